@@ -1,1 +1,25 @@
-//! block
+//! The contract between devices and whoever uses them.
+//!
+//! **What it is.** [`BlockDevice`] (control plane, any thread) describes a device and opens queues;
+//! [`IoQueue`] (data plane, one core) takes [`Io`]s and returns [`Completion`]s. Everything from an in-memory
+//! drive to a RAID array implements these two traits, so devices compose. [`buf`] holds the memory that
+//! travels through them by ownership.
+//!
+//! **What it must never do.** Nothing completes inside `submit`: completions, and the buffers with them,
+//! appear only in `poll`. No implementation may block, allocate per I/O or log on the data path.
+//!
+//! **Where to start.** [`device`] for the traits, [`io`] for what travels through them, [`buf`] for memory.
+
+pub mod blocking;
+pub mod buf;
+pub mod device;
+pub mod error;
+pub mod io;
+
+pub use buf::{Arena, Buf, BufMut, BufPool, Reunion, Sg, SgMut};
+pub use device::{
+    BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, Extent, ExtentSource, IoQueue,
+    Readiness, VolatileCache,
+};
+pub use error::{DeviceError, IoError, IoErrorKind};
+pub use io::{Completion, Durability, Io, Op, Token};

@@ -81,7 +81,9 @@ impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotANumber => "a size is a whole number with a unit, such as 64KiB",
-            Self::UnknownUnit => "unknown unit: use KiB, MiB, GiB, TiB, KB, MB, GB, TB, or plain bytes",
+            Self::UnknownUnit => {
+                "unknown unit: use KiB, MiB, GiB, TiB, KB, MB, GB, TB, or plain bytes"
+            }
             Self::TooLarge => "the size is larger than 64 bits can count",
         })
     }

@@ -1,0 +1,257 @@
+//! The allocation, its chunks, and the two kinds of handle to a range of a chunk.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+/// Chunks begin at multiples of this many bytes, which satisfies every direct-I/O and PRP alignment in use.
+pub const CHUNK_ALIGN: usize = 4096;
+
+/// One zeroed, page-aligned allocation that outlives every handle into it.
+pub struct Arena {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: an `Arena` is a plain allocation; it is never read or written through itself, only through the
+// handles below, whose own rules keep exclusive ranges exclusive.
+unsafe impl Send for Arena {}
+// SAFETY: as above; `&Arena` gives out addresses only.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Allocates an arena and carves it into `chunks` exclusive buffers of `chunk_bytes` each, rounded up to
+    /// [`CHUNK_ALIGN`]. Both counts must be at least 1.
+    ///
+    /// # Panics
+    /// When the size overflows or memory is exhausted: arenas are made at start, where stopping is right.
+    #[must_use]
+    pub fn carve(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
+        assert!(chunks > 0 && chunk_bytes > 0, "an arena holds at least one byte");
+        let stride = chunk_bytes.next_multiple_of(CHUNK_ALIGN);
+        let bytes = stride.checked_mul(chunks).expect("arena size overflows");
+        assert!(u32::try_from(stride).is_ok(), "a chunk is addressed with 32 bits");
+        let layout = Layout::from_size_align(bytes, CHUNK_ALIGN).expect("arena size overflows");
+        // SAFETY: the layout has a non-zero size, asserted above.
+        let base = unsafe { alloc_zeroed(layout) };
+        let base = NonNull::new(base).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        let arena = Arc::new(Self { base, layout });
+        (0..chunks)
+            .map(|i| BufMut {
+                chunk: Arc::new(Chunk {
+                    arena: Arc::clone(&arena),
+                    start: i * stride,
+                    bytes: stride,
+                }),
+                range: 0..chunk_bytes as u32,
+            })
+            .collect()
+    }
+
+    /// The addresses the arena covers, for registering it with a driver.
+    #[must_use]
+    pub fn address_range(&self) -> Range<usize> {
+        let start = self.base.as_ptr() as usize;
+        start..start + self.layout.size()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: `base` came from `alloc_zeroed` with this layout, and every handle holds an `Arc` to the
+        // arena, so no handle is left.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+/// A fixed part of an arena. Handles share it; together they never own a byte twice exclusively.
+struct Chunk {
+    arena: Arc<Arena>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Chunk {
+    fn pointer(&self, offset: u32) -> *mut u8 {
+        debug_assert!(offset as usize <= self.bytes);
+        // SAFETY: chunks are carved inside their arena and every handle's range lies inside its chunk, so the
+        // result stays within (or one past) the arena's allocation.
+        unsafe { self.arena.base.as_ptr().add(self.start + offset as usize) }
+    }
+}
+
+/// A range of memory owned exclusively: nobody else can read or write it.
+pub struct BufMut {
+    chunk: Arc<Chunk>,
+    range: Range<u32>,
+}
+
+/// A range of memory shared read-only: cloning is cheap and nobody can write it.
+#[derive(Clone)]
+pub struct Buf {
+    chunk: Arc<Chunk>,
+    range: Range<u32>,
+}
+
+macro_rules! common {
+    ($name:ident) => {
+        impl $name {
+            /// Length in bytes.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                (self.range.end - self.range.start) as usize
+            }
+
+            /// True when it covers no bytes.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.range.is_empty()
+            }
+
+            /// The bytes.
+            #[must_use]
+            pub fn as_slice(&self) -> &[u8] {
+                // SAFETY: the range lies inside the chunk, the memory is initialized (zeroed at allocation),
+                // and no one writes it while this handle exists: a `BufMut` range has no other handle, a `Buf`
+                // range has only other `Buf`s.
+                unsafe { slice::from_raw_parts(self.chunk.pointer(self.range.start), self.len()) }
+            }
+
+            /// Address of the first byte, for drivers that hand memory to the kernel or a device.
+            #[must_use]
+            pub fn address(&self) -> usize {
+                self.chunk.pointer(self.range.start) as usize
+            }
+
+            /// The arena it lives in.
+            #[must_use]
+            pub fn arena(&self) -> &Arc<Arena> {
+                &self.chunk.arena
+            }
+
+            /// The whole chunk as an exclusive buffer, if this is the only handle to any part of it.
+            ///
+            /// # Errors
+            /// The handle itself, when others exist.
+            pub fn reclaim(mut self) -> Result<BufMut, Self> {
+                if Arc::get_mut(&mut self.chunk).is_none() {
+                    return Err(self);
+                }
+                let end = self.chunk.bytes as u32;
+                Ok(BufMut { chunk: self.chunk, range: 0..end })
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({} bytes)"), self.len())
+            }
+        }
+    };
+}
+
+common!(BufMut);
+common!(Buf);
+
+impl BufMut {
+    /// A buffer of `bytes` bytes in an arena of its own. For the control plane and tests.
+    #[must_use]
+    pub fn alone(bytes: usize) -> Self {
+        Arena::carve(1, bytes).pop().expect("one chunk was carved")
+    }
+
+    /// The bytes, writable.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len();
+        // SAFETY: as for `as_slice`, and `&mut self` on an exclusive range rules out every other access.
+        unsafe { slice::from_raw_parts_mut(self.chunk.pointer(self.range.start), len) }
+    }
+
+    /// Cuts off and returns the bytes before `at`; `self` keeps the rest.
+    ///
+    /// # Panics
+    /// When `at` is beyond the end.
+    #[must_use]
+    pub fn split_to(&mut self, at: usize) -> Self {
+        assert!(at <= self.len(), "split at {at} of {} bytes", self.len());
+        let middle = self.range.start + at as u32;
+        let head = Self { chunk: Arc::clone(&self.chunk), range: self.range.start..middle };
+        self.range.start = middle;
+        head
+    }
+
+    /// Keeps the first `bytes` bytes. The rest stays unreachable until the chunk is reclaimed.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn truncate(&mut self, bytes: usize) {
+        assert!(bytes <= self.len(), "truncate {} bytes to {bytes}", self.len());
+        self.range.end = self.range.start + bytes as u32;
+    }
+
+    /// Appends `other` if it continues this buffer in memory.
+    ///
+    /// # Errors
+    /// `other`, when it does not.
+    pub fn join(&mut self, other: Self) -> Result<(), Self> {
+        if Arc::ptr_eq(&self.chunk, &other.chunk) && self.range.end == other.range.start {
+            self.range.end = other.range.end;
+            Ok(())
+        } else {
+            Err(other)
+        }
+    }
+
+    /// Gives up writing in exchange for sharing.
+    #[must_use]
+    pub fn freeze(self) -> Buf {
+        Buf { chunk: self.chunk, range: self.range }
+    }
+
+    /// True when both lie in one chunk. See [`Reunion`](super::Reunion).
+    pub(super) fn same_chunk(&self, chunk: &ChunkRange) -> bool {
+        Arc::ptr_eq(&self.chunk, &chunk.chunk)
+            && chunk.range.start <= self.range.start
+            && self.range.end <= chunk.range.end
+    }
+
+    pub(super) fn chunk_range(&self) -> ChunkRange {
+        ChunkRange { chunk: Arc::clone(&self.chunk), range: self.range.clone() }
+    }
+}
+
+/// Remembers where a buffer that was split up came from, without any right to its bytes.
+pub(super) struct ChunkRange {
+    chunk: Arc<Chunk>,
+    range: Range<u32>,
+}
+
+impl ChunkRange {
+    pub(super) fn len(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// The exclusive buffer for the whole range.
+    ///
+    /// # Safety
+    /// Exclusive handles that add up to exactly this range must have been given up for it.
+    pub(super) unsafe fn into_buf(self) -> BufMut {
+        BufMut { chunk: self.chunk, range: self.range }
+    }
+}
+
+impl Buf {
+    /// A part of the buffer, sharing its memory.
+    ///
+    /// # Panics
+    /// When the part is not inside.
+    #[must_use]
+    pub fn slice(&self, offset: usize, bytes: usize) -> Self {
+        assert!(offset + bytes <= self.len(), "slice {offset}+{bytes} of {} bytes", self.len());
+        let start = self.range.start + offset as u32;
+        Self { chunk: Arc::clone(&self.chunk), range: start..start + bytes as u32 }
+    }
+}

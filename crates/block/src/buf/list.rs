@@ -1,0 +1,246 @@
+//! Scatter lists of buffers, and the way back from a split read to the buffer it was split from.
+
+use super::arena::{Buf, BufMut, ChunkRange};
+use arrayvec::ArrayVec;
+
+/// Most buffers in one scatter list. Longer lists are split by whoever builds them.
+pub const SEGMENTS_MAX: usize = 4;
+
+/// Bytes to write, in up to [`SEGMENTS_MAX`] shared pieces.
+#[derive(Clone, Debug, Default)]
+pub struct Sg {
+    parts: ArrayVec<Buf, SEGMENTS_MAX>,
+}
+
+impl From<Buf> for Sg {
+    fn from(buf: Buf) -> Self {
+        let mut list = Self::default();
+        list.parts.push(buf);
+        list
+    }
+}
+
+impl Sg {
+    /// Total bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(Buf::len).sum()
+    }
+
+    /// True when it holds no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts.iter().all(Buf::is_empty)
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn parts(&self) -> &[Buf] {
+        &self.parts
+    }
+
+    /// Appends a piece.
+    ///
+    /// # Errors
+    /// The piece, when the list is full.
+    pub fn push(&mut self, buf: Buf) -> Result<(), Buf> {
+        self.parts.try_push(buf).map_err(|full| full.element())
+    }
+
+    /// The bytes `offset .. offset + bytes`, sharing memory.
+    ///
+    /// # Panics
+    /// When the part is not inside.
+    #[must_use]
+    pub fn slice(&self, mut offset: usize, mut bytes: usize) -> Self {
+        let mut list = Self::default();
+        for part in &self.parts {
+            if offset >= part.len() {
+                offset -= part.len();
+                continue;
+            }
+            let take = bytes.min(part.len() - offset);
+            if take > 0 {
+                list.parts.push(part.slice(offset, take));
+            }
+            bytes -= take;
+            offset = 0;
+        }
+        assert!(bytes == 0, "a slice reaches {bytes} bytes past its list");
+        list
+    }
+
+    /// Takes the pieces out.
+    pub fn into_parts(self) -> impl Iterator<Item = Buf> {
+        self.parts.into_iter()
+    }
+
+    /// Copies everything into `target`, which must be as long.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy_to(&self, mut target: &mut [u8]) {
+        assert_eq!(target.len(), self.len(), "copy between lists of different length");
+        for part in &self.parts {
+            let (head, tail) = target.split_at_mut(part.len());
+            head.copy_from_slice(part.as_slice());
+            target = tail;
+        }
+    }
+}
+
+/// Memory to read into, in up to [`SEGMENTS_MAX`] exclusive pieces.
+#[derive(Debug, Default)]
+pub struct SgMut {
+    parts: ArrayVec<BufMut, SEGMENTS_MAX>,
+}
+
+impl From<BufMut> for SgMut {
+    fn from(buf: BufMut) -> Self {
+        let mut list = Self::default();
+        list.parts.push(buf);
+        list
+    }
+}
+
+impl SgMut {
+    /// Total bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(BufMut::len).sum()
+    }
+
+    /// True when it holds no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts.iter().all(BufMut::is_empty)
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn parts(&self) -> &[BufMut] {
+        &self.parts
+    }
+
+    /// The pieces in order, writable.
+    pub fn parts_mut(&mut self) -> &mut [BufMut] {
+        &mut self.parts
+    }
+
+    /// Appends a piece.
+    ///
+    /// # Errors
+    /// The piece, when the list is full.
+    pub fn push(&mut self, buf: BufMut) -> Result<(), BufMut> {
+        self.parts.try_push(buf).map_err(|full| full.element())
+    }
+
+    /// The only piece, when there is exactly one.
+    #[must_use]
+    pub fn into_single(mut self) -> Option<BufMut> {
+        if self.parts.len() == 1 { self.parts.pop() } else { None }
+    }
+
+    /// Takes the pieces out.
+    pub fn into_parts(self) -> impl Iterator<Item = BufMut> {
+        self.parts.into_iter()
+    }
+
+    /// Cuts off and returns the first `bytes` bytes; `self` keeps the rest.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn split_to(&mut self, mut bytes: usize) -> Self {
+        let mut head = Self::default();
+        while bytes > 0 {
+            let first = self.parts.first_mut().expect("a split reaches past its list");
+            if first.len() <= bytes {
+                bytes -= first.len();
+                head.parts.push(self.parts.remove(0));
+            } else {
+                head.parts.push(first.split_to(bytes));
+                bytes = 0;
+            }
+        }
+        head
+    }
+
+    /// Copies `source` over the bytes from `offset` on.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    pub fn copy_from(&mut self, mut offset: usize, mut source: &[u8]) {
+        for part in &mut self.parts {
+            if offset >= part.len() {
+                offset -= part.len();
+                continue;
+            }
+            let take = source.len().min(part.len() - offset);
+            part.as_mut_slice()[offset..offset + take].copy_from_slice(&source[..take]);
+            source = &source[take..];
+            offset = 0;
+        }
+        assert!(source.is_empty(), "a copy reaches past its list");
+    }
+}
+
+/// Puts the buffers of a split-up read together again.
+///
+/// Made from the list before it is split; takes the pieces back in any order; when every byte is back it
+/// yields the list as it was. Pieces that belong elsewhere (a driver may return other memory after a time-out)
+/// are refused, and the reunion then stays incomplete.
+#[derive(Default)]
+pub struct Reunion {
+    ranges: ArrayVec<ChunkRange, SEGMENTS_MAX>,
+    missing: usize,
+}
+
+impl Reunion {
+    /// Remembers where the pieces of `list` came from.
+    #[must_use]
+    pub fn of(list: &SgMut) -> Self {
+        Self { ranges: list.parts.iter().map(BufMut::chunk_range).collect(), missing: list.len() }
+    }
+
+    /// Takes back all pieces of `list`.
+    ///
+    /// # Errors
+    /// The first piece that was never part of the original list.
+    pub fn absorb(&mut self, list: SgMut) -> Result<(), BufMut> {
+        for part in list.into_parts() {
+            if !self.ranges.iter().any(|range| part.same_chunk(range)) {
+                return Err(part);
+            }
+            // Pieces are exclusive and lie inside ranges that were exclusive, so no byte can be counted twice.
+            self.missing -= part.len();
+        }
+        Ok(())
+    }
+
+    /// The list as it was, once every byte is back.
+    ///
+    /// # Errors
+    /// The reunion itself, while bytes are missing.
+    pub fn complete(self) -> Result<SgMut, Self> {
+        if self.missing > 0 {
+            return Err(self);
+        }
+        // SAFETY: handles to exactly `missing` = total bytes inside these disjoint exclusive ranges were given
+        // up in `absorb`, which means all of them.
+        let parts = self.ranges.into_iter().map(|range| unsafe { range.into_buf() }).collect();
+        Ok(SgMut { parts })
+    }
+
+    /// Bytes the original list had.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ranges.iter().map(ChunkRange::len).sum()
+    }
+
+    /// True when the original list held no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

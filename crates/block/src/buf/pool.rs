@@ -1,0 +1,79 @@
+//! A pool of equal chunks: memory a core may use, fixed at start.
+
+use super::arena::{Arena, Buf, BufMut};
+use std::sync::Arc;
+
+/// A last-in-first-out pool of buffers of one size. Empty means back-pressure, never allocation.
+pub struct BufPool {
+    free: Vec<BufMut>,
+    arena: Arc<Arena>,
+    chunk_bytes: usize,
+    chunks: usize,
+}
+
+impl BufPool {
+    /// A pool of `chunks` buffers of `chunk_bytes` bytes, in one arena.
+    #[must_use]
+    pub fn new(chunks: usize, chunk_bytes: usize) -> Self {
+        let free = Arena::carve(chunks, chunk_bytes);
+        let arena = Arc::clone(free[0].arena());
+        Self { free, arena, chunk_bytes, chunks }
+    }
+
+    /// Bytes in each buffer.
+    #[must_use]
+    pub const fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// Buffers in the pool when none is out.
+    #[must_use]
+    pub const fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// Buffers free now.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.free.len()
+    }
+
+    /// The memory behind the pool, for registration.
+    #[must_use]
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Takes a buffer of `bytes` bytes, or `None` when the pool is empty.
+    ///
+    /// # Panics
+    /// When `bytes` is more than a chunk holds.
+    pub fn get(&mut self, bytes: usize) -> Option<BufMut> {
+        assert!(
+            bytes <= self.chunk_bytes,
+            "{bytes} bytes asked of {}-byte chunks",
+            self.chunk_bytes
+        );
+        let mut buf = self.free.pop()?;
+        buf.truncate(bytes);
+        Some(buf)
+    }
+
+    /// Gives a buffer back. One that others still share, or that is not of this pool, is dropped: its memory
+    /// returns when the arena goes, and [`available`](Self::available) shows the leak.
+    pub fn put(&mut self, buf: BufMut) {
+        if let Ok(mut whole) = buf.reclaim()
+            && Arc::ptr_eq(whole.arena(), &self.arena)
+        {
+            whole.truncate(self.chunk_bytes);
+            self.free.push(whole);
+        }
+    }
+
+    /// Gives a frozen buffer back, on the same terms.
+    pub fn put_frozen(&mut self, buf: Buf) {
+        if let Ok(whole) = buf.reclaim() {
+            self.put(whole);
+        }
+    }
+}

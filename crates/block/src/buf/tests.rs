@@ -1,0 +1,91 @@
+//! Ownership arithmetic: what goes out comes back, and nothing is reachable twice.
+
+use super::*;
+
+#[test]
+fn a_split_read_is_reunited_in_any_order() {
+    let mut list = SgMut::from(BufMut::alone(8192));
+    list.push(BufMut::alone(4096)).expect("room for two");
+    let mut reunion = Reunion::of(&list);
+    let head = list.split_to(1000);
+    let middle = list.split_to(8000);
+    assert_eq!((head.len(), middle.parts().len(), list.len()), (1000, 2, 3288));
+    reunion.absorb(list).expect("tail is ours");
+    reunion.absorb(head).expect("head is ours");
+    let mut reunion = reunion.complete().map(drop).expect_err("the middle is still out");
+    assert_eq!(reunion.absorb(SgMut::from(BufMut::alone(10))).map_err(|b| b.len()), Err(10));
+    reunion.absorb(middle).expect("middle is ours");
+    let whole = reunion.complete().map_err(drop).expect("all back");
+    assert_eq!(whole.parts().iter().map(BufMut::len).collect::<Vec<_>>(), [8192, 4096]);
+}
+
+#[test]
+fn a_pool_gets_back_what_it_gave_however_it_was_cut() {
+    let mut pool = BufPool::new(2, 4096);
+    let mut a = pool.get(4096).expect("first");
+    let b = pool.get(512).expect("second");
+    assert!(pool.get(1).is_none(), "an empty pool is back-pressure");
+    assert_eq!(b.len(), 512);
+    let head = a.split_to(100);
+    drop(head);
+    pool.put(a);
+    let shared = b.freeze();
+    let other = shared.clone();
+    drop(other);
+    pool.put_frozen(shared);
+    assert_eq!(pool.available(), 2);
+    assert_eq!(pool.get(4096).expect("whole again").len(), 4096);
+}
+
+#[test]
+fn a_shared_buffer_cannot_be_reclaimed() {
+    let buf = BufMut::alone(64).freeze();
+    let other = buf.clone();
+    let buf = buf.reclaim().expect_err("another handle exists");
+    drop(other);
+    assert!(buf.reclaim().is_ok());
+}
+
+#[test]
+fn lists_slice_across_their_pieces() {
+    let piece = |byte: u8, len: usize| {
+        let mut buf = BufMut::alone(len);
+        buf.as_mut_slice().fill(byte);
+        buf.freeze()
+    };
+    let mut list = Sg::from(piece(1, 10));
+    for byte in 2..=4 {
+        list.push(piece(byte, 10)).expect("room for four");
+    }
+    assert!(list.push(piece(5, 1)).is_err());
+    let part = list.slice(5, 20);
+    let mut bytes = [0u8; 20];
+    part.copy_to(&mut bytes);
+    assert_eq!(bytes, [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3]);
+    assert!(list.slice(40, 0).is_empty());
+}
+
+#[test]
+fn chunks_are_page_aligned_and_disjoint() {
+    let bufs = Arena::carve(3, 5000);
+    let range = bufs[0].arena().address_range();
+    for pair in bufs.windows(2) {
+        assert!(pair[0].address() + pair[0].len() <= pair[1].address());
+    }
+    for buf in &bufs {
+        assert_eq!(buf.address() % CHUNK_ALIGN, 0);
+        assert!(range.contains(&buf.address()) && buf.address() + buf.len() <= range.end);
+    }
+}
+
+#[test]
+fn writes_through_one_half_do_not_show_in_the_other() {
+    let mut tail = BufMut::alone(16);
+    let mut head = tail.split_to(8);
+    head.as_mut_slice().fill(7);
+    assert!(tail.as_slice().iter().all(|b| *b == 0));
+    tail.as_mut_slice().fill(9);
+    assert!(head.as_slice().iter().all(|b| *b == 7));
+    head.join(tail).expect("they continue each other");
+    assert_eq!(head.len(), 16);
+}

@@ -1,0 +1,169 @@
+//! The two traits every device implements, and what a device says about itself.
+
+use std::os::fd::RawFd;
+
+use crate::error::DeviceError;
+use crate::io::{Completion, Io};
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
+
+/// What blocks read as after they were deallocated (NVMe: DLFEAT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeallocateReads {
+    /// The device has no deallocate.
+    Unsupported,
+    /// Promised zeroes: deallocating keeps parity true.
+    Zeroes,
+    /// Anything: never trusted by a redundant array.
+    Unspecified,
+}
+
+/// Whether completed writes may sit in a cache that a power cut empties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VolatileCache {
+    /// Completed means stable; flush is free.
+    Absent,
+    /// Completed writes need a flush or FUA to be stable.
+    Present,
+}
+
+/// What a device says about itself. A snapshot: sizes of files and namespaces may change later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// What identifies the medium wherever it shows up: a drive's serial and namespace, a file's device and
+    /// inode, an array's UUID. Two paths to one drive give the same identity.
+    pub identity: String,
+    /// Capacity in blocks.
+    pub blocks: u64,
+    /// Logical block size.
+    pub block_size: BlockSize,
+    /// Bytes of the largest single I/O the device accepts; a multiple of the block size.
+    pub io_bytes_max: u32,
+    /// Preferred I/O size and alignment in bytes, 0 when it has no preference.
+    pub io_bytes_optimal: u32,
+    /// Whether writes need flushing.
+    pub cache: VolatileCache,
+    /// What deallocated blocks read as.
+    pub deallocate: DeallocateReads,
+    /// True when [`Op::WriteZeroes`](crate::Op::WriteZeroes) is much cheaper than writing zeroes.
+    pub fast_zeroes: bool,
+    /// True when writes are refused.
+    pub read_only: bool,
+}
+
+impl DeviceInfo {
+    /// Capacity in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.block_size.shift()
+    }
+}
+
+/// A device: described and opened from any thread.
+pub trait BlockDevice: Send + Sync {
+    /// What the device is like now.
+    fn info(&self) -> DeviceInfo;
+
+    /// Opens a queue for `core` that takes at least `depth` I/Os at a time. Called on the thread that will use
+    /// it; queues of one device are independent of each other.
+    ///
+    /// # Errors
+    /// When the device is gone or the machine lacks a resource, with what to do about it.
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError>;
+}
+
+/// How an idle core may wait for a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Nothing is outstanding: no need to look.
+    Idle,
+    /// Something is outstanding and only polling will show it.
+    Poll,
+    /// Something is outstanding; this file descriptor turns readable when it may have completed.
+    Fd(RawFd),
+    /// Something is outstanding and nothing will complete before this time.
+    At(Nanos),
+}
+
+/// A submission and completion path to a device, used by one core.
+pub trait IoQueue {
+    /// Takes `io`, or hands it back when the queue is full (back-pressure: poll, then try again). A request
+    /// the device cannot do is taken and completes with an error.
+    ///
+    /// # Errors
+    /// The request itself, when there is no room.
+    // Handing the request back is the point: its buffers are owned by it.
+    #[allow(clippy::result_large_err)]
+    fn submit(&mut self, io: Io) -> Result<(), Io>;
+
+    /// Makes everything submitted since the last call visible to the device. Once per turn.
+    fn ring_doorbell(&mut self, now: Nanos);
+
+    /// Moves what has completed into `batch`, as far as it has room.
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch);
+
+    /// How an idle core may wait for this queue.
+    fn readiness(&self) -> Readiness;
+}
+
+/// A reusable, bounded batch of completions: room is made once, at start.
+#[derive(Debug)]
+pub struct CompletionBatch {
+    items: Vec<Completion>,
+    capacity: usize,
+}
+
+impl CompletionBatch {
+    /// A batch for up to `capacity` completions.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self { items: Vec::with_capacity(capacity), capacity }
+    }
+
+    /// How many more fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity - self.items.len()
+    }
+
+    /// Adds a completion. The caller has asked for [`room`](Self::room).
+    ///
+    /// # Panics
+    /// When there is no room.
+    pub fn push(&mut self, completion: Completion) {
+        assert!(self.room() > 0, "a completion batch overflowed");
+        self.items.push(completion);
+    }
+
+    /// Takes the completions out in order, leaving the batch empty and its memory in place.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Completion> {
+        self.items.drain(..)
+    }
+
+    /// True when it holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// How many it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+}
+
+/// A run of blocks that were all written, or all never written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The blocks.
+    pub range: LbaRange,
+    /// False when they were never written and read as zeroes.
+    pub written: bool,
+}
+
+/// A device that knows which of its blocks were never written. Control plane or export threads; answers may
+/// call a block written that was not, never the other way round.
+pub trait ExtentSource: Send + Sync {
+    /// The extent that begins at `at`, no longer than `blocks_max`.
+    fn extent(&self, at: Lba, blocks_max: u64) -> Extent;
+}

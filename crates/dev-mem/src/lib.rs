@@ -1,1 +1,23 @@
-//! dev-mem
+//! Drives made of memory: nothing, bytes, bytes with a drive's timing, and a wrapper that breaks things.
+//!
+//! **What it is.** [`NullDevice`] completes everything and touches no data, [`RamDevice`] keeps real bytes,
+//! [`Modelled`] gives any device the latency and rate limits of a drive, [`Faulty`] gives any device the faults
+//! of one. They stack: `Faulty<Modelled<RamDevice>>` is a drive one can pull out, slow down or cut the power of.
+//! Tests, the simulator and benchmarks run on them; `strake` itself offers the RAM drive for trying things out.
+//!
+//! **What it must never do.** Read a clock, sleep, start a thread or draw real randomness: time arrives as the
+//! `now` of each call, chance as a seed, so that a run can be repeated exactly. Never hold data worth keeping.
+//!
+//! **Where to start.** [`ram`] for the plainest complete device, [`queue`] for the checks all of them share,
+//! [`faulty`] for the list of faults.
+
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod null;
+pub mod queue;
+pub mod ram;
+
+pub use device::MemSpec;
+pub use null::NullDevice;
+pub use ram::RamDevice;

@@ -1,1 +1,47 @@
-//! parity
+//! Erasure-code kernels: from data strips to parity strips and back.
+//!
+//! **What it is.** The arithmetic of the parity scheme on plain byte slices: [`encode`] for full-stripe
+//! writes, [`update`] for read-modify-write in one pass, [`accumulate`] for parity built strip by strip,
+//! [`Recovery`] for computing missing strips, [`check`] for scrubs, [`first_difference`] for mirrors.
+//! Every operation runs on one of several [`Kernel`]s; the scalar one is the specification, and the
+//! tests run every kernel the machine has against it.
+//!
+//! **What it must never do.** Allocate, lock, log, do I/O, or know what an array, a member or an address
+//! is. It never writes an output before it has accepted the whole request, and bad input is a
+//! [`CodeError`], never a panic. `unsafe` is only in `kernels/`, for vector instructions.
+//!
+//! **Where to start.** [`Code`] says which bytes parity holds and why any loss up to the number of
+//! parities can be computed back. `kernels.rs` lists the two inner loops a kernel must provide.
+//!
+//! ```
+//! # use strake_parity::{Code, CodeError, Recovery, encode};
+//! let code = Code::new(2, 2)?;
+//! let (a, b) = ([1, 2, 3, 4], [5, 6, 7, 8]);
+//! let (mut p, mut q) = ([0; 4], [0; 4]);
+//! encode(&code, &[&a, &b], &mut [&mut p, &mut q])?;
+//! // Both data strips (0 and 1) are lost; P (2) and Q (3) are known.
+//! let (mut a2, mut b2) = ([0; 4], [0; 4]);
+//! Recovery::new(&code, &[2, 3], &[0, 1])?.apply(&[&p, &q], &mut [&mut a2, &mut b2])?;
+//! assert_eq!((a, b), (a2, b2));
+//! # Ok::<(), CodeError>(())
+//! ```
+
+mod code;
+mod encode;
+mod error;
+mod gf;
+mod kernels;
+mod mirror;
+mod recovery;
+mod verify;
+
+pub use code::{Code, DATA_MAX, PARITY_MAX, STRIPS_MAX};
+pub use encode::{ParityMut, accumulate, encode, encode_with, update};
+pub use error::CodeError;
+pub use kernels::Kernel;
+pub use mirror::first_difference;
+pub use recovery::Recovery;
+pub use verify::{Verdict, check};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! From data to parity: whole stripes, one strip at a time, and changes.
+
+use crate::kernels::{Dot, Source, Spread, check_count};
+use crate::{Code, CodeError, Kernel, PARITY_MAX};
+
+/// One parity buffer, named by its parity index. A missing parity is simply not in the list.
+#[derive(Debug)]
+pub struct ParityMut<'a> {
+    /// Parity index: 0 is P, 1 is Q.
+    pub index: u8,
+    /// The bytes of the strip, or of the part of it that is being worked on.
+    pub bytes: &'a mut [u8],
+}
+
+/// Writes every parity strip from all data strips.
+///
+/// # Errors
+/// [`CodeError::CountMismatch`] unless there is one buffer per data strip and one per parity strip;
+/// [`CodeError::LengthMismatch`] unless all are equally long. Nothing is written then.
+pub fn encode(code: &Code, data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), CodeError> {
+    encode_with(code.kernel(), code, data, parity)
+}
+
+/// [`encode`] on a kernel of the caller's choice, for tests and measurements.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_with(
+    kernel: Kernel,
+    code: &Code,
+    data: &[&[u8]],
+    parity: &mut [&mut [u8]],
+) -> Result<(), CodeError> {
+    check_count(code.data(), data.len())?;
+    kernel.dot(&mut Dot::new(code.rows(), data, parity)?);
+    Ok(())
+}
+
+/// Adds one data strip to parities: parity_j ^= g\[j\]\[strip\] * data.
+///
+/// Parity that starts as zeros and accumulates every data strip once, in any order, ends as what
+/// [`encode`] writes.
+///
+/// # Errors
+/// [`CodeError::BadStripIndex`] for a data or parity index the code does not have,
+/// [`CodeError::DuplicateStrip`] for a parity named twice (by its stripe-wide index),
+/// [`CodeError::LengthMismatch`] unless all buffers are equally long. Nothing is written then.
+pub fn accumulate(
+    code: &Code,
+    strip: usize,
+    data: &[u8],
+    parity: &mut [ParityMut<'_>],
+) -> Result<(), CodeError> {
+    spread(code, strip, Source::Plain(data), parity)
+}
+
+/// Carries a change of one data strip into parities, in one pass over all buffers:
+/// parity_j ^= g\[j\]\[strip\] * (old ^ new). This is the computation of a read-modify-write.
+///
+/// # Errors
+/// As [`accumulate`].
+pub fn update(
+    code: &Code,
+    strip: usize,
+    old: &[u8],
+    new: &[u8],
+    parity: &mut [ParityMut<'_>],
+) -> Result<(), CodeError> {
+    spread(code, strip, Source::Difference(old, new), parity)
+}
+
+fn spread(
+    code: &Code,
+    strip: usize,
+    source: Source<'_>,
+    parity: &mut [ParityMut<'_>],
+) -> Result<(), CodeError> {
+    if strip >= code.data() {
+        return Err(CodeError::BadStripIndex { index: strip, limit: code.data() });
+    }
+    let mut seen = 0_u32;
+    let mut coefficients = [0; PARITY_MAX];
+    // A list longer than the code has parities must repeat one, so `position` stays below PARITY_MAX.
+    for (position, output) in parity.iter().enumerate() {
+        let index = usize::from(output.index);
+        if index >= code.parity() {
+            return Err(CodeError::BadStripIndex { index, limit: code.parity() });
+        }
+        if seen >> index & 1 != 0 {
+            return Err(CodeError::DuplicateStrip { index: code.data() + index });
+        }
+        seen |= 1 << index;
+        coefficients[position] = code.coefficient(index, strip);
+    }
+    code.kernel().spread(&mut Spread::new(coefficients, source, parity)?);
+    Ok(())
+}
+
+// `seen` above has a bit for every parity.
+const _: () = assert!(PARITY_MAX <= u32::BITS as usize);

@@ -1,0 +1,69 @@
+//! The portable kernel, and by that the specification of the others. It has no `unsafe`.
+//!
+//! Both loops take the offset to start at, so that vector kernels can leave it their last bytes.
+
+use super::{Dot, Source, Spread};
+use crate::gf;
+
+/// Bytes of every strip worked on before moving on, so that 64 strips' worth stays in a level 2 cache.
+const TILE: usize = 1024;
+
+/// Overwrites every output, from offset `from` on.
+pub(super) fn dot(job: &mut Dot<'_, '_>, from: usize) {
+    let (rows, inputs, len) = (job.rows(), job.inputs(), job.len());
+    let mut start = from;
+    while start < len {
+        let end = len.min(start + TILE);
+        for (row, output) in rows.iter().zip(job.outputs()) {
+            let output = &mut output[start..end];
+            output.fill(0);
+            for (&coefficient, input) in row.iter().zip(inputs) {
+                add_scaled(coefficient, &input[start..end], output);
+            }
+        }
+        start = end;
+    }
+}
+
+/// Adds to every output, from offset `from` on.
+pub(super) fn spread(job: &mut Spread<'_, '_>, from: usize) {
+    let (source, len) = (job.source(), job.len());
+    let mut scratch = [0; TILE];
+    let mut start = from;
+    while start < len {
+        let end = len.min(start + TILE);
+        let delta = &mut scratch[..end - start];
+        match source {
+            Source::Plain(data) => delta.copy_from_slice(&data[start..end]),
+            Source::Difference(old, new) => {
+                delta.copy_from_slice(&old[start..end]);
+                add(&new[start..end], delta);
+            }
+        }
+        for (coefficient, output) in job.outputs() {
+            add_scaled(coefficient, delta, &mut output[start..end]);
+        }
+        start = end;
+    }
+}
+
+/// output ^= coefficient * input.
+fn add_scaled(coefficient: u8, input: &[u8], output: &mut [u8]) {
+    match coefficient {
+        0 => {}
+        1 => add(input, output),
+        other => {
+            let table = &gf::NIBBLES[usize::from(other)];
+            for (out, &x) in output.iter_mut().zip(input) {
+                *out ^= gf::mul_by_table(table, x);
+            }
+        }
+    }
+}
+
+/// output ^= input.
+fn add(input: &[u8], output: &mut [u8]) {
+    for (out, &x) in output.iter_mut().zip(input) {
+        *out ^= x;
+    }
+}

@@ -1,1 +1,29 @@
-//! reactor
+//! One pinned core, one loop: what runs the data path.
+//!
+//! **What it is.** A [`CoreThread`] runs a [`Core`]: a loop of bounded turns over [`Poller`]s that polls while
+//! values between two cores, [`CoreHandle`] carries closures from control threads to a core.
+//!
+//! **What it must never do.** Nothing here allocates, locks or waits on the data path after start; the one
+//! lock (around a core's inbox of closures) is only ever *tried* by the core. No wake-up is ever lost: see
+//! [`handle`] for the argument. It knows nothing of arrays or devices beyond
+//! [`Readiness`](strake_block::Readiness).
+//!
+//! **Where to start.** [`core`] for the loop, [`tasks`] for the executor, [`handle`] for sleeping and waking.
+
+// One exception, argued in `sleep.rs`: a poller names its file descriptors by number, and lending a number to
+// `ppoll` is an unsafe conversion.
+#![deny(unsafe_code)]
+
+pub mod core;
+pub mod handle;
+pub mod mailbox;
+pub mod sleep;
+pub mod tasks;
+pub mod thread;
+
+pub use crate::core::{Core, Poller, PollerId, Turn};
+pub use crate::handle::{CoreGone, CoreHandle, CoreStats, Pinning};
+pub use crate::mailbox::{Receiver, Sender, mailbox};
+pub use crate::sleep::Sleep;
+pub use crate::tasks::{Scheduler, TaskId, Tasks};
+pub use crate::thread::{CoreConfig, CoreThread, monotonic};

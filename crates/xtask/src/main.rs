@@ -1,2 +1,78 @@
-//! xtask
-fn main() {}
+//! Project automation: `cargo xtask COMMAND`.
+//!
+//! **What it is.** The checks that keep the house rules true (`tidy`), and the one command that continuous
+//! integration and a person both run (`ci`). STYLE.md says which rule is checked where.
+//!
+//! **What it must never do.** Change a source file, except for `fmt`, which calls rustfmt. It decides nothing
+//! about RAID and no crate may depend on it. It needs nothing but cargo and the standard tools of a Linux
+//! machine; a step whose tool is missing is reported as skipped, with the reason, never as passed.
+//!
+//! **Where to start.** [`tidy`] for the rules about sources, [`ci`] for the steps, [`run`] for how a step is
+//! run and counted.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod run;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  tidy        check the house rules that no compiler checks, print the longest files and functions
+  fmt         format every crate
+  clippy      lint every crate and every test, warnings are errors
+  doc         build the documentation, warnings are errors
+  deny        check licences, bans and sources of dependencies, and advisories when they can be fetched
+  miri        run the pure crates and the scalar parity code under Miri
+  test        run the tests of the workspace and the end-to-end scripts
+  ci          all of the above, formatting only checked: what continuous integration runs
+  hash-docs   print the lines that tie format sources to their documents
+";
+
+fn main() -> ExitCode {
+    let root = repository_root();
+    let command = std::env::args().nth(1).unwrap_or_default();
+    let steps: Vec<ci::Step> = match command.as_str() {
+        "tidy" => vec![ci::TIDY],
+        "fmt" => vec![ci::FORMAT],
+        "clippy" => vec![ci::CLIPPY],
+        "doc" => vec![ci::DOC],
+        "deny" => vec![ci::DENY, ci::ADVISORIES],
+        "miri" => vec![ci::MIRI_PURE, ci::MIRI_PARITY],
+        "test" => vec![ci::TEST, ci::BINARIES, ci::END_TO_END],
+        "ci" => ci::ALL.to_vec(),
+        "hash-docs" => return hash_docs(&root),
+        "" | "help" | "-h" | "--help" => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        other => {
+            eprintln!("xtask: there is no command {other:?}\n\n{USAGE}");
+            return ExitCode::from(3);
+        }
+    };
+    ci::run(&root, &steps)
+}
+
+/// The checkout this binary was built from: two folders above this crate.
+fn repository_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+fn hash_docs(root: &Path) -> ExitCode {
+    match tidy::repo::Repo::load(root) {
+        Ok(repo) => {
+            print!("{}", tidy::formats::lines_to_paste(&repo));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("xtask: cannot read the repository: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The steps of continuous integration, each a function from the repository to an outcome.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::run::{self, Outcome, Tally};
+use crate::tidy;
+
+/// One step and its name.
+#[derive(Clone, Copy)]
+pub struct Step {
+    name: &'static str,
+    run: fn(&Path) -> Outcome,
+}
+
+pub const TIDY: Step = Step { name: "tidy", run: tidy };
+pub const FORMAT: Step = Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all"]) };
+pub const FORMAT_CHECK: Step =
+    Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all", "--check"]) };
+pub const CLIPPY: Step = Step { name: "clippy", run: clippy };
+pub const DOC: Step = Step { name: "doc", run: doc };
+pub const DENY: Step = Step { name: "deny", run: deny };
+pub const ADVISORIES: Step = Step { name: "advisories", run: advisories };
+pub const TEST: Step = Step { name: "test", run: test };
+pub const BINARIES: Step = Step { name: "build", run: binaries };
+pub const END_TO_END: Step = Step { name: "e2e", run: end_to_end };
+pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
+pub const MIRI_PARITY: Step = Step { name: "miri scalar parity", run: miri_parity };
+
+/// What continuous integration runs, cheapest answers first.
+pub const ALL: [Step; 11] = [
+    FORMAT_CHECK,
+    TIDY,
+    CLIPPY,
+    DENY,
+    ADVISORIES,
+    TEST,
+    BINARIES,
+    END_TO_END,
+    DOC,
+    MIRI_PURE,
+    MIRI_PARITY,
+];
+
+/// Seconds after which an end-to-end script is taken for hung.
+const SCRIPT_SECONDS_MAX: u32 = 600;
+/// Exit code by which a script says that it could not run here (the convention of Automake's test drivers).
+const SCRIPT_SKIPPED: i32 = 77;
+
+/// Runs the steps in order, all of them even when one fails, and prints the summary.
+pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
+    let mut total = Tally::default();
+    let mut summary = Vec::new();
+    for step in steps {
+        println!("== {}", step.name);
+        let started = Instant::now();
+        let outcome = (step.run)(root);
+        let line = step_line(step.name, started.elapsed(), &outcome);
+        println!("== {line}\n");
+        summary.push(line);
+        total.add(outcome.tally);
+    }
+    println!("summary");
+    for line in &summary {
+        println!("  {line}");
+    }
+    println!();
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn step_line(name: &str, took: Duration, outcome: &Outcome) -> String {
+    let Tally { passed, failed, skipped } = outcome.tally;
+    let mut line = format!("{:7} {name} in {:.1} s", outcome.word(), took.as_secs_f64());
+    if passed + failed + skipped > 1 {
+        line += &format!(" ({passed} passed, {failed} failed, {skipped} skipped)");
+    }
+    if !outcome.note.is_empty() {
+        line += &format!(": {}", outcome.note);
+    }
+    line
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Outcome {
+    run::check(&mut run::command(root, &[&["cargo"], arguments].concat()))
+}
+
+fn tidy(root: &Path) -> Outcome {
+    let repo = match tidy::repo::Repo::load(root) {
+        Ok(repo) => repo,
+        Err(error) => return Outcome::failed(format!("cannot read the repository: {error}")),
+    };
+    print!("{}", tidy::sizes::report(&repo));
+    for arrow in tidy::layers::development_arrows(&repo) {
+        println!("development dependencies: {arrow}");
+    }
+    let findings = tidy::check(&repo);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => Outcome::passed(format!("{} rules", tidy::RULES.len())),
+        n => Outcome::failed(format!("{n} findings")),
+    }
+}
+
+fn clippy(root: &Path) -> Outcome {
+    cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
+}
+
+fn doc(root: &Path) -> Outcome {
+    let words = ["cargo", "doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"];
+    run::check(run::command(root, &words).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn deny(root: &Path) -> Outcome {
+    if let Err(why) = run::probe(&mut run::command(root, &["cargo", "deny", "--version"])) {
+        return Outcome::skipped(format!(
+            "cargo-deny is not installed ({why}); scripts/setup.sh test installs it"
+        ));
+    }
+    cargo(
+        root,
+        &["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"],
+    )
+}
+
+/// The advisory database lives in a git repository, which not every machine can reach.
+fn advisories(root: &Path) -> Outcome {
+    let fetch = ["timeout", "--kill-after=5", "60", "cargo", "deny", "fetch", "db"];
+    if let Err(why) = run::probe(&mut run::command(root, &fetch)) {
+        return Outcome::skipped(format!("the advisory database cannot be fetched: {why}"));
+    }
+    cargo(root, &["deny", "check", "--disable-fetch", "--hide-inclusion-graph", "advisories"])
+}
+
+fn test(root: &Path) -> Outcome {
+    let words = ["cargo", "test", "--workspace", "--no-fail-fast", "--quiet"];
+    run::tests(&mut run::command(root, &words))
+}
+
+fn binaries(root: &Path) -> Outcome {
+    cargo(root, &["build", "--quiet", "-p", "strake-cli", "-p", "strake-daemon"])
+}
+
+/// Runs every `tests/e2e/*.sh` with the folder of the programs in `STRAKE_BIN_DIR`.
+fn end_to_end(root: &Path) -> Outcome {
+    let scripts = match scripts(&root.join("tests/e2e")) {
+        Ok(scripts) if scripts.is_empty() => return Outcome::skipped("tests/e2e holds no scripts"),
+        Ok(scripts) => scripts,
+        Err(error) => return Outcome::skipped(format!("tests/e2e: {error}")),
+    };
+    let mut tally = Tally::default();
+    let mut failed = Vec::new();
+    for script in scripts {
+        let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let started = Instant::now();
+        let outcome = script_outcome(root, &script);
+        println!("-- {}", step_line(&name, started.elapsed(), &outcome));
+        tally.add(outcome.tally);
+        if outcome.tally.failed > 0 {
+            failed.push(name);
+        }
+    }
+    Outcome { tally, note: failed.join(" ") }
+}
+
+/// Scripts below `folder`, in order of name; those that start with `_` are libraries of the others.
+fn scripts(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut scripts = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".sh") && !name.starts_with('_') {
+            scripts.push(path);
+        }
+    }
+    scripts.sort();
+    Ok(scripts)
+}
+
+fn script_outcome(root: &Path, script: &Path) -> Outcome {
+    let limit = SCRIPT_SECONDS_MAX.to_string();
+    let words = ["timeout", "--kill-after=20", &limit, "bash"];
+    let mut command = run::command(root, &words);
+    command
+        .arg(script)
+        .env("STRAKE_BIN_DIR", target_folder(root).join("debug"))
+        .stdin(Stdio::null());
+    match command.status().map(|status| status.code()) {
+        Ok(Some(0)) => Outcome::passed(""),
+        Ok(Some(SCRIPT_SKIPPED)) => Outcome::skipped("the script says why above"),
+        Ok(Some(124 | 137)) => Outcome::failed(format!("still running after {limit} s, killed")),
+        Ok(Some(code)) => Outcome::failed(format!("exit code {code}")),
+        Ok(None) => Outcome::failed("ended by a signal"),
+        Err(error) => Outcome::failed(format!("cannot run timeout: {error}")),
+    }
+}
+
+fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+fn miri_pure(root: &Path) -> Outcome {
+    miri(root, &["-p", "strake-units", "-p", "strake-raid", "-p", "strake-ondisk"])
+}
+
+fn miri_parity(root: &Path) -> Outcome {
+    miri(root, &["-p", "strake-parity", "--lib", "scalar"])
+}
+
+/// Miri interprets every instruction, so tests that enumerate or draw thousands of cases are left to `test`.
+fn miri(root: &Path, arguments: &[&str]) -> Outcome {
+    for words in [
+        ["cargo", "+nightly", "miri", "--version"].as_slice(),
+        &["cargo", "+nightly", "miri", "setup"],
+    ] {
+        if let Err(why) = run::probe(&mut run::command(root, words)) {
+            return Outcome::skipped(format!("Miri cannot run here: {why}"));
+        }
+    }
+    let words =
+        [&["cargo", "+nightly", "miri", "test", "--quiet"], arguments, &MIRI_SKIPS].concat();
+    run::tests(run::command(root, &words).env("MIRIFLAGS", "-Zmiri-disable-isolation"))
+}
+
+const MIRI_SKIPS: [&str; 5] = ["--", "--skip", "exhaustive", "--skip", "random"];

@@ -1,0 +1,146 @@
+//! Running one step and counting what it showed.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// How many checks passed, failed and were skipped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Checks that ran and were fine.
+    pub passed: u64,
+    /// Checks that ran and were not.
+    pub failed: u64,
+    /// Checks that did not run.
+    pub skipped: u64,
+}
+
+impl Tally {
+    /// One check that passed or failed.
+    pub fn of(passed: bool) -> Tally {
+        Tally { passed: u64::from(passed), failed: u64::from(!passed), skipped: 0 }
+    }
+
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// What a step came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its checks; a step without finer grain counts as one.
+    pub tally: Tally,
+    /// One line for the summary: why it failed or was skipped, or what it covered.
+    pub note: String,
+}
+
+impl Outcome {
+    /// One check, passed.
+    pub fn passed(note: impl Into<String>) -> Outcome {
+        Outcome { tally: Tally::of(true), note: note.into() }
+    }
+
+    /// One check, failed because of `why`.
+    pub fn failed(why: impl Into<String>) -> Outcome {
+        Outcome { tally: Tally::of(false), note: why.into() }
+    }
+
+    /// One check that could not run because of `why`.
+    pub fn skipped(why: impl Into<String>) -> Outcome {
+        Outcome { tally: Tally { skipped: 1, ..Tally::default() }, note: why.into() }
+    }
+
+    /// The word printed for this outcome.
+    pub fn word(&self) -> &'static str {
+        match self.tally {
+            Tally { failed: 1.., .. } => "FAILED",
+            Tally { passed: 0, skipped: 1.., .. } => "skipped",
+            Tally { .. } => "passed",
+        }
+    }
+}
+
+/// A command that runs in `root`, given as words.
+pub fn command<S: AsRef<OsStr>>(root: &Path, words: &[S]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(root);
+    // Cargo passes its own settings to what it runs; `cargo +nightly` must not inherit the stable ones.
+    for name in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs a command whose exit code is the answer, its output going straight to the terminal.
+pub fn check(command: &mut Command) -> Outcome {
+    match command.status() {
+        Ok(status) if status.success() => Outcome::passed(""),
+        Ok(status) => Outcome::failed(format!("{} ended with {status}", name(command))),
+        Err(error) => Outcome::failed(format!("cannot run {}: {error}", name(command))),
+    }
+}
+
+/// Runs a command for its exit code only and returns the last line it wrote to standard error on failure.
+pub fn probe(command: &mut Command) -> Result<(), String> {
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => return Err(format!("cannot run {}: {error}", name(command))),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(format!("{} ended with {}: {}", name(command), output.status, said.trim()))
+}
+
+/// Runs `cargo test` or a command that prints the same result lines, echoes its output and counts the tests.
+pub fn tests(command: &mut Command) -> Outcome {
+    let mut tally = Tally::default();
+    let child = command.stdout(Stdio::piped()).spawn();
+    let status = child.and_then(|mut child| {
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).lines() {
+                let line = line?;
+                tally.add(result_line(&line).unwrap_or_default());
+                writeln!(io::stdout(), "{line}")?;
+            }
+        }
+        child.wait()
+    });
+    match status {
+        Ok(status) if status.success() => Outcome { tally, note: String::new() },
+        Ok(status) => {
+            // A build error or a crash fails without any failed test being counted.
+            tally.failed = tally.failed.max(1);
+            Outcome { tally, note: format!("{} ended with {status}", name(command)) }
+        }
+        Err(error) => Outcome::failed(format!("cannot run {}: {error}", name(command))),
+    }
+}
+
+/// Counts of a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; ...` (libtest's output).
+pub fn result_line(line: &str) -> Option<Tally> {
+    let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let mut tally = Tally::default();
+    for part in counts.split(';') {
+        let (number, what) = part.trim().split_once(' ')?;
+        match what {
+            "passed" => tally.passed = number.parse().ok()?,
+            "failed" => tally.failed = number.parse().ok()?,
+            "ignored" => tally.skipped = number.parse().ok()?,
+            _ => {}
+        }
+    }
+    Some(tally)
+}
+
+fn name(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,77 @@
+//! The house rules that no compiler checks.
+//!
+//! Rules about truth (layers, determinism, unsafe code, formats) fail. Rules about taste (lengths) are printed
+//! for a person to judge. Every check is a function from a [`repo::Repo`], which is plain data, to findings, so
+//! each is tested on a made-up repository that breaks the rule.
+
+pub mod crates;
+pub mod documents;
+pub mod formats;
+pub mod layers;
+pub mod lex;
+pub mod repo;
+pub mod rules;
+pub mod sizes;
+pub mod source;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use repo::Repo;
+
+/// One broken rule at one place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// Path of the file, relative to the repository.
+    pub path: String,
+    /// Line, counted from 1; 0 when the finding is about the whole file.
+    pub line: usize,
+    /// Name of the rule, one of [`RULES`].
+    pub rule: &'static str,
+    /// What is wrong and what to do about it.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { path, line, rule, message } = self;
+        if *line == 0 {
+            write!(f, "{path}: [{rule}] {message}")
+        } else {
+            write!(f, "{path}:{line}: [{rule}] {message}")
+        }
+    }
+}
+
+/// Every rule, with one line on what it keeps true. ARCHITECTURE.md names rules by these words.
+pub const RULES: &[(&str, &str)] = &[
+    ("layers", "dependencies follow the table in ARCHITECTURE.md"),
+    ("decisions", "every third-party crate has a row in docs/decisions/0002-dependencies.md"),
+    ("crate-doc", "every crate says what it is, what it must never do and where to start"),
+    ("unsafe", "unsafe code is forbidden outside the crates that exist to contain it"),
+    ("lints", "every crate takes the lints of the workspace"),
+    ("pure", "L0 sources use no clock, thread, environment, I/O, randomness or hash map"),
+    ("pure-clippy", "every L0 crate has its own clippy.toml that refuses the same"),
+    ("formats", "a format source and its document change together"),
+    ("globs", "no `use super::*` and no glob import of a module outside tests"),
+    ("tests", "no ignored test and no should_panic"),
+    ("sleep", "no thread::sleep outside xtask and cli"),
+    ("unfinished", "no todo! and no unimplemented!"),
+    ("ascii", "sources are ASCII, except for strings in tests"),
+    ("columns", "no source line is longer than 110 columns"),
+    ("references", "tests and rules named in ARCHITECTURE.md exist"),
+];
+
+/// All findings of all checks, in order of path and line.
+pub fn check(repo: &Repo) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(layers::check(repo));
+    findings.extend(crates::check(repo));
+    findings.extend(rules::check(repo));
+    findings.extend(formats::check(repo));
+    findings.extend(documents::check(repo));
+    findings.sort();
+    findings
+}

@@ -1,5 +1,82 @@
 //! Tests of the crate, each on every kernel the machine has.
 
-mod textbook;
-
+mod encoding;
+mod field;
+mod mds;
+mod mirroring;
+mod properties;
 mod recovering;
+mod refusing;
+mod textbook;
+mod verifying;
+
+use crate::{Code, Kernel, ParityMut, accumulate, encode, update};
+
+/// Strips of bytes that look random and are the same in every run with this seed.
+fn strips(seed: u64, count: usize, len: usize) -> Vec<Vec<u8>> {
+    // SplitMix64 (S. Vigna); any well-mixed sequence would do.
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z >> 56) as u8
+    };
+    (0..count).map(|_| (0..len).map(|_| next()).collect()).collect()
+}
+
+/// The strips as a request wants its inputs.
+fn inputs(strips: &[Vec<u8>]) -> Vec<&[u8]> {
+    strips.iter().map(Vec::as_slice).collect()
+}
+
+/// The strips as a request wants its outputs.
+fn outputs(strips: &mut [Vec<u8>]) -> Vec<&mut [u8]> {
+    strips.iter_mut().map(Vec::as_mut_slice).collect()
+}
+
+/// The strips of all parities in `which`, named.
+fn named<'a>(strips: &'a mut [Vec<u8>], which: &[usize]) -> Vec<ParityMut<'a>> {
+    let all = strips.iter_mut().enumerate();
+    let wanted = all.filter(|(index, _)| which.contains(index));
+    wanted.map(|(index, bytes)| ParityMut { index: index as u8, bytes }).collect()
+}
+
+/// The k+m code on every kernel of this machine.
+fn codes(k: usize, m: usize) -> impl Iterator<Item = Code> {
+    let code = Code::new(k, m).expect("a code within the limits");
+    Kernel::available().map(move |kernel| code.with_kernel(kernel))
+}
+
+/// What `encode` writes over old bytes that must not matter.
+fn encoded(code: &Code, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut parity = strips(99, code.parity(), data[0].len());
+    encode(code, &inputs(data), &mut outputs(&mut parity)).expect("a correct request");
+    parity
+}
+
+/// Parity built with `accumulate`, last strip first.
+fn accumulated(code: &Code, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut parity = vec![vec![0; data[0].len()]; code.parity()];
+    let all: Vec<usize> = (0..code.parity()).collect();
+    for (strip, bytes) in data.iter().enumerate().rev() {
+        accumulate(code, strip, bytes, &mut named(&mut parity, &all)).expect("a correct request");
+    }
+    parity
+}
+
+/// Parity after `update` of one strip, for the parities in `which`; the others are left as they were.
+fn updated(
+    code: &Code,
+    parity: &[Vec<u8>],
+    which: &[usize],
+    strip: usize,
+    [old, new]: [&[u8]; 2],
+) -> Vec<Vec<u8>> {
+    let mut parity = parity.to_vec();
+    let mut list = named(&mut parity, which);
+    // The order of the list must not matter.
+    list.reverse();
+    update(code, strip, old, new, &mut list).expect("a correct request");
+    parity
+}

@@ -1,0 +1,129 @@
+//! Parity is what the definition says, at every length and alignment.
+
+use super::{accumulated, codes, encoded, inputs, strips, textbook, updated};
+use crate::{Code, Kernel, encode, encode_with};
+
+/// All ways to make parity against the textbook, on every kernel.
+fn check(k: usize, m: usize, len: usize) {
+    let data = strips((k * 100 + m) as u64, k, len);
+    let expected = textbook::stripe(k, m, &data).split_off(k);
+    for code in codes(k, m) {
+        assert_eq!(encoded(&code, &data), expected, "encode, {code:?}, {len} bytes");
+        assert_eq!(accumulated(&code, &data), expected, "accumulate, {code:?}, {len} bytes");
+    }
+}
+
+#[test]
+fn every_shape_with_few_data_strips() {
+    for m in 1..=if cfg!(miri) { 5 } else { 32 } {
+        for k in [1, 2, 3, 6] {
+            check(k, m, if cfg!(miri) { 9 } else { 67 });
+        }
+    }
+}
+
+#[test]
+fn the_widest_shapes() {
+    for (k, m) in [(63, 1), (62, 2), (61, 3), (60, 4), (57, 7), (32, 32)] {
+        check(k, m, if cfg!(miri) { 3 } else { 389 });
+    }
+}
+
+#[test]
+fn every_length_around_the_vector_sizes() {
+    let lengths = if cfg!(miri) { 0..20 } else { 0..700 };
+    for len in lengths {
+        check(3, 2, len);
+        check(2, 5, len);
+    }
+}
+
+#[test]
+fn several_tiles() {
+    let len = if cfg!(miri) { 1030 } else { 5000 };
+    check(2, 3, len);
+}
+
+#[test]
+fn every_alignment_and_nothing_outside() {
+    let (len, room) = if cfg!(miri) { (37, 3) } else { (357, 64) };
+    let whole = strips(7, 3, len + room);
+    for code in codes(3, 2) {
+        for shift in 0..room {
+            let data: Vec<Vec<u8>> = whole.iter().map(|x| x[shift..shift + len].to_vec()).collect();
+            let expected = textbook::stripe(3, 2, &data).split_off(3);
+            let mut parity = vec![vec![0xa5; len + room]; 2];
+            let ins: Vec<&[u8]> = whole.iter().map(|x| &x[shift..shift + len]).collect();
+            // Inputs and outputs at different alignments.
+            let out = room - shift;
+            let mut outs: Vec<&mut [u8]> =
+                parity.iter_mut().map(|x| &mut x[out..out + len]).collect();
+            encode(&code, &ins, &mut outs).expect("a correct request");
+            for (parity, expected) in parity.iter().zip(&expected) {
+                assert_eq!(&parity[out..out + len], expected, "{code:?}, shift {shift}");
+                assert!(parity[..out].iter().chain(&parity[out + len..]).all(|&x| x == 0xa5));
+            }
+        }
+    }
+}
+
+#[test]
+fn p_and_q_are_those_of_raid_6() {
+    for k in [1, 2, 6, 22, 62] {
+        let data = strips(k as u64, k, 130);
+        let (p, q) = textbook::anvin_p_q(&data);
+        for m in [1, 2, 3] {
+            if k + m > 64 {
+                continue;
+            }
+            for code in codes(k, m) {
+                let parity = encoded(&code, &data);
+                assert_eq!(parity[0], p, "P, {code:?}");
+                assert!(parity.get(1).is_none_or(|found| *found == q), "Q, {code:?}");
+            }
+        }
+    }
+}
+
+/// Worked by hand: {02}^8 = 0x100 reduced by 0x11d = 0x1d, and {02}^9 = 0x3a.
+#[test]
+fn a_stripe_worked_by_hand() {
+    let mut data = vec![vec![0; 2]; 10];
+    (data[0][0], data[8][0], data[9][1]) = (0x01, 0x01, 0x80);
+    for code in codes(10, 2) {
+        // {80} * {3a} = {02}^7 * {02}^9 = {02}^16 = 0x4c.
+        assert_eq!(encoded(&code, &data), [[0x00, 0x80], [0x01 ^ 0x1d, 0x4c]]);
+    }
+}
+
+#[test]
+fn every_coefficient_in_every_kernel() {
+    // One data strip holding every byte value, changed from zeros, meets every coefficient of Q.
+    let (old, new) = (vec![0; 256], (0..=255).collect::<Vec<u8>>());
+    for k in if cfg!(miri) { 8..=9 } else { 2..=62 } {
+        let strip = k - 1;
+        let before = vec![vec![0; 256]; 2];
+        for code in codes(k, 2) {
+            let after = updated(&code, &before, &[0, 1], strip, [&old, &new]);
+            let factor = textbook::power(2, strip);
+            let expected: Vec<u8> = new.iter().map(|&x| textbook::times(factor, x)).collect();
+            assert_eq!(after, [new.clone(), expected], "{code:?}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_can_be_chosen() {
+    let scalar = Kernel::scalar();
+    assert_eq!(Kernel::available().last(), Some(scalar));
+    assert_eq!(Kernel::available().next(), Some(Kernel::best()));
+    let code = Code::new(4, 2).expect("a code");
+    assert_eq!(code.kernel(), Kernel::best());
+    assert_eq!(code.with_kernel(scalar).kernel(), scalar);
+    let data = strips(5, 4, 100);
+    let (mut p, mut q) = (vec![0; 100], vec![0; 100]);
+    for kernel in Kernel::available() {
+        encode_with(kernel, &code, &inputs(&data), &mut [&mut p, &mut q]).expect("a request");
+        assert_eq!((p.clone(), q.clone()), textbook::anvin_p_q(&data), "{}", kernel.name());
+    }
+}

@@ -1,0 +1,45 @@
+//! The field and its tables against plain polynomial arithmetic.
+
+use super::textbook;
+use crate::gf;
+
+#[test]
+fn every_product_is_the_polynomial_one() {
+    for a in 0..=255 {
+        for b in (0..=255).step_by(if cfg!(miri) { 51 } else { 1 }) {
+            let product = textbook::times(a, b);
+            assert_eq!(gf::mul(a, b), product, "{a} * {b}");
+            let table = &gf::NIBBLES[usize::from(a)];
+            assert_eq!(gf::mul_by_table(table, b), product, "{a} * {b} by table");
+            assert_eq!(affine(gf::AFFINE[usize::from(a)], b), product, "{a} * {b} by matrix");
+        }
+    }
+}
+
+/// The affine instruction on one byte, as the Intel SDM words it (GF2P8AFFINEQB, `affine_byte`): result
+/// bit i is the parity of byte 7 - i of the matrix AND the input.
+fn affine(matrix: u64, x: u8) -> u8 {
+    let rows = matrix.to_le_bytes();
+    (0..8).fold(0, |sum, i| sum | (((rows[7 - i] & x).count_ones() as u8 & 1) << i))
+}
+
+#[test]
+fn inverses_and_powers() {
+    assert_eq!(gf::inverse(0), None);
+    for a in 1..=255 {
+        let inverse = gf::inverse(a).expect("nonzero");
+        assert_eq!(textbook::times(a, inverse), 1, "1 / {a}");
+    }
+    for exponent in [0, 1, 2, 7, 8, 60, 61, 254, 255, 256] {
+        for base in [1, 2, 4, 0x1d, 255] {
+            assert_eq!(gf::pow(base, exponent), textbook::power(base, exponent));
+        }
+    }
+}
+
+#[test]
+fn two_generates_every_nonzero_element() {
+    let mut powers: Vec<u8> = (0..255).map(|exponent| gf::pow(2, exponent)).collect();
+    powers.sort_unstable();
+    assert_eq!(powers, (1..=255).collect::<Vec<u8>>());
+}

@@ -1,0 +1,85 @@
+//! Scrubs find wrong stripes, and the wrong strip where that is possible.
+
+use super::{codes, inputs, strips, textbook};
+use crate::{Code, Verdict, check};
+
+/// Bytes per strip: more than one column of scratch for every shape.
+const LEN: usize = if cfg!(miri) { 3 } else { 9000 };
+
+/// Checks a stripe with these bytes flipped: (strip, offset, bits).
+fn verdict(code: &Code, whole: &[Vec<u8>], flips: &[(usize, usize, u8)]) -> Verdict {
+    let mut whole = whole.to_vec();
+    for &(strip, offset, bits) in flips {
+        whole[strip][offset] ^= bits;
+    }
+    let (data, parity) = whole.split_at(code.data());
+    check(code, &inputs(data), &inputs(parity)).expect("a correct request")
+}
+
+fn shapes() -> &'static [(usize, usize)] {
+    if cfg!(miri) {
+        &[(1, 1), (2, 2), (1, 4)]
+    } else {
+        &[(1, 1), (1, 2), (4, 1), (6, 2), (62, 2), (5, 3), (4, 4), (10, 7), (32, 32)]
+    }
+}
+
+#[test]
+fn a_clean_stripe() {
+    for &(k, m) in shapes() {
+        let whole = textbook::stripe(k, m, &strips(1, k, LEN));
+        for code in codes(k, m) {
+            assert_eq!(verdict(&code, &whole, &[]), Verdict::Clean, "{code:?}");
+            let empty = vec![Vec::new(); k + m];
+            assert_eq!(verdict(&code, &empty, &[]), Verdict::Clean, "{code:?}");
+        }
+    }
+}
+
+#[test]
+fn each_single_wrong_strip() {
+    for &(k, m) in shapes() {
+        let whole = textbook::stripe(k, m, &strips(2, k, LEN));
+        for code in codes(k, m) {
+            for strip in 0..k + m {
+                let flips = [(strip, 0, 0x40), (strip, LEN / 2, 0xff), (strip, LEN - 1, 1)];
+                let expected =
+                    if m == 1 { Verdict::Inconsistent } else { Verdict::OneWrong(strip) };
+                assert_eq!(verdict(&code, &whole, &flips), expected, "{code:?}: {strip}");
+                assert_eq!(verdict(&code, &whole, &flips[2..]), expected, "{code:?}: {strip}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_wrong_strips() {
+    for &(k, m) in shapes() {
+        let whole = textbook::stripe(k, m, &strips(3, k, LEN));
+        for code in codes(k, m) {
+            for (a, b) in [(0, 1), (0, k), (k - 1, k + m - 1), (k, k + m - 1)] {
+                if a == b || b >= k + m {
+                    continue;
+                }
+                let apart = [(a, 1, 0x11), (b, LEN - 1, 0x22)];
+                assert_eq!(verdict(&code, &whole, &apart), Verdict::Inconsistent, "{code:?}");
+                // At one offset three parities are needed to tell two wrong strips from one.
+                if m >= 3 {
+                    let same = [(a, 1, 0x11), (b, 1, 0x22)];
+                    assert_eq!(verdict(&code, &whole, &same), Verdict::Inconsistent, "{code:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The documented limit: two strips wrong at one offset can look like a third one with two parities.
+#[test]
+fn two_parities_can_be_fooled_by_two_wrong_strips() {
+    let whole = textbook::stripe(3, 2, &strips(4, 3, LEN));
+    for code in codes(3, 2) {
+        // An error e in strip 2 adds e to P and {04} e to Q; do so to the parities themselves.
+        assert_eq!(verdict(&code, &whole, &[(3, 1, 1), (4, 1, 4)]), Verdict::OneWrong(2));
+        assert_eq!(verdict(&code, &whole, &[(3, 1, 1), (4, 1, 8)]), Verdict::Inconsistent);
+    }
+}

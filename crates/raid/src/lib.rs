@@ -1,1 +1,51 @@
-//! raid
+//! The arithmetic of redundancy: where a block lives, what a request must read, compute and write.
+//!
+//! **What it is.** [`Geometry`] maps array addresses to stripes, strips and members. [`plan()`] turns one
+//! request on one band of one stripe into a [`Plan`]: reads, strips to recover, writes. [`MemberState`] and
+//! [`Condition`] say what failures mean, [`Regions`] how the array is cut up for the write-intent bitmap and
+//! among cores. Everything is a function from values to values.
+//!
+//! **What it must never do.** No I/O, clock, threads, randomness, `unsafe`, or allocation; no parity bytes
+//! (a plan names strips to compute, never how); no memory of earlier calls. It depends on `strake-units` only.
+//!
+//! **Where to start.** [`geometry`] for the layout, then [`mod@plan`] for the write strategies, then [`state`].
+
+#![forbid(unsafe_code)]
+
+pub mod band;
+pub mod error;
+pub mod geometry;
+pub mod level;
+pub mod plan;
+
+pub use band::{Band, Bands, Piece, Pieces, Segment, SegmentList};
+pub use error::GeometryError;
+pub use geometry::{Geometry, GeometrySpec, Place, Role};
+pub use level::{Level, LevelError, LevelRequest, Scheme};
+pub use plan::{Intent, Lost, Plan, Query, Strategy, StripeHealth, Transfer, Window, plan};
+
+/// Most members of an array, all groups together: the size of the member table in a label.
+pub const MEMBERS_MAX: usize = 64;
+
+/// Tallest band in bytes. It bounds the scratch memory of one stripe operation.
+pub const BAND_BYTES_MAX: u32 = 128 * 1024;
+
+/// Most reads, and most writes, of one plan: at most one per position of a stripe's group.
+pub const TRANSFERS_MAX: usize = 64;
+
+/// Smallest strip in bytes.
+pub const STRIP_BYTES_MIN: u32 = 4 * 1024;
+
+/// Largest strip in bytes.
+pub const STRIP_BYTES_MAX: u32 = 1024 * 1024;
+
+/// Identifier of the layout that this crate computes, recorded in every label. A different mapping of
+/// blocks to members would get a different number (`docs/design` B01: md's RAID 0 changed its mapping
+/// without recording it).
+pub const LAYOUT_ID: u16 = 1;
+
+// A strip holds at least one block of the largest block size, a transfer list holds a whole stripe, and a
+// mask of members fits in 64 bits.
+const _: () = assert!(STRIP_BYTES_MIN >= 4096);
+const _: () = assert!(TRANSFERS_MAX >= MEMBERS_MAX && MEMBERS_MAX <= 64);
+const _: () = assert!(BAND_BYTES_MAX.is_power_of_two() && BAND_BYTES_MAX >= STRIP_BYTES_MIN);

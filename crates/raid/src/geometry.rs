@@ -1,0 +1,490 @@
+//! Where a block lives: the one mapping between array addresses and members.
+//!
+//! Layout 1, the only one (recorded in labels as [`LAYOUT_ID`](crate::LAYOUT_ID)):
+//!
+//! ```text
+//! stripe s belongs to group s % groups and is that group's row s / groups;
+//! member = group * width + position; address on the member = row * strip + offset.
+//!
+//! Parity(m), width w, k = w - m data strips: parity 0 of row r is at p = w-1 - r % w, parity j at
+//! (p + j) % w, data d at (p + m + d) % w. RAID 5 of four members (P parity, numbers are strips of data):
+//!
+//!            position 0   1   2   3
+//!     row 0           0   1   2   P
+//!     row 1           4   5   P   3
+//!     row 2           8   P   6   7
+//!     row 3           P   9  10  11
+//!
+//! Copies(c), k = members / c data strips: copy j of data d is at position d * c + j, in every row.
+//! ```
+//!
+//! The parity rows are Linux md's left-symmetric layout: `ALGORITHM_LEFT_SYMMETRIC` (2) in
+//! `drivers/md/raid5.h`, computed in `raid5_compute_sector` of `drivers/md/raid5.c`, where RAID 6 puts Q
+//! right after P. Arrays of three and more parities continue the same way.
+
+use strake_units::{BlockSize, Lba, MemberIndex, StripeIndex};
+
+use crate::error::GeometryError;
+use crate::level::{Level, LevelRequest, PARITY_MAX, PARITY_NAMED_MIN, Scheme};
+use crate::{BAND_BYTES_MAX, MEMBERS_MAX, STRIP_BYTES_MAX, STRIP_BYTES_MIN};
+
+/// Most copies of RAID 1.
+pub const COPIES_MAX: usize = 8;
+
+/// What an array should look like. [`Geometry::new`] checks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeometrySpec {
+    /// The level.
+    pub level: Level,
+    /// Members, all groups together.
+    pub members: usize,
+    /// Members in one group; only for RAID 50, 60, 70.
+    pub group_size: Option<u8>,
+    /// Bytes of one strip.
+    pub strip_bytes: u32,
+    /// Block size of the array and of every member.
+    pub block_size: BlockSize,
+    /// Data area of the smallest member, in blocks.
+    pub member_blocks: u64,
+}
+
+/// A validated layout. Small and `Copy`: every core keeps its own.
+///
+/// Methods that take a stripe, strip, position or address expect one that exists; asking about another is a
+/// mistake of the caller and answers nonsense or panics, but never touches memory it should not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    level: Level,
+    block_size: BlockSize,
+    /// Positions in one group.
+    width: u8,
+    groups: u8,
+    data_strips: u8,
+    parity_strips: u8,
+    copies: u8,
+    strip_shift: u8,
+    band_shift: u8,
+    rows: u64,
+}
+
+/// Where an array block is within its stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The stripe.
+    pub stripe: StripeIndex,
+    /// The data strip, 0..k.
+    pub strip: u8,
+    /// Blocks from the start of the strip.
+    pub offset: u32,
+}
+
+/// What a position holds in some stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A data strip, or one copy of it.
+    Data {
+        /// The data strip, 0..k.
+        strip: u8,
+        /// Which copy; 0 for parity schemes.
+        copy: u8,
+    },
+    /// A parity strip.
+    Parity {
+        /// Which parity: 0 is P, 1 is Q.
+        index: u8,
+    },
+}
+
+impl Geometry {
+    /// Checks `spec` and works out the layout.
+    ///
+    /// # Errors
+    /// Any [`GeometryError`]; the first that applies, in the order level, groups, strip, member size.
+    pub fn new(spec: &GeometrySpec) -> Result<Self, GeometryError> {
+        let shape = Shape::new(spec)?;
+        let strip_bytes = spec.strip_bytes;
+        if !strip_bytes.is_power_of_two()
+            || !(STRIP_BYTES_MIN..=STRIP_BYTES_MAX).contains(&strip_bytes)
+        {
+            return Err(GeometryError::StripSize { strip_bytes });
+        }
+        let block_shift = spec.block_size.shift();
+        let strip_shift = strip_bytes.trailing_zeros() - block_shift;
+        let band_shift = strip_bytes.min(BAND_BYTES_MAX).trailing_zeros() - block_shift;
+        let rows = spec.member_blocks >> strip_shift;
+        let member_blocks = spec.member_blocks;
+        if rows == 0 {
+            let strip_blocks = 1 << strip_shift;
+            return Err(GeometryError::MemberTooSmall { member_blocks, strip_blocks });
+        }
+        let raw_bytes =
+            (u128::from(rows) << (strip_shift + block_shift)) * spec.members.min(64) as u128;
+        if raw_bytes > i64::MAX as u128 {
+            return Err(GeometryError::TooLarge { member_blocks });
+        }
+        Ok(Self {
+            level: spec.level,
+            block_size: spec.block_size,
+            width: shape.width,
+            groups: shape.groups,
+            data_strips: (shape.width - shape.parity) / shape.copies,
+            parity_strips: shape.parity,
+            copies: shape.copies,
+            strip_shift: strip_shift as u8,
+            band_shift: band_shift as u8,
+            rows,
+        })
+    }
+
+    /// Checks that the N of a request like `8+4` is what the members make.
+    ///
+    /// # Errors
+    /// [`GeometryError::DataStripsMismatch`] when it is not.
+    pub fn check_request(&self, request: &LevelRequest) -> Result<(), GeometryError> {
+        match request.data_strips {
+            Some(wanted) if wanted != self.data_strips => Err(GeometryError::DataStripsMismatch {
+                wanted,
+                data_strips: self.data_strips,
+                parity_strips: self.parity_strips,
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The level.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The scheme of each group.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        if self.parity_strips == 0 {
+            Scheme::Copies(self.copies)
+        } else {
+            Scheme::Parity(self.parity_strips)
+        }
+    }
+
+    /// Members, all groups together.
+    #[must_use]
+    pub const fn members(&self) -> usize {
+        self.width as usize * self.groups as usize
+    }
+
+    /// Groups.
+    #[must_use]
+    pub const fn groups(&self) -> usize {
+        self.groups as usize
+    }
+
+    /// Members in one group, which is the number of positions of a stripe.
+    #[must_use]
+    pub const fn width(&self) -> u8 {
+        self.width
+    }
+
+    /// Data strips per stripe (k); copies count once.
+    #[must_use]
+    pub const fn data_strips(&self) -> u8 {
+        self.data_strips
+    }
+
+    /// Parity strips per stripe (m).
+    #[must_use]
+    pub const fn parity_strips(&self) -> u8 {
+        self.parity_strips
+    }
+
+    /// How many times each data strip is stored; 1 for parity schemes.
+    #[must_use]
+    pub const fn copies(&self) -> u8 {
+        self.copies
+    }
+
+    /// Block size of the array and its members.
+    #[must_use]
+    pub const fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// Blocks of one strip.
+    #[must_use]
+    pub const fn strip_blocks(&self) -> u32 {
+        1 << self.strip_shift
+    }
+
+    /// Bytes of one strip.
+    #[must_use]
+    pub const fn strip_bytes(&self) -> u32 {
+        self.strip_blocks() << self.block_size.shift()
+    }
+
+    /// Blocks of one strip within one band: the strip, but at most [`BAND_BYTES_MAX`].
+    #[must_use]
+    pub const fn band_blocks(&self) -> u32 {
+        1 << self.band_shift
+    }
+
+    /// Bands of one stripe.
+    #[must_use]
+    pub const fn bands_per_stripe(&self) -> u16 {
+        1 << (self.strip_shift - self.band_shift)
+    }
+
+    /// Array blocks in one stripe.
+    #[must_use]
+    pub const fn stripe_data_blocks(&self) -> u64 {
+        (self.data_strips as u64) << self.strip_shift
+    }
+
+    /// Stripes of the whole array.
+    #[must_use]
+    pub const fn stripes(&self) -> u64 {
+        self.rows * self.groups as u64
+    }
+
+    /// Blocks that the array offers.
+    #[must_use]
+    pub const fn capacity_blocks(&self) -> u64 {
+        self.stripes() * self.stripe_data_blocks()
+    }
+
+    /// Blocks used of each member's data area: its whole strips.
+    #[must_use]
+    pub const fn member_blocks_used(&self) -> u64 {
+        self.rows << self.strip_shift
+    }
+
+    /// Where array block `lba` is.
+    #[must_use]
+    pub const fn place(&self, lba: Lba) -> Place {
+        let strips = lba.0 >> self.strip_shift;
+        Place {
+            stripe: StripeIndex(strips / self.data_strips as u64),
+            strip: (strips % self.data_strips as u64) as u8,
+            offset: (lba.0 & (self.strip_blocks() as u64 - 1)) as u32,
+        }
+    }
+
+    /// The array address of `place`; the inverse of [`Geometry::place`].
+    #[must_use]
+    pub const fn lba(&self, place: Place) -> Lba {
+        let strips = place.stripe.0 * self.data_strips as u64 + place.strip as u64;
+        Lba((strips << self.strip_shift) + place.offset as u64)
+    }
+
+    /// The row of `stripe` within its group.
+    #[must_use]
+    pub const fn row(&self, stripe: StripeIndex) -> u64 {
+        stripe.0 / self.groups as u64
+    }
+
+    /// The group that `stripe` belongs to.
+    #[must_use]
+    pub const fn group(&self, stripe: StripeIndex) -> usize {
+        (stripe.0 % self.groups as u64) as usize
+    }
+
+    /// What `position` holds in `stripe`.
+    #[must_use]
+    pub const fn role(&self, stripe: StripeIndex, position: u8) -> Role {
+        if self.parity_strips == 0 {
+            return Role::Data { strip: position / self.copies, copy: position % self.copies };
+        }
+        let first = self.first_parity(stripe);
+        let after =
+            if position >= first { position - first } else { position + self.width - first };
+        if after < self.parity_strips {
+            Role::Parity { index: after }
+        } else {
+            Role::Data { strip: after - self.parity_strips, copy: 0 }
+        }
+    }
+
+    /// The position that holds `role` in `stripe`; the inverse of [`Geometry::role`].
+    #[must_use]
+    pub const fn position(&self, stripe: StripeIndex, role: Role) -> u8 {
+        match role {
+            Role::Data { strip, copy } if self.parity_strips == 0 => strip * self.copies + copy,
+            Role::Data { strip, copy: _ } => {
+                self.after_first_parity(stripe, self.parity_strips + strip)
+            }
+            Role::Parity { index } => self.after_first_parity(stripe, index),
+        }
+    }
+
+    /// The member at `position` of `stripe`.
+    #[must_use]
+    pub const fn member(&self, stripe: StripeIndex, position: u8) -> MemberIndex {
+        MemberIndex(self.group(stripe) as u8 * self.width + position)
+    }
+
+    /// The position of `member` in `stripe`, or `None` when the stripe belongs to another group.
+    #[must_use]
+    pub const fn position_of_member(&self, stripe: StripeIndex, member: MemberIndex) -> Option<u8> {
+        if member.0 as usize / self.width as usize == self.group(stripe) {
+            Some(member.0 % self.width)
+        } else {
+            None
+        }
+    }
+
+    /// The address of block `offset` of every strip of `stripe`, in the data area of its member.
+    #[must_use]
+    pub const fn member_lba(&self, stripe: StripeIndex, offset: u32) -> Lba {
+        Lba((self.row(stripe) << self.strip_shift) + offset as u64)
+    }
+
+    /// True when every block can still be read with the members in the mask `absent` gone.
+    #[must_use]
+    pub fn tolerates(&self, absent: u64) -> bool {
+        self.redundancy(absent).is_some()
+    }
+
+    /// How many further members may fail, whichever they are, with the members in the mask `absent` gone;
+    /// `None` when data is lost already.
+    #[must_use]
+    pub fn redundancy(&self, absent: u64) -> Option<u8> {
+        // A unit is a set of members that lose data together: the copies of one strip, or one group.
+        let (unit_width, spare) = match self.scheme() {
+            Scheme::Copies(copies) => (copies, copies - 1),
+            Scheme::Parity(parity) => (self.width, parity),
+        };
+        let units = self.members() / unit_width as usize;
+        let worst = (0..units)
+            .map(|unit| (absent >> (unit * unit_width as usize)) & low_bits(unit_width))
+            .map(|gone| gone.count_ones() as u8)
+            .max()
+            .unwrap_or(0);
+        spare.checked_sub(worst)
+    }
+
+    /// The part of the member mask `absent` that concerns `stripe`, as a mask of positions.
+    #[must_use]
+    pub const fn stripe_absent(&self, stripe: StripeIndex, absent: u64) -> u64 {
+        (absent >> (self.group(stripe) * self.width as usize)) & low_bits(self.width)
+    }
+
+    /// The position of parity 0 in `stripe`.
+    const fn first_parity(&self, stripe: StripeIndex) -> u8 {
+        self.width - 1 - (self.row(stripe) % self.width as u64) as u8
+    }
+
+    /// The position `count` places after parity 0, around the end of the group.
+    const fn after_first_parity(&self, stripe: StripeIndex, count: u8) -> u8 {
+        let position = self.first_parity(stripe) + count;
+        if position >= self.width { position - self.width } else { position }
+    }
+
+    /// Turns a mask of positions of `stripe` into a mask of strips, data from bit 0 and parity from bit k.
+    /// Only for parity schemes, where the two are one to one.
+    pub(crate) const fn strips_of_positions(&self, stripe: StripeIndex, positions: u64) -> u64 {
+        let first = self.first_parity(stripe) as u32;
+        let parities = self.parity_strips;
+        let positions = positions & low_bits(self.width);
+        // Rotate the group so that parity 0 is bit 0, then move the parities above the data.
+        let wrapped = positions & low_bits(first as u8);
+        let turned = (positions >> first) | (wrapped << (self.width as u32 - first - 1) << 1);
+        (turned >> parities) | ((turned & low_bits(parities)) << self.data_strips)
+    }
+
+    /// The position of strip number `strip` (data 0..k, parity k..k+m) of a parity scheme.
+    pub(crate) const fn position_of_strip(&self, stripe: StripeIndex, strip: u8) -> u8 {
+        let count = if strip < self.data_strips {
+            strip + self.parity_strips
+        } else {
+            strip - self.data_strips
+        };
+        self.after_first_parity(stripe, count)
+    }
+}
+
+/// A mask of the lowest `count` bits, 0..=64.
+pub(crate) const fn low_bits(count: u8) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+/// The part of a geometry that level, members and group size decide.
+struct Shape {
+    width: u8,
+    groups: u8,
+    parity: u8,
+    copies: u8,
+}
+
+impl Shape {
+    fn new(spec: &GeometrySpec) -> Result<Self, GeometryError> {
+        let (level, members) = (spec.level, spec.members);
+        if let Level::Parity(parity) = level
+            && !(PARITY_NAMED_MIN..=PARITY_MAX).contains(&parity)
+        {
+            return Err(GeometryError::ParityOutOfRange { parity });
+        }
+        let (min, max) = member_limits(level);
+        if members < min {
+            return Err(GeometryError::TooFewMembers { level, members, min });
+        }
+        if members > max {
+            return Err(GeometryError::TooManyMembers { level, members, max });
+        }
+        let parity = level.parity_strips();
+        if level.is_grouped() {
+            let width = group_width(spec)?;
+            return Ok(Self { width, groups: members as u8 / width, parity, copies: 1 });
+        }
+        if spec.group_size.is_some() {
+            return Err(GeometryError::GroupSizeUnwanted { level });
+        }
+        let copies = match level {
+            Level::Raid1 => members as u8,
+            Level::Raid10 if !members.is_multiple_of(2) => {
+                return Err(GeometryError::OddMembers { members });
+            }
+            Level::Raid10 => 2,
+            Level::Raid0
+            | Level::Raid5
+            | Level::Raid6
+            | Level::Raid73
+            | Level::Parity(_)
+            | Level::Raid50
+            | Level::Raid60
+            | Level::Raid70 => 1,
+        };
+        Ok(Self { width: members as u8, groups: 1, parity, copies })
+    }
+}
+
+/// Fewest and most members of a level. A parity group has at least two data strips: with one it would be a
+/// mirror at the price of parity, which RAID 1 does better.
+const fn member_limits(level: Level) -> (usize, usize) {
+    match level {
+        Level::Raid0 => (1, MEMBERS_MAX),
+        Level::Raid1 => (2, COPIES_MAX),
+        Level::Raid10 => (4, MEMBERS_MAX),
+        Level::Raid5 | Level::Raid6 | Level::Raid73 | Level::Parity(_) => {
+            (level.parity_strips() as usize + 2, MEMBERS_MAX)
+        }
+        Level::Raid50 | Level::Raid60 | Level::Raid70 => {
+            (2 * (level.parity_strips() as usize + 2), MEMBERS_MAX)
+        }
+    }
+}
+
+/// Members of one group of a level that has groups.
+fn group_width(spec: &GeometrySpec) -> Result<u8, GeometryError> {
+    let (level, members) = (spec.level, spec.members);
+    let group_size = spec.group_size.ok_or(GeometryError::GroupSizeMissing { level, members })?;
+    let min = level.parity_strips() as usize + 2;
+    if (group_size as usize) < min {
+        return Err(GeometryError::GroupTooSmall { level, group_size, min });
+    }
+    if !members.is_multiple_of(group_size as usize) {
+        return Err(GeometryError::GroupsUneven { members, group_size });
+    }
+    if members == group_size as usize {
+        return Err(GeometryError::OneGroup { level, members });
+    }
+    Ok(group_size)
+}

@@ -1,0 +1,263 @@
+//! What one request on one band reads, computes and writes.
+//!
+//! A plan is data: the engine, the simulator and the tests are interpreters of the same value. To run one:
+//! do the reads, recover the listed strips over the window from what was read, overlay the new data, compute
+//! parity over the window (update it for [`Strategy::ReadModifyWrite`], encode it anew otherwise), do the
+//! writes. The planner is asked again, with the member marked absent, when a read fails on the way.
+//!
+//! Which strategy a write on a parity scheme gets, first match wins:
+//!
+//! 1. more strips absent than parities: [`Lost`];
+//! 2. no parity strip present: `Direct`, the data alone is written;
+//! 3. every data strip new over the whole window: `FullStripe`, nothing is read;
+//! 4. of `ReadModifyWrite` (needs trusted parity and every written strip) and `ReconstructWrite` (needs every
+//!    data strip that is not new over the whole window) the one with fewer read transfers; then the one that
+//!    reads fewer blocks; then `ReadModifyWrite`, because it reads only members that the write visits anyway
+//!    and leaves the other members to other requests;
+//! 5. otherwise `Degraded`: as many survivors as there are data strips are read, the absent data that is not
+//!    new over the whole window is recovered, and parity is encoded anew.
+//!
+//! The comparison of read counts is md's `rmw_level=1` (`handle_stripe_dirtying`, `drivers/md/raid5.c`).
+
+use std::fmt;
+
+use strake_units::{FixedList, StripeIndex};
+
+use crate::TRANSFERS_MAX;
+use crate::band::{Band, Segment};
+use crate::geometry::{Geometry, Role, low_bits};
+use crate::level::Scheme;
+
+mod copies;
+mod parity;
+
+/// What is known about one stripe when its plan is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StripeHealth {
+    /// Positions that cannot be read or written, as a mask. Members that are being rebuilt count as absent
+    /// in every stripe that the rebuild has not reached.
+    pub absent: u64,
+    /// False between a crash and the end of the resync of this stripe: parity (or the copies) may not agree
+    /// with the data.
+    pub parity_trusted: bool,
+}
+
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Read the segments.
+    Read,
+    /// Write the segments, and whatever keeps the stripe redundant.
+    Write,
+    /// Make parity (or copies) of the whole band agree with its data.
+    Resync,
+    /// Compute the whole band of absent members and write it to them.
+    Rebuild {
+        /// Positions to fill, as a mask. Positions that are not absent are left alone.
+        targets: u64,
+    },
+}
+
+/// The question that [`plan()`] answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// The band.
+    pub band: Band,
+    /// Health of the band's stripe.
+    pub health: StripeHealth,
+    /// What to read or write: at most one segment per data strip, inside the band, in ascending strip order.
+    /// [`Intent::Resync`] and [`Intent::Rebuild`] concern the whole band and ignore it.
+    pub segments: &'a [Segment],
+    /// What for.
+    pub intent: Intent,
+    /// Which copy to read, modulo the copies that are present. Any number will do.
+    pub copy_hint: u8,
+}
+
+/// How a plan reaches its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Data moves to or from where it belongs; nothing is computed.
+    Direct,
+    /// Parity is encoded from new data alone.
+    FullStripe,
+    /// Parity is updated by the difference between old and new data.
+    ReadModifyWrite,
+    /// Parity is encoded from new data and the old data around it.
+    ReconstructWrite,
+    /// Absent strips are recovered from survivors first; parity is then encoded anew.
+    Degraded,
+}
+
+/// One read or write of one strip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Transfer {
+    /// Position in the stripe's group: [`Geometry::member`] names the member.
+    pub position: u8,
+    /// Strip: data 0..k, parity k..k+m.
+    pub strip: u8,
+    /// First block, counted from the start of the strip: [`Geometry::member_lba`] gives the address.
+    pub offset: u32,
+    /// Number of blocks, at least 1.
+    pub blocks: u32,
+}
+
+/// The columns a plan works on: the hull of its segments. Counted in blocks from the start of the strip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// First block.
+    pub offset: u32,
+    /// Number of blocks.
+    pub blocks: u32,
+}
+
+/// What to do. See the [module documentation](self) for how to run it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// How the goal is reached.
+    pub strategy: Strategy,
+    /// The columns in which strips are recovered and parity is computed.
+    pub window: Window,
+    /// What to read first; one strip at most once, except that copies are all called by their data strip.
+    pub reads: FixedList<Transfer, TRANSFERS_MAX>,
+    /// Strips (data or parity) to recover over the window from the reads, ascending. When not empty, the
+    /// reads are exactly k strips over the whole window.
+    pub recover: FixedList<u8, TRANSFERS_MAX>,
+    /// What to write once everything is computed.
+    pub writes: FixedList<Transfer, TRANSFERS_MAX>,
+}
+
+/// The plan cannot be made: more of the stripe is absent than its redundancy covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The band.
+    pub band: Band,
+    /// The absent positions, as a mask.
+    pub absent: u64,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "stripe {} has lost data: {} of its strips are absent, more than its redundancy covers; \
+             bring a missing member back, or restore these blocks from a backup",
+            self.band.stripe,
+            self.absent.count_ones()
+        )
+    }
+}
+
+impl std::error::Error for Lost {}
+
+/// Plans `query` on an array of `geometry`. Allocates nothing.
+///
+/// # Errors
+/// [`Lost`] when the strips that are present do not determine what is asked for, or could not keep what is
+/// to be written.
+pub fn plan(geometry: &Geometry, query: &Query<'_>) -> Result<Plan, Lost> {
+    debug_assert!(
+        segments_are_sound(geometry, query),
+        "segments outside of their band or out of order"
+    );
+    let view = View::new(geometry, query);
+    match geometry.scheme() {
+        Scheme::Copies(_) => copies::plan(&view),
+        Scheme::Parity(_) => parity::plan(&view),
+    }
+}
+
+/// A query with the numbers that every branch of the planner needs.
+struct View<'a> {
+    geometry: &'a Geometry,
+    query: &'a Query<'a>,
+    /// Absent positions that exist.
+    absent: u64,
+    window: Window,
+}
+
+impl<'a> View<'a> {
+    fn new(geometry: &'a Geometry, query: &'a Query<'a>) -> Self {
+        let absent = query.health.absent & low_bits(geometry.width());
+        let window = match query.intent {
+            Intent::Read | Intent::Write => hull(query.segments),
+            Intent::Resync | Intent::Rebuild { targets: _ } => {
+                Window { offset: geometry.band_offset(query.band), blocks: geometry.band_blocks() }
+            }
+        };
+        Self { geometry, query, absent, window }
+    }
+
+    fn stripe(&self) -> StripeIndex {
+        self.query.band.stripe
+    }
+
+    fn lost(&self) -> Lost {
+        Lost { band: self.query.band, absent: self.absent }
+    }
+
+    /// A plan over the window that does nothing yet.
+    fn blank(&self, strategy: Strategy) -> Plan {
+        Plan {
+            strategy,
+            window: self.window,
+            reads: FixedList::new(),
+            recover: FixedList::new(),
+            writes: FixedList::new(),
+        }
+    }
+
+    /// The transfer of `strip`, which is at `position`, over the whole window.
+    fn over_window(&self, position: u8, strip: u8) -> Transfer {
+        Transfer { position, strip, offset: self.window.offset, blocks: self.window.blocks }
+    }
+
+    /// Targets of a rebuild that are really absent.
+    fn targets(&self, targets: u64) -> u64 {
+        targets & self.absent
+    }
+}
+
+/// The transfer of a segment that is at `position`.
+fn of_segment(position: u8, segment: &Segment) -> Transfer {
+    Transfer { position, strip: segment.strip, offset: segment.offset, blocks: segment.blocks }
+}
+
+/// The columns between the first and the last block of any segment.
+fn hull(segments: &[Segment]) -> Window {
+    let offset = segments.iter().map(|s| s.offset).min().unwrap_or(0);
+    let end = segments.iter().map(|s| s.offset + s.blocks).max().unwrap_or(0);
+    Window { offset, blocks: end - offset }
+}
+
+/// The numbers of the bits set in `mask`, ascending.
+fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let bit = mask.trailing_zeros() as u8;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+/// What [`Query::segments`] promises.
+fn segments_are_sound(geometry: &Geometry, query: &Query<'_>) -> bool {
+    let top = geometry.band_offset(query.band);
+    let bottom = top + geometry.band_blocks();
+    let inside = |s: &Segment| {
+        s.strip < geometry.data_strips()
+            && s.blocks > 0
+            && s.offset >= top
+            && s.offset < bottom
+            && s.blocks <= bottom - s.offset
+    };
+    query.segments.iter().all(inside)
+        && query.segments.windows(2).all(|pair| pair[0].strip < pair[1].strip)
+}
+
+/// The position of one copy of a data strip.
+fn copy_position(geometry: &Geometry, stripe: StripeIndex, strip: u8, copy: u8) -> u8 {
+    geometry.position(stripe, Role::Data { strip, copy })
+}

@@ -1,0 +1,87 @@
+//! Plans for `Copies`: every strip is whole wherever it is, so nothing is ever computed.
+
+use super::{Intent, Lost, Plan, Strategy, View, bits, copy_position, low_bits, of_segment};
+
+/// Plans a query on a scheme of copies.
+pub(super) fn plan(view: &View<'_>) -> Result<Plan, Lost> {
+    match view.query.intent {
+        Intent::Read => read(view),
+        Intent::Write => write(view),
+        Intent::Resync => resync(view),
+        Intent::Rebuild { targets } => rebuild(view, view.targets(targets)),
+    }
+}
+
+/// One copy of each segment. While copies may disagree after a crash, always the lowest one present, so
+/// that reading twice gives the same answer and resync later makes that answer the lasting one.
+fn read(view: &View<'_>) -> Result<Plan, Lost> {
+    let mut plan = view.blank(Strategy::Direct);
+    for segment in view.query.segments {
+        let copies = present_copies(view, segment.strip)?;
+        let wanted = if view.query.health.parity_trusted {
+            view.query.copy_hint % copies.count_ones() as u8
+        } else {
+            0
+        };
+        let copy = bits(copies).nth(wanted.into()).ok_or_else(|| view.lost())?;
+        let position = copy_position(view.geometry, view.stripe(), segment.strip, copy);
+        plan.reads.push(of_segment(position, segment));
+    }
+    Ok(plan)
+}
+
+/// Every segment to every copy that is present.
+fn write(view: &View<'_>) -> Result<Plan, Lost> {
+    let mut plan = view.blank(Strategy::Direct);
+    for segment in view.query.segments {
+        for copy in bits(present_copies(view, segment.strip)?) {
+            let position = copy_position(view.geometry, view.stripe(), segment.strip, copy);
+            plan.writes.push(of_segment(position, segment));
+        }
+    }
+    Ok(plan)
+}
+
+/// The lowest copy of each strip to all the others. A strip with one copy left has nothing to agree with.
+fn resync(view: &View<'_>) -> Result<Plan, Lost> {
+    let mut plan = view.blank(Strategy::Direct);
+    for strip in 0..view.geometry.data_strips() {
+        let copies = present_copies(view, strip)?;
+        if copies.count_ones() < 2 {
+            continue;
+        }
+        for (nth, copy) in bits(copies).enumerate() {
+            let position = copy_position(view.geometry, view.stripe(), strip, copy);
+            let transfer = view.over_window(position, strip);
+            if nth == 0 {
+                plan.reads.push(transfer);
+            } else {
+                plan.writes.push(transfer);
+            }
+        }
+    }
+    Ok(plan)
+}
+
+/// The lowest present copy of each target's strip, to the target. Targets that share a strip share the read.
+fn rebuild(view: &View<'_>, targets: u64) -> Result<Plan, Lost> {
+    let mut plan = view.blank(Strategy::Direct);
+    let copies_each = view.geometry.copies();
+    for position in bits(targets) {
+        let strip = position / copies_each;
+        if plan.reads.last().is_none_or(|read| read.strip != strip) {
+            let copy = present_copies(view, strip)?.trailing_zeros() as u8;
+            let source = copy_position(view.geometry, view.stripe(), strip, copy);
+            plan.reads.push(view.over_window(source, strip));
+        }
+        plan.writes.push(view.over_window(position, strip));
+    }
+    Ok(plan)
+}
+
+/// The copies of `strip` that are present, as a mask that is never zero.
+fn present_copies(view: &View<'_>, strip: u8) -> Result<u64, Lost> {
+    let first = copy_position(view.geometry, view.stripe(), strip, 0);
+    let copies = !(view.absent >> first) & low_bits(view.geometry.copies());
+    if copies == 0 { Err(view.lost()) } else { Ok(copies) }
+}

@@ -1,0 +1,215 @@
+//! Plans for `Parity`. Masks here are over strips: data from bit 0, parity from bit k.
+
+use super::{Intent, Lost, Plan, Strategy, View, bits, low_bits, of_segment};
+
+/// Plans a query on a parity scheme.
+pub(super) fn plan(view: &View<'_>) -> Result<Plan, Lost> {
+    let strips = Strips::new(view);
+    match view.query.intent {
+        Intent::Read => strips.read(),
+        Intent::Write => strips.write(),
+        Intent::Resync => strips.resync(),
+        Intent::Rebuild { targets } => strips.rebuild(targets),
+    }
+}
+
+/// The stripe as masks of strips.
+struct Strips<'a> {
+    view: &'a View<'a>,
+    absent: u64,
+    /// All data strips.
+    data: u64,
+    /// Parity strips that are present.
+    parity: u64,
+    /// Data strips with a segment.
+    touched: u64,
+    /// Data strips whose segment covers the whole window.
+    covered: u64,
+}
+
+impl<'a> Strips<'a> {
+    fn new(view: &'a View<'a>) -> Self {
+        let geometry = view.geometry;
+        let absent = geometry.strips_of_positions(view.stripe(), view.absent);
+        let data = low_bits(geometry.data_strips());
+        let parity = low_bits(geometry.width()) & !data & !absent;
+        let (mut touched, mut covered) = (0, 0);
+        for segment in view.query.segments {
+            touched |= 1 << segment.strip;
+            if segment.blocks == view.window.blocks {
+                covered |= 1 << segment.strip;
+            }
+        }
+        Self { view, absent, data, parity, touched, covered }
+    }
+
+    /// Straight from the strips when they are there, through the survivors otherwise.
+    fn read(&self) -> Result<Plan, Lost> {
+        let wanted = self.touched & self.absent;
+        if wanted != 0 {
+            return self.recover(wanted);
+        }
+        let mut plan = self.view.blank(Strategy::Direct);
+        self.read_segments(&mut plan);
+        Ok(plan)
+    }
+
+    /// Chooses a write strategy; the order is the one in the documentation of [`super`].
+    fn write(&self) -> Result<Plan, Lost> {
+        if self.absent.count_ones() > u32::from(self.view.geometry.parity_strips()) {
+            return Err(self.view.lost());
+        }
+        let mut plan = if self.view.query.segments.is_empty() || self.parity == 0 {
+            self.view.blank(Strategy::Direct)
+        } else if self.covered == self.data {
+            self.view.blank(Strategy::FullStripe)
+        } else {
+            match self.cheaper_update() {
+                Some(Update::ReadModifyWrite) => self.read_modify_write(),
+                Some(Update::ReconstructWrite) => self.reconstruct_write(),
+                None => self.recover(self.data & self.absent & !self.covered)?,
+            }
+        };
+        for segment in self.view.query.segments {
+            if self.absent & (1 << segment.strip) == 0 {
+                plan.writes.push(of_segment(self.position(segment.strip), segment));
+            }
+        }
+        if !self.view.query.segments.is_empty() {
+            self.write_parity(&mut plan);
+        }
+        Ok(plan)
+    }
+
+    /// The update that reads less, or `None` when each needs a strip that is absent or not to be trusted.
+    fn cheaper_update(&self) -> Option<Update> {
+        let modify_possible =
+            self.view.query.health.parity_trusted && self.touched & self.absent == 0;
+        let reconstruct_possible = self.around() & self.absent == 0;
+        match (modify_possible, reconstruct_possible) {
+            (false, false) => None,
+            (true, false) => Some(Update::ReadModifyWrite),
+            (false, true) => Some(Update::ReconstructWrite),
+            (true, true) if self.reconstruct_cost() < self.modify_cost() => {
+                Some(Update::ReconstructWrite)
+            }
+            (true, true) => Some(Update::ReadModifyWrite),
+        }
+    }
+
+    /// Data strips that are not new over the whole window.
+    fn around(&self) -> u64 {
+        self.data & !self.covered
+    }
+
+    fn modify_cost(&self) -> Cost {
+        let segments = self.view.query.segments;
+        let parities = self.parity.count_ones();
+        let blocks = segments.iter().map(|s| u64::from(s.blocks)).sum::<u64>()
+            + u64::from(parities) * u64::from(self.view.window.blocks);
+        Cost { transfers: segments.len() as u32 + parities, blocks }
+    }
+
+    fn reconstruct_cost(&self) -> Cost {
+        let transfers = self.around().count_ones();
+        Cost { transfers, blocks: u64::from(transfers) * u64::from(self.view.window.blocks) }
+    }
+
+    /// Reads the old data of every segment and the old parity of the window.
+    fn read_modify_write(&self) -> Plan {
+        let mut plan = self.view.blank(Strategy::ReadModifyWrite);
+        self.read_segments(&mut plan);
+        self.read_window(&mut plan, self.parity);
+        plan
+    }
+
+    /// Reads all data of the window that is not about to be replaced.
+    fn reconstruct_write(&self) -> Plan {
+        let mut plan = self.view.blank(Strategy::ReconstructWrite);
+        self.read_window(&mut plan, self.around());
+        plan
+    }
+
+    /// Encodes the parity of the whole band from its data. Parity serves as data where data is absent,
+    /// trusted or not: it is all there is.
+    fn resync(&self) -> Result<Plan, Lost> {
+        let data_absent = self.data & self.absent;
+        let mut plan = if data_absent != 0 {
+            self.recover(data_absent)?
+        } else {
+            self.view.blank(Strategy::ReconstructWrite)
+        };
+        if data_absent == 0 && self.parity != 0 {
+            self.read_window(&mut plan, self.data);
+        }
+        self.write_parity(&mut plan);
+        Ok(plan)
+    }
+
+    /// Recovers the strips of the target positions over the whole band and writes them there.
+    fn rebuild(&self, targets: u64) -> Result<Plan, Lost> {
+        let targets =
+            self.view.geometry.strips_of_positions(self.view.stripe(), self.view.targets(targets));
+        if targets == 0 {
+            return Ok(self.view.blank(Strategy::Degraded));
+        }
+        let mut plan = self.recover(targets)?;
+        for strip in bits(targets) {
+            plan.writes.push(self.view.over_window(self.position(strip), strip));
+        }
+        Ok(plan)
+    }
+
+    /// Reads k survivors over the window, data first and then the lowest parities, and recovers `wanted`.
+    fn recover(&self, wanted: u64) -> Result<Plan, Lost> {
+        let mut plan = self.view.blank(Strategy::Degraded);
+        let data_present = self.data & !self.absent;
+        let parities_needed = (self.data & self.absent).count_ones();
+        if self.parity.count_ones() < parities_needed {
+            return Err(self.view.lost());
+        }
+        self.read_window(&mut plan, data_present);
+        for strip in bits(self.parity).take(parities_needed as usize) {
+            plan.reads.push(self.view.over_window(self.position(strip), strip));
+        }
+        for strip in bits(wanted) {
+            plan.recover.push(strip);
+        }
+        Ok(plan)
+    }
+
+    fn read_segments(&self, plan: &mut Plan) {
+        for segment in self.view.query.segments {
+            plan.reads.push(of_segment(self.position(segment.strip), segment));
+        }
+    }
+
+    fn read_window(&self, plan: &mut Plan, strips: u64) {
+        for strip in bits(strips) {
+            plan.reads.push(self.view.over_window(self.position(strip), strip));
+        }
+    }
+
+    fn write_parity(&self, plan: &mut Plan) {
+        for strip in bits(self.parity) {
+            plan.writes.push(self.view.over_window(self.position(strip), strip));
+        }
+    }
+
+    fn position(&self, strip: u8) -> u8 {
+        self.view.geometry.position_of_strip(self.view.stripe(), strip)
+    }
+}
+
+/// The two ways to bring parity up to date without recovering anything.
+enum Update {
+    ReadModifyWrite,
+    ReconstructWrite,
+}
+
+/// What an update reads. The derived order is the policy: fewer transfers first, then fewer blocks.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    transfers: u32,
+    blocks: u64,
+}

@@ -1,1 +1,31 @@
-//! dev-uring
+//! Files and kernel block devices as drives, through io_uring.
+//!
+//! **What it is.** [`UringDevice`] opens a regular file or a block device, bypassing the page cache where the
+//! file system allows, and says in [`Notice`]s whatever it could not have. Its queues are one io_uring each:
+//! requests gather in the submission ring, one system call per turn hands them over, completions are read from
+//! shared memory.
+//!
+//! **What it must never do.** Copy data, wait on the data path, open a drive that someone else uses, or let a
+//! buffer go while the kernel may still touch it. It never falls back from what was asked without saying so.
+//!
+//! **Where to start.** [`device`] for opening, [`queue`] for the life of a request, `ring` for the only part
+//! that talks to the kernel's rings (and nearly all of the unsafe code).
+
+pub mod device;
+pub mod error;
+mod limits;
+mod open;
+pub mod queue;
+mod ring;
+mod slot;
+mod sparse;
+mod sysfs;
+mod wait;
+
+pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
+pub use error::{Notice, NoticeKind};
+pub use sparse::create_sparse;
+pub use wait::{control_wait, control_wait_for};
+
+#[cfg(test)]
+mod tests;

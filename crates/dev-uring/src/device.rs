@@ -1,0 +1,186 @@
+//! The device: what it was opened with, and what it says about itself.
+
+use crate::error::{Notice, NoticeKind};
+use crate::limits::DEPTH_MAX;
+use crate::open::{self, Alignment};
+use crate::queue::UringQueue;
+use crate::ring::{Mode, Ring};
+use crate::slot::Learned;
+use rustix::fs::{SeekFrom, seek};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use strake_block::{
+    Arena, BlockDevice, Buf, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue,
+    VolatileCache,
+};
+use strake_units::{BlockSize, CoreIndex};
+
+/// What may be done with the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reads and writes; falls back to reading, with a notice, when the medium itself is write-protected.
+    #[default]
+    ReadWrite,
+    /// Reads.
+    ReadOnly,
+}
+
+/// Whether I/O bypasses the page cache (`O_DIRECT`, open(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// When the file system can; otherwise buffered, with a notice.
+    #[default]
+    Auto,
+    /// Always, or the device does not open.
+    Yes,
+    /// Never.
+    No,
+}
+
+/// How completions are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Polling {
+    /// The drive interrupts, so that an idle core can sleep.
+    #[default]
+    Interrupts,
+    /// The core asks the drive (`IORING_SETUP_IOPOLL`, io_uring_setup(2)) if the drive has polling queues;
+    /// otherwise interrupts, with a notice.
+    WhenAvailable,
+}
+
+/// How to open a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// What may be done with it.
+    pub access: Access,
+    /// Whether I/O bypasses the page cache.
+    pub direct: Direct,
+    /// How completions are found.
+    pub polling: Polling,
+    /// Block size of a file: by default 512 where direct I/O of 512 bytes works, else 4096. A block device has
+    /// its own; asking for another one is an error.
+    pub block_size: Option<BlockSize>,
+}
+
+/// A regular file or a kernel block device. Nobody else can open it this way until it is dropped.
+#[derive(Debug)]
+pub struct UringDevice {
+    shared: Arc<Shared>,
+}
+
+/// What a device and its queues have in common. It closes the file, so it outlives them all.
+pub(crate) struct Shared {
+    pub(crate) file: OwnedFd,
+    pub(crate) name: String,
+    pub(crate) identity: String,
+    pub(crate) block_size: BlockSize,
+    pub(crate) io_bytes_max: u32,
+    pub(crate) io_bytes_optimal: u32,
+    pub(crate) cache: VolatileCache,
+    pub(crate) deallocate: DeallocateReads,
+    pub(crate) fast_zeroes: bool,
+    pub(crate) read_only: bool,
+    pub(crate) direct: Option<Alignment>,
+    pub(crate) polled: bool,
+    pub(crate) learned: Learned,
+    pub(crate) zeroes: Buf,
+    pub(crate) arenas: Vec<Arc<Arena>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("name", &self.name)
+            .field("identity", &self.identity)
+            .field("block_size", &self.block_size)
+            .field("direct", &self.direct)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The size now; 0 when the device is gone.
+    fn blocks(&self) -> u64 {
+        seek(&self.file, SeekFrom::End(0)).map_or(0, |bytes| bytes >> self.block_size.shift())
+    }
+}
+
+impl UringDevice {
+    /// Opens the file or block device at `path` and locks everybody else out of it.
+    ///
+    /// # Errors
+    /// When there is nothing at `path`, it is neither a file nor a block device, it holds not even one block,
+    /// it may not be opened, or somebody else uses it; and when `options` demand what it cannot do.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<(Self, Vec<Notice>), DeviceError> {
+        let (shared, notices) = open::open(path, options)?;
+        Ok((Self { shared: Arc::new(shared) }, notices))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Registers `arenas` with every queue opened from now on: requests whose single buffer lies in one of them
+    /// then need no page look-ups. Says so when the kernel refuses; requests then work as before.
+    #[must_use]
+    pub fn with_arenas(mut self, arenas: Vec<Arc<Arena>>) -> (Self, Vec<Notice>) {
+        let trial = Ring::open(1, Mode::Interrupts, self.shared.file.as_fd())
+            .and_then(|mut ring| ring.register(&arenas));
+        if let Err(error) = trial {
+            let what = format!(
+                "buffers cannot be registered with the kernel ({error}); raise the locked-memory limit \
+                 (ulimit -l, LimitMEMLOCK=) for less work per request"
+            );
+            let device = self.shared.name.clone();
+            return (self, vec![Notice { kind: NoticeKind::NotRegistered, device, what }]);
+        }
+        // Without queues this device is the only owner; with queues they keep what they were opened with.
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.arenas = arenas;
+            return (self, Vec::new());
+        }
+        let what =
+            "buffers were offered after queues were opened and are not registered".to_owned();
+        let device = self.shared.name.clone();
+        (self, vec![Notice { kind: NoticeKind::NotRegistered, device, what }])
+    }
+}
+
+impl BlockDevice for UringDevice {
+    fn info(&self) -> DeviceInfo {
+        let shared = &self.shared;
+        DeviceInfo {
+            identity: shared.identity.clone(),
+            blocks: shared.blocks(),
+            block_size: shared.block_size,
+            io_bytes_max: shared.io_bytes_max,
+            io_bytes_optimal: shared.io_bytes_optimal,
+            cache: shared.cache,
+            deallocate: shared.deallocate,
+            fast_zeroes: shared.fast_zeroes,
+            read_only: shared.read_only,
+        }
+    }
+
+    fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        let fail = |kind, what: String| DeviceError::new(kind, self.shared.name.clone(), what);
+        if depth > DEPTH_MAX {
+            let what =
+                format!("a queue holds at most {DEPTH_MAX} requests, {depth} were asked for");
+            return Err(fail(IoErrorKind::Unsupported, what));
+        }
+        let blocks = self.shared.blocks();
+        if blocks == 0 {
+            return Err(fail(IoErrorKind::Gone, "the device is gone or empty now".to_owned()));
+        }
+        let queue = UringQueue::open(Arc::clone(&self.shared), blocks, depth).map_err(|error| {
+            let what = "the kernel does not give us an io_uring; check kernel.io_uring_disabled, the \
+                        limits on open files and locked memory, and that the kernel is 5.15 or newer";
+            fail(IoErrorKind::Device, what.to_owned()).with_source(error)
+        })?;
+        Ok(Box::new(queue))
+    }
+}

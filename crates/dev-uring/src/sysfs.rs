@@ -1,0 +1,149 @@
+//! What sysfs knows about a block device. Attributes that are missing count as "no"
+//! (Documentation/ABI/stable/sysfs-block in the kernel's source names them).
+
+use rustix::fs::{Dev, major, minor};
+use std::fs;
+use std::path::{Path, PathBuf};
+use strake_block::VolatileCache;
+
+/// The sysfs folders of a device number. For a partition, `disk` is the whole disk's.
+pub(crate) struct BlockSysfs {
+    number: String,
+    own: PathBuf,
+    disk: PathBuf,
+}
+
+fn number(device: Dev) -> String {
+    format!("{}:{}", major(device), minor(device))
+}
+
+fn folder(number: &str) -> PathBuf {
+    Path::new("/sys/dev/block").join(number)
+}
+
+fn attribute(folder: &Path, name: &str) -> Option<String> {
+    let text = fs::read_to_string(folder.join(name)).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+impl BlockSysfs {
+    pub(crate) fn of(device: Dev) -> Self {
+        let number = number(device);
+        // Resolved, because the parent of the link is not the parent of the device.
+        let own = fs::canonicalize(folder(&number)).unwrap_or_else(|_| folder(&number));
+        let disk = match (own.join("partition").exists(), own.parent()) {
+            (true, Some(parent)) => parent.to_owned(),
+            _ => own.clone(),
+        };
+        Self { number, own, disk }
+    }
+
+    /// What stays the same however the drive is reached: the worldwide name, else the serial number, else the
+    /// device number, which at least is unique while the machine runs.
+    pub(crate) fn identity(&self) -> String {
+        let of_disk = |name: &str| attribute(&self.disk, name);
+        let drive =
+            of_disk("wwid").or_else(|| of_disk("device/wwid")).map(|id| format!("wwid:{id}"));
+        let drive = drive.or_else(|| {
+            let serial = of_disk("device/serial").or_else(|| of_disk("serial"))?;
+            Some(match of_disk("nsid") {
+                Some(namespace) => format!("serial:{serial}:{namespace}"),
+                None => format!("serial:{serial}"),
+            })
+        });
+        match (drive, attribute(&self.own, "partition")) {
+            (None, _) => format!("block:{}", self.number),
+            (Some(drive), None) => drive,
+            (Some(drive), Some(partition)) => format!("{drive}:part{partition}"),
+        }
+    }
+
+    pub(crate) fn is_write_protected(&self) -> bool {
+        attribute(&self.own, "ro").as_deref() == Some("1")
+    }
+
+    pub(crate) fn can_poll(&self) -> bool {
+        attribute(&self.disk, "queue/io_poll").as_deref() == Some("1")
+    }
+
+    /// Present unless the drive says otherwise.
+    pub(crate) fn cache(&self) -> VolatileCache {
+        match attribute(&self.disk, "queue/write_cache").as_deref() {
+            Some("write through") => VolatileCache::Absent,
+            _ => VolatileCache::Present,
+        }
+    }
+
+    pub(crate) fn fast_zeroes(&self) -> bool {
+        self.bytes("queue/write_zeroes_max_bytes") > 0
+    }
+
+    pub(crate) fn io_bytes_optimal(&self) -> u32 {
+        u32::try_from(self.bytes("queue/optimal_io_size")).unwrap_or(0)
+    }
+
+    fn bytes(&self, name: &str) -> u64 {
+        attribute(&self.disk, name).and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// Who uses a block device or a partition of it, in words, as far as the kernel tells.
+pub(crate) fn users(device: Dev) -> Option<String> {
+    let own = folder(&number(device));
+    let mut numbers = vec![number(device)];
+    let mut users: Vec<String> = entries(&own.join("holders"));
+    for entry in entries(&own) {
+        let part = own.join(&entry);
+        if part.join("partition").exists() {
+            numbers.extend(attribute(&part, "dev"));
+            users.extend(entries(&part.join("holders")));
+        }
+    }
+    let mut users: Vec<String> = users.into_iter().map(|name| format!("part of {name}")).collect();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    users.extend(numbers.iter().filter_map(|number| mounted(&mounts, number)));
+    (!users.is_empty()).then(|| users.join(", "))
+}
+
+/// Where `number` is mounted: fields 3 and 5 of /proc/self/mountinfo (proc_pid_mountinfo(5)).
+fn mounted(mounts: &str, number: &str) -> Option<String> {
+    mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        match fields.as_slice() {
+            [_, _, device, _, point, ..] if *device == number => {
+                Some(format!("mounted at {point}"))
+            }
+            _ => None,
+        }
+    })
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let Ok(found) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Path, attribute, mounted};
+
+    #[test]
+    fn mounts_are_found_by_device_number() {
+        let text =
+            "22 1 254:0 / / rw - ext4 /dev/vda rw\n30 22 7:1 / /mnt rw - ext4 /dev/loop1 rw\n";
+        let check = |number: &str, want: Option<&str>| {
+            assert_eq!(mounted(text, number).as_deref(), want, "{number}");
+        };
+        check("254:0", Some("mounted at /"));
+        check("7:1", Some("mounted at /mnt"));
+        check("7:10", None);
+        check("", None);
+        assert_eq!(attribute(Path::new("/nowhere"), "ro"), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! Data through files, and through a loop device where the machine lets us make one.
+
+use super::*;
+use crate::{Direct, NoticeKind};
+use std::process::Command;
+use strake_block::{Arena, DeallocateReads, VolatileCache};
+use strake_units::BlockSize;
+
+#[test]
+fn files_agree_with_a_model() {
+    for block_size in [BlockSize::B512, BlockSize::B4096] {
+        for direct in [Direct::Auto, Direct::No] {
+            let file = Scratch::file(1 << 20);
+            let options =
+                OpenOptions { direct, block_size: Some(block_size), ..Default::default() };
+            match UringDevice::open(&file.0, options) {
+                Ok((device, _)) => agrees_with_a_model(&device, 300, 7),
+                Err(error) => println!("skipped: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn registered_buffers_agree_with_a_model_too() {
+    let file = Scratch::file(1 << 20);
+    let chunks = Arena::carve(4, 64 << 10);
+    let arena = chunks[0].arena().clone();
+    let (device, notices) = open(&file.0).with_arenas(vec![arena]);
+    assert!(notices.is_empty(), "{notices:?}");
+    let mut queue = queue(&device, 4);
+    for (i, mut chunk) in chunks.into_iter().enumerate() {
+        let at = i as u64 * 16;
+        chunk.as_mut_slice()[..8192].fill(i as u8 + 1);
+        let head = chunk.split_to(8192);
+        let data = Sg::from(head.freeze());
+        assert_eq!(run(&mut *queue, write(at, data, Durability::Fua)).1, Ok(()));
+        chunk.truncate(8192);
+        let op = Op::Read { at: Lba(at), data: SgMut::from(chunk) };
+        let (op, result) = run(&mut *queue, op);
+        assert_eq!(result, Ok(()));
+        assert!(bytes_of(op).iter().all(|b| *b == i as u8 + 1));
+    }
+    agrees_with_a_model(&device, 100, 3);
+}
+
+#[test]
+fn deallocated_space_reads_zero_and_goes_back_to_the_file_system() {
+    use std::os::unix::fs::MetadataExt;
+    let file = Scratch::file(4 << 20);
+    let device = open(&file.0);
+    if device.info().deallocate != DeallocateReads::Zeroes {
+        println!("skipped: the temporary folder's file system cannot punch holes");
+        return;
+    }
+    let mut queue = queue(&device, 1);
+    let size = device.info().block_size;
+    assert_eq!(run(&mut *queue, write(0, buffer(9, 1 << 20), Durability::Fua)).1, Ok(()));
+    let used = || std::fs::metadata(&file.0).expect("the file is there").blocks();
+    let before = used();
+    let range = LbaRange::new(Lba(0), (1 << 20) >> size.shift());
+    assert_eq!(run(&mut *queue, Op::Deallocate { range }).1, Ok(()));
+    assert!(used() < before, "{} then {before} sectors", used());
+    let (op, result) = run(&mut *queue, read(0, 1 << 20));
+    assert_eq!(result, Ok(()));
+    assert!(bytes_of(op).iter().all(|b| *b == 0));
+}
+
+#[test]
+fn a_deep_queue_returns_every_request_once() {
+    const DEPTH: u64 = 128;
+    let file = Scratch::file(4 << 20);
+    let device = open(&file.0);
+    let mut queue = queue(&device, DEPTH as u32);
+    let per = 4096 / u64::from(device.info().block_size.bytes());
+    for round in 0..4u8 {
+        for token in 0..DEPTH {
+            let op = write(token * per, buffer(token as u8 ^ round, 4096), Durability::Normal);
+            queue.submit(Io { token: Token(token), op }).expect("room for the depth asked for");
+        }
+        let extra = Io { token: Token(999), op: Op::Flush };
+        assert!(queue.submit(extra).is_err(), "a full queue pushes back");
+        let mut seen: Vec<u64> = finish(&mut *queue, DEPTH as usize)
+            .into_iter()
+            .map(|done| done.result.map(|()| done.token.0).expect("the write worked"))
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..DEPTH).collect::<Vec<_>>());
+        for token in 0..DEPTH {
+            let (op, _) = run(&mut *queue, read(token * per, 4096));
+            assert!(bytes_of(op).iter().all(|b| *b == token as u8 ^ round));
+        }
+    }
+}
+
+#[test]
+fn a_small_batch_takes_completions_in_portions() {
+    let file = Scratch::file(1 << 20);
+    let device = open(&file.0);
+    let mut queue = queue(&device, 8);
+    for token in 0..8 {
+        queue.submit(Io { token: Token(token), op: read(0, 4096) }).expect("room for eight");
+    }
+    let seen: Vec<_> =
+        (0..8).flat_map(|_| finish(&mut *queue, 1)).map(|done| done.token.0).collect();
+    let mut sorted = seen.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..8).collect::<Vec<_>>());
+    assert_eq!(queue.readiness(), Readiness::Idle);
+}
+
+#[test]
+fn a_file_says_what_it_is() {
+    let file = Scratch::file((1 << 20) + 100);
+    let (device, notices) =
+        UringDevice::open(&file.0, OpenOptions::default()).expect("the file opens");
+    let info = device.info();
+    assert_eq!(info.bytes(), 1 << 20);
+    assert_eq!(info.cache, VolatileCache::Present);
+    assert!(info.identity.starts_with("file:"), "{}", info.identity);
+    assert!(notices.iter().any(|notice| notice.kind == NoticeKind::TailUnused), "{notices:?}");
+}
+
+/// A loop device over a file, gone when the test ends.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Result<Self, String> {
+        let out = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        match out {
+            Ok(out) if out.status.success() => {
+                Ok(Self(String::from_utf8_lossy(&out.stdout).trim().to_owned()))
+            }
+            Ok(out) => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
+            Err(error) => Err(format!("losetup: {error}")),
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_loop_device_agrees_with_a_model_and_opens_once() {
+    let file = Scratch::file(4 << 20);
+    let device = match Loop::over(&file.0) {
+        Ok(device) => device,
+        Err(why) => {
+            println!("skipped: no loop device ({why})");
+            return;
+        }
+    };
+    let path = Path::new(&device.0);
+    let first = open(path);
+    assert_eq!(first.info().bytes(), 4 << 20);
+    assert_ne!(first.info().deallocate, DeallocateReads::Zeroes);
+    agrees_with_a_model(&first, 200, 11);
+    let again = UringDevice::open(path, OpenOptions::default()).expect_err("it is claimed");
+    assert!(again.to_string().contains("in use"), "{again}");
+    drop(first);
+    let wrong = OpenOptions { block_size: Some(BlockSize::B4096), ..Default::default() };
+    let refused = UringDevice::open(path, wrong).expect_err("its blocks have 512 bytes");
+    assert_eq!(refused.kind, IoErrorKind::Unsupported);
+    open(path);
+}

@@ -1,0 +1,38 @@
+# The commands a person types. `make` alone lists them; `make demo` and `make test` install what they need.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Debian keeps mkfs.ext4 and e2fsck in sbin, cargo lives in the home folder: neither is in every PATH.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+
+.PHONY: help demo test build install clean
+
+help:
+	@echo 'make demo      build Strake, then make, use, break and repair a RAID 6 array on plain files'
+	@echo 'make test      run every check and every test, as continuous integration does'
+	@echo 'make build     build the programs: $(TARGET)/release/strake and straked'
+	@echo 'make install   install them below PREFIX=$(PREFIX)'
+	@echo 'make clean     remove what was built'
+
+demo:
+	@scripts/setup.sh demo
+	$(CARGO) build --release -p strake-cli -p strake-daemon
+	$(TARGET)/release/strake demo
+
+test:
+	@scripts/setup.sh test
+	$(CARGO) xtask ci
+
+build:
+	@scripts/setup.sh build
+	$(CARGO) build --release -p strake-cli -p strake-daemon
+
+install: build
+	install -D -m 0755 $(TARGET)/release/strake $(DESTDIR)$(PREFIX)/bin/strake
+	install -D -m 0755 $(TARGET)/release/straked $(DESTDIR)$(PREFIX)/bin/straked
+
+clean:
+	$(CARGO) clean

@@ -1,6 +1,8 @@
 //! One pinned core, one loop: what runs the data path.
 //!
 //! **What it is.** A [`CoreThread`] runs a [`Core`]: a loop of bounded turns over [`Poller`]s that polls while
+//! there is work and sleeps when there is none. Inside a poller, [`Tasks`] steps `async fn`s in a fixed slab
+//! without allocating; [`Scheduler`], the types of [`sync`] and [`Timers`] wake them. [`mailbox`] carries
 //! values between two cores, [`CoreHandle`] carries closures from control threads to a core.
 //!
 //! **What it must never do.** Nothing here allocates, locks or waits on the data path after start; the one
@@ -18,12 +20,16 @@ pub mod core;
 pub mod handle;
 pub mod mailbox;
 pub mod sleep;
+pub mod sync;
 pub mod tasks;
 pub mod thread;
+pub mod timers;
 
 pub use crate::core::{Core, Poller, PollerId, Turn};
 pub use crate::handle::{CoreGone, CoreHandle, CoreStats, Pinning};
 pub use crate::mailbox::{Receiver, Sender, mailbox};
 pub use crate::sleep::Sleep;
+pub use crate::sync::{Gate, Permit, Semaphore, WaitQueue, yield_now};
 pub use crate::tasks::{Scheduler, TaskId, Tasks};
 pub use crate::thread::{CoreConfig, CoreThread, monotonic};
+pub use crate::timers::{TimerId, Timers, alarm};

@@ -1,8 +1,8 @@
 //! The house rules that no compiler checks.
 //!
-//! Rules about truth (layers, determinism, unsafe code, formats) fail. Rules about taste (lengths) are printed
-//! for a person to judge. Every check is a function from a [`repo::Repo`], which is plain data, to findings, so
-//! each is tested on a made-up repository that breaks the rule.
+//! Rules about truth (layers, determinism, unsafe code, formats) fail. Rules about taste (lengths) are
+//! printed for a person to judge. Every check is a function from a [`repo::Repo`], which is plain data, to
+//! findings, so each is tested on a made-up repository that breaks the rule.
 
 pub mod crates;
 pub mod documents;

@@ -1,8 +1,8 @@
 //! Dependency arrows: the table in ARCHITECTURE.md against the manifests.
 //!
-//! The table is the authority. It is the one fenced block whose first line is [`HEADER`]; each further line is
-//! a crate, its layer, the crates of ours it may depend on, and the third-party crates it may depend on. A
-//! third-party cell may say `recorded`, which allows everything that has a decision record.
+//! The table is the authority. It is the one fenced block whose first line is [`HEADER`]; each further line
+//! is a crate, its layer, the crates of ours it may depend on, and the third-party crates it may depend on.
+//! A third-party cell may say `recorded`, which allows everything that has a decision record.
 
 use std::collections::BTreeMap;
 

@@ -14,10 +14,14 @@
 #![forbid(unsafe_code)]
 
 pub mod device;
+pub mod error;
+pub mod model;
 pub mod null;
 pub mod queue;
 pub mod ram;
 
 pub use device::MemSpec;
+pub use error::ProfileError;
+pub use model::{Modelled, Profile};
 pub use null::NullDevice;
 pub use ram::RamDevice;

@@ -137,7 +137,7 @@ fn advisories(root: &Path) -> Outcome {
 
 fn test(root: &Path) -> Outcome {
     let words = ["cargo", "test", "--workspace", "--no-fail-fast", "--quiet"];
-    run::tests(&mut run::command(root, &words))
+    run::test_run(&mut run::command(root, &words))
 }
 
 fn binaries(root: &Path) -> Outcome {
@@ -222,7 +222,7 @@ fn miri(root: &Path, arguments: &[&str]) -> Outcome {
     }
     let words =
         [&["cargo", "+nightly", "miri", "test", "--quiet"], arguments, &MIRI_SKIPS].concat();
-    run::tests(run::command(root, &words).env("MIRIFLAGS", "-Zmiri-disable-isolation"))
+    run::test_run(run::command(root, &words).env("MIRIFLAGS", "-Zmiri-disable-isolation"))
 }
 
 const MIRI_SKIPS: [&str; 5] = ["--", "--skip", "exhaustive", "--skip", "random"];

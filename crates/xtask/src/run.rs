@@ -5,6 +5,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+#[cfg(test)]
+mod tests;
+
 /// How many checks passed, failed and were skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -100,28 +103,42 @@ pub fn probe(command: &mut Command) -> Result<(), String> {
 }
 
 /// Runs `cargo test` or a command that prints the same result lines, echoes its output and counts the tests.
-pub fn tests(command: &mut Command) -> Outcome {
-    let mut tally = Tally::default();
+pub fn test_run(command: &mut Command) -> Outcome {
     let child = command.stdout(Stdio::piped()).spawn();
-    let status = child.and_then(|mut child| {
-        if let Some(stdout) = child.stdout.take() {
-            for line in BufReader::new(stdout).lines() {
-                let line = line?;
-                tally.add(result_line(&line).unwrap_or_default());
-                writeln!(io::stdout(), "{line}")?;
-            }
-        }
-        child.wait()
+    let ended = child.and_then(|mut child| {
+        let tally = match child.stdout.take() {
+            Some(stdout) => count(BufReader::new(stdout), &mut io::stdout())?,
+            None => Tally::default(),
+        };
+        Ok((tally, child.wait()?))
     });
-    match status {
-        Ok(status) if status.success() => Outcome { tally, note: String::new() },
-        Ok(status) => {
-            // A build error or a crash fails without any failed test being counted.
-            tally.failed = tally.failed.max(1);
-            Outcome { tally, note: format!("{} ended with {status}", name(command)) }
-        }
+    match ended {
+        Ok((tally, status)) => judge(tally, status.success(), &name(command)),
         Err(error) => Outcome::failed(format!("cannot run {}: {error}", name(command))),
     }
+}
+
+/// Copies every line and adds up those that are result lines.
+fn count(from: impl BufRead, to: &mut impl Write) -> io::Result<Tally> {
+    let mut tally = Tally::default();
+    for line in from.lines() {
+        let line = line?;
+        tally.add(result_line(&line).unwrap_or_default());
+        writeln!(to, "{line}")?;
+    }
+    Ok(tally)
+}
+
+/// A build error or a crash fails without any failed test being counted, and a run of no test shows nothing.
+fn judge(mut tally: Tally, success: bool, what: &str) -> Outcome {
+    if !success {
+        tally.failed = tally.failed.max(1);
+        return Outcome { tally, note: format!("{what} failed") };
+    }
+    if tally == Tally::default() {
+        return Outcome::failed(format!("{what} ran no test"));
+    }
+    Outcome { tally, note: String::new() }
 }
 
 /// Counts of a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; ...` (libtest's output).

@@ -2,7 +2,7 @@
 //!
 //! **What it is.** [`Geometry`] maps array addresses to stripes, strips and members. [`plan()`] turns one
 //! request on one band of one stripe into a [`Plan`]: reads, strips to recover, writes. [`MemberState`] and
-//! [`Condition`] say what failures mean, [`Regions`] how the array is cut up for the write-intent bitmap and
+//! [`ConditionSet`] say what failures mean, [`Regions`] how the array is cut up for the write-intent bitmap and
 //! among cores. Everything is a function from values to values.
 //!
 //! **What it must never do.** No I/O, clock, threads, randomness, `unsafe`, or allocation; no parity bytes
@@ -13,16 +13,22 @@
 #![forbid(unsafe_code)]
 
 pub mod band;
+pub mod condition;
 pub mod error;
 pub mod geometry;
 pub mod level;
 pub mod plan;
+pub mod region;
+pub mod state;
 
 pub use band::{Band, Bands, Piece, Pieces, Segment, SegmentList};
+pub use condition::{Condition, ConditionSet};
 pub use error::GeometryError;
 pub use geometry::{Geometry, GeometrySpec, Place, Role};
 pub use level::{Level, LevelError, LevelRequest, Scheme};
 pub use plan::{Intent, Lost, Plan, Query, Strategy, StripeHealth, Transfer, Window, plan};
+pub use region::{REGIONS_MAX, Regions};
+pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members};
 
 /// Most members of an array, all groups together: the size of the member table in a label.
 pub const MEMBERS_MAX: usize = 64;
@@ -40,8 +46,8 @@ pub const STRIP_BYTES_MIN: u32 = 4 * 1024;
 pub const STRIP_BYTES_MAX: u32 = 1024 * 1024;
 
 /// Identifier of the layout that this crate computes, recorded in every label. A different mapping of
-/// blocks to members would get a different number (`docs/design` B01: md's RAID 0 changed its mapping
-/// without recording it).
+/// blocks to members would get a different number (md's RAID 0 once changed its mapping without
+/// recording it, Linux c84a1372df92; arrays written by both kernels cannot be told apart).
 pub const LAYOUT_ID: u16 = 1;
 
 // A strip holds at least one block of the largest block size, a transfer list holds a whole stripe, and a

@@ -34,9 +34,12 @@ mod parity;
 /// What is known about one stripe when its plan is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StripeHealth {
-    /// Positions that cannot be read or written, as a mask. Members that are being rebuilt count as absent
-    /// in every stripe that the rebuild has not reached.
+    /// Positions that can be neither read nor written, as a mask.
     pub absent: u64,
+    /// Positions that cannot be read but are written all the same, as a mask: members being rebuilt, in
+    /// stripes that the rebuild has not reached (so that it never has to come back), and members whose
+    /// blocks turned out unreadable (so that the drive can remap them).
+    pub unreadable: u64,
     /// False between a crash and the end of the resync of this stripe: parity (or the copies) may not agree
     /// with the data.
     pub parity_trusted: bool,
@@ -51,9 +54,9 @@ pub enum Intent {
     Write,
     /// Make parity (or copies) of the whole band agree with its data.
     Resync,
-    /// Compute the whole band of absent members and write it to them.
+    /// Compute the whole band of members that hold none of it yet and write it to them.
     Rebuild {
-        /// Positions to fill, as a mask. Positions that are not absent are left alone.
+        /// Positions to fill, as a mask. Positions that can be read are left alone.
         targets: u64,
     },
 }
@@ -171,21 +174,24 @@ pub fn plan(geometry: &Geometry, query: &Query<'_>) -> Result<Plan, Lost> {
 struct View<'a> {
     geometry: &'a Geometry,
     query: &'a Query<'a>,
-    /// Absent positions that exist.
+    /// Positions that exist and cannot be read.
     absent: u64,
+    /// Those of them that cannot be written either.
+    gone: u64,
     window: Window,
 }
 
 impl<'a> View<'a> {
     fn new(geometry: &'a Geometry, query: &'a Query<'a>) -> Self {
-        let absent = query.health.absent & low_bits(geometry.width());
+        let gone = query.health.absent & low_bits(geometry.width());
+        let absent = gone | query.health.unreadable & low_bits(geometry.width());
         let window = match query.intent {
             Intent::Read | Intent::Write => hull(query.segments),
             Intent::Resync | Intent::Rebuild { targets: _ } => {
                 Window { offset: geometry.band_offset(query.band), blocks: geometry.band_blocks() }
             }
         };
-        Self { geometry, query, absent, window }
+        Self { geometry, query, absent, gone, window }
     }
 
     fn stripe(&self) -> StripeIndex {
@@ -212,7 +218,7 @@ impl<'a> View<'a> {
         Transfer { position, strip, offset: self.window.offset, blocks: self.window.blocks }
     }
 
-    /// Targets of a rebuild that are really absent.
+    /// Targets of a rebuild that really have to be filled.
     fn targets(&self, targets: u64) -> u64 {
         targets & self.absent
     }

@@ -30,11 +30,11 @@ fn read(view: &View<'_>) -> Result<Plan, Lost> {
     Ok(plan)
 }
 
-/// Every segment to every copy that is present.
+/// Every segment to every copy that can be written.
 fn write(view: &View<'_>) -> Result<Plan, Lost> {
     let mut plan = view.blank(Strategy::Direct);
     for segment in view.query.segments {
-        for copy in bits(present_copies(view, segment.strip)?) {
+        for copy in bits(writable_copies(view, segment.strip)?) {
             let position = copy_position(view.geometry, view.stripe(), segment.strip, copy);
             plan.writes.push(of_segment(position, segment));
         }
@@ -42,22 +42,20 @@ fn write(view: &View<'_>) -> Result<Plan, Lost> {
     Ok(plan)
 }
 
-/// The lowest copy of each strip to all the others. A strip with one copy left has nothing to agree with.
+/// The lowest readable copy of each strip to all the others. A strip with one copy left has nothing to agree
+/// with.
 fn resync(view: &View<'_>) -> Result<Plan, Lost> {
     let mut plan = view.blank(Strategy::Direct);
     for strip in 0..view.geometry.data_strips() {
-        let copies = present_copies(view, strip)?;
-        if copies.count_ones() < 2 {
+        let source = present_copies(view, strip)?.trailing_zeros() as u8;
+        let others = writable_copies(view, strip)? & !(1 << source);
+        if others == 0 {
             continue;
         }
-        for (nth, copy) in bits(copies).enumerate() {
-            let position = copy_position(view.geometry, view.stripe(), strip, copy);
-            let transfer = view.over_window(position, strip);
-            if nth == 0 {
-                plan.reads.push(transfer);
-            } else {
-                plan.writes.push(transfer);
-            }
+        let at = |copy| copy_position(view.geometry, view.stripe(), strip, copy);
+        plan.reads.push(view.over_window(at(source), strip));
+        for copy in bits(others) {
+            plan.writes.push(view.over_window(at(copy), strip));
         }
     }
     Ok(plan)
@@ -79,9 +77,18 @@ fn rebuild(view: &View<'_>, targets: u64) -> Result<Plan, Lost> {
     Ok(plan)
 }
 
-/// The copies of `strip` that are present, as a mask that is never zero.
+/// The copies of `strip` that can be read, as a mask that is never zero.
 fn present_copies(view: &View<'_>, strip: u8) -> Result<u64, Lost> {
+    copies_outside(view, strip, view.absent)
+}
+
+/// The copies of `strip` that can be written, as a mask that is never zero.
+fn writable_copies(view: &View<'_>, strip: u8) -> Result<u64, Lost> {
+    copies_outside(view, strip, view.gone)
+}
+
+fn copies_outside(view: &View<'_>, strip: u8, excluded: u64) -> Result<u64, Lost> {
     let first = copy_position(view.geometry, view.stripe(), strip, 0);
-    let copies = !(view.absent >> first) & low_bits(view.geometry.copies());
+    let copies = !(excluded >> first) & low_bits(view.geometry.copies());
     if copies == 0 { Err(view.lost()) } else { Ok(copies) }
 }

@@ -16,11 +16,16 @@ pub(super) fn plan(view: &View<'_>) -> Result<Plan, Lost> {
 /// The stripe as masks of strips.
 struct Strips<'a> {
     view: &'a View<'a>,
+    /// Strips that cannot be read.
     absent: u64,
+    /// Those of them that cannot be written either.
+    gone: u64,
     /// All data strips.
     data: u64,
-    /// Parity strips that are present.
+    /// Parity strips that can be read.
     parity: u64,
+    /// Parity strips that can be written, and so must be kept true.
+    kept: u64,
     /// Data strips with a segment.
     touched: u64,
     /// Data strips whose segment covers the whole window.
@@ -31,8 +36,10 @@ impl<'a> Strips<'a> {
     fn new(view: &'a View<'a>) -> Self {
         let geometry = view.geometry;
         let absent = geometry.strips_of_positions(view.stripe(), view.absent);
+        let gone = geometry.strips_of_positions(view.stripe(), view.gone);
         let data = low_bits(geometry.data_strips());
         let parity = low_bits(geometry.width()) & !data & !absent;
+        let kept = low_bits(geometry.width()) & !data & !gone;
         let (mut touched, mut covered) = (0, 0);
         for segment in view.query.segments {
             touched |= 1 << segment.strip;
@@ -40,7 +47,7 @@ impl<'a> Strips<'a> {
                 covered |= 1 << segment.strip;
             }
         }
-        Self { view, absent, data, parity, touched, covered }
+        Self { view, absent, gone, data, parity, kept, touched, covered }
     }
 
     /// Straight from the strips when they are there, through the survivors otherwise.
@@ -56,10 +63,10 @@ impl<'a> Strips<'a> {
 
     /// Chooses a write strategy; the order is the one in the documentation of [`super`].
     fn write(&self) -> Result<Plan, Lost> {
-        if self.absent.count_ones() > u32::from(self.view.geometry.parity_strips()) {
+        if self.gone.count_ones() > u32::from(self.view.geometry.parity_strips()) {
             return Err(self.view.lost());
         }
-        let mut plan = if self.view.query.segments.is_empty() || self.parity == 0 {
+        let mut plan = if self.view.query.segments.is_empty() || self.kept == 0 {
             self.view.blank(Strategy::Direct)
         } else if self.covered == self.data {
             self.view.blank(Strategy::FullStripe)
@@ -71,7 +78,7 @@ impl<'a> Strips<'a> {
             }
         };
         for segment in self.view.query.segments {
-            if self.absent & (1 << segment.strip) == 0 {
+            if self.gone & (1 << segment.strip) == 0 {
                 plan.writes.push(of_segment(self.position(segment.strip), segment));
             }
         }
@@ -84,7 +91,7 @@ impl<'a> Strips<'a> {
     /// The update that reads less, or `None` when each needs a strip that is absent or not to be trusted.
     fn cheaper_update(&self) -> Option<Update> {
         let modify_possible =
-            self.view.query.health.parity_trusted && self.touched & self.absent == 0;
+            self.view.query.health.parity_trusted && (self.touched | self.kept) & self.absent == 0;
         let reconstruct_possible = self.around() & self.absent == 0;
         match (modify_possible, reconstruct_possible) {
             (false, false) => None,
@@ -104,7 +111,7 @@ impl<'a> Strips<'a> {
 
     fn modify_cost(&self) -> Cost {
         let segments = self.view.query.segments;
-        let parities = self.parity.count_ones();
+        let parities = self.kept.count_ones();
         let blocks = segments.iter().map(|s| u64::from(s.blocks)).sum::<u64>()
             + u64::from(parities) * u64::from(self.view.window.blocks);
         Cost { transfers: segments.len() as u32 + parities, blocks }
@@ -119,7 +126,7 @@ impl<'a> Strips<'a> {
     fn read_modify_write(&self) -> Plan {
         let mut plan = self.view.blank(Strategy::ReadModifyWrite);
         self.read_segments(&mut plan);
-        self.read_window(&mut plan, self.parity);
+        self.read_window(&mut plan, self.kept);
         plan
     }
 
@@ -139,7 +146,7 @@ impl<'a> Strips<'a> {
         } else {
             self.view.blank(Strategy::ReconstructWrite)
         };
-        if data_absent == 0 && self.parity != 0 {
+        if data_absent == 0 && self.kept != 0 {
             self.read_window(&mut plan, self.data);
         }
         self.write_parity(&mut plan);
@@ -191,7 +198,7 @@ impl<'a> Strips<'a> {
     }
 
     fn write_parity(&self, plan: &mut Plan) {
-        for strip in bits(self.parity) {
+        for strip in bits(self.kept) {
             plan.writes.push(self.view.over_window(self.position(strip), strip));
         }
     }

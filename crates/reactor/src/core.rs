@@ -196,10 +196,11 @@ impl Core {
     }
 
     fn sleep_now(&mut self) {
+        let counters = self.shared.counters();
+        // Counted before, so that a sleeping core shows its present sleep.
+        add(&counters.sleeps, 1);
         let before = monotonic();
         self.sleep.wait(before);
-        let counters = self.shared.counters();
-        add(&counters.sleeps, 1);
         add(&counters.slept_ns, monotonic().since(before).0);
         self.shared.drain_event();
     }

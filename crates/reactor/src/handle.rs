@@ -82,9 +82,9 @@ pub struct CoreStats {
     pub turns: u64,
     /// Turns in which a poller or the inbox had something to do.
     pub busy_turns: u64,
-    /// Times the core waited in the kernel.
+    /// Times the core waited in the kernel, a present wait included.
     pub sleeps: u64,
-    /// Nanoseconds spent there.
+    /// Nanoseconds spent there, a present wait not included.
     pub slept_ns: u64,
     /// Times another thread woke it by its event descriptor.
     pub wakes: u64,

@@ -3,59 +3,71 @@
 use super::{Timers, alarm};
 use crate::tasks::{Scheduler, TaskId, Tasks};
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
 use strake_units::Nanos;
 
-/// A scheduler with `count` tasks that log their number each time they are polled.
-fn loggers(
-    count: usize,
-) -> (Scheduler, Tasks<impl Future<Output = ()>>, Vec<TaskId>, Rc<RefCell<Vec<usize>>>) {
-    let scheduler = Scheduler::new(count);
-    let mut tasks = Tasks::new(scheduler.clone());
-    let log = Rc::new(RefCell::new(Vec::new()));
-    let mut ids = Vec::new();
-    for n in 0..count {
-        let log = Rc::clone(&log);
-        let task = std::future::poll_fn(move |_| {
-            log.borrow_mut().push(n);
-            std::task::Poll::Pending
-        });
-        ids.push(tasks.spawn(task).ok().unwrap());
+/// Tasks that log their number each time they are polled.
+struct Loggers {
+    tasks: Tasks<Pin<Box<dyn Future<Output = ()>>>>,
+    ids: Vec<TaskId>,
+    log: Rc<RefCell<Vec<usize>>>,
+}
+
+impl Loggers {
+    fn new(count: usize) -> Self {
+        let mut tasks: Tasks<Pin<Box<dyn Future<Output = ()>>>> = Tasks::new(Scheduler::new(count));
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let mut ids = Vec::new();
+        for n in 0..count {
+            let log = Rc::clone(&log);
+            let task = std::future::poll_fn(move |_| {
+                log.borrow_mut().push(n);
+                std::task::Poll::Pending
+            });
+            ids.push(tasks.spawn(Box::pin(task)).ok().unwrap());
+        }
+        tasks.run(count);
+        log.borrow_mut().clear();
+        Self { tasks, ids, log }
     }
-    tasks.run(count);
-    log.borrow_mut().clear();
-    (scheduler, tasks, ids, log)
+
+    /// Expires `timers` and returns which tasks were polled in consequence.
+    fn expire(&mut self, timers: &mut Timers, now: u64) -> Vec<usize> {
+        let fired = timers.expire(Nanos(now), self.tasks.scheduler());
+        let polled = self.tasks.run(usize::MAX);
+        assert_eq!(fired, polled, "one timer each");
+        std::mem::take(&mut *self.log.borrow_mut())
+    }
 }
 
 #[test]
 fn timers_fire_in_order_of_deadline_then_of_arming() {
-    let (scheduler, mut tasks, ids, log) = loggers(5);
+    let mut world = Loggers::new(5);
     let mut timers = Timers::new(5);
     for (deadline, task) in [(30, 0), (10, 1), (20, 2), (10, 3), (40, 4)] {
-        assert!(timers.arm(Nanos(deadline), ids[task]).is_some());
+        assert!(timers.arm(Nanos(deadline), world.ids[task]).is_some());
     }
-    for (now, fired, order, next) in [
-        (9, 0, vec![], Some(10)),
-        (10, 2, vec![1, 3], Some(20)),
-        (35, 2, vec![2, 0], Some(40)),
-        (40, 1, vec![4], None),
+    for (now, order, next) in [
+        (9, vec![], Some(10)),
+        (10, vec![1, 3], Some(20)),
+        (35, vec![2, 0], Some(40)),
+        (40, vec![4], None),
     ] {
-        assert_eq!(timers.expire(Nanos(now), &scheduler), fired, "at {now}");
-        tasks.run(10);
-        assert_eq!(std::mem::take(&mut *log.borrow_mut()), order, "at {now}");
+        assert_eq!(world.expire(&mut timers, now), order, "at {now}");
         assert_eq!(timers.next_deadline(), next.map(Nanos), "at {now}");
     }
 }
 
 #[test]
 fn a_full_set_pushes_back_and_a_fired_timer_makes_room() {
-    let (scheduler, _tasks, ids, _) = loggers(1);
+    let mut world = Loggers::new(1);
     let mut timers = Timers::new(1);
-    let first = timers.arm(Nanos(5), ids[0]).unwrap();
+    let first = timers.arm(Nanos(5), world.ids[0]).unwrap();
     assert!(!timers.has_room());
-    assert_eq!(timers.arm(Nanos(1), ids[0]), None);
-    assert_eq!(timers.expire(Nanos(5), &scheduler), 1);
-    let second = timers.arm(Nanos(9), ids[0]).unwrap();
+    assert_eq!(timers.arm(Nanos(1), world.ids[0]), None);
+    assert_eq!(world.expire(&mut timers, 5), [0]);
+    let second = timers.arm(Nanos(9), world.ids[0]).unwrap();
     // The same slot, another timer: the old name must not reach it.
     assert!(!timers.is_armed(first) && !timers.cancel(first));
     assert!(timers.is_armed(second) && timers.cancel(second));
@@ -74,7 +86,7 @@ fn next(state: &mut u64) -> u64 {
 fn random_arming_cancelling_and_firing_agrees_with_a_sorted_list() {
     const CAPACITY: usize = 32;
     for seed in 1..=40_u64 {
-        let (scheduler, mut tasks, ids, log) = loggers(CAPACITY);
+        let mut world = Loggers::new(CAPACITY);
         let mut timers = Timers::new(CAPACITY);
         // Deadline, arming order, task: sorted, this is the order of firing.
         let mut model: Vec<(u64, usize, usize, super::TimerId)> = Vec::new();
@@ -85,7 +97,7 @@ fn random_arming_cancelling_and_firing_agrees_with_a_sorted_list() {
                 0 | 1 => {
                     let deadline = now + next(&mut state) % 50;
                     let Some(task) = idle.pop() else { continue };
-                    let id = timers.arm(Nanos(deadline), ids[task]).unwrap();
+                    let id = timers.arm(Nanos(deadline), world.ids[task]).unwrap();
                     model.push((deadline, step, task, id));
                 }
                 2 if !model.is_empty() => {
@@ -99,17 +111,8 @@ fn random_arming_cancelling_and_firing_agrees_with_a_sorted_list() {
                     model.sort_unstable_by_key(|entry| (entry.0, entry.1));
                     let due = model.partition_point(|entry| entry.0 <= now);
                     let want: Vec<usize> = model.drain(..due).map(|entry| entry.2).collect();
-                    assert_eq!(
-                        timers.expire(Nanos(now), &scheduler),
-                        due,
-                        "seed {seed} step {step}"
-                    );
-                    tasks.run(CAPACITY);
-                    assert_eq!(
-                        std::mem::take(&mut *log.borrow_mut()),
-                        want,
-                        "seed {seed} step {step}"
-                    );
+                    let got = world.expire(&mut timers, now);
+                    assert_eq!(got, want, "seed {seed} step {step}");
                     idle.extend(want);
                 }
             }

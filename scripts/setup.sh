@@ -50,7 +50,6 @@ needs_of_test() {
 }
 
 install_packages() {
-    [[ ${#missing_packages[@]} -gt 0 ]] || return 0
     local install=(apt-get install -y --no-install-recommends "${missing_packages[@]}")
     command -v apt-get >/dev/null 2>&1 ||
         fail "no apt-get here: install what is named above with this system's package manager, then run again"
@@ -98,12 +97,16 @@ setup_deny() {
 }
 
 case "${1:-}" in
-    build) needs_of_build ;;
-    demo) needs_of_demo ;;
-    test) needs_of_test ;;
+    build | demo | test) ;;
     *) fail "usage: scripts/setup.sh build|demo|test" ;;
 esac
-install_packages
+"needs_of_$1"
+if [[ ${#missing_packages[@]} -gt 0 ]]; then
+    install_packages
+    missing_packages=()
+    "needs_of_$1"
+    [[ ${#missing_packages[@]} -eq 0 ]] || fail "installed, and what is named above is still not there"
+fi
 setup_rust
 if [[ $1 == test ]]; then
     rust_component fmt rustfmt "checks the formatting"

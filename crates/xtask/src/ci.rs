@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use crate::run::{self, Outcome, Tally};
 use crate::tidy;
 
+#[cfg(test)]
+mod tests;
+
 /// One step and its name.
 #[derive(Clone, Copy)]
 pub struct Step {

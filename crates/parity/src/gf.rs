@@ -66,8 +66,10 @@ const fn nibble_tables() -> [[u8; 32]; 256] {
 
 /// For each constant c: the 8x8 bit matrix of x -> c * x in the order `gf2p8affineqb` wants (Intel SDM
 /// volume 2, GF2P8AFFINEQB): byte 7 - i of the quadword is the row that yields result bit i.
+#[cfg(any(test, target_arch = "x86_64"))]
 pub(crate) static AFFINE: [u64; 256] = affine_tables();
 
+#[cfg(any(test, target_arch = "x86_64"))]
 const fn affine_tables() -> [u64; 256] {
     let mut tables = [0; 256];
     let mut c = 0;
@@ -78,6 +80,7 @@ const fn affine_tables() -> [u64; 256] {
     tables
 }
 
+#[cfg(any(test, target_arch = "x86_64"))]
 const fn affine_matrix(c: u8) -> u64 {
     let mut matrix = 0_u64;
     let mut input = 0;

@@ -55,6 +55,7 @@ impl<'a, 'o> Dot<'a, 'o> {
     }
 
     /// Whether the first output is the plain XOR of the inputs, as P is.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn first_is_xor(&self) -> bool {
         self.rows.first().is_some_and(|row| row[..self.inputs.len()].iter().all(|&c| c == 1))
     }

@@ -6,7 +6,7 @@ use crate::{Code, Kernel, encode, encode_with};
 /// All ways to make parity against the textbook, on every kernel.
 fn check(k: usize, m: usize, len: usize) {
     let data = strips((k * 100 + m) as u64, k, len);
-    let expected = textbook::stripe(k, m, &data).split_off(k);
+    let expected = textbook::parity(k, m, &data);
     for code in codes(k, m) {
         assert_eq!(encoded(&code, &data), expected, "encode, {code:?}, {len} bytes");
         assert_eq!(accumulated(&code, &data), expected, "accumulate, {code:?}, {len} bytes");
@@ -15,9 +15,9 @@ fn check(k: usize, m: usize, len: usize) {
 
 #[test]
 fn every_shape_with_few_data_strips() {
-    for m in 1..=if cfg!(miri) { 5 } else { 32 } {
+    for m in (1..=32).filter(|m| !cfg!(miri) || [1, 4].contains(m)) {
         for k in [1, 2, 3, 6] {
-            check(k, m, if cfg!(miri) { 9 } else { 67 });
+            check(k, m, if cfg!(miri) { 3 } else { 67 });
         }
     }
 }
@@ -25,14 +25,13 @@ fn every_shape_with_few_data_strips() {
 #[test]
 fn the_widest_shapes() {
     for (k, m) in [(63, 1), (62, 2), (61, 3), (60, 4), (57, 7), (32, 32)] {
-        check(k, m, if cfg!(miri) { 3 } else { 389 });
+        check(k, m, if cfg!(miri) { 1 } else { 389 });
     }
 }
 
 #[test]
 fn every_length_around_the_vector_sizes() {
-    let lengths = if cfg!(miri) { 0..20 } else { 0..700 };
-    for len in lengths {
+    for len in (0..700).filter(|len| !cfg!(miri) || [0, 1, 63, 64, 65].contains(len)) {
         check(3, 2, len);
         check(2, 5, len);
     }
@@ -40,18 +39,18 @@ fn every_length_around_the_vector_sizes() {
 
 #[test]
 fn several_tiles() {
-    let len = if cfg!(miri) { 1030 } else { 5000 };
-    check(2, 3, len);
+    check(2, 1, 1030);
+    check(2, 3, if cfg!(miri) { 1 } else { 5000 });
 }
 
 #[test]
 fn every_alignment_and_nothing_outside() {
-    let (len, room) = if cfg!(miri) { (37, 3) } else { (357, 64) };
+    let (len, room) = if cfg!(miri) { (37, 2) } else { (357, 64) };
     let whole = strips(7, 3, len + room);
     for code in codes(3, 2) {
         for shift in 0..room {
             let data: Vec<Vec<u8>> = whole.iter().map(|x| x[shift..shift + len].to_vec()).collect();
-            let expected = textbook::stripe(3, 2, &data).split_off(3);
+            let expected = textbook::parity(3, 2, &data);
             let mut parity = vec![vec![0xa5; len + room]; 2];
             let ins: Vec<&[u8]> = whole.iter().map(|x| &x[shift..shift + len]).collect();
             // Inputs and outputs at different alignments.
@@ -69,8 +68,8 @@ fn every_alignment_and_nothing_outside() {
 
 #[test]
 fn p_and_q_are_those_of_raid_6() {
-    for k in [1, 2, 6, 22, 62] {
-        let data = strips(k as u64, k, 130);
+    for k in [1, 2, 6, 22, 62].into_iter().filter(|&k| !cfg!(miri) || k == 6) {
+        let data = strips(k as u64, k, if cfg!(miri) { 9 } else { 130 });
         let (p, q) = textbook::anvin_p_q(&data);
         for m in [1, 2, 3] {
             if k + m > 64 {

@@ -5,7 +5,7 @@ use crate::gf;
 
 #[test]
 fn every_product_is_the_polynomial_one() {
-    for a in 0..=255 {
+    for a in (0..=255).step_by(if cfg!(miri) { 15 } else { 1 }) {
         for b in (0..=255).step_by(if cfg!(miri) { 51 } else { 1 }) {
             let product = textbook::times(a, b);
             assert_eq!(gf::mul(a, b), product, "{a} * {b}");
@@ -26,11 +26,11 @@ fn affine(matrix: u64, x: u8) -> u8 {
 #[test]
 fn inverses_and_powers() {
     assert_eq!(gf::inverse(0), None);
-    for a in 1..=255 {
+    for a in (1..=255).step_by(if cfg!(miri) { 127 } else { 1 }) {
         let inverse = gf::inverse(a).expect("nonzero");
         assert_eq!(textbook::times(a, inverse), 1, "1 / {a}");
     }
-    for exponent in [0, 1, 2, 7, 8, 60, 61, 254, 255, 256] {
+    for exponent in [0, 1, 2, 7, 8, 61, 254, 255, 256] {
         for base in [1, 2, 4, 0x1d, 255] {
             assert_eq!(gf::pow(base, exponent), textbook::power(base, exponent));
         }

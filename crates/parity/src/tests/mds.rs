@@ -51,7 +51,7 @@ fn every_offered_code_has_the_documented_coefficients() {
 fn cauchy_points_are_distinct() {
     use std::collections::BTreeSet;
     use textbook::{reciprocal, times};
-    for (k, m) in [(60, 4), (48, 16), (32, 32)] {
+    for (k, m) in if cfg!(miri) { vec![(3, 4)] } else { vec![(60, 4), (48, 16), (32, 32)] } {
         let code = code(k, m);
         let term = |j, d| 1 ^ reciprocal(code.coefficient(j, d));
         // In units of a_1 and b_0: the ratios a_j / a_1 and b_d / b_0.

@@ -17,9 +17,15 @@ pub(super) fn times(a: u8, b: u8) -> u8 {
     u8::try_from(product).expect("reduced to 8 bits")
 }
 
-/// The x with a * x = 1, by search.
+/// The x with a * x = 1: a^254, as the product of a^2, a^4, ... a^128.
 pub(super) fn reciprocal(a: u8) -> u8 {
-    (1..=255).find(|&x| times(a, x) == 1).expect("every nonzero element has a reciprocal")
+    let (mut square, mut product) = (a, 1);
+    for _ in 1..=7 {
+        square = times(square, square);
+        product = times(product, square);
+    }
+    assert_eq!(times(a, product), 1, "zero has no reciprocal");
+    product
 }
 
 /// {base}^exponent by repeated multiplication.
@@ -91,6 +97,11 @@ pub(super) fn solve(matrix: &[Vec<u8>], right: &[Vec<u8>]) -> Option<Vec<Vec<u8>
 /// Every strip of the stripe over this data: the data, then the parities.
 pub(super) fn stripe(k: usize, m: usize, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
     apply(&generator(k, m), data)
+}
+
+/// The parities of the stripe over this data.
+pub(super) fn parity(k: usize, m: usize, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    apply(&coefficients(k, m), data)
 }
 
 /// P and Q by H. P. Anvin, "The mathematics of RAID-6", section 4: Q by Horner's rule, multiplying by

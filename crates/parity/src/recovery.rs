@@ -154,12 +154,12 @@ impl<'a> System<'a> {
         let k = self.code.data();
         let parities = self.known.iter().enumerate().filter(|&(_, &strip)| usize::from(strip) >= k);
         for (equation, (position, &strip)) in parities.enumerate() {
-            let weight = gf::mul(factor, self.inverse[unknown][equation]);
+            let weight = gf::mul_fast(factor, self.inverse[unknown][equation]);
             row[position] ^= weight;
             for (other, place) in self.places.iter().enumerate().take(k) {
                 if let Place::Known(position) = *place {
                     let own = self.code.coefficient(usize::from(strip) - k, other);
-                    row[position] ^= gf::mul(weight, own);
+                    row[position] ^= gf::mul_fast(weight, own);
                 }
             }
         }
@@ -195,7 +195,7 @@ fn invert(matrix: &mut Square, size: usize) -> Result<Square, CodeError> {
 /// row *= factor.
 fn scale(row: &mut [u8; PARITY_MAX], factor: u8) {
     for cell in row {
-        *cell = gf::mul(*cell, factor);
+        *cell = gf::mul_fast(*cell, factor);
     }
 }
 
@@ -203,6 +203,6 @@ fn scale(row: &mut [u8; PARITY_MAX], factor: u8) {
 fn add_scaled_row(matrix: &mut Square, to: usize, from: usize, factor: u8) {
     let source = matrix[from];
     for (cell, &x) in matrix[to].iter_mut().zip(&source) {
-        *cell ^= gf::mul(factor, x);
+        *cell ^= gf::mul_fast(factor, x);
     }
 }

@@ -137,5 +137,5 @@ fn explains(code: &Code, syndrome: &[u8], strip: usize) -> bool {
     }
     let error = syndrome[0];
     let mut rows = syndrome.iter().enumerate();
-    error != 0 && rows.all(|(j, &s)| s == gf::mul(code.coefficient(j, strip), error))
+    error != 0 && rows.all(|(j, &s)| s == gf::mul_fast(code.coefficient(j, strip), error))
 }

@@ -24,14 +24,15 @@ fn every_shape_with_few_data_strips() {
 
 #[test]
 fn the_widest_shapes() {
-    for (k, m) in [(63, 1), (62, 2), (61, 3), (60, 4), (57, 7), (32, 32)] {
+    let shapes = [(62, 2), (63, 1), (61, 3), (60, 4), (57, 7), (32, 32)];
+    for &(k, m) in &shapes[..if cfg!(miri) { 1 } else { shapes.len() }] {
         check(k, m, if cfg!(miri) { 1 } else { 389 });
     }
 }
 
 #[test]
 fn every_length_around_the_vector_sizes() {
-    for len in (0..700).filter(|len| !cfg!(miri) || [0, 1, 63, 64, 65].contains(len)) {
+    for len in (0..700).filter(|len| !cfg!(miri) || [0, 1, 20].contains(len)) {
         check(3, 2, len);
         check(2, 5, len);
     }
@@ -39,7 +40,7 @@ fn every_length_around_the_vector_sizes() {
 
 #[test]
 fn several_tiles() {
-    check(2, 1, 1030);
+    check(1, 1, 1030);
     check(2, 3, if cfg!(miri) { 1 } else { 5000 });
 }
 

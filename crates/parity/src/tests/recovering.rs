@@ -68,7 +68,7 @@ fn random_losses_of_wide_codes_agree_with_elimination() {
         let mut order: Vec<u8> = (0..total as u8).collect();
         order.sort_by_key(|&strip| weights[usize::from(strip)]);
         let (known, want) = order.split_at(k);
-        let len = 1 + round * 5;
+        let len = if cfg!(miri) { 1 } else { 1 + round * 5 };
         let generator = textbook::generator(k, m);
         // Any bytes are valid contents of k strips; the textbook solves for the data they imply.
         let contents = strips(round as u64 + 1000, k, len);

@@ -20,7 +20,7 @@ pub struct MemSpec {
     /// Bytes of the largest read or write it accepts.
     pub io_bytes_max: u32,
     /// What it claims about its cache. Memory drives never lose anything; wrap one in
-    /// `Faulty` for a cache that a power cut empties.
+    /// [`Faulty`](crate::Faulty) for a cache that a power cut empties.
     pub cache: VolatileCache,
     /// What it claims deallocated blocks read as. A RAM drive returns zeroes for `Zeroes` and keeps the old
     /// bytes for `Unspecified`, so that whoever trusts the latter is found out.

@@ -15,6 +15,7 @@
 
 pub mod device;
 pub mod error;
+pub mod faulty;
 pub mod model;
 pub mod null;
 pub mod queue;
@@ -22,6 +23,9 @@ pub mod ram;
 
 pub use device::MemSpec;
 pub use error::ProfileError;
+pub use faulty::{
+    Effect, Fate, FaultPlan, Faulty, Flush, Ops, Rule, RuleId, TearEnd, TearUnit, When,
+};
 pub use model::{Modelled, Profile};
 pub use null::NullDevice;
 pub use ram::RamDevice;

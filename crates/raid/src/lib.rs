@@ -55,3 +55,6 @@ pub const LAYOUT_ID: u16 = 1;
 const _: () = assert!(STRIP_BYTES_MIN >= 4096);
 const _: () = assert!(TRANSFERS_MAX >= MEMBERS_MAX && MEMBERS_MAX <= 64);
 const _: () = assert!(BAND_BYTES_MAX.is_power_of_two() && BAND_BYTES_MAX >= STRIP_BYTES_MIN);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,408 @@
+//! Every level, every set of absent members, every request on tiny strips: right bytes, or [`Lost`].
+
+use strake_units::{Lba, LbaRange, StripeIndex};
+
+use super::interpret::run;
+use super::oracle::{World, encode, mix, strip_position};
+use super::{SMALL, geometry};
+use crate::{
+    Band, Geometry, Intent, Level, Lost, Place, Query, Role, Scheme, Segment, StripeHealth, plan,
+};
+
+/// New data of a write.
+fn new(lba: u64) -> u8 {
+    mix(lba ^ 0xbeef << 40)
+}
+
+/// One stripe in one condition, asked for everything.
+struct Case<'a> {
+    world: &'a World,
+    band: Band,
+    health: StripeHealth,
+}
+
+impl Case<'_> {
+    fn query<'a>(&self, segments: &'a [Segment], intent: Intent, copy_hint: u8) -> Query<'a> {
+        Query { band: self.band, health: self.health, segments, intent, copy_hint }
+    }
+
+    fn geometry(&self) -> &Geometry {
+        &self.world.geometry
+    }
+
+    /// Positions that cannot be read.
+    fn hidden(&self) -> u64 {
+        self.health.absent | self.health.unreadable
+    }
+
+    /// True when every copy of data strip `strip` is in the mask `positions`.
+    fn all_copies_in(&self, strip: u8, positions: u64) -> bool {
+        (0..self.geometry().copies()).all(|copy| {
+            let role = Role::Data { strip, copy };
+            positions & (1 << self.geometry().position(self.band.stripe, role)) != 0
+        })
+    }
+
+    /// True when the mask `positions` has more strips than there are parities.
+    fn too_many(&self, positions: u64) -> bool {
+        positions.count_ones() > u32::from(self.geometry().parity_strips())
+    }
+
+    /// True when a write cannot be made such that all of it can be read back.
+    fn write_is_lost(&self, segments: &[Segment]) -> bool {
+        let StripeHealth { absent, unreadable: _, parity_trusted } = self.health;
+        let Scheme::Parity(m) = self.geometry().scheme() else {
+            return segments.iter().any(|s| self.all_copies_in(s.strip, absent));
+        };
+        let k = self.geometry().data_strips();
+        let at = |strip| 1 << strip_position(self.geometry(), self.band.stripe, strip);
+        let kept = (k..k + m).map(at).filter(|p| p & absent == 0).fold(0, |mask: u64, p| mask | p);
+        if segments.is_empty() || self.too_many(absent) || kept == 0 {
+            return self.too_many(absent);
+        }
+        let first = segments.iter().map(|s| s.offset).min();
+        let end = segments.iter().map(|s| s.offset + s.blocks).max();
+        let whole = |s: &Segment| Some(s.offset) == first && Some(s.offset + s.blocks) == end;
+        let new_strips: Vec<u8> = segments.iter().filter(|s| whole(s)).map(|s| s.strip).collect();
+        let around_known =
+            (0..k).filter(|s| !new_strips.contains(s)).all(|s| at(s) & self.hidden() == 0);
+        let touched = segments.iter().fold(kept, |mask, s| mask | at(s.strip));
+        let updatable = parity_trusted && touched & self.hidden() == 0;
+        !around_known && !updatable && self.too_many(self.hidden())
+    }
+
+    /// Reads give the content, or `Lost` exactly when some of it is gone.
+    fn check_read(&self, segments: &[Segment], copy_hint: u8) {
+        let query = self.query(segments, Intent::Read, copy_hint);
+        let lost = segments.iter().any(|segment| {
+            self.all_copies_in(segment.strip, self.hidden())
+                && match self.geometry().scheme() {
+                    Scheme::Copies(_) => true,
+                    Scheme::Parity(_) => self.too_many(self.hidden()),
+                }
+        });
+        let Some(plan) = self.plan(&query, lost) else { return };
+        let want: Vec<u8> = segments
+            .iter()
+            .flat_map(|s| (0..s.blocks).map(|block| s.lba.plus(block.into())))
+            .map(|lba| self.world.content(lba, self.hidden()).expect("the plan says so"))
+            .collect();
+        assert_eq!(run(&mut self.world.clone(), &query, &plan, new), want, "{query:?}\n{plan:?}");
+    }
+
+    /// Writes leave the new data and, over the window, redundancy that agrees with it; nothing else changes.
+    fn check_write(&self, segments: &[Segment]) {
+        let query = self.query(segments, Intent::Write, 0);
+        let lost = self.write_is_lost(segments);
+        let Some(plan) = self.plan(&query, lost) else { return };
+        let mut after = self.world.clone();
+        run(&mut after, &query, &plan, new);
+        let mut want = self.world.clone();
+        let fresh = |place: Place| {
+            let inside = |s: &&Segment| {
+                s.strip == place.strip && (s.offset..s.offset + s.blocks).contains(&place.offset)
+            };
+            segments.iter().find(inside).map(|_| new(self.geometry().lba(place).0))
+        };
+        let columns = plan.window.offset..plan.window.offset + plan.window.blocks;
+        self.expect(&mut want, columns, fresh);
+        assert_eq!(after, want, "{query:?}\n{plan:?}");
+    }
+
+    /// After a resync the whole band agrees with its data, as far as members are there.
+    fn check_resync(&self) {
+        let query = self.query(&[], Intent::Resync, 0);
+        let lost = match self.geometry().scheme() {
+            Scheme::Copies(_) => (0..self.geometry().data_strips())
+                .any(|strip| self.all_copies_in(strip, self.hidden())),
+            Scheme::Parity(_) => self.too_many(self.hidden()),
+        };
+        let Some(plan) = self.plan(&query, lost) else { return };
+        let mut after = self.world.clone();
+        run(&mut after, &query, &plan, new);
+        let mut want = self.world.clone();
+        self.expect(&mut want, self.columns(), |_| None);
+        if let Scheme::Copies(_) = self.geometry().scheme() {
+            self.copy_lowest(&mut want, !self.health.absent);
+        }
+        assert_eq!(after, want, "{query:?}\n{plan:?}");
+    }
+
+    /// A rebuild fills its targets with what they should hold and touches nothing else.
+    fn check_rebuild(&self, targets: u64) {
+        let query = self.query(&[], Intent::Rebuild { targets }, 0);
+        let copies = u32::from(self.geometry().copies());
+        let lost = match self.geometry().scheme() {
+            Scheme::Copies(_) => (0..self.geometry().data_strips()).any(|strip| {
+                let of_strip = ((1 << copies) - 1) << (u32::from(strip) * copies);
+                self.all_copies_in(strip, self.hidden()) && targets & of_strip != 0
+            }),
+            Scheme::Parity(_) => targets != 0 && self.too_many(self.hidden()),
+        };
+        let Some(plan) = self.plan(&query, lost) else { return };
+        let mut after = self.world.clone();
+        // The new member holds garbage where the old one held data.
+        for (position, offset) in self.blocks_of(targets) {
+            let garbage = !after.at(self.band.stripe, position, offset);
+            after.set(self.band.stripe, position, offset, garbage);
+        }
+        run(&mut after, &query, &plan, new);
+        assert_eq!(after, *self.world, "{query:?}\n{plan:?}");
+    }
+
+    /// The plan of `query`, which must be `Lost` when `lost` says so and not otherwise.
+    fn plan(&self, query: &Query<'_>, lost: bool) -> Option<crate::Plan> {
+        match plan(self.geometry(), query) {
+            Ok(plan) => {
+                assert!(!lost, "{query:?} should be lost: {plan:?}");
+                Some(plan)
+            }
+            Err(error) => {
+                assert!(lost, "{query:?} should not be lost");
+                assert_eq!(error, Lost { band: self.band, absent: self.hidden() });
+                None
+            }
+        }
+    }
+
+    fn columns(&self) -> std::ops::Range<u32> {
+        let top = self.geometry().band_offset(self.band);
+        top..top + self.geometry().band_blocks()
+    }
+
+    fn blocks_of(&self, positions: u64) -> impl Iterator<Item = (u8, u32)> {
+        let columns = self.columns();
+        (0..self.geometry().width())
+            .filter(move |position| positions & (1 << position) != 0)
+            .flat_map(move |position| columns.clone().map(move |offset| (position, offset)))
+    }
+
+    /// Writes into `want` what the stripe should hold wherever it can be written: fresh data where there is
+    /// some, and parity that agrees over `columns`.
+    fn expect(
+        &self,
+        want: &mut World,
+        columns: std::ops::Range<u32>,
+        fresh: impl Fn(Place) -> Option<u8>,
+    ) {
+        let (geometry, stripe) = (*self.geometry(), self.band.stripe);
+        for offset in columns {
+            let place = |strip: u8| Place { stripe, strip, offset };
+            let data: Vec<Option<u8>> =
+                (0..geometry.data_strips()).map(|s| fresh(place(s))).collect();
+            for position in (0..geometry.width()).filter(|p| self.health.absent & (1 << p) == 0) {
+                match geometry.role(stripe, position) {
+                    Role::Data { strip, copy: _ } => {
+                        if let Some(byte) = data[usize::from(strip)] {
+                            want.set(stripe, position, offset, byte);
+                        }
+                    }
+                    Role::Parity { index } => {
+                        let column: Vec<u8> = (0..geometry.data_strips())
+                            .map(|s| data[usize::from(s)].unwrap_or_else(|| self.old(place(s))))
+                            .collect();
+                        want.set(stripe, position, offset, encode(&geometry, index, &column));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the block held. Where too much is hidden to tell, what it was filled with: a read-modify-write
+    /// needs trusted parity, and keeps such a block recoverable for the day its member comes back.
+    fn old(&self, place: Place) -> u8 {
+        let lba = self.geometry().lba(place);
+        self.world.content(lba, self.hidden()).unwrap_or_else(|| mix(lba.0))
+    }
+
+    /// Copies the lowest present copy of each strip of the band over the others in `positions`.
+    fn copy_lowest(&self, want: &mut World, positions: u64) {
+        for (position, offset) in self.blocks_of(positions) {
+            if let Role::Data { strip, copy: _ } = self.geometry().role(self.band.stripe, position)
+            {
+                let old = self.old(Place { stripe: self.band.stripe, strip, offset });
+                want.set(self.band.stripe, position, offset, old);
+            }
+        }
+    }
+}
+
+/// Every way to have at most one segment per strip in strips of two blocks: none, first, second, both.
+fn every_combination(geometry: &Geometry, stripe: StripeIndex) -> Vec<Vec<Segment>> {
+    let strips = geometry.data_strips();
+    (0..1u32 << (2 * strips))
+        .map(|choice| {
+            (0..strips)
+                .filter_map(|strip| {
+                    let (offset, blocks) = match choice >> (2 * strip) & 3 {
+                        0 => return None,
+                        1 => (0, 1),
+                        2 => (1, 1),
+                        _ => (0, 2),
+                    };
+                    let lba = geometry.lba(Place { stripe, strip, offset });
+                    Some(Segment { strip, offset, blocks, lba })
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// Every contiguous range of the stripe, as segments.
+fn every_span(geometry: &Geometry, stripe: StripeIndex) -> Vec<Vec<Segment>> {
+    let start = geometry.lba(Place { stripe, strip: 0, offset: 0 });
+    let blocks = geometry.stripe_data_blocks();
+    let band = Band { stripe, index: 0 };
+    (0..blocks)
+        .flat_map(|first| (1..=blocks - first).map(move |count| (first, count)))
+        .map(|(first, count)| {
+            geometry.segments(band, LbaRange::new(start.plus(first), count)).to_vec()
+        })
+        .collect()
+}
+
+/// Asks everything of a stripe, with redundancy that agrees and with a torn one.
+fn check_stripe(worlds: &[World; 2], stripe: StripeIndex, out: Out, requests: &[Vec<Segment>]) {
+    let Out { absent, unreadable } = out;
+    let [consistent, torn] =
+        worlds.each_ref().map(|world| world.without(stripe, absent | unreadable));
+    for (world, parity_trusted) in [(&consistent, true), (&consistent, false), (&torn, false)] {
+        let band = Band { stripe, index: 0 };
+        let health = StripeHealth { absent, unreadable, parity_trusted };
+        let case = Case { world, band, health };
+        for (at, segments) in requests.iter().enumerate() {
+            case.check_read(segments, at as u8);
+            case.check_write(segments);
+        }
+        case.check_resync();
+    }
+    let band = Band { stripe, index: 0 };
+    let health = StripeHealth { absent, unreadable, parity_trusted: true };
+    let case = Case { world: &worlds[0], band, health };
+    let hidden = absent | unreadable;
+    let subsets = (0..=hidden).filter(|targets| targets & !hidden == 0);
+    subsets.for_each(|targets| case.check_rebuild(targets));
+}
+
+/// Positions that are out, in one of two ways.
+#[derive(Clone, Copy)]
+struct Out {
+    absent: u64,
+    unreadable: u64,
+}
+
+impl Out {
+    /// True when the positions that are out are out in the same way.
+    fn is_plain(self) -> bool {
+        self.absent == 0 || self.unreadable == 0
+    }
+}
+
+/// Every way for the positions of a stripe to be in, absent or unreadable.
+fn every_out(width: u8) -> impl Iterator<Item = Out> {
+    let masks = move || 0..1u64 << width;
+    masks().flat_map(move |hidden| {
+        masks()
+            .filter(move |absent| absent & !hidden == 0)
+            .map(move |absent| Out { absent, unreadable: hidden & !absent })
+    })
+}
+
+/// All of `level` on `members`: every stripe of a full turn of the layout and every absent set with every
+/// combination of segments on strips of two blocks, then every span on strips of eight.
+fn check_level(level: Level, members: usize, group_size: Option<u8>) {
+    let width = group_size.unwrap_or(members as u8);
+    let small = geometry(level, members, group_size, 2, width.into());
+    let worlds = [World::consistent(small), World::torn(small)];
+    for stripe in (0..small.stripes()).map(StripeIndex) {
+        let requests = every_combination(&small, stripe);
+        for out in every_out(width).filter(|out| members <= 4 || out.is_plain()) {
+            check_stripe(&worlds, stripe, out, &requests);
+        }
+    }
+    let tall = geometry(level, members, group_size, 8, width.into());
+    let worlds = [World::consistent(tall), World::torn(tall)];
+    for (at, out) in every_out(width).enumerate() {
+        // A different stripe for every set, so that sets meet all turns of the layout.
+        let stripe = StripeIndex(at as u64 * 5 % tall.stripes());
+        check_stripe(&worlds, stripe, out, &every_span(&tall, stripe));
+    }
+}
+
+fn check_levels(wanted: impl Fn(Level) -> bool) {
+    for (level, members, group_size) in SMALL {
+        if wanted(level) {
+            check_level(level, members, group_size);
+        }
+    }
+}
+
+#[test]
+fn copies_never_answer_wrong() {
+    check_levels(|level| level.parity_strips() == 0);
+}
+
+#[test]
+fn single_parity_never_answers_wrong() {
+    check_levels(|level| level.parity_strips() == 1);
+}
+
+#[test]
+fn double_parity_never_answers_wrong() {
+    check_levels(|level| level.parity_strips() == 2);
+}
+
+#[test]
+fn triple_and_more_parity_never_answers_wrong() {
+    check_levels(|level| level.parity_strips() >= 3);
+}
+
+/// Ranges over several stripes, cut up as the engine does it, with any survivable set of members absent.
+#[test]
+fn ranges_over_stripes_read_back_what_was_written() {
+    for (level, members, group_size) in SMALL {
+        let geometry = geometry(level, members, group_size, 2, 2);
+        let before = World::consistent(geometry);
+        for absent in (0..1u64 << members).filter(|absent| geometry.tolerates(*absent)) {
+            let capacity = geometry.capacity_blocks();
+            let start = absent % capacity;
+            for blocks in 0..=capacity - start {
+                check_range(&before, absent, LbaRange::new(Lba(start), blocks));
+            }
+        }
+    }
+}
+
+fn check_range(before: &World, absent: u64, range: LbaRange) {
+    let geometry = before.geometry;
+    let mut world = before.clone();
+    for band in geometry.bands(range) {
+        let absent = geometry.stripe_absent(band.stripe, absent);
+        let segments = geometry.segments(band, range);
+        let health = StripeHealth { absent, unreadable: 0, parity_trusted: true };
+        let query =
+            Query { band, health, segments: &segments, intent: Intent::Write, copy_hint: 0 };
+        let plan = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));
+        run(&mut world, &query, &plan, new);
+    }
+    for lba in (0..geometry.capacity_blocks()).map(Lba) {
+        let position_mask = geometry.stripe_absent(geometry.place(lba).stripe, absent);
+        let want = if range.overlaps(LbaRange::new(lba, 1)) { new(lba.0) } else { mix(lba.0) };
+        assert_eq!(
+            world.content(lba, position_mask),
+            Some(want),
+            "{geometry:?} {range:?} at {lba}"
+        );
+    }
+}
+
+/// A check of the checker: an oracle that could not see a wrong parity would prove nothing.
+#[test]
+fn the_oracle_notices_stale_parity() {
+    let geometry = geometry(Level::Raid5, 3, None, 2, 3);
+    let stripe = StripeIndex(0);
+    let mut world = World::consistent(geometry);
+    let data = strip_position(&geometry, stripe, 0);
+    world.set(stripe, data, 0, !world.at(stripe, data, 0));
+    assert_ne!(world.content(Lba(2), 1 << strip_position(&geometry, stripe, 1)), Some(mix(2)));
+}

@@ -1,0 +1,199 @@
+//! Runs a plan on bytes, as the engine would, and panics when the plan leaves something out.
+
+use strake_units::StripeIndex;
+
+use super::gf;
+use super::oracle::{World, decode, encode, strip_position};
+use crate::{Geometry, Intent, Plan, Query, Role, Scheme, Strategy, Transfer};
+
+/// What is known of each strip of a band while a plan runs. Reading what is not known is a hole in the plan.
+struct Sheet {
+    top: u32,
+    height: usize,
+    bytes: Vec<Option<u8>>,
+}
+
+impl Sheet {
+    fn new(geometry: &Geometry, query: &Query<'_>) -> Self {
+        let height = geometry.band_blocks() as usize;
+        let strips = usize::from(geometry.data_strips() + geometry.parity_strips());
+        let top = geometry.band_offset(query.band);
+        Self { top, height, bytes: vec![None; strips * height] }
+    }
+
+    fn at(&mut self, strip: u8, offset: u32) -> &mut Option<u8> {
+        &mut self.bytes[usize::from(strip) * self.height + (offset - self.top) as usize]
+    }
+
+    fn get(&mut self, strip: u8, offset: u32) -> u8 {
+        self.at(strip, offset)
+            .unwrap_or_else(|| panic!("strip {strip} block {offset} is not known"))
+    }
+}
+
+/// Runs `plan`. New data for the segments of a write comes from `new`. For a read, the answer is given back:
+/// one byte per block of the segments, in order.
+pub(super) fn run(
+    world: &mut World,
+    query: &Query<'_>,
+    plan: &Plan,
+    new: impl Fn(u64) -> u8,
+) -> Vec<u8> {
+    let geometry = world.geometry;
+    let stripe = query.band.stripe;
+    check_shape(&geometry, query, plan);
+    let mut sheet = Sheet::new(&geometry, query);
+    for read in plan.reads.iter() {
+        for offset in offsets(read) {
+            *sheet.at(read.strip, offset) = Some(world.at(stripe, read.position, offset));
+        }
+    }
+    recover(&geometry, plan, &mut sheet);
+    match query.intent {
+        Intent::Read => return answer(query, &mut sheet),
+        Intent::Write => match plan.strategy {
+            Strategy::ReadModifyWrite => update_parity(&geometry, query, plan, &mut sheet, &new),
+            Strategy::Direct => overlay(query, &mut sheet, &new),
+            Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => {
+                overlay(query, &mut sheet, &new);
+                encode_window(&geometry, plan, &mut sheet);
+            }
+        },
+        Intent::Resync => encode_window(&geometry, plan, &mut sheet),
+        Intent::Rebuild { targets: _ } => {}
+    }
+    for write in plan.writes.iter() {
+        for offset in offsets(write) {
+            let byte = sheet.get(write.strip, offset);
+            world.set(stripe, write.position, offset, byte);
+        }
+    }
+    Vec::new()
+}
+
+fn offsets(transfer: &Transfer) -> std::ops::Range<u32> {
+    transfer.offset..transfer.offset + transfer.blocks
+}
+
+fn window(plan: &Plan) -> std::ops::Range<u32> {
+    plan.window.offset..plan.window.offset + plan.window.blocks
+}
+
+fn recover(geometry: &Geometry, plan: &Plan, sheet: &mut Sheet) {
+    if plan.recover.is_empty() {
+        return;
+    }
+    for offset in window(plan) {
+        let known: Vec<(u8, u8)> =
+            plan.reads.iter().map(|read| (read.strip, sheet.get(read.strip, offset))).collect();
+        let data = decode(geometry, &known);
+        for strip in plan.recover.iter() {
+            *sheet.at(*strip, offset) = Some(match strip.checked_sub(geometry.data_strips()) {
+                Some(index) => encode(geometry, index, &data),
+                None => data[usize::from(*strip)],
+            });
+        }
+    }
+}
+
+fn answer(query: &Query<'_>, sheet: &mut Sheet) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for segment in query.segments {
+        bytes.extend(
+            (0..segment.blocks).map(|block| sheet.get(segment.strip, segment.offset + block)),
+        );
+    }
+    bytes
+}
+
+fn overlay(query: &Query<'_>, sheet: &mut Sheet, new: &impl Fn(u64) -> u8) {
+    for segment in query.segments {
+        for block in 0..segment.blocks {
+            let byte = new(segment.lba.0 + u64::from(block));
+            *sheet.at(segment.strip, segment.offset + block) = Some(byte);
+        }
+    }
+}
+
+/// Adds the difference between old and new data to the old parity.
+fn update_parity(
+    geometry: &Geometry,
+    query: &Query<'_>,
+    plan: &Plan,
+    sheet: &mut Sheet,
+    new: &impl Fn(u64) -> u8,
+) {
+    let (k, m) = (geometry.data_strips(), geometry.parity_strips());
+    for segment in query.segments {
+        for block in 0..segment.blocks {
+            let offset = segment.offset + block;
+            let change = sheet.get(segment.strip, offset) ^ new(segment.lba.0 + u64::from(block));
+            for parity in plan.reads.iter().filter(|read| read.strip >= k) {
+                let factor =
+                    gf::coefficient(m.into(), (parity.strip - k).into(), segment.strip.into());
+                let updated = sheet.get(parity.strip, offset) ^ gf::multiply(factor, change);
+                *sheet.at(parity.strip, offset) = Some(updated);
+            }
+        }
+    }
+    overlay(query, sheet, new);
+}
+
+/// Encodes every parity that the plan writes, which needs all data of the window.
+fn encode_window(geometry: &Geometry, plan: &Plan, sheet: &mut Sheet) {
+    let k = geometry.data_strips();
+    for parity in plan.writes.iter().filter(|write| write.strip >= k) {
+        for offset in window(plan) {
+            let data: Vec<u8> = (0..k).map(|strip| sheet.get(strip, offset)).collect();
+            *sheet.at(parity.strip, offset) = Some(encode(geometry, parity.strip - k, &data));
+        }
+    }
+}
+
+/// What every plan promises, whatever it is for.
+fn check_shape(geometry: &Geometry, query: &Query<'_>, plan: &Plan) {
+    let absent = query.health.absent;
+    let hidden = absent | query.health.unreadable;
+    let stripe = query.band.stripe;
+    let writable = match query.intent {
+        Intent::Read => 0,
+        Intent::Write | Intent::Resync => !absent,
+        Intent::Rebuild { targets } => targets & hidden,
+    };
+    check_transfers(geometry, stripe, plan, &plan.reads, !hidden);
+    check_transfers(geometry, stripe, plan, &plan.writes, writable);
+    if !plan.recover.is_empty() {
+        assert_eq!(plan.strategy, Strategy::Degraded, "{plan:?}");
+        assert_eq!(plan.reads.len(), usize::from(geometry.data_strips()), "{plan:?}");
+        let whole = |read: &Transfer| offsets(read) == window(plan);
+        assert!(plan.reads.iter().all(whole), "{plan:?}");
+    }
+    if plan.strategy == Strategy::ReadModifyWrite {
+        assert!(query.health.parity_trusted, "{query:?}");
+    }
+}
+
+/// Transfers stay in the window, on `allowed` positions, each position at most once and in its own role.
+fn check_transfers(
+    geometry: &Geometry,
+    stripe: StripeIndex,
+    plan: &Plan,
+    transfers: &[Transfer],
+    allowed: u64,
+) {
+    let mut seen = 0u64;
+    for transfer in transfers {
+        let Transfer { position, strip, offset, blocks } = *transfer;
+        let hull = window(plan);
+        assert!(allowed & !seen & (1 << position) != 0, "{transfer:?} of {plan:?}");
+        assert!(blocks > 0 && offset >= hull.start && offset + blocks <= hull.end, "{plan:?}");
+        seen |= 1 << position;
+        match geometry.scheme() {
+            Scheme::Parity(_) => assert_eq!(strip_position(geometry, stripe, strip), position),
+            Scheme::Copies(_) => match geometry.role(stripe, position) {
+                Role::Data { strip: held, copy: _ } => assert_eq!(held, strip),
+                Role::Parity { index: _ } => panic!("parity among copies"),
+            },
+        }
+    }
+}

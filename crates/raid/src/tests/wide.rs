@@ -1,0 +1,105 @@
+//! Wide arrays and tall strips cannot be tried exhaustively: many cases from a fixed sequence instead.
+
+use strake_units::{BlockSize, Lba, LbaRange};
+
+use super::interpret::run;
+use super::oracle::{World, mix};
+use crate::{Geometry, GeometrySpec, Intent, Level, Query, StripeHealth, plan};
+
+/// A fixed sequence of numbers (xorshift64, Marsaglia 2003), the same on every run.
+struct Sequence(u64);
+
+impl Sequence {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    /// A mask of `count` different members.
+    fn members(&mut self, count: u64, of: usize) -> u64 {
+        let mut mask = 0u64;
+        while u64::from(mask.count_ones()) < count {
+            mask |= 1 << self.below(of as u64);
+        }
+        mask
+    }
+}
+
+fn new(lba: u64) -> u8 {
+    mix(lba ^ 0xcafe << 40)
+}
+
+/// Writes, reads and rebuilds `count` random ranges with as many members absent as are survived.
+fn check(level: Level, members: usize, group_size: Option<u8>, count: u64) {
+    let strip_bytes = 256 * 1024;
+    let geometry = Geometry::new(&GeometrySpec {
+        level,
+        members,
+        group_size,
+        strip_bytes,
+        block_size: BlockSize::B4096,
+        member_blocks: 3 * 64,
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let before = World::consistent(geometry);
+    let mut sequence = Sequence(0x5eed ^ members as u64);
+    for _ in 0..count {
+        let faults =
+            sequence.below(u64::from(geometry.parity_strips().max(geometry.copies() - 1)) + 1);
+        let absent = sequence.members(faults, members);
+        if !geometry.tolerates(absent) {
+            continue;
+        }
+        let start = sequence.below(geometry.capacity_blocks());
+        let blocks = 1 + sequence.below((geometry.capacity_blocks() - start).min(90));
+        let range = LbaRange::new(Lba(start), blocks);
+        let trusted = sequence.below(2) == 0;
+        check_range(&before, absent, range, trusted);
+    }
+}
+
+fn check_range(before: &World, absent: u64, range: LbaRange, parity_trusted: bool) {
+    let geometry = before.geometry;
+    let mut world = before.clone();
+    for band in geometry.bands(range) {
+        let absent = geometry.stripe_absent(band.stripe, absent);
+        let health = StripeHealth { absent, unreadable: 0, parity_trusted };
+        let segments = geometry.segments(band, range);
+        for (intent, health) in [
+            (Intent::Write, health),
+            (Intent::Read, health),
+            (Intent::Rebuild { targets: absent }, health),
+            (Intent::Read, StripeHealth { absent: 0, unreadable: 0, parity_trusted: true }),
+        ] {
+            let query = Query { band, health, segments: &segments, intent, copy_hint: 3 };
+            let plan = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));
+            let answer = run(&mut world, &query, &plan, new);
+            if intent == Intent::Read {
+                let want: Vec<u8> = segments
+                    .iter()
+                    .flat_map(|s| (0..u64::from(s.blocks)).map(|block| new(s.lba.0 + block)))
+                    .collect();
+                assert_eq!(answer, want, "{query:?}\n{plan:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn wide_arrays_of_every_scheme() {
+    check(Level::Raid0, 64, None, 100);
+    check(Level::Raid1, 8, None, 100);
+    check(Level::Raid10, 64, None, 100);
+    check(Level::Raid5, 64, None, 40);
+    check(Level::Raid6, 24, None, 40);
+    check(Level::Raid73, 16, None, 40);
+    check(Level::Raid60, 60, Some(10), 60);
+}
+
+#[test]
+fn the_widest_parity() {
+    check(Level::Parity(4), 12, None, 40);
+    check(Level::Parity(32), 64, None, 4);
+}

@@ -25,8 +25,7 @@ pub(crate) const fn mul(a: u8, b: u8) -> u8 {
 
 /// `base` to the power `exponent`.
 pub(crate) const fn pow(base: u8, exponent: usize) -> u8 {
-    // The multiplicative group has 255 elements.
-    let mut left = exponent % 255;
+    let mut left = exponent;
     let mut square = base;
     let mut product = 1;
     while left != 0 {

@@ -1,7 +1,7 @@
 //! The loop on real threads. Nothing here depends on how long anything takes: a watchdog far beyond any
 //! plausible delay turns a hang into a failure that shows the state of the cores.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -127,6 +127,110 @@ fn no_wake_up_is_lost_between_two_sleepy_cores() {
 #[test]
 fn no_wake_up_is_lost_when_every_message_meets_a_sleep() {
     check_ping_pong(20_000, Pace::Patient);
+}
+
+/// Counts the messages it got.
+struct Counter {
+    inbox: Receiver<u64>,
+    got: Arc<AtomicU64>,
+}
+
+impl Poller for Counter {
+    fn turn(&mut self, _: Nanos) -> Turn {
+        let Some(n) = self.inbox.recv() else { return Turn::Idle };
+        self.got.store(n, Ordering::Release);
+        Turn::Busy
+    }
+
+    fn sleep(&self, _: &mut Sleep) {}
+}
+
+/// Sends one message at a time. The pause before each grows from nothing to beyond a whole attempt to sleep,
+/// over and over, so that messages meet every step of it.
+#[test]
+fn no_wake_up_is_lost_at_any_point_of_falling_asleep() {
+    const MESSAGES: u64 = 20_000;
+    const PAUSE_MAX: u64 = 400;
+    let core = sleepy(0);
+    let handle = core.handle();
+    let (mut outbox, inbox) = mailbox(1);
+    let got = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&got);
+    add(&handle, move || Counter { inbox, got: counted });
+    for n in 1..=MESSAGES {
+        for _ in 0..n % PAUSE_MAX {
+            std::hint::black_box(n);
+        }
+        outbox.send(n).unwrap();
+        handle.wake();
+        let mut spins = 0_u64;
+        while got.load(Ordering::Acquire) < n {
+            spins += 1;
+            // Polls closely at first, to be fast when the next message starts; then lets others run.
+            if spins > 20_000 {
+                wait_until(&handle, || got.load(Ordering::Acquire) >= n);
+            }
+        }
+    }
+}
+
+/// Where in falling asleep a message arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrival {
+    /// In this turn, after the receiver has looked.
+    Turn(u32),
+    /// While the pollers say what may end the sleep.
+    Collecting,
+}
+
+/// Stands for another thread that sends at exactly one point: it comes after the receiver in the turn, sends
+/// the message, wakes the core as any sender does, and then says that it was idle.
+struct Intruder {
+    arrival: Arrival,
+    turns: u32,
+    outbox: RefCell<Sender<u64>>,
+    core: CoreHandle,
+}
+
+impl Intruder {
+    fn send_if(&self, now: bool) {
+        if now && self.outbox.borrow_mut().send(1).is_ok() {
+            self.core.wake();
+        }
+    }
+}
+
+impl Poller for Intruder {
+    fn turn(&mut self, _: Nanos) -> Turn {
+        self.turns += 1;
+        self.send_if(self.arrival == Arrival::Turn(self.turns));
+        Turn::Idle
+    }
+
+    fn sleep(&self, _: &mut Sleep) {
+        self.send_if(self.arrival == Arrival::Collecting);
+    }
+}
+
+#[test]
+fn a_message_is_seen_wherever_it_meets_a_core_falling_asleep() {
+    // The first turn adds the pollers, the second finds nothing, the third is the last look.
+    let turns = (1..=3).map(Arrival::Turn);
+    for arrival in turns.chain([Arrival::Collecting]) {
+        let core = sleepy(0);
+        let (outbox, inbox) = mailbox(1);
+        let got = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&got);
+        let add = move |core: &mut super::Core| {
+            core.add(Box::new(Counter { inbox, got: counted }));
+            let handle = core.handle();
+            let outbox = RefCell::new(outbox);
+            core.add(Box::new(Intruder { arrival, turns: 0, outbox, core: handle }));
+        };
+        // Nobody touches the core after this: only the intruder's message can bring it back.
+        core.handle().run(add).unwrap();
+        wait_until(&core.handle(), || got.load(Ordering::Acquire) == 1);
+    }
 }
 
 #[test]

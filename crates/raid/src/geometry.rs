@@ -25,11 +25,9 @@
 use strake_units::{BlockSize, Lba, MemberIndex, StripeIndex};
 
 use crate::error::GeometryError;
-use crate::level::{Level, LevelRequest, PARITY_MAX, PARITY_NAMED_MIN, Scheme};
-use crate::{BAND_BYTES_MAX, MEMBERS_MAX, STRIP_BYTES_MAX, STRIP_BYTES_MIN};
-
-/// Most copies of RAID 1.
-pub const COPIES_MAX: usize = 8;
+use crate::level::{Level, LevelRequest, Scheme};
+use crate::shape::Shape;
+use crate::{BAND_BYTES_MAX, STRIP_BYTES_MAX, STRIP_BYTES_MIN};
 
 /// What an array should look like. [`Geometry::new`] checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -404,87 +402,4 @@ impl Geometry {
 /// A mask of the lowest `count` bits, 0..=64.
 pub(crate) const fn low_bits(count: u8) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
-}
-
-/// The part of a geometry that level, members and group size decide.
-struct Shape {
-    width: u8,
-    groups: u8,
-    parity: u8,
-    copies: u8,
-}
-
-impl Shape {
-    fn new(spec: &GeometrySpec) -> Result<Self, GeometryError> {
-        let (level, members) = (spec.level, spec.members);
-        if let Level::Parity(parity) = level
-            && !(PARITY_NAMED_MIN..=PARITY_MAX).contains(&parity)
-        {
-            return Err(GeometryError::ParityOutOfRange { parity });
-        }
-        let (min, max) = member_limits(level);
-        if members < min {
-            return Err(GeometryError::TooFewMembers { level, members, min });
-        }
-        if members > max {
-            return Err(GeometryError::TooManyMembers { level, members, max });
-        }
-        let parity = level.parity_strips();
-        if level.is_grouped() {
-            let width = group_width(spec)?;
-            return Ok(Self { width, groups: members as u8 / width, parity, copies: 1 });
-        }
-        if spec.group_size.is_some() {
-            return Err(GeometryError::GroupSizeUnwanted { level });
-        }
-        let copies = match level {
-            Level::Raid1 => members as u8,
-            Level::Raid10 if !members.is_multiple_of(2) => {
-                return Err(GeometryError::OddMembers { members });
-            }
-            Level::Raid10 => 2,
-            Level::Raid0
-            | Level::Raid5
-            | Level::Raid6
-            | Level::Raid73
-            | Level::Parity(_)
-            | Level::Raid50
-            | Level::Raid60
-            | Level::Raid70 => 1,
-        };
-        Ok(Self { width: members as u8, groups: 1, parity, copies })
-    }
-}
-
-/// Fewest and most members of a level. A parity group has at least two data strips: with one it would be a
-/// mirror at the price of parity, which RAID 1 does better.
-const fn member_limits(level: Level) -> (usize, usize) {
-    match level {
-        Level::Raid0 => (1, MEMBERS_MAX),
-        Level::Raid1 => (2, COPIES_MAX),
-        Level::Raid10 => (4, MEMBERS_MAX),
-        Level::Raid5 | Level::Raid6 | Level::Raid73 | Level::Parity(_) => {
-            (level.parity_strips() as usize + 2, MEMBERS_MAX)
-        }
-        Level::Raid50 | Level::Raid60 | Level::Raid70 => {
-            (2 * (level.parity_strips() as usize + 2), MEMBERS_MAX)
-        }
-    }
-}
-
-/// Members of one group of a level that has groups.
-fn group_width(spec: &GeometrySpec) -> Result<u8, GeometryError> {
-    let (level, members) = (spec.level, spec.members);
-    let group_size = spec.group_size.ok_or(GeometryError::GroupSizeMissing { level, members })?;
-    let min = level.parity_strips() as usize + 2;
-    if (group_size as usize) < min {
-        return Err(GeometryError::GroupTooSmall { level, group_size, min });
-    }
-    if !members.is_multiple_of(group_size as usize) {
-        return Err(GeometryError::GroupsUneven { members, group_size });
-    }
-    if members == group_size as usize {
-        return Err(GeometryError::OneGroup { level, members });
-    }
-    Ok(group_size)
 }

@@ -19,6 +19,7 @@ pub mod geometry;
 pub mod level;
 pub mod plan;
 pub mod region;
+mod shape;
 pub mod state;
 
 pub use band::{Band, Bands, Piece, Pieces, Segment, SegmentList};
@@ -27,11 +28,14 @@ pub use error::GeometryError;
 pub use geometry::{Geometry, GeometrySpec, Place, Role};
 pub use level::{Level, LevelError, LevelRequest, Scheme};
 pub use plan::{Intent, Lost, Plan, Query, Strategy, StripeHealth, Transfer, Window, plan};
-pub use region::{REGIONS_MAX, Regions};
+pub use region::{REGION_BYTES_MIN, REGIONS_MAX, Regions};
 pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members};
 
 /// Most members of an array, all groups together: the size of the member table in a label.
 pub const MEMBERS_MAX: usize = 64;
+
+/// Most copies of one strip: the members of a RAID 1.
+pub const COPIES_MAX: usize = 8;
 
 /// Tallest band in bytes. It bounds the scratch memory of one stripe operation.
 pub const BAND_BYTES_MAX: u32 = 128 * 1024;

@@ -3,21 +3,25 @@
 //! A plan is data: the engine, the simulator and the tests are interpreters of the same value. To run one:
 //! do the reads, recover the listed strips over the window from what was read, overlay the new data, compute
 //! parity over the window (update it for [`Strategy::ReadModifyWrite`], encode it anew otherwise), do the
-//! writes. The planner is asked again, with the member marked absent, when a read fails on the way.
+//! writes. When a read fails on the way, the planner is asked again with that position unreadable or absent.
+//!
+//! A position is in one of three conditions: readable; *unreadable*, which is written but never read; *absent*,
+//! which is neither. Below, *hidden* means unreadable or absent.
 //!
 //! Which strategy a write on a parity scheme gets, first match wins:
 //!
-//! 1. more strips absent than parities: [`Lost`];
-//! 2. no parity strip present: `Direct`, the data alone is written;
+//! 1. more strips absent than there are parities: [`Lost`], because what is written might not be readable;
+//! 2. every parity strip absent: `Direct`, the data alone is written;
 //! 3. every data strip new over the whole window: `FullStripe`, nothing is read;
-//! 4. of `ReadModifyWrite` (needs trusted parity and every written strip) and `ReconstructWrite` (needs every
-//!    data strip that is not new over the whole window) the one with fewer read transfers; then the one that
-//!    reads fewer blocks; then `ReadModifyWrite`, because it reads only members that the write visits anyway
-//!    and leaves the other members to other requests;
-//! 5. otherwise `Degraded`: as many survivors as there are data strips are read, the absent data that is not
-//!    new over the whole window is recovered, and parity is encoded anew.
+//! 4. of `ReadModifyWrite` (needs trusted parity, and every written strip and every parity that is not absent
+//!    readable) and `ReconstructWrite` (needs every data strip that is not new over the whole window) the one
+//!    with fewer read transfers; then the one that reads fewer blocks; then `ReadModifyWrite`, because it
+//!    reads only members that the write visits anyway and leaves the others to other requests;
+//! 5. otherwise `Degraded`: as many survivors as there are data strips are read, the hidden data that is not
+//!    new over the whole window is recovered, and parity is encoded anew; [`Lost`] when too few survive.
 //!
-//! The comparison of read counts is md's `rmw_level=1` (`handle_stripe_dirtying`, `drivers/md/raid5.c`).
+//! Every strip with a segment and every parity is then written, except where absent. The comparison of read
+//! counts is md's `rmw_level=1` (`handle_stripe_dirtying`, `drivers/md/raid5.c`).
 
 use std::fmt;
 
@@ -88,7 +92,7 @@ pub enum Strategy {
     ReadModifyWrite,
     /// Parity is encoded from new data and the old data around it.
     ReconstructWrite,
-    /// Absent strips are recovered from survivors first; parity is then encoded anew.
+    /// Strips that cannot be read are recovered from survivors first; parity is then encoded anew.
     Degraded,
 }
 
@@ -130,12 +134,12 @@ pub struct Plan {
     pub writes: FixedList<Transfer, TRANSFERS_MAX>,
 }
 
-/// The plan cannot be made: more of the stripe is absent than its redundancy covers.
+/// The plan cannot be made: more of the stripe is out of reach than its redundancy covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The band.
     pub band: Band,
-    /// The absent positions, as a mask.
+    /// The positions that cannot be read, as a mask.
     pub absent: u64,
 }
 
@@ -143,7 +147,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "stripe {} has lost data: {} of its strips are absent, more than its redundancy covers; \
+            "stripe {} has lost data: {} of its strips cannot be read, more than its redundancy covers; \
              bring a missing member back, or restore these blocks from a backup",
             self.band.stripe,
             self.absent.count_ones()
@@ -174,24 +178,25 @@ pub fn plan(geometry: &Geometry, query: &Query<'_>) -> Result<Plan, Lost> {
 struct View<'a> {
     geometry: &'a Geometry,
     query: &'a Query<'a>,
-    /// Positions that exist and cannot be read.
-    absent: u64,
+    /// Positions that cannot be read: absent or unreadable.
+    hidden: u64,
     /// Those of them that cannot be written either.
-    gone: u64,
+    absent: u64,
     window: Window,
 }
 
 impl<'a> View<'a> {
     fn new(geometry: &'a Geometry, query: &'a Query<'a>) -> Self {
-        let gone = query.health.absent & low_bits(geometry.width());
-        let absent = gone | query.health.unreadable & low_bits(geometry.width());
+        let all = low_bits(geometry.width());
+        let absent = query.health.absent & all;
+        let hidden = absent | query.health.unreadable & all;
         let window = match query.intent {
             Intent::Read | Intent::Write => hull(query.segments),
             Intent::Resync | Intent::Rebuild { targets: _ } => {
                 Window { offset: geometry.band_offset(query.band), blocks: geometry.band_blocks() }
             }
         };
-        Self { geometry, query, absent, gone, window }
+        Self { geometry, query, hidden, absent, window }
     }
 
     fn stripe(&self) -> StripeIndex {
@@ -199,7 +204,7 @@ impl<'a> View<'a> {
     }
 
     fn lost(&self) -> Lost {
-        Lost { band: self.query.band, absent: self.absent }
+        Lost { band: self.query.band, absent: self.hidden }
     }
 
     /// A plan over the window that does nothing yet.
@@ -220,7 +225,7 @@ impl<'a> View<'a> {
 
     /// Targets of a rebuild that really have to be filled.
     fn targets(&self, targets: u64) -> u64 {
-        targets & self.absent
+        targets & self.hidden
     }
 }
 

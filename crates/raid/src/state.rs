@@ -174,7 +174,7 @@ impl fmt::Display for IllegalTransition {
 impl std::error::Error for IllegalTransition {}
 
 /// The members that are absent in `stripe`, as a mask over the whole array.
-/// [`Geometry::stripe_absent`] makes positions of it.
+/// [`Geometry::stripe_absent`](crate::Geometry::stripe_absent) makes positions of it.
 #[must_use]
 pub fn absent_members(states: &[MemberState], stripe: StripeIndex) -> u64 {
     mask_of(states, |state| state.is_absent_in(stripe))

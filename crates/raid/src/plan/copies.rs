@@ -79,12 +79,12 @@ fn rebuild(view: &View<'_>, targets: u64) -> Result<Plan, Lost> {
 
 /// The copies of `strip` that can be read, as a mask that is never zero.
 fn present_copies(view: &View<'_>, strip: u8) -> Result<u64, Lost> {
-    copies_outside(view, strip, view.absent)
+    copies_outside(view, strip, view.hidden)
 }
 
 /// The copies of `strip` that can be written, as a mask that is never zero.
 fn writable_copies(view: &View<'_>, strip: u8) -> Result<u64, Lost> {
-    copies_outside(view, strip, view.gone)
+    copies_outside(view, strip, view.absent)
 }
 
 fn copies_outside(view: &View<'_>, strip: u8, excluded: u64) -> Result<u64, Lost> {

@@ -17,9 +17,9 @@ pub(super) fn plan(view: &View<'_>) -> Result<Plan, Lost> {
 struct Strips<'a> {
     view: &'a View<'a>,
     /// Strips that cannot be read.
-    absent: u64,
+    hidden: u64,
     /// Those of them that cannot be written either.
-    gone: u64,
+    absent: u64,
     /// All data strips.
     data: u64,
     /// Parity strips that can be read.
@@ -35,11 +35,11 @@ struct Strips<'a> {
 impl<'a> Strips<'a> {
     fn new(view: &'a View<'a>) -> Self {
         let geometry = view.geometry;
+        let hidden = geometry.strips_of_positions(view.stripe(), view.hidden);
         let absent = geometry.strips_of_positions(view.stripe(), view.absent);
-        let gone = geometry.strips_of_positions(view.stripe(), view.gone);
         let data = low_bits(geometry.data_strips());
-        let parity = low_bits(geometry.width()) & !data & !absent;
-        let kept = low_bits(geometry.width()) & !data & !gone;
+        let parity = low_bits(geometry.width()) & !data & !hidden;
+        let kept = low_bits(geometry.width()) & !data & !absent;
         let (mut touched, mut covered) = (0, 0);
         for segment in view.query.segments {
             touched |= 1 << segment.strip;
@@ -47,12 +47,12 @@ impl<'a> Strips<'a> {
                 covered |= 1 << segment.strip;
             }
         }
-        Self { view, absent, gone, data, parity, kept, touched, covered }
+        Self { view, hidden, absent, data, parity, kept, touched, covered }
     }
 
     /// Straight from the strips when they are there, through the survivors otherwise.
     fn read(&self) -> Result<Plan, Lost> {
-        let wanted = self.touched & self.absent;
+        let wanted = self.touched & self.hidden;
         if wanted != 0 {
             return self.recover(wanted);
         }
@@ -63,7 +63,7 @@ impl<'a> Strips<'a> {
 
     /// Chooses a write strategy; the order is the one in the documentation of [`super`].
     fn write(&self) -> Result<Plan, Lost> {
-        if self.gone.count_ones() > u32::from(self.view.geometry.parity_strips()) {
+        if self.absent.count_ones() > u32::from(self.view.geometry.parity_strips()) {
             return Err(self.view.lost());
         }
         let mut plan = if self.view.query.segments.is_empty() || self.kept == 0 {
@@ -74,11 +74,11 @@ impl<'a> Strips<'a> {
             match self.cheaper_update() {
                 Some(Update::ReadModifyWrite) => self.read_modify_write(),
                 Some(Update::ReconstructWrite) => self.reconstruct_write(),
-                None => self.recover(self.data & self.absent & !self.covered)?,
+                None => self.recover(self.data & self.hidden & !self.covered)?,
             }
         };
         for segment in self.view.query.segments {
-            if self.gone & (1 << segment.strip) == 0 {
+            if self.absent & (1 << segment.strip) == 0 {
                 plan.writes.push(of_segment(self.position(segment.strip), segment));
             }
         }
@@ -88,11 +88,11 @@ impl<'a> Strips<'a> {
         Ok(plan)
     }
 
-    /// The update that reads less, or `None` when each needs a strip that is absent or not to be trusted.
+    /// The update that reads less, or `None` when each needs a strip that is hidden or not to be trusted.
     fn cheaper_update(&self) -> Option<Update> {
         let modify_possible =
-            self.view.query.health.parity_trusted && (self.touched | self.kept) & self.absent == 0;
-        let reconstruct_possible = self.around() & self.absent == 0;
+            self.view.query.health.parity_trusted && (self.touched | self.kept) & self.hidden == 0;
+        let reconstruct_possible = self.around() & self.hidden == 0;
         match (modify_possible, reconstruct_possible) {
             (false, false) => None,
             (true, false) => Some(Update::ReadModifyWrite),
@@ -137,16 +137,16 @@ impl<'a> Strips<'a> {
         plan
     }
 
-    /// Encodes the parity of the whole band from its data. Parity serves as data where data is absent,
+    /// Encodes the parity of the whole band from its data. Parity serves as data where data is hidden,
     /// trusted or not: it is all there is.
     fn resync(&self) -> Result<Plan, Lost> {
-        let data_absent = self.data & self.absent;
-        let mut plan = if data_absent != 0 {
-            self.recover(data_absent)?
+        let data_hidden = self.data & self.hidden;
+        let mut plan = if data_hidden != 0 {
+            self.recover(data_hidden)?
         } else {
             self.view.blank(Strategy::ReconstructWrite)
         };
-        if data_absent == 0 && self.kept != 0 {
+        if data_hidden == 0 && self.kept != 0 {
             self.read_window(&mut plan, self.data);
         }
         self.write_parity(&mut plan);
@@ -170,8 +170,8 @@ impl<'a> Strips<'a> {
     /// Reads k survivors over the window, data first and then the lowest parities, and recovers `wanted`.
     fn recover(&self, wanted: u64) -> Result<Plan, Lost> {
         let mut plan = self.view.blank(Strategy::Degraded);
-        let data_present = self.data & !self.absent;
-        let parities_needed = (self.data & self.absent).count_ones();
+        let data_present = self.data & !self.hidden;
+        let parities_needed = (self.data & self.hidden).count_ones();
         if self.parity.count_ones() < parities_needed {
             return Err(self.view.lost());
         }

@@ -55,6 +55,14 @@ impl Check {
         self
     }
 
+    fn cannot_read(mut self, strips: &[u8]) -> Self {
+        for strip in strips {
+            let position = super::oracle::strip_position(&self.geometry, StripeIndex(0), *strip);
+            self.health.unreadable |= 1 << position;
+        }
+        self
+    }
+
     fn plan(&self, segments: &[Segment], intent: Intent, copy_hint: u8) -> String {
         let band = Band { stripe: StripeIndex(0), index: 0 };
         let query = Query { band, health: self.health, segments, intent, copy_hint };
@@ -165,7 +173,7 @@ fn degraded_writes() {
     Check::new(Level::Raid5, 4).without(&[0, 3]).write(
         8,
         4,
-        "stripe 0 has lost data: 2 of its strips are absent, more than its redundancy covers; \
+        "stripe 0 has lost data: 2 of its strips cannot be read, more than its redundancy covers; \
          bring a missing member back, or restore these blocks from a backup",
     );
 }
@@ -239,4 +247,33 @@ fn resync_and_rebuild_take_the_whole_band() {
     let targets = 0b101;
     let want = "Direct: read D0@1[0+8] write D0@0[0+8] D0@2[0+8]";
     mirror.range(Intent::Rebuild { targets }, 0, 0, want);
+}
+
+/// A member that is being rebuilt is written, never read, so that the rebuild need not come back.
+#[test]
+fn unreadable_strips_are_written_but_not_read() {
+    Check::new(Level::Raid6, 8)
+        .cannot_read(&[0])
+        .read(2, 4, "Degraded: read D1[2+4] D2[2+4] D3[2+4] D4[2+4] D5[2+4] P[2+4] recover D0")
+        .write(2, 4, "ReconstructWrite: read D1[2+4] D2[2+4] D3[2+4] D4[2+4] D5[2+4] write D0[2+4] P[2+4] Q[2+4]")
+        // The unreadable strip is not written: the difference of the written one is enough.
+        .write(8, 1, "ReadModifyWrite: read D1[0+1] P[0+1] Q[0+1] write D1[0+1] P[0+1] Q[0+1]");
+    // Parity that cannot be read cannot be updated, only encoded.
+    Check::new(Level::Raid6, 6).cannot_read(&[4]).write(
+        0,
+        1,
+        "ReconstructWrite: read D1[0+1] D2[0+1] D3[0+1] write D0[0+1] P[0+1] Q[0+1]",
+    );
+    Check::new(Level::Raid5, 4).cannot_read(&[0]).without(&[3]).write(
+        0,
+        1,
+        "Direct: write D0[0+1]",
+    );
+    let mirror = Check::new(Level::Raid1, 2);
+    let health = StripeHealth { unreadable: 0b01, ..mirror.health };
+    Check { health, ..mirror }.read(0, 1, "Direct: read D0@1[0+1]").write(
+        0,
+        1,
+        "Direct: write D0@0[0+1] D0@1[0+1]",
+    );
 }

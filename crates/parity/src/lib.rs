@@ -26,10 +26,14 @@
 //! # Ok::<(), CodeError>(())
 //! ```
 
+#![deny(unsafe_code)]
+
 mod code;
 mod encode;
 mod error;
 mod gf;
+// The one place for unsafe code: vector instructions and their addresses.
+#[allow(unsafe_code)]
 mod kernels;
 mod mirror;
 mod recovery;

@@ -29,7 +29,7 @@ const _: () = assert!(SCRATCH / PARITY_MAX >= COLUMN_UNIT);
 /// [`Verdict::OneWrong`] is the least change that explains the bytes, not a proof: with m parities a
 /// strip is named wrongly only if at least m strips are wrong at one and the same offset. Strips that
 /// are wrong at different offsets give [`Verdict::Inconsistent`]; checking block by block can still
-/// place each of them. Uses about 12 KiB of stack and no heap.
+/// place each of them. Uses about 10 KiB of stack and no heap.
 ///
 /// # Errors
 /// [`CodeError::CountMismatch`] unless there is one buffer per data strip and one per parity strip;

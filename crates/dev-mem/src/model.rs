@@ -141,7 +141,7 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
 
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let inside = depth.clamp(1, self.profile.queue_depth);
-        let inner = self.inner.open_queue(core, inside)?;
+        let inner = self.inner.open_queue(core, depth)?;
         Ok(Box::new(ModelledQueue::new(inner, Arc::clone(&self.pipes), depth, inside)))
     }
 }

@@ -18,7 +18,7 @@ impl Pipe {
             *self = Self { free: now, picos: 0 };
         }
         let start = self.free;
-        let picos = self.picos + picos;
+        let picos = self.picos.saturating_add(picos);
         self.free = start.plus(Nanos(picos / 1000));
         self.picos = picos % 1000;
         start
@@ -33,7 +33,6 @@ struct Direction {
     io_picos: u64,
     /// Picoseconds per byte in 1/65536: 13.6 GB/s is 73.5 ps per byte, which whole picoseconds would make 73.
     byte_picos: u64,
-    count: u32,
 }
 
 impl Direction {
@@ -43,28 +42,11 @@ impl Direction {
             0 => 0,
             _ => (PICOS * scale / u128::from(per_s)) as u64,
         };
-        Self {
-            latency,
-            tail,
-            io_picos: picos(iops, 1),
-            byte_picos: picos(bytes_per_s, 1 << 16),
-            count: 0,
-        }
+        Self { latency, tail, io_picos: picos(iops, 1), byte_picos: picos(bytes_per_s, 1 << 16) }
     }
 
     fn picos(&self, bytes: u64) -> u64 {
-        let transfer = (u128::from(bytes) * u128::from(self.byte_picos)) >> 16;
-        self.io_picos.max(u64::try_from(transfer).unwrap_or(u64::MAX))
-    }
-
-    /// Whether this I/O is one of the slow ones, and how long it takes.
-    fn latency(&mut self) -> (bool, Nanos) {
-        self.count += 1;
-        let slow = self.count == Profile::TAIL_EVERY;
-        if slow {
-            self.count = 0;
-        }
-        (slow, if slow { self.tail } else { self.latency })
+        self.io_picos.max(bytes.saturating_mul(self.byte_picos) >> 16)
     }
 }
 
@@ -87,6 +69,29 @@ pub(super) enum Load {
     Read(u64),
     Write(u64),
     Flush,
+}
+
+/// Chooses which I/Os are the slow ones: every so-many-th of a kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tail {
+    reads: u32,
+    writes: u32,
+}
+
+impl Tail {
+    pub(super) fn lane(&mut self, load: Load) -> Lane {
+        let (count, usual, slow) = match load {
+            Load::Read(_) => (&mut self.reads, Lane::Read, Lane::ReadTail),
+            Load::Write(_) => (&mut self.writes, Lane::Write, Lane::WriteTail),
+            Load::Flush => return Lane::Flush,
+        };
+        *count += 1;
+        if *count < Profile::TAIL_EVERY {
+            return usual;
+        }
+        *count = 0;
+        slow
+    }
 }
 
 /// The drive: both directions and what they do to each other.
@@ -122,9 +127,16 @@ impl Pipes {
         }
     }
 
-    /// Lets an I/O that arrives at `now` into the drive: its lane, and when it completes. An I/O takes its
-    /// latency or the time it occupies the drive, whichever is longer.
-    pub(super) fn admit(&mut self, now: Nanos, load: Load) -> (Lane, Nanos) {
+    /// Lets an I/O into the drive at `now`; returns when it completes. An I/O takes the latency of its lane or
+    /// the time it occupies the drive, whichever is longer.
+    pub(super) fn admit(&mut self, now: Nanos, lane: Lane, load: Load) -> Nanos {
+        let latency = match lane {
+            Lane::Read => self.read.latency,
+            Lane::ReadTail => self.read.tail,
+            Lane::Write => self.write.latency,
+            Lane::WriteTail => self.write.tail,
+            Lane::Flush => self.flush_latency,
+        };
         match load {
             Load::Read(bytes) => {
                 let picos = self.read.picos(bytes);
@@ -133,18 +145,13 @@ impl Pipes {
                     let lost = picos.saturating_mul(self.read_cost_to_writes_percent) / 100;
                     self.write_pipe.occupy(now, lost);
                 }
-                let (slow, latency) = self.read.latency();
-                let lane = if slow { Lane::ReadTail } else { Lane::Read };
-                (lane, start.plus(latency).max(self.read_pipe.free))
+                start.plus(latency).max(self.read_pipe.free)
             }
             Load::Write(bytes) => {
-                let picos = self.write.picos(bytes);
-                let start = self.write_pipe.occupy(now, picos);
-                let (slow, latency) = self.write.latency();
-                let lane = if slow { Lane::WriteTail } else { Lane::Write };
-                (lane, start.plus(latency).max(self.write_pipe.free))
+                let start = self.write_pipe.occupy(now, self.write.picos(bytes));
+                start.plus(latency).max(self.write_pipe.free)
             }
-            Load::Flush => (Lane::Flush, now.plus(self.flush_latency)),
+            Load::Flush => now.plus(latency),
         }
     }
 }

@@ -1,47 +1,45 @@
-//! Holding completions back until they are due.
+//! Holding I/Os back until they are due, then letting the inner device do them.
+//!
+//! An I/O waits in its lane until its time has come and only then goes to the inner device, whose completions
+//! pass straight to the caller. That costs one move per I/O. The inner device's own time comes on top; drives
+//! made of memory take none.
 
-use super::pipes::{LANES, Load, Pipes};
+use super::pipes::{LANES, Lane, Load, Pipes, Tail};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use strake_block::{Completion, CompletionBatch, Io, IoQueue, Op, Readiness, Token};
+use strake_block::{CompletionBatch, Io, IoQueue, Op, Readiness};
 use strake_units::Nanos;
 
-/// An I/O inside the drive.
-///
-/// ```text
-/// Free --admitted--> Moving --inner device done--> Done --due--> Free
-///                      \--due first--> Overdue --inner device done--> Free
-/// ```
-#[derive(Debug)]
-enum State {
-    Free,
-    Moving,
-    Done(Completion),
-    Overdue,
+/// I/Os of one kind in the order they were submitted, with the times at which they are due. Only the first
+/// `dated` have entered the drive and so have a time.
+struct Line {
+    ios: VecDeque<(Nanos, Io)>,
+    dated: usize,
 }
 
-#[derive(Debug)]
-struct Slot {
-    token: Token,
-    due: Nanos,
-    state: State,
+impl Line {
+    fn due(&self) -> Option<Nanos> {
+        if self.dated == 0 { None } else { self.ios.front().map(|(due, _)| *due) }
+    }
 }
 
 pub(super) struct ModelledQueue {
     inner: Box<dyn IoQueue>,
     pipes: Arc<Mutex<Pipes>>,
+    tail: Tail,
     depth: usize,
-    /// In front of the drive; the first `rung` of them had their doorbell rung.
-    waiting: VecDeque<Io>,
+    /// How many may be in the drive, and how many are.
+    inside_max: usize,
+    inside: usize,
+    lines: [Line; LANES],
+    /// The lanes of I/Os that have not entered the drive, in the order they were submitted. The first `rung`
+    /// had their doorbell rung.
+    fresh: VecDeque<Lane>,
     rung: usize,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    lanes: [VecDeque<u32>; LANES],
-    /// Due and done, for when the caller's batch has room.
-    ready: VecDeque<Completion>,
-    overdue: usize,
-    batch: CompletionBatch,
-    arrived: Nanos,
+    /// I/Os the inner device has.
+    below: usize,
+    /// When the last I/O entered the drive.
+    entered: Nanos,
 }
 
 fn load(op: &Op) -> Load {
@@ -62,139 +60,108 @@ impl ModelledQueue {
         inside: u32,
     ) -> Self {
         let depth = depth.max(1) as usize;
-        let slot = |_| Slot { token: Token(0), due: Nanos(0), state: State::Free };
+        let line = |_| Line { ios: VecDeque::with_capacity(depth), dated: 0 };
         Self {
             inner,
             pipes,
+            tail: Tail::default(),
             depth,
-            waiting: VecDeque::with_capacity(depth),
+            inside_max: inside as usize,
+            inside: 0,
+            lines: std::array::from_fn(line),
+            fresh: VecDeque::with_capacity(depth),
             rung: 0,
-            slots: (0..inside).map(slot).collect(),
-            free: (0..inside).rev().collect(),
-            lanes: std::array::from_fn(|_| VecDeque::with_capacity(inside as usize)),
-            ready: VecDeque::with_capacity(inside as usize),
-            overdue: 0,
-            batch: CompletionBatch::new(inside as usize),
-            arrived: Nanos(0),
+            below: 0,
+            entered: Nanos(0),
         }
     }
 
-    /// Lets waiting I/Os into the drive while it has room; they arrive at `now`.
+    /// Lets waiting I/Os into the drive while it has room; they enter at `now`.
     fn admit(&mut self, now: Nanos) {
-        if self.rung == 0 || self.free.is_empty() {
+        if self.rung == 0 || self.inside == self.inside_max {
             return;
         }
-        // Completions are looked at lane by lane, so the times at which room appears may come unsorted; lanes
-        // need them sorted.
-        self.arrived = self.arrived.max(now);
+        // Room is found lane by lane, so the times at which it appeared may come unsorted; lanes need them
+        // sorted.
+        self.entered = self.entered.max(now);
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.rung > 0
-            && let Some(index) = self.free.pop()
-        {
+        while self.rung > 0 && self.inside < self.inside_max {
+            let lane = self.fresh.pop_front().expect("rung requests are fresh");
+            let line = &mut self.lines[lane as usize];
+            let (due, io) = &mut line.ios[line.dated];
+            *due = pipes.admit(self.entered, lane, load(&io.op));
+            line.dated += 1;
             self.rung -= 1;
-            let io = self.waiting.pop_front().expect("rung requests are waiting");
-            let (lane, due) = pipes.admit(self.arrived, load(&io.op));
-            self.slots[index as usize] = Slot { token: io.token, due, state: State::Moving };
-            self.lanes[lane as usize].push_back(index);
-            let refused = self.inner.submit(Io { token: Token(u64::from(index)), op: io.op });
-            assert!(refused.is_ok(), "the inner queue takes as many requests as it was opened for");
+            self.inside += 1;
         }
     }
 
-    /// Takes what the inner device has finished.
-    fn gather(&mut self, now: Nanos) {
-        self.inner.poll(now, &mut self.batch);
-        for done in self.batch.drain() {
-            let index = done.token.0 as u32;
-            let slot = &mut self.slots[index as usize];
-            match slot.state {
-                State::Moving => slot.state = State::Done(done),
-                State::Overdue => {
-                    slot.state = State::Free;
-                    self.overdue -= 1;
-                    self.free.push(index);
-                    self.ready.push_back(Completion { token: slot.token, ..done });
-                }
-                State::Free | State::Done(_) => panic!("the inner queue completed {index} twice"),
-            }
-        }
-    }
-
-    /// Lets go of what is due.
+    /// Sends what is due on its way.
     fn release(&mut self, now: Nanos) {
         for lane in 0..LANES {
-            while let Some(&index) = self.lanes[lane].front() {
-                let slot = &mut self.slots[index as usize];
-                if slot.due > now {
-                    break;
-                }
-                self.lanes[lane].pop_front();
-                match std::mem::replace(&mut slot.state, State::Free) {
-                    State::Done(done) => {
-                        self.ready.push_back(Completion { token: slot.token, ..done });
-                        let due = slot.due;
-                        self.free.push(index);
-                        self.admit(due);
-                    }
-                    State::Moving => {
-                        slot.state = State::Overdue;
-                        self.overdue += 1;
-                    }
-                    State::Free | State::Overdue => {
-                        panic!("a lane holds I/Os that are not due yet")
-                    }
-                }
+            while let Some(due) = self.lines[lane].due()
+                && due <= now
+            {
+                let line = &mut self.lines[lane];
+                line.dated -= 1;
+                let (_, io) = line.ios.pop_front().expect("a line with a due time has a head");
+                let refused = self.inner.submit(io);
+                assert!(
+                    refused.is_ok(),
+                    "the inner queue takes as many requests as it was opened for"
+                );
+                self.below += 1;
+                self.inside -= 1;
+                self.admit(due);
             }
         }
     }
 
     fn outstanding(&self) -> usize {
-        self.waiting.len() + (self.slots.len() - self.free.len()) + self.ready.len()
+        self.fresh.len() + self.inside + self.below
     }
 }
 
 impl IoQueue for ModelledQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
-        if self.outstanding() >= self.depth {
+        if self.outstanding() == self.depth {
             return Err(io);
         }
-        self.waiting.push_back(io);
+        let lane = self.tail.lane(load(&io.op));
+        self.lines[lane as usize].ios.push_back((Nanos(0), io));
+        self.fresh.push_back(lane);
         Ok(())
     }
 
     fn ring_doorbell(&mut self, now: Nanos) {
-        self.rung = self.waiting.len();
+        self.rung = self.fresh.len();
         self.admit(now);
-        self.inner.ring_doorbell(now);
     }
 
     fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.gather(now);
         self.release(now);
-        // Room that an overdue I/O left, and requests that moved up during `release`.
-        self.admit(now);
-        self.inner.ring_doorbell(now);
-        let count = batch.room().min(self.ready.len());
-        self.ready.drain(..count).for_each(|done| batch.push(done));
+        if self.below > 0 {
+            self.inner.ring_doorbell(now);
+            let before = batch.len();
+            self.inner.poll(now, batch);
+            self.below -= batch.len() - before;
+        }
     }
 
     fn readiness(&self) -> Readiness {
         if self.outstanding() == 0 {
             return Readiness::Idle;
         }
-        if !self.ready.is_empty() || self.rung < self.waiting.len() {
+        if self.rung < self.fresh.len() {
             return Readiness::Poll;
         }
-        let heads = self.lanes.iter().filter_map(|lane| lane.front());
-        let next = heads.map(|index| self.slots[*index as usize].due).min();
-        match (next, self.overdue) {
-            (Some(due), 0) => Readiness::At(due),
-            (None, _) => self.inner.readiness(),
-            (Some(due), _) => match self.inner.readiness() {
-                Readiness::Idle => Readiness::At(due),
-                Readiness::At(other) => Readiness::At(due.min(other)),
-                Readiness::Poll | Readiness::Fd(_) => Readiness::Poll,
-            },
+        let due = self.lines.iter().filter_map(Line::due).min();
+        let below = if self.below > 0 { self.inner.readiness() } else { Readiness::Idle };
+        match (due, below) {
+            (None, below) => below,
+            (Some(due), Readiness::Idle) => Readiness::At(due),
+            (Some(due), Readiness::At(other)) => Readiness::At(due.min(other)),
+            (Some(_), Readiness::Poll | Readiness::Fd(_)) => Readiness::Poll,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Serves a block device over the NBD protocol.
 //!
 //! **What it is.** A fixed-newstyle NBD server for hosts that speak nothing better: virtual machine monitors,
-//! the kernel's `nbd` driver, `qemu-img`, `nbdcopy`. [Server] listens on a unix socket or a loopback address;
+//! the kernel's `nbd` driver, `qemu-img`, `nbdcopy`. [`Server`] listens on a unix socket or a loopback address;
 //! a control thread negotiates with each client, and only then is the client's socket handed to a data core,
 //! where requests become [`strake_block::Io`]s and completions become replies.
 //!
@@ -11,8 +11,27 @@
 //! not know what an array is.
 //!
 //! **Where to start.** [`wire`] for the bytes, [`handshake`] for the negotiation, [`admit`] for what a request
-//! may do, [`connection`] for the life of a client on a data core, [`limits`] for every bound.
+//! may do, `connection` for the life of a client on a data core, [`limits`] for every bound.
 
 #![forbid(unsafe_code)]
 
+pub mod admit;
+mod connection;
+pub mod error;
+pub mod export;
+pub mod handshake;
+mod input;
+pub mod limits;
+pub mod listen;
+mod lobby;
+mod pools;
+mod replies;
+mod requests;
+pub mod server;
+mod station;
 pub mod wire;
+
+pub use error::{NbdError, NbdErrorKind};
+pub use export::{Export, ExportStats};
+pub use listen::Listen;
+pub use server::{Removal, Server, ServerConfig};

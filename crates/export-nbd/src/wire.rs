@@ -455,6 +455,10 @@ impl<'a> Filler<'a> {
     pub(crate) fn u64(&mut self, value: u64) {
         self.bytes(&value.to_be_bytes());
     }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.at
+    }
 }
 
 #[cfg(test)]

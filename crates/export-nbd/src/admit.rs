@@ -1,0 +1,240 @@
+//! What a request may do: the checks between a client's numbers and a device.
+//!
+//! A pure function, so that every rule of the protocol's sections "Size constraints", "Command flags",
+//! "Request types" and "Error values" is one line of a table in a test.
+
+use crate::handshake::{Agreement, Allocation, ReplyStyle};
+use crate::limits::REQUEST_BYTES_MAX;
+use crate::wire::{Code, Request, command, command_flag};
+use strake_block::Durability;
+use strake_units::BlockSize;
+
+/// Whether clients may change an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// They may.
+    ReadWrite,
+    /// They may not.
+    ReadOnly,
+}
+
+/// Whether the device has an operation, or has it cheaply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// It has.
+    Present,
+    /// It has not.
+    Absent,
+}
+
+/// What requests are checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Size of the export in bytes.
+    pub bytes: u64,
+    /// Smallest unit of a request.
+    pub block: BlockSize,
+    /// Whether it may be changed.
+    pub access: Access,
+    /// Whether the device can deallocate.
+    pub trim: Ability,
+    /// Whether the device zeroes faster than it writes.
+    pub fast_zeroes: Ability,
+    /// What was negotiated.
+    pub agreement: Agreement,
+}
+
+/// In how many pieces the data of a read may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// As chunks, in any order.
+    Chunks,
+    /// As one chunk (`NBD_CMD_FLAG_DF`).
+    OneChunk,
+    /// After a simple reply.
+    Simple,
+}
+
+/// Which extents a status request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extents {
+    /// As many as fit in a reply.
+    Several,
+    /// The first (`NBD_CMD_FLAG_REQ_ONE`).
+    One,
+}
+
+/// What to do for an acceptable request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Succeed without touching the device: an empty range, or a hint that changes nothing here.
+    Nothing,
+    /// Read and send data.
+    Read(Framing),
+    /// Receive and write data.
+    Write(Durability),
+    /// Write zeroes.
+    Zeroes(Durability),
+    /// Deallocate; with [`Durability::Fua`] a flush follows, because deallocation itself has no such mode.
+    Trim(Durability),
+    /// Make completed writes stable.
+    Flush,
+    /// Say which blocks were never written.
+    Status(Extents),
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is carried out.
+    Do(Work),
+    /// It is answered with an error, and its payload thrown away.
+    Refuse(Code, &'static str),
+    /// The client is leaving.
+    Disconnect,
+    /// The server is leaving: the payload is too large to be received just for an error.
+    Violation,
+}
+
+/// Bytes that follow the request's header.
+#[must_use]
+pub const fn payload_bytes(request: &Request) -> u32 {
+    if request.command == command::WRITE { request.length } else { 0 }
+}
+
+/// Decides on a request.
+#[must_use]
+pub fn admit(request: &Request, terms: &Terms) -> Verdict {
+    // Before anything else: it decides whether the payload is received at all.
+    if payload_bytes(request) > REQUEST_BYTES_MAX {
+        return Verdict::Violation;
+    }
+    if request.command == command::DISC {
+        return Verdict::Disconnect;
+    }
+    match decide(request, terms) {
+        Ok(work) => Verdict::Do(work),
+        Err((code, words)) => Verdict::Refuse(code, words),
+    }
+}
+
+type Decision = Result<Work, (Code, &'static str)>;
+
+fn decide(request: &Request, terms: &Terms) -> Decision {
+    check_flags(request, terms)?;
+    let durability =
+        if request.flags & command_flag::FUA == 0 { Durability::Normal } else { Durability::Fua };
+    match request.command {
+        command::READ => read(request, terms),
+        command::WRITE => {
+            changes(request, terms)?;
+            Ok(unless_empty(request, Work::Write(durability)))
+        }
+        command::WRITE_ZEROES => zeroes(request, terms, durability),
+        command::TRIM => trim(request, terms, durability),
+        command::FLUSH => flush(request),
+        command::CACHE => {
+            lies_inside(request, terms, Code::Invalid)?;
+            Ok(Work::Nothing)
+        }
+        command::BLOCK_STATUS => status(request, terms),
+        _ => Err((Code::Invalid, "unknown command")),
+    }
+}
+
+fn unless_empty(request: &Request, work: Work) -> Work {
+    if request.length == 0 { Work::Nothing } else { work }
+}
+
+/// Section "Command flags": unknown ones are refused, `NBD_CMD_FLAG_FUA` is accepted everywhere.
+fn check_flags(request: &Request, terms: &Terms) -> Result<(), (Code, &'static str)> {
+    let own = match request.command {
+        command::READ if terms.agreement.replies == ReplyStyle::Structured => command_flag::DF,
+        command::WRITE_ZEROES => command_flag::NO_HOLE | command_flag::FAST_ZERO,
+        command::BLOCK_STATUS => command_flag::REQ_ONE,
+        _ => 0,
+    };
+    if request.flags & !(own | command_flag::FUA) == 0 {
+        Ok(())
+    } else {
+        Err((Code::Invalid, "unknown command flag"))
+    }
+}
+
+fn lies_inside(request: &Request, terms: &Terms, beyond: Code) -> Result<(), (Code, &'static str)> {
+    let end = request.offset.checked_add(u64::from(request.length));
+    if end.is_none_or(|end| end > terms.bytes) {
+        return Err((beyond, "beyond the end of the export"));
+    }
+    let odd = u64::from(terms.block.bytes() - 1);
+    if (request.offset | u64::from(request.length)) & odd != 0 {
+        return Err((Code::Invalid, "not aligned to the export's blocks"));
+    }
+    Ok(())
+}
+
+/// Section "Error values": `NBD_EPERM` on a read-only export, `NBD_ENOSPC` beyond the end.
+fn changes(request: &Request, terms: &Terms) -> Result<(), (Code, &'static str)> {
+    match terms.access {
+        Access::ReadOnly => Err((Code::Perm, "the export is read-only")),
+        Access::ReadWrite => lies_inside(request, terms, Code::NoSpace),
+    }
+}
+
+fn read(request: &Request, terms: &Terms) -> Decision {
+    let framing = match terms.agreement.replies {
+        ReplyStyle::Simple => Framing::Simple,
+        ReplyStyle::Structured if request.flags & command_flag::DF != 0 => Framing::OneChunk,
+        ReplyStyle::Structured => Framing::Chunks,
+    };
+    lies_inside(request, terms, Code::Invalid)?;
+    let (longest, code) = match framing {
+        Framing::Simple => (REQUEST_BYTES_MAX, Code::Invalid),
+        Framing::OneChunk => (crate::limits::HELD_BYTES_MAX, Code::Overflow),
+        Framing::Chunks => (REQUEST_BYTES_MAX, Code::Overflow),
+    };
+    if request.length > longest {
+        return Err((code, "more bytes than one request may have"));
+    }
+    Ok(unless_empty(request, Work::Read(framing)))
+}
+
+fn zeroes(request: &Request, terms: &Terms, durability: Durability) -> Decision {
+    changes(request, terms)?;
+    // `NBD_CMD_FLAG_NO_HOLE` needs nothing further: the device contract knows only full provisioning.
+    if request.flags & command_flag::FAST_ZERO != 0 && terms.fast_zeroes == Ability::Absent {
+        return Err((Code::NotSupported, "zeroing is no faster than writing here"));
+    }
+    Ok(unless_empty(request, Work::Zeroes(durability)))
+}
+
+fn trim(request: &Request, terms: &Terms, durability: Durability) -> Decision {
+    if terms.access == Access::ReadOnly {
+        return Err((Code::Perm, "the export is read-only"));
+    }
+    lies_inside(request, terms, Code::Invalid)?;
+    match terms.trim {
+        Ability::Present => Ok(unless_empty(request, Work::Trim(durability))),
+        Ability::Absent => Err((Code::Invalid, "the export cannot trim")),
+    }
+}
+
+fn flush(request: &Request) -> Decision {
+    if request.offset == 0 && request.length == 0 {
+        Ok(Work::Flush)
+    } else {
+        Err((Code::Invalid, "a flush has no range"))
+    }
+}
+
+fn status(request: &Request, terms: &Terms) -> Decision {
+    if terms.agreement.allocation == Allocation::Unavailable {
+        return Err((Code::Invalid, "no metadata context was selected"));
+    }
+    lies_inside(request, terms, Code::Invalid)?;
+    if request.length == 0 {
+        return Err((Code::Invalid, "a status needs a range"));
+    }
+    let one = request.flags & command_flag::REQ_ONE != 0;
+    Ok(Work::Status(if one { Extents::One } else { Extents::Several }))
+}

@@ -1,0 +1,229 @@
+//! From completions of the device to replies.
+
+use super::{Connection, Life, Parked};
+use crate::admit::{Framing, Work};
+use crate::export::count;
+use crate::handshake::ReplyStyle;
+use crate::limits::HELD_BYTES_MAX;
+use crate::replies::{Part, Reply};
+use crate::requests::{Slot, SlotIndex};
+use crate::wire::{Code, command};
+use strake_block::{Completion, Durability, Io, IoErrorKind, Op, SgMut};
+use strake_units::Nanos;
+
+/// What a client is told about a failure of the device (section "Error values").
+pub(crate) const fn code_of(kind: IoErrorKind) -> Code {
+    match kind {
+        IoErrorKind::NoSpace => Code::NoSpace,
+        IoErrorKind::ReadOnly => Code::Perm,
+        IoErrorKind::OutOfRange | IoErrorKind::Misaligned => Code::Invalid,
+        IoErrorKind::Unsupported => Code::NotSupported,
+        IoErrorKind::Aborted => Code::Shutdown,
+        IoErrorKind::Medium
+        | IoErrorKind::Device
+        | IoErrorKind::Gone
+        | IoErrorKind::Timeout
+        | IoErrorKind::Lost => Code::Io,
+    }
+}
+
+impl Connection {
+    /// Takes what the device has completed; says how much that was.
+    pub(super) fn poll_device(&mut self, now: Nanos) -> usize {
+        if self.at_device == 0 {
+            return 0;
+        }
+        self.queue.poll(now, &mut self.batch);
+        let count = self.batch.len();
+        // The batch is put aside so that its completions can change the rest of the connection.
+        let mut batch = std::mem::replace(&mut self.batch, strake_block::CompletionBatch::new(0));
+        for completion in batch.drain() {
+            self.complete(completion);
+        }
+        self.batch = batch;
+        count
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        self.at_device -= 1;
+        let slot = SlotIndex(completion.token.0 as u16);
+        let request = self.requests.get(slot);
+        request.outstanding -= 1;
+        if let Err(error) = completion.result {
+            let failure = (code_of(error.kind), error.kind.text());
+            request.failure.get_or_insert(failure);
+        }
+        match completion.op {
+            Op::Read { at, data } => {
+                let offset = at.bytes(self.facts.terms.block);
+                match completion.result {
+                    Ok(()) if self.life != Life::Broken => return self.deliver(slot, offset, data),
+                    Ok(()) | Err(_) => self.pools.put(data),
+                }
+            }
+            Op::Write { data, .. } => self.pools.put_shared(data),
+            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
+        }
+        if self.requests.get(slot).is_over() {
+            self.conclude(slot);
+        }
+    }
+
+    /// Sends a piece of a read, now or when its turn comes.
+    fn deliver(&mut self, slot: SlotIndex, offset: u64, data: SgMut) {
+        let request = *self.requests.get(slot);
+        let Work::Read(framing) = request.work else { unreachable!("only reads have data") };
+        let is_last = request.is_over();
+        match framing {
+            Framing::Chunks => {
+                let ends = is_last && request.failure.is_none();
+                let part = if ends { self.last(slot) } else { Part::Early };
+                let reply = Reply::data_chunk(request.cookie, offset, data, part);
+                self.replies.push(reply);
+                if is_last && !ends {
+                    self.conclude(slot);
+                }
+            }
+            Framing::OneChunk | Framing::Simple => {
+                self.parked.push(Parked { slot, offset, data });
+                if is_last || request.length > HELD_BYTES_MAX {
+                    self.send_in_order(slot);
+                }
+                if is_last && self.requests.get(slot).ordered < request.length {
+                    self.conclude(slot);
+                }
+            }
+        }
+    }
+
+    /// Queues what is there of a read whose data must be sent in order. A read that may be held has no
+    /// failure when this is called for its last piece, or sends nothing.
+    fn send_in_order(&mut self, slot: SlotIndex) {
+        loop {
+            let request = *self.requests.get(slot);
+            let next = request.offset + u64::from(request.ordered);
+            if request.failure.is_some() {
+                return;
+            }
+            let Some(at) =
+                self.parked.iter().position(|piece| piece.slot == slot && piece.offset == next)
+            else {
+                return;
+            };
+            let data = self.parked.swap_remove(at).data;
+            let ordered = request.ordered + data.len() as u32;
+            self.requests.get(slot).ordered = ordered;
+            let part = if ordered == request.length { self.last(slot) } else { Part::Early };
+            self.replies.push(ordered_reply(&request, data, part));
+            if ordered == request.length {
+                return;
+            }
+        }
+    }
+
+    /// Counts a read that succeeded, whose last reply this is.
+    fn last(&mut self, slot: SlotIndex) -> Part {
+        self.count_success(slot);
+        Part::Last(slot)
+    }
+
+    /// Answers a request of which nothing is outstanding any more and whose end was not sent with its data.
+    pub(super) fn conclude(&mut self, slot: SlotIndex) {
+        let request = *self.requests.get(slot);
+        if self.life == Life::Broken {
+            self.requests.end(slot);
+            return;
+        }
+        if request.work == Work::Trim(Durability::Fua) && request.failure.is_none() {
+            return self.flush_after(slot);
+        }
+        if request.failure.is_none() {
+            self.count_success(slot);
+        } else {
+            count(&self.seat.export.counters[self.lane].errors, 1);
+        }
+        match request.work {
+            Work::Read(framing) => self.conclude_read(slot, &request, framing),
+            Work::Nothing
+            | Work::Write(_)
+            | Work::Zeroes(_)
+            | Work::Trim(_)
+            | Work::Flush
+            | Work::Status(_) => self.answer(slot, &request),
+        }
+    }
+
+    /// A read that did not end with its data: it failed.
+    fn conclude_read(&mut self, slot: SlotIndex, request: &Slot, framing: Framing) {
+        let pools = &mut self.pools;
+        for piece in self.parked.extract_if(.., |piece| piece.slot == slot) {
+            pools.put(piece.data);
+        }
+        // Section "Request types", `NBD_CMD_READ`: after a header that promised data there is no way back.
+        if framing == Framing::Simple && request.ordered > 0 {
+            return self.break_off();
+        }
+        self.answer(slot, request);
+    }
+
+    fn answer(&mut self, slot: SlotIndex, request: &Slot) {
+        let is_read = request.command == command::READ;
+        let reply = match self.facts.terms.agreement.replies {
+            // Section "Structured reply chunk message": errors may carry words, and reads must be chunks;
+            // for the rest a simple reply will do.
+            ReplyStyle::Structured if is_read || request.failure.is_some() => {
+                Reply::last_chunk(request.cookie, request.failure, slot)
+            }
+            ReplyStyle::Structured | ReplyStyle::Simple => {
+                let code = request.failure.map(|(code, _)| code);
+                Reply::simple(request.cookie, code, SgMut::default(), Part::Last(slot))
+            }
+        };
+        self.replies.push(reply);
+    }
+
+    /// A trim that has to be stable before it is answered: deallocation done, flush to do.
+    fn flush_after(&mut self, slot: SlotIndex) {
+        let request = self.requests.get(slot);
+        request.work = Work::Flush;
+        request.outstanding += 1;
+        self.submit(Io { token: strake_block::Token(u64::from(slot.0)), op: Op::Flush });
+    }
+
+    fn count_success(&mut self, slot: SlotIndex) {
+        let request = self.requests.get(slot);
+        let counters = &self.seat.export.counters[self.lane];
+        match request.work {
+            Work::Read(_) => {
+                count(&counters.reads, 1);
+                count(&counters.read_bytes, u64::from(request.length));
+            }
+            Work::Write(_) => {
+                count(&counters.writes, 1);
+                count(&counters.written_bytes, u64::from(request.length));
+            }
+            Work::Zeroes(_) | Work::Trim(_) => count(&counters.effects, 1),
+            Work::Flush => count(&counters.flushes, 1),
+            Work::Nothing | Work::Status(_) => {}
+        }
+    }
+}
+
+fn ordered_reply(request: &Slot, data: SgMut, part: Part) -> Reply {
+    let is_first = request.ordered == 0;
+    match request.work {
+        Work::Read(Framing::Simple) if is_first => Reply::simple(request.cookie, None, data, part),
+        Work::Read(Framing::OneChunk) if is_first => {
+            // The only data chunk goes out when everything was read, so it can be the last chunk too: its
+            // parts are marked by the header, and the slot by whichever part ends it.
+            Reply::only_chunk(request.cookie, request.offset, request.length, data, part)
+        }
+        Work::Read(_)
+        | Work::Nothing
+        | Work::Write(_)
+        | Work::Zeroes(_)
+        | Work::Trim(_)
+        | Work::Flush
+        | Work::Status(_) => Reply::raw(data, part),
+    }
+}

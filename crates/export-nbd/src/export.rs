@@ -1,0 +1,384 @@
+//! What is served: the exports, who sits at them, and what they have done.
+
+use crate::admit::{Ability, Access, Terms};
+use crate::error::{NbdError, NbdErrorKind};
+use crate::handshake::{Agreement, Directory, Offer, Refusal};
+use crate::limits::{DESCRIPTION_BYTES_MAX, EXPORTS_MAX, PIECE_BYTES_MAX, REQUEST_BYTES_MAX};
+use crate::wire::{STRING_BYTES_MAX, transmission_flag};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, ExtentSource};
+
+/// A device under a name.
+#[derive(Clone)]
+pub struct Export {
+    /// What clients ask for: 1 to 4096 bytes without NUL.
+    pub name: String,
+    /// Words for a person, shown by `NBD_OPT_LIST` and `NBD_INFO_DESCRIPTION`; at most 256 bytes, may be empty.
+    pub description: String,
+    /// What is served. Its size and block size are those at the time it is added.
+    pub device: Arc<dyn BlockDevice>,
+    /// Who knows which blocks were never written; without it every block counts as written.
+    pub extents: Option<Arc<dyn ExtentSource>>,
+    /// Refuse writes even if the device takes them.
+    pub read_only: bool,
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Export")
+            .field("name", &self.name)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an export has done since it was added. Read while it runs, so the figures are not of one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportStats {
+    /// Its name.
+    pub name: String,
+    /// Clients being served now.
+    pub connections: u32,
+    /// Reads answered with data.
+    pub reads: u64,
+    /// Bytes sent in answer to them.
+    pub read_bytes: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Flushes that succeeded.
+    pub flushes: u64,
+    /// Deallocations and zeroings that succeeded.
+    pub effects: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+}
+
+/// Counts of one data core for one export. One thread writes, so an update is a plain load and store; 128
+/// bytes apart, because x86 fetches cache lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) effects: AtomicU64,
+    pub(crate) errors: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes. Relaxed: a counter orders nothing.
+pub(crate) fn count(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+/// What of a device matters to requests, taken once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) terms: Terms,
+    /// Largest read or write for the device; a multiple of its block size.
+    pub(crate) piece_bytes: u32,
+    /// Where pieces like to be cut, 0 when the device has no preference.
+    pub(crate) optimal_bytes: u32,
+}
+
+impl Facts {
+    fn of(info: &DeviceInfo, agreement: Agreement, read_only: bool) -> Self {
+        let access = if read_only || info.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let trim = match info.deallocate {
+            DeallocateReads::Unsupported => Ability::Absent,
+            DeallocateReads::Zeroes | DeallocateReads::Unspecified => Ability::Present,
+        };
+        let fast_zeroes = if info.fast_zeroes { Ability::Present } else { Ability::Absent };
+        let block = info.block_size.bytes();
+        let terms = Terms {
+            bytes: info.bytes(),
+            block: info.block_size,
+            access,
+            trim,
+            fast_zeroes,
+            agreement,
+        };
+        let piece_bytes = info.io_bytes_max.min(PIECE_BYTES_MAX) / block * block;
+        let optimal_bytes =
+            if info.io_bytes_optimal.is_multiple_of(block) { info.io_bytes_optimal } else { 0 };
+        Self { terms, piece_bytes, optimal_bytes }
+    }
+
+    pub(crate) fn with(mut self, agreement: Agreement) -> Self {
+        self.terms.agreement = agreement;
+        self
+    }
+
+    /// Bytes of the piece of a request that begins at `at`, of which bytes up to `end` remain. Long requests
+    /// are cut where the device likes it, so that an array sees whole stripes.
+    pub(crate) fn piece(&self, at: u64, end: u64) -> usize {
+        let most = u64::from(self.piece_bytes);
+        if end - at <= most {
+            return (end - at) as usize;
+        }
+        let optimal = u64::from(self.optimal_bytes);
+        let cut = if optimal == 0 { 0 } else { (at + most) / optimal * optimal };
+        if cut > at { (cut - at) as usize } else { most as usize }
+    }
+
+    /// Section "Transmission flags". Multi-connection holds because a flush of the device contract covers
+    /// every write completed before it, on whatever queue.
+    fn flags(&self) -> u16 {
+        let common = transmission_flag::HAS_FLAGS
+            | transmission_flag::SEND_FLUSH
+            | transmission_flag::SEND_FUA
+            | transmission_flag::SEND_CACHE
+            | transmission_flag::CAN_MULTI_CONN;
+        let writing = match self.terms.access {
+            Access::ReadOnly => return common | transmission_flag::READ_ONLY,
+            Access::ReadWrite => {
+                transmission_flag::SEND_WRITE_ZEROES | transmission_flag::SEND_FAST_ZERO
+            }
+        };
+        match self.terms.trim {
+            Ability::Present => common | writing | transmission_flag::SEND_TRIM,
+            Ability::Absent => common | writing,
+        }
+    }
+
+    /// Bytes the client should prefer: a power of two (section "Size constraints"), so of an optimal size that
+    /// is none, the largest power of two that divides it.
+    fn preferred_bytes(&self) -> u32 {
+        let usable =
+            if self.optimal_bytes == 0 { 4096 } else { 1 << self.optimal_bytes.trailing_zeros() };
+        usable.clamp(4096, REQUEST_BYTES_MAX)
+    }
+}
+
+/// An export in the registry.
+pub(crate) struct Served {
+    pub(crate) name: String,
+    description: String,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) extents: Option<Arc<dyn ExtentSource>>,
+    pub(crate) facts: Facts,
+    /// One per data core the server runs on.
+    pub(crate) counters: Box<[Counters]>,
+    seats: Mutex<Seats>,
+    left: Condvar,
+}
+
+#[derive(Debug)]
+struct Seats {
+    taken: u32,
+    max: u32,
+}
+
+/// The right to be a client of an export, and the proof that it cannot be removed yet. Dropped by whoever
+/// serves the client, after the last of its I/O came home.
+pub(crate) struct Seat {
+    pub(crate) export: Arc<Served>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.export.lock().taken -= 1;
+        self.export.left.notify_all();
+    }
+}
+
+impl Served {
+    /// Nothing panics while holding the lock, so a poisoned one guards a sound number. It is taken when a
+    /// client comes or goes, never for a request.
+    fn lock(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sit(self: &Arc<Self>) -> Result<Seat, Refusal> {
+        let mut seats = self.lock();
+        if seats.taken >= seats.max {
+            return Err(Refusal::Full);
+        }
+        seats.taken += 1;
+        drop(seats);
+        Ok(Seat { export: Arc::clone(self) })
+    }
+
+    /// Waits until nobody sits here. False when it took too long.
+    pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
+        let result = self.left.wait_timeout_while(self.lock(), patience, |seats| seats.taken > 0);
+        let (seats, _) = result.unwrap_or_else(PoisonError::into_inner);
+        seats.taken == 0
+    }
+
+    fn offer(&self) -> Offer {
+        Offer {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            bytes: self.facts.terms.bytes,
+            flags: self.facts.flags(),
+            block_bytes: self.facts.terms.block.bytes(),
+            preferred_bytes: self.facts.preferred_bytes(),
+            payload_bytes_max: REQUEST_BYTES_MAX,
+        }
+    }
+
+    fn stats(&self) -> ExportStats {
+        let sum = |pick: fn(&Counters) -> &AtomicU64| {
+            self.counters.iter().map(|core| pick(core).load(Ordering::Relaxed)).sum()
+        };
+        ExportStats {
+            name: self.name.clone(),
+            connections: self.lock().taken,
+            reads: sum(|c| &c.reads),
+            read_bytes: sum(|c| &c.read_bytes),
+            writes: sum(|c| &c.writes),
+            written_bytes: sum(|c| &c.written_bytes),
+            flushes: sum(|c| &c.flushes),
+            effects: sum(|c| &c.effects),
+            errors: sum(|c| &c.errors),
+        }
+    }
+}
+
+/// All exports of a server. Control threads only.
+pub(crate) struct Registry {
+    /// `None` once the server is stopping.
+    exports: Mutex<Option<BTreeMap<String, Arc<Served>>>>,
+    cores: usize,
+    seats_per_export: u32,
+}
+
+impl Registry {
+    pub(crate) fn new(cores: usize, seats_per_export: u32) -> Self {
+        Self { exports: Mutex::new(Some(BTreeMap::new())), cores, seats_per_export }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<String, Arc<Served>>>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, export: Export) -> Result<(), NbdError> {
+        let served = Arc::new(self.prepare(export)?);
+        let mut exports = self.lock();
+        let exports = exports.as_mut().ok_or_else(stopped)?;
+        if exports.len() >= EXPORTS_MAX {
+            let what = format!("cannot export {:?}: there are {EXPORTS_MAX} exports", served.name);
+            return Err(NbdError::new(NbdErrorKind::TooMany, what));
+        }
+        match exports.entry(served.name.clone()) {
+            Entry::Occupied(entry) => {
+                let what = format!("there is an export named {:?} already", entry.key());
+                Err(NbdError::new(NbdErrorKind::Duplicate, what))
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(served);
+                Ok(())
+            }
+        }
+    }
+
+    fn prepare(&self, export: Export) -> Result<Served, NbdError> {
+        let refuse = |why: &str| {
+            let what = format!("cannot export {:?}: {why}", export.name);
+            Err(NbdError::new(NbdErrorKind::BadExport, what))
+        };
+        let is_string = |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains('\0');
+        if export.name.is_empty() || !is_string(&export.name) {
+            return refuse("a name has 1 to 4096 bytes, none of them NUL");
+        }
+        if export.description.len() > DESCRIPTION_BYTES_MAX || !is_string(&export.description) {
+            return refuse("a description has at most 256 bytes, none of them NUL");
+        }
+        let agreement = Agreement::default();
+        let facts = Facts::of(&export.device.info(), agreement, export.read_only);
+        if facts.piece_bytes == 0 {
+            return refuse("its device takes no I/O of even one block");
+        }
+        Ok(Served {
+            name: export.name,
+            description: export.description,
+            device: export.device,
+            extents: export.extents,
+            facts,
+            counters: (0..self.cores).map(|_| Counters::default()).collect(),
+            seats: Mutex::new(Seats { taken: 0, max: self.seats_per_export }),
+            left: Condvar::new(),
+        })
+    }
+
+    /// Takes an export out, so that nobody new gets a seat at it.
+    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Served>> {
+        self.lock().as_mut()?.remove(name)
+    }
+
+    /// The same, unless somebody sits at it.
+    pub(crate) fn remove_unused(&self, name: &str) -> Result<Arc<Served>, NbdError> {
+        let mut exports = self.lock();
+        let exports = exports.as_mut().ok_or_else(stopped)?;
+        let Some(served) = exports.get(name) else { return Err(unknown(name)) };
+        let taken = served.lock().taken;
+        if taken > 0 {
+            let what = format!(
+                "export {name:?} has {taken} connected clients: disconnect them or remove it by force"
+            );
+            return Err(NbdError::new(NbdErrorKind::InUse, what));
+        }
+        exports.remove(name).ok_or_else(|| unknown(name))
+    }
+
+    /// Ends the registry and returns what was in it.
+    pub(crate) fn close(&self) -> Vec<Arc<Served>> {
+        self.lock().take().into_iter().flat_map(BTreeMap::into_values).collect()
+    }
+
+    pub(crate) fn stats(&self) -> Vec<ExportStats> {
+        self.lock().iter().flat_map(BTreeMap::values).map(|export| export.stats()).collect()
+    }
+
+    /// Runs `with` on an export while it cannot be removed.
+    fn look_up<R>(
+        &self,
+        name: &str,
+        with: impl FnOnce(&Arc<Served>) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        let exports = self.lock();
+        let exports = exports.as_ref().ok_or(Refusal::Stopping)?;
+        let found = match name {
+            // Section "Option types", `NBD_OPT_EXPORT_NAME`: the empty name is the default export.
+            "" if exports.len() == 1 => exports.values().next(),
+            _ => exports.get(name),
+        };
+        with(found.ok_or(Refusal::Unknown)?)
+    }
+}
+
+pub(crate) fn unknown(name: &str) -> NbdError {
+    NbdError::new(NbdErrorKind::Unknown, format!("there is no export named {name:?}"))
+}
+
+fn stopped() -> NbdError {
+    NbdError::new(NbdErrorKind::Stopped, "the NBD server is stopping")
+}
+
+impl Directory for Registry {
+    type Seat = Seat;
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        for export in self.lock().iter().flat_map(BTreeMap::values) {
+            each(&export.name, &export.description);
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Offer, Refusal> {
+        self.look_up(name, |export| Ok(export.offer()))
+    }
+
+    fn claim(&self, name: &str) -> Result<(Offer, Seat), Refusal> {
+        // The seat is taken before the export can be removed, so removal waits for it.
+        self.look_up(name, |export| Ok((export.offer(), export.sit()?)))
+    }
+}

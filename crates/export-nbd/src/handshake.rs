@@ -1,0 +1,530 @@
+//! The negotiation with a client, as a pure state machine: bytes in, replies and a decision out.
+//!
+//! ```text
+//! greeting sent -> Flags -> Options -+-> Serve   EXPORT_NAME, GO
+//!                             ^      +-> Close   ABORT, violations, floods
+//!                             +- Skip            an option too long to look at
+//! ```
+//! It reads no socket and no clock; the caller brings bytes, sends what it is given, and calls again only when
+//! everything was sent, so a client that never reads makes nothing grow. Nothing of the device is touched here:
+//! the directory answers from what it knew when the export was added (CVE-2019-14850: a back end opened for
+//! whoever connects).
+
+use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SKIPPED_BYTES_MAX};
+use crate::wire::{
+    self, CLIENT_FLAGS_BYTES, Cursor, OPTION_HEADER_BYTES, OptionHeader, allocation, client_flag,
+    info, option, option_reply, transmission_flag,
+};
+
+/// What a client is told about an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The name in the directory, which differs from what was asked for when that was the empty name.
+    pub name: String,
+    /// Words for a person, may be empty.
+    pub description: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Transmission flags, without those that depend on the negotiation.
+    pub flags: u16,
+    /// Bytes of the smallest request.
+    pub block_bytes: u32,
+    /// Bytes of a request that goes well.
+    pub preferred_bytes: u32,
+    /// Bytes of the largest payload.
+    pub payload_bytes_max: u32,
+}
+
+/// Why a client does not get an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is none of that name.
+    Unknown,
+    /// It has as many clients as it may have.
+    Full,
+    /// The server is stopping.
+    Stopping,
+}
+
+/// Where the negotiation looks exports up.
+pub trait Directory {
+    /// The right to be one of an export's clients; given back by dropping it.
+    type Seat;
+
+    /// Calls `each` with the name and description of every export.
+    fn list(&self, each: &mut dyn FnMut(&str, &str));
+
+    /// Describes an export. The empty name means the only one there is.
+    ///
+    /// # Errors
+    /// Why it is not to be had.
+    fn find(&self, name: &str) -> Result<Offer, Refusal>;
+
+    /// Describes an export and takes a seat at it.
+    ///
+    /// # Errors
+    /// Why it is not to be had.
+    fn claim(&self, name: &str) -> Result<(Offer, Self::Seat), Refusal>;
+}
+
+/// How the server answers from now on (section "Structured reply chunk message").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyStyle {
+    /// Simple replies only.
+    #[default]
+    Simple,
+    /// Structured replies.
+    Structured,
+}
+
+/// Whether the client may ask which blocks were never written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Allocation {
+    /// It did not ask to.
+    #[default]
+    Unavailable,
+    /// It selected `base:allocation` for the export it got.
+    Selected,
+}
+
+/// What was agreed on; before any negotiation, nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// How to answer.
+    pub replies: ReplyStyle,
+    /// Whether block status may be asked for.
+    pub allocation: Allocation,
+}
+
+/// Why the server ends a negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goodbye {
+    /// The client said so.
+    Aborted,
+    /// The client set flags that do not exist.
+    UnknownFlags,
+    /// An option did not begin with the magic number.
+    BadMagic,
+    /// More than [`OPTIONS_MAX`] options.
+    TooManyOptions,
+    /// More than [`SKIPPED_BYTES_MAX`] bytes that nobody looks at.
+    TooMuchSkipped,
+    /// `NBD_OPT_EXPORT_NAME` for an export that is not to be had; the protocol has no way to say so.
+    NoExport,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<S> {
+    /// More bytes from the client, after sending the replies.
+    More,
+    /// Transmission, after sending the replies.
+    Serve(S, Agreement),
+    /// The end, after sending the replies.
+    Close(Goodbye),
+}
+
+/// One step of the negotiation.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Step<S> {
+    /// Bytes of the input that were taken. When it is 0 and `next` is `More`, more input is needed.
+    pub taken: usize,
+    /// What comes next.
+    pub next: Next<S>,
+}
+
+impl<S> Step<S> {
+    const fn more(taken: usize) -> Self {
+        Self { taken, next: Next::More }
+    }
+
+    const fn close(taken: usize, why: Goodbye) -> Self {
+        Self { taken, next: Next::Close(why) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Flags,
+    Options,
+    Skip { left: u64 },
+}
+
+/// Whether 124 zeroes follow the answer to `NBD_OPT_EXPORT_NAME` (section "Client flags").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Padding {
+    Zeroes,
+    Nothing,
+}
+
+/// A negotiation under way.
+#[derive(Debug)]
+pub struct Handshake {
+    phase: Phase,
+    padding: Padding,
+    replies: ReplyStyle,
+    /// The export name, as the client wrote it, for which it selected `base:allocation` last.
+    allocation_of: Option<String>,
+    options: u32,
+    skipped: u64,
+}
+
+impl Default for Handshake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Handshake {
+    /// A negotiation in which the greeting ([`wire::greeting`]) was sent and nothing received.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            phase: Phase::Flags,
+            padding: Padding::Zeroes,
+            replies: ReplyStyle::Simple,
+            allocation_of: None,
+            options: 0,
+            skipped: 0,
+        }
+    }
+
+    /// Takes the next whole item off the front of `input` and appends the answer to `out`. An item is never
+    /// longer than [`OPTION_BYTES_MAX`] and its header, so a buffer of that size always makes progress.
+    pub fn step<D: Directory>(
+        &mut self,
+        input: &[u8],
+        directory: &D,
+        out: &mut Vec<u8>,
+    ) -> Step<D::Seat> {
+        match self.phase {
+            Phase::Flags => self.client_flags(input),
+            Phase::Options => self.option(input, directory, out),
+            Phase::Skip { left } => {
+                let taken = (input.len() as u64).min(left);
+                let left = left - taken;
+                self.phase = if left == 0 { Phase::Options } else { Phase::Skip { left } };
+                Step::more(taken as usize)
+            }
+        }
+    }
+
+    fn client_flags<S>(&mut self, input: &[u8]) -> Step<S> {
+        let Some(flags) = Cursor::new(input).u32() else { return Step::more(0) };
+        // Section "Client flags": an unknown flag ends the connection.
+        if flags & !(client_flag::FIXED_NEWSTYLE | client_flag::NO_ZEROES) != 0 {
+            return Step::close(CLIENT_FLAGS_BYTES, Goodbye::UnknownFlags);
+        }
+        if flags & client_flag::NO_ZEROES != 0 {
+            self.padding = Padding::Nothing;
+        }
+        self.phase = Phase::Options;
+        Step::more(CLIENT_FLAGS_BYTES)
+    }
+
+    fn option<D: Directory>(
+        &mut self,
+        input: &[u8],
+        directory: &D,
+        out: &mut Vec<u8>,
+    ) -> Step<D::Seat> {
+        let Some((head, rest)) = input.split_first_chunk::<OPTION_HEADER_BYTES>() else {
+            return Step::more(0);
+        };
+        let Some(header) = OptionHeader::parse(head) else {
+            return Step::close(OPTION_HEADER_BYTES, Goodbye::BadMagic);
+        };
+        let length = header.length as usize;
+        if length > OPTION_BYTES_MAX {
+            return self.skip(header, out);
+        }
+        let Some(data) = rest.get(..length) else { return Step::more(0) };
+        self.options += 1;
+        let next = if self.options > OPTIONS_MAX {
+            Next::Close(Goodbye::TooManyOptions)
+        } else {
+            self.answer(header.option, data, directory, &mut Answer { option: header.option, out })
+        };
+        Step { taken: OPTION_HEADER_BYTES + length, next }
+    }
+
+    /// An option nobody sends in good faith (CVE-2017-15119): answered, and its data thrown away as it comes.
+    fn skip<S>(&mut self, header: OptionHeader, out: &mut Vec<u8>) -> Step<S> {
+        self.options += 1;
+        self.skipped += u64::from(header.length);
+        if self.options > OPTIONS_MAX {
+            return Step::close(OPTION_HEADER_BYTES, Goodbye::TooManyOptions);
+        }
+        if self.skipped > SKIPPED_BYTES_MAX {
+            return Step::close(OPTION_HEADER_BYTES, Goodbye::TooMuchSkipped);
+        }
+        if header.option == option::EXPORT_NAME {
+            return Step::close(OPTION_HEADER_BYTES, Goodbye::NoExport);
+        }
+        self.phase = Phase::Skip { left: u64::from(header.length) };
+        Answer { option: header.option, out }
+            .error(option_reply::ERR_TOO_BIG, "the option's data is too long");
+        Step::more(OPTION_HEADER_BYTES)
+    }
+
+    fn answer<D: Directory>(
+        &mut self,
+        code: u32,
+        data: &[u8],
+        directory: &D,
+        answer: &mut Answer<'_>,
+    ) -> Next<D::Seat> {
+        match code {
+            option::EXPORT_NAME => return self.export_name(data, directory, answer),
+            option::ABORT => {
+                answer.ack();
+                return Next::Close(Goodbye::Aborted);
+            }
+            option::GO => return self.go(data, directory, answer),
+            option::INFO => inform(data, directory, self.replies, answer),
+            option::LIST => list(data, directory, answer),
+            option::STRUCTURED_REPLY => self.structured_reply(data, answer),
+            option::LIST_META_CONTEXT => self.list_contexts(data, directory, answer),
+            option::SET_META_CONTEXT => self.set_contexts(data, directory, answer),
+            // Section "NOTLS mode". A later STARTTLS must forget what was negotiated before it
+            // (CVE-2021-3716); refusing it leaves nothing to forget.
+            option::STARTTLS => {
+                answer.error(option_reply::ERR_POLICY, "this server listens locally, without TLS");
+            }
+            _ => answer.error(option_reply::ERR_UNSUP, "unknown option"),
+        }
+        Next::More
+    }
+
+    fn agreement(&self, name: &str) -> Agreement {
+        let allocation = match &self.allocation_of {
+            Some(selected) if selected == name => Allocation::Selected,
+            Some(_) | None => Allocation::Unavailable,
+        };
+        Agreement { replies: self.replies, allocation }
+    }
+
+    fn export_name<D: Directory>(
+        &mut self,
+        data: &[u8],
+        directory: &D,
+        answer: &mut Answer<'_>,
+    ) -> Next<D::Seat> {
+        let claim = wire::text(data).and_then(|name| Some((name, directory.claim(name).ok()?)));
+        let Some((name, (offer, seat))) = claim else { return Next::Close(Goodbye::NoExport) };
+        answer.out.extend_from_slice(&offer.bytes.to_be_bytes());
+        answer.out.extend_from_slice(&flags(&offer, self.replies).to_be_bytes());
+        match self.padding {
+            Padding::Zeroes => answer.out.extend_from_slice(&[0; wire::EXPORT_NAME_PADDING]),
+            Padding::Nothing => {}
+        }
+        Next::Serve(seat, self.agreement(name))
+    }
+
+    fn go<D: Directory>(
+        &mut self,
+        data: &[u8],
+        directory: &D,
+        answer: &mut Answer<'_>,
+    ) -> Next<D::Seat> {
+        let Some(wanted) = Wanted::parse(data) else {
+            answer.error(option_reply::ERR_INVALID, "malformed request for an export");
+            return Next::More;
+        };
+        match directory.claim(wanted.name) {
+            Ok((offer, seat)) => {
+                wanted.describe(&offer, self.replies, answer);
+                Next::Serve(seat, self.agreement(wanted.name))
+            }
+            Err(refusal) => {
+                answer.refuse(refusal);
+                Next::More
+            }
+        }
+    }
+
+    fn structured_reply(&mut self, data: &[u8], answer: &mut Answer<'_>) {
+        if data.is_empty() {
+            self.replies = ReplyStyle::Structured;
+            answer.ack();
+        } else {
+            answer.error(option_reply::ERR_INVALID, "this option takes no data");
+        }
+    }
+
+    fn list_contexts(&self, data: &[u8], directory: &impl Directory, answer: &mut Answer<'_>) {
+        let Some(query) = self.context_query(data, directory, answer) else { return };
+        if query.count == 0 || query.finds_allocation || query.finds_wildcard {
+            // The identifier is reserved here (section "Option types", `NBD_OPT_LIST_META_CONTEXT`).
+            answer.context(0);
+        }
+        answer.ack();
+    }
+
+    fn set_contexts(&mut self, data: &[u8], directory: &impl Directory, answer: &mut Answer<'_>) {
+        // Even a failed request forgets what was selected (section "Option types").
+        self.allocation_of = None;
+        let Some(query) = self.context_query(data, directory, answer) else { return };
+        if query.finds_allocation {
+            answer.context(allocation::CONTEXT);
+            self.allocation_of = Some(query.name.to_owned());
+        }
+        answer.ack();
+    }
+
+    /// Reads a query and checks what both context options have in common; `None` after answering an error.
+    fn context_query<'a>(
+        &self,
+        data: &'a [u8],
+        directory: &impl Directory,
+        answer: &mut Answer<'_>,
+    ) -> Option<ContextQuery<'a>> {
+        if self.replies == ReplyStyle::Simple {
+            answer.error(option_reply::ERR_INVALID, "negotiate structured replies first");
+            return None;
+        }
+        let Some(query) = ContextQuery::parse(data) else {
+            answer.error(option_reply::ERR_INVALID, "malformed metadata query");
+            return None;
+        };
+        if let Err(refusal) = directory.find(query.name) {
+            answer.refuse(refusal);
+            return None;
+        }
+        Some(query)
+    }
+}
+
+fn inform(data: &[u8], directory: &impl Directory, replies: ReplyStyle, answer: &mut Answer<'_>) {
+    let Some(wanted) = Wanted::parse(data) else {
+        answer.error(option_reply::ERR_INVALID, "malformed request for an export");
+        return;
+    };
+    match directory.find(wanted.name) {
+        Ok(offer) => wanted.describe(&offer, replies, answer),
+        Err(refusal) => answer.refuse(refusal),
+    }
+}
+
+fn list(data: &[u8], directory: &impl Directory, answer: &mut Answer<'_>) {
+    if !data.is_empty() {
+        answer.error(option_reply::ERR_INVALID, "this option takes no data");
+        return;
+    }
+    directory.list(&mut |name, description| {
+        let length = (name.len() as u32).to_be_bytes();
+        answer.reply(option_reply::SERVER, &[&length, name.as_bytes(), description.as_bytes()]);
+    });
+    answer.ack();
+}
+
+/// The transmission flags for one client: `NBD_FLAG_SEND_DF` exactly when replies are structured (section
+/// "Transmission flags").
+fn flags(offer: &Offer, replies: ReplyStyle) -> u16 {
+    match replies {
+        ReplyStyle::Simple => offer.flags,
+        ReplyStyle::Structured => offer.flags | transmission_flag::SEND_DF,
+    }
+}
+
+/// The data of `NBD_OPT_INFO` and `NBD_OPT_GO`.
+struct Wanted<'a> {
+    name: &'a str,
+    /// 16-bit numbers of [`info`], two bytes each.
+    kinds: &'a [u8],
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(data: &'a [u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(data);
+        let name = cursor.string()?;
+        let count = usize::from(cursor.u16()?);
+        let kinds = cursor.bytes(count * 2)?;
+        cursor.is_empty().then_some(Self { name, kinds })
+    }
+
+    fn wants(&self, kind: u16) -> bool {
+        self.kinds.chunks_exact(2).any(|bytes| bytes == kind.to_be_bytes())
+    }
+
+    /// Describes the export, each kind once however often it was asked for. Block sizes are sent to everybody:
+    /// they bind only those who asked, but spare the others errors.
+    fn describe(&self, offer: &Offer, replies: ReplyStyle, answer: &mut Answer<'_>) {
+        let flags = flags(offer, replies).to_be_bytes();
+        answer.info(info::EXPORT, &[&offer.bytes.to_be_bytes()[..], &flags].concat());
+        if self.wants(info::NAME) {
+            answer.info(info::NAME, offer.name.as_bytes());
+        }
+        if self.wants(info::DESCRIPTION) {
+            answer.info(info::DESCRIPTION, offer.description.as_bytes());
+        }
+        let sizes = [offer.block_bytes, offer.preferred_bytes, offer.payload_bytes_max];
+        answer.info(info::BLOCK_SIZE, &sizes.map(u32::to_be_bytes).concat());
+        answer.ack();
+    }
+}
+
+/// The data of the two metadata context options, reduced to what this server can offer.
+struct ContextQuery<'a> {
+    name: &'a str,
+    count: u32,
+    finds_allocation: bool,
+    finds_wildcard: bool,
+}
+
+impl<'a> ContextQuery<'a> {
+    fn parse(data: &'a [u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(data);
+        let name = cursor.string()?;
+        let count = cursor.u32()?;
+        let (mut finds_allocation, mut finds_wildcard) = (false, false);
+        // A hostile count ends at the first query that is not there.
+        for _ in 0..count {
+            let query = cursor.string()?;
+            finds_allocation |= query == allocation::NAME;
+            finds_wildcard |= query == allocation::WILDCARD;
+        }
+        cursor.is_empty().then_some(Self { name, count, finds_allocation, finds_wildcard })
+    }
+}
+
+/// Appends replies to one option.
+struct Answer<'a> {
+    option: u32,
+    out: &'a mut Vec<u8>,
+}
+
+impl Answer<'_> {
+    fn reply(&mut self, kind: u32, parts: &[&[u8]]) {
+        let length = parts.iter().map(|part| part.len()).sum();
+        self.out.extend_from_slice(&wire::option_reply_header(self.option, kind, length));
+        for part in parts {
+            self.out.extend_from_slice(part);
+        }
+    }
+
+    fn ack(&mut self) {
+        self.reply(option_reply::ACK, &[]);
+    }
+
+    fn error(&mut self, kind: u32, words: &str) {
+        self.reply(kind, &[words.as_bytes()]);
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::Unknown => self.error(option_reply::ERR_UNKNOWN, "no such export"),
+            Refusal::Full => self.error(option_reply::ERR_POLICY, "too many clients"),
+            Refusal::Stopping => self.error(option_reply::ERR_SHUTDOWN, "the server is stopping"),
+        }
+    }
+
+    fn info(&mut self, kind: u16, payload: &[u8]) {
+        self.reply(option_reply::INFO, &[&kind.to_be_bytes(), payload]);
+    }
+
+    fn context(&mut self, identifier: u32) {
+        let identifier = identifier.to_be_bytes();
+        self.reply(option_reply::META_CONTEXT, &[&identifier, allocation::NAME.as_bytes()]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Where the server can be reached, and the socket behind it.
+
+use crate::error::{NbdError, NbdErrorKind};
+use crate::limits::BACKLOG;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// A unix socket.
+    Unix {
+        /// Its path. A socket left behind by a server that is gone is replaced.
+        path: PathBuf,
+        /// Its permissions, within 0660.
+        mode: u32,
+    },
+    /// A TCP port of this machine's loopback interface; port 0 lets the kernel choose.
+    Tcp(SocketAddr),
+}
+
+impl Listen {
+    /// A unix socket only this user can connect to.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self::Unix { path: path.into(), mode: 0o600 }
+    }
+}
+
+/// What has to be set on a client's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Unix,
+    Tcp,
+}
+
+/// A listening socket. Dropping it removes the path it made.
+pub(crate) struct Listener {
+    pub(crate) socket: OwnedFd,
+    pub(crate) family: Family,
+    address: Option<SocketAddr>,
+    path: Option<OwnPath>,
+}
+
+impl Listener {
+    pub(crate) fn open(listen: Listen) -> Result<Self, NbdError> {
+        match listen {
+            Listen::Unix { path, mode } => Self::open_unix(path, mode),
+            Listen::Tcp(address) => Self::open_tcp(address),
+        }
+    }
+
+    pub(crate) const fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    fn open_tcp(address: SocketAddr) -> Result<Self, NbdError> {
+        if !address.ip().is_loopback() {
+            let what = format!(
+                "refusing to listen on {address}: NBD over a network needs TLS, which this server does not \
+                 have; use a unix socket or a loopback address"
+            );
+            return Err(NbdError::new(NbdErrorKind::BadAddress, what));
+        }
+        let failed = |source| {
+            let what = format!("cannot listen on {address}");
+            NbdError::system(NbdErrorKind::Listen, what, source)
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            socket: listener.into(),
+            family: Family::Tcp,
+            address: Some(address),
+            path: None,
+        })
+    }
+
+    fn open_unix(path: PathBuf, mode: u32) -> Result<Self, NbdError> {
+        if mode & !0o660 != 0 {
+            let what = format!(
+                "refusing mode {mode:o} for {}: whoever can connect can read and write the exports, so only \
+                 owner and group may (at most 660)",
+                path.display()
+            );
+            return Err(NbdError::new(NbdErrorKind::BadAddress, what));
+        }
+        let failed = |errno: Errno| {
+            let what = format!("cannot listen on {}", path.display());
+            NbdError::system(NbdErrorKind::Listen, what, errno.into())
+        };
+        let name = SocketAddrUnix::new(&path).map_err(failed)?;
+        remove_stale(&path, &name)?;
+        let socket = unix_socket().map_err(failed)?;
+        rustix::net::bind(&socket, &name).map_err(failed)?;
+        let own = OwnPath::of(path.clone());
+        // Nobody can connect before `listen`, so the permissions are right from the first moment.
+        rustix::fs::chmod(&path, Mode::from_raw_mode(mode)).map_err(failed)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+        Ok(Self { socket, family: Family::Unix, address: None, path: own })
+    }
+
+    /// Takes the next waiting client.
+    pub(crate) fn accept(&self) -> Result<OwnedFd, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::accept_with(&self.socket, flags)?;
+        if self.family == Family::Tcp {
+            // Replies are sent whole, so waiting to fill a segment would only delay them; and a client whose
+            // machine vanished is noticed in the end. Neither is worth refusing a client over.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+            let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
+        }
+        Ok(socket)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            path.remove();
+        }
+    }
+}
+
+fn unix_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Removes a socket that nobody listens on any more; anything else at the path is left alone, and `bind` then
+/// says that the address is in use.
+fn remove_stale(path: &Path, name: &SocketAddrUnix) -> Result<(), NbdError> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    let failed = |source: io::Error| {
+        let what = format!("cannot replace the socket {}", path.display());
+        NbdError::system(NbdErrorKind::Listen, what, source)
+    };
+    let probe = unix_socket().map_err(|errno| failed(errno.into()))?;
+    match rustix::net::connect(&probe, name) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(failed),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A path this process made, known by what it was made as: somebody else may have replaced it since.
+struct OwnPath {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl OwnPath {
+    fn of(path: PathBuf) -> Option<Self> {
+        let meta = fs::symlink_metadata(&path).ok()?;
+        Some(Self { device: meta.dev(), inode: meta.ino(), path })
+    }
+
+    fn remove(&self) {
+        let Ok(meta) = fs::symlink_metadata(&self.path) else { return };
+        if (meta.dev(), meta.ino()) == (self.device, self.inode) {
+            // Left behind at worst, and then replaced by the next server.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

@@ -238,3 +238,6 @@ fn status(request: &Request, terms: &Terms) -> Decision {
     let one = request.flags & command_flag::REQ_ONE != 0;
     Ok(Work::Status(if one { Extents::One } else { Extents::Several }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,7 +125,7 @@ impl Facts {
             return (end - at) as usize;
         }
         let optimal = u64::from(self.optimal_bytes);
-        let cut = if optimal == 0 { 0 } else { (at + most) / optimal * optimal };
+        let cut = (at + most).checked_div(optimal).map_or(0, |strips| strips * optimal);
         if cut > at { (cut - at) as usize } else { most as usize }
     }
 

@@ -528,3 +528,6 @@ impl Answer<'_> {
         self.reply(option_reply::META_CONTEXT, &[&identifier, allocation::NAME.as_bytes()]);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,20 +157,56 @@ impl fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
+impl Plan {
+    /// A plan that does nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            strategy: Strategy::Direct,
+            window: Window::default(),
+            reads: FixedList::new(),
+            recover: FixedList::new(),
+            writes: FixedList::new(),
+        }
+    }
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Plans `query` on an array of `geometry`. Allocates nothing.
 ///
 /// # Errors
-/// [`Lost`] when the strips that are present do not determine what is asked for, or could not keep what is
-/// to be written.
+/// [`Lost`] when the strips that can be read do not determine what is asked for, or those that can be
+/// written could not keep what is to be written.
 pub fn plan(geometry: &Geometry, query: &Query<'_>) -> Result<Plan, Lost> {
+    let mut plan = Plan::new();
+    plan_into(geometry, query, &mut plan)?;
+    Ok(plan)
+}
+
+/// Does what [`plan()`] does, in a plan that is there already. A plan is large (its lists have room for the
+/// widest stripe), and clearing one costs a fraction of making and moving one: for the data path.
+///
+/// # Errors
+/// As [`plan()`]; the plan is then empty or unfinished and must not be run.
+pub fn plan_into(geometry: &Geometry, query: &Query<'_>, plan: &mut Plan) -> Result<(), Lost> {
     debug_assert!(
         segments_are_sound(geometry, query),
         "segments outside of their band or out of order"
     );
     let view = View::new(geometry, query);
+    plan.strategy = Strategy::Direct;
+    plan.window = view.window;
+    plan.reads.clear();
+    plan.recover.clear();
+    plan.writes.clear();
     match geometry.scheme() {
-        Scheme::Copies(_) => copies::plan(&view),
-        Scheme::Parity(_) => parity::plan(&view),
+        Scheme::Copies(_) => copies::plan(&view, plan),
+        Scheme::Parity(_) => parity::plan(&view, plan),
     }
 }
 
@@ -207,25 +243,9 @@ impl<'a> View<'a> {
         Lost { band: self.query.band, absent: self.hidden }
     }
 
-    /// A plan over the window that does nothing yet.
-    fn blank(&self, strategy: Strategy) -> Plan {
-        Plan {
-            strategy,
-            window: self.window,
-            reads: FixedList::new(),
-            recover: FixedList::new(),
-            writes: FixedList::new(),
-        }
-    }
-
     /// The transfer of `strip`, which is at `position`, over the whole window.
     fn over_window(&self, position: u8, strip: u8) -> Transfer {
         Transfer { position, strip, offset: self.window.offset, blocks: self.window.blocks }
-    }
-
-    /// Targets of a rebuild that really have to be filled.
-    fn targets(&self, targets: u64) -> u64 {
-        targets & self.hidden
     }
 }
 

@@ -1,21 +1,20 @@
 //! Plans for `Copies`: every strip is whole wherever it is, so nothing is ever computed.
 
-use super::{Intent, Lost, Plan, Strategy, View, bits, copy_position, low_bits, of_segment};
+use super::{Intent, Lost, Plan, View, bits, copy_position, low_bits, of_segment};
 
-/// Plans a query on a scheme of copies.
-pub(super) fn plan(view: &View<'_>) -> Result<Plan, Lost> {
+/// Adds to the empty `plan` what a query on a scheme of copies takes. The strategy stays direct.
+pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     match view.query.intent {
-        Intent::Read => read(view),
-        Intent::Write => write(view),
-        Intent::Resync => resync(view),
-        Intent::Rebuild { targets } => rebuild(view, view.targets(targets)),
+        Intent::Read => read(view, plan),
+        Intent::Write => write(view, plan),
+        Intent::Resync => resync(view, plan),
+        Intent::Rebuild { targets } => rebuild(view, targets & view.hidden, plan),
     }
 }
 
 /// One copy of each segment. While copies may disagree after a crash, always the lowest one present, so
 /// that reading twice gives the same answer and resync later makes that answer the lasting one.
-fn read(view: &View<'_>) -> Result<Plan, Lost> {
-    let mut plan = view.blank(Strategy::Direct);
+fn read(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for segment in view.query.segments {
         let copies = present_copies(view, segment.strip)?;
         let wanted = if view.query.health.parity_trusted {
@@ -27,25 +26,23 @@ fn read(view: &View<'_>) -> Result<Plan, Lost> {
         let position = copy_position(view.geometry, view.stripe(), segment.strip, copy);
         plan.reads.push(of_segment(position, segment));
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// Every segment to every copy that can be written.
-fn write(view: &View<'_>) -> Result<Plan, Lost> {
-    let mut plan = view.blank(Strategy::Direct);
+fn write(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for segment in view.query.segments {
         for copy in bits(writable_copies(view, segment.strip)?) {
             let position = copy_position(view.geometry, view.stripe(), segment.strip, copy);
             plan.writes.push(of_segment(position, segment));
         }
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// The lowest readable copy of each strip to all the others. A strip with one copy left has nothing to agree
 /// with.
-fn resync(view: &View<'_>) -> Result<Plan, Lost> {
-    let mut plan = view.blank(Strategy::Direct);
+fn resync(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for strip in 0..view.geometry.data_strips() {
         let source = present_copies(view, strip)?.trailing_zeros() as u8;
         let others = writable_copies(view, strip)? & !(1 << source);
@@ -58,12 +55,11 @@ fn resync(view: &View<'_>) -> Result<Plan, Lost> {
             plan.writes.push(view.over_window(at(copy), strip));
         }
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// The lowest present copy of each target's strip, to the target. Targets that share a strip share the read.
-fn rebuild(view: &View<'_>, targets: u64) -> Result<Plan, Lost> {
-    let mut plan = view.blank(Strategy::Direct);
+fn rebuild(view: &View<'_>, targets: u64, plan: &mut Plan) -> Result<(), Lost> {
     let copies_each = view.geometry.copies();
     for position in bits(targets) {
         let strip = position / copies_each;
@@ -74,7 +70,7 @@ fn rebuild(view: &View<'_>, targets: u64) -> Result<Plan, Lost> {
         }
         plan.writes.push(view.over_window(position, strip));
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// The copies of `strip` that can be read, as a mask that is never zero.

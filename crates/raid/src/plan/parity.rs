@@ -2,14 +2,14 @@
 
 use super::{Intent, Lost, Plan, Strategy, View, bits, low_bits, of_segment};
 
-/// Plans a query on a parity scheme.
-pub(super) fn plan(view: &View<'_>) -> Result<Plan, Lost> {
+/// Adds to the empty `plan` what a query on a parity scheme takes.
+pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     let strips = Strips::new(view);
     match view.query.intent {
-        Intent::Read => strips.read(),
-        Intent::Write => strips.write(),
-        Intent::Resync => strips.resync(),
-        Intent::Rebuild { targets } => strips.rebuild(targets),
+        Intent::Read => strips.read(plan),
+        Intent::Write => strips.write(plan),
+        Intent::Resync => strips.resync(plan),
+        Intent::Rebuild { targets } => strips.rebuild(targets, plan),
     }
 }
 
@@ -22,8 +22,6 @@ struct Strips<'a> {
     absent: u64,
     /// All data strips.
     data: u64,
-    /// Parity strips that can be read.
-    parity: u64,
     /// Parity strips that can be written, and so must be kept true.
     kept: u64,
     /// Data strips with a segment.
@@ -38,7 +36,6 @@ impl<'a> Strips<'a> {
         let hidden = geometry.strips_of_positions(view.stripe(), view.hidden);
         let absent = geometry.strips_of_positions(view.stripe(), view.absent);
         let data = low_bits(geometry.data_strips());
-        let parity = low_bits(geometry.width()) & !data & !hidden;
         let kept = low_bits(geometry.width()) & !data & !absent;
         let (mut touched, mut covered) = (0, 0);
         for segment in view.query.segments {
@@ -47,45 +44,45 @@ impl<'a> Strips<'a> {
                 covered |= 1 << segment.strip;
             }
         }
-        Self { view, hidden, absent, data, parity, kept, touched, covered }
+        Self { view, hidden, absent, data, kept, touched, covered }
     }
 
     /// Straight from the strips when they are there, through the survivors otherwise.
-    fn read(&self) -> Result<Plan, Lost> {
+    fn read(&self, plan: &mut Plan) -> Result<(), Lost> {
         let wanted = self.touched & self.hidden;
         if wanted != 0 {
-            return self.recover(wanted);
+            return self.recover(wanted, plan);
         }
-        let mut plan = self.view.blank(Strategy::Direct);
-        self.read_segments(&mut plan);
-        Ok(plan)
+        self.read_segments(plan);
+        Ok(())
     }
 
     /// Chooses a write strategy; the order is the one in the documentation of [`super`].
-    fn write(&self) -> Result<Plan, Lost> {
+    fn write(&self, plan: &mut Plan) -> Result<(), Lost> {
         if self.absent.count_ones() > u32::from(self.view.geometry.parity_strips()) {
             return Err(self.view.lost());
         }
-        let mut plan = if self.view.query.segments.is_empty() || self.kept == 0 {
-            self.view.blank(Strategy::Direct)
+        if self.view.query.segments.is_empty() {
+            return Ok(());
+        }
+        if self.kept == 0 {
+            plan.strategy = Strategy::Direct;
         } else if self.covered == self.data {
-            self.view.blank(Strategy::FullStripe)
+            plan.strategy = Strategy::FullStripe;
         } else {
             match self.cheaper_update() {
-                Some(Update::ReadModifyWrite) => self.read_modify_write(),
-                Some(Update::ReconstructWrite) => self.reconstruct_write(),
-                None => self.recover(self.data & self.hidden & !self.covered)?,
+                Some(Update::ReadModifyWrite) => self.read_modify_write(plan),
+                Some(Update::ReconstructWrite) => self.reconstruct_write(plan),
+                None => self.recover(self.data & self.hidden & !self.covered, plan)?,
             }
-        };
+        }
         for segment in self.view.query.segments {
             if self.absent & (1 << segment.strip) == 0 {
                 plan.writes.push(of_segment(self.position(segment.strip), segment));
             }
         }
-        if !self.view.query.segments.is_empty() {
-            self.write_parity(&mut plan);
-        }
-        Ok(plan)
+        self.write_parity(plan);
+        Ok(())
     }
 
     /// The update that reads less, or `None` when each needs a strip that is hidden or not to be trusted.
@@ -123,66 +120,65 @@ impl<'a> Strips<'a> {
     }
 
     /// Reads the old data of every segment and the old parity of the window.
-    fn read_modify_write(&self) -> Plan {
-        let mut plan = self.view.blank(Strategy::ReadModifyWrite);
-        self.read_segments(&mut plan);
-        self.read_window(&mut plan, self.kept);
-        plan
+    fn read_modify_write(&self, plan: &mut Plan) {
+        plan.strategy = Strategy::ReadModifyWrite;
+        self.read_segments(plan);
+        self.read_window(plan, self.kept);
     }
 
     /// Reads all data of the window that is not about to be replaced.
-    fn reconstruct_write(&self) -> Plan {
-        let mut plan = self.view.blank(Strategy::ReconstructWrite);
-        self.read_window(&mut plan, self.around());
-        plan
+    fn reconstruct_write(&self, plan: &mut Plan) {
+        plan.strategy = Strategy::ReconstructWrite;
+        self.read_window(plan, self.around());
     }
 
     /// Encodes the parity of the whole band from its data. Parity serves as data where data is hidden,
     /// trusted or not: it is all there is.
-    fn resync(&self) -> Result<Plan, Lost> {
+    fn resync(&self, plan: &mut Plan) -> Result<(), Lost> {
         let data_hidden = self.data & self.hidden;
-        let mut plan = if data_hidden != 0 {
-            self.recover(data_hidden)?
-        } else {
-            self.view.blank(Strategy::ReconstructWrite)
-        };
-        if data_hidden == 0 && self.kept != 0 {
-            self.read_window(&mut plan, self.data);
+        if data_hidden != 0 {
+            self.recover(data_hidden, plan)?;
+        } else if self.kept != 0 {
+            plan.strategy = Strategy::ReconstructWrite;
+            self.read_window(plan, self.data);
         }
-        self.write_parity(&mut plan);
-        Ok(plan)
+        self.write_parity(plan);
+        Ok(())
     }
 
     /// Recovers the strips of the target positions over the whole band and writes them there.
-    fn rebuild(&self, targets: u64) -> Result<Plan, Lost> {
-        let targets =
-            self.view.geometry.strips_of_positions(self.view.stripe(), self.view.targets(targets));
+    fn rebuild(&self, targets: u64, plan: &mut Plan) -> Result<(), Lost> {
+        let targets = targets & self.view.hidden;
+        let targets = self.view.geometry.strips_of_positions(self.view.stripe(), targets);
         if targets == 0 {
-            return Ok(self.view.blank(Strategy::Degraded));
+            return Ok(());
         }
-        let mut plan = self.recover(targets)?;
-        for strip in bits(targets) {
-            plan.writes.push(self.view.over_window(self.position(strip), strip));
-        }
-        Ok(plan)
+        self.recover(targets, plan)?;
+        self.write_window(plan, targets);
+        Ok(())
     }
 
     /// Reads k survivors over the window, data first and then the lowest parities, and recovers `wanted`.
-    fn recover(&self, wanted: u64) -> Result<Plan, Lost> {
-        let mut plan = self.view.blank(Strategy::Degraded);
-        let data_present = self.data & !self.hidden;
+    fn recover(&self, wanted: u64, plan: &mut Plan) -> Result<(), Lost> {
         let parities_needed = (self.data & self.hidden).count_ones();
-        if self.parity.count_ones() < parities_needed {
+        let parity = self.parity_readable();
+        if parity.count_ones() < parities_needed {
             return Err(self.view.lost());
         }
-        self.read_window(&mut plan, data_present);
-        for strip in bits(self.parity).take(parities_needed as usize) {
+        plan.strategy = Strategy::Degraded;
+        self.read_window(plan, self.data & !self.hidden);
+        for strip in bits(parity).take(parities_needed as usize) {
             plan.reads.push(self.view.over_window(self.position(strip), strip));
         }
         for strip in bits(wanted) {
             plan.recover.push(strip);
         }
-        Ok(plan)
+        Ok(())
+    }
+
+    /// Parity strips that can be read: those that are kept true, unless hidden.
+    fn parity_readable(&self) -> u64 {
+        self.kept & !self.hidden
     }
 
     fn read_segments(&self, plan: &mut Plan) {
@@ -198,7 +194,11 @@ impl<'a> Strips<'a> {
     }
 
     fn write_parity(&self, plan: &mut Plan) {
-        for strip in bits(self.kept) {
+        self.write_window(plan, self.kept);
+    }
+
+    fn write_window(&self, plan: &mut Plan, strips: u64) {
+        for strip in bits(strips) {
             plan.writes.push(self.view.over_window(self.position(strip), strip));
         }
     }

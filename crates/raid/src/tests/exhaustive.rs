@@ -6,7 +6,8 @@ use super::interpret::run;
 use super::oracle::{World, encode, mix, strip_position};
 use super::{SMALL, geometry};
 use crate::{
-    Band, Geometry, Intent, Level, Lost, Place, Query, Role, Scheme, Segment, StripeHealth, plan,
+    Band, Geometry, Intent, Level, Lost, Place, Plan, Query, Role, Scheme, Segment, SegmentList,
+    StripeHealth, plan, plan_into,
 };
 
 /// New data of a write.
@@ -151,7 +152,7 @@ impl Case<'_> {
     }
 
     /// The plan of `query`, which must be `Lost` when `lost` says so and not otherwise.
-    fn plan(&self, query: &Query<'_>, lost: bool) -> Option<crate::Plan> {
+    fn plan(&self, query: &Query<'_>, lost: bool) -> Option<Plan> {
         match plan(self.geometry(), query) {
             Ok(plan) => {
                 assert!(!lost, "{query:?} should be lost: {plan:?}");
@@ -376,14 +377,19 @@ fn ranges_over_stripes_read_back_what_was_written() {
 fn check_range(before: &World, absent: u64, range: LbaRange) {
     let geometry = before.geometry;
     let mut world = before.clone();
+    // Used again for every band, as on the data path: nothing of the band before may be left in them.
+    let (mut segments, mut reused) = (SegmentList::new(), Plan::new());
     for band in geometry.bands(range) {
         let absent = geometry.stripe_absent(band.stripe, absent);
-        let segments = geometry.segments(band, range);
+        geometry.segments_into(band, range, &mut segments);
+        assert_eq!(segments, geometry.segments(band, range));
         let health = StripeHealth { absent, unreadable: 0, parity_trusted: true };
         let query =
             Query { band, health, segments: &segments, intent: Intent::Write, copy_hint: 0 };
-        let plan = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));
-        run(&mut world, &query, &plan, new);
+        let fresh = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));
+        assert_eq!(plan_into(&geometry, &query, &mut reused), Ok(()));
+        assert_eq!(reused, fresh);
+        run(&mut world, &query, &reused, new);
     }
     for lba in (0..geometry.capacity_blocks()).map(Lba) {
         let position_mask = geometry.stripe_absent(geometry.place(lba).stripe, absent);

@@ -239,7 +239,7 @@ fn resync_and_rebuild_take_the_whole_band() {
             0,
             "Degraded: read D1[0+8] P[0+8] recover D0 Q write D0[0+8] Q[0+8]",
         )
-        .range(Intent::Rebuild { targets: !targets }, 0, 0, "Degraded:");
+        .range(Intent::Rebuild { targets: !targets }, 0, 0, "Direct:");
     let mirror = Check {
         health: StripeHealth { absent: 0b101, unreadable: 0, parity_trusted: true },
         ..Check::new(Level::Raid1, 3)

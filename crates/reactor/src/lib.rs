@@ -2,7 +2,7 @@
 //!
 //! **What it is.** A [`CoreThread`] runs a [`Core`]: a loop of bounded turns over [`Poller`]s that polls while
 //! there is work and sleeps when there is none. Inside a poller, [`Tasks`] steps `async fn`s in a fixed slab
-//! without allocating; [`Scheduler`], the types of [`sync`] and [`Timers`] wake them. [`mailbox`] carries
+//! without allocating; [`Scheduler`], the types of [`sync`] and [`Timers`] wake them. [`mailbox()`] carries
 //! values between two cores, [`CoreHandle`] carries closures from control threads to a core.
 //!
 //! **What it must never do.** Nothing here allocates, locks or waits on the data path after start; the one

@@ -111,11 +111,11 @@ fn check_ping_pong(messages: u64, pace: Pace) {
     assert!(stats.iter().all(|core| core.busy_turns >= messages / 2), "{stats:?}");
     match pace {
         Pace::Eager => {}
-        // Else the test would show nothing.
-        Pace::Patient => assert!(
-            stats.iter().all(|core| core.wakes >= messages / 2 && core.sleeps > 0),
-            "{stats:?}"
-        ),
+        // Else the test would show nothing. How many is left open: a core that found a message in its last
+        // look comes back at once from the next sleep, and meets the message after that awake.
+        Pace::Patient => {
+            assert!(stats.iter().all(|core| core.wakes > 0 && core.sleeps > 0), "{stats:?}");
+        }
     }
 }
 
@@ -266,13 +266,14 @@ fn closures_of_many_threads_all_run_in_each_threads_order() {
 
 #[test]
 fn calls_return_values_and_fail_once_the_core_has_stopped() {
+    let before = monotonic();
     let core = sleepy(7);
     let handle = core.handle();
     assert_eq!(handle.call(|core| core.index()), Ok(CoreIndex(7)));
     let name = handle.call(|_| std::thread::current().name().map(str::to_owned)).unwrap();
     assert_eq!(name.as_deref(), Some("strake-core-7"));
-    let before = monotonic();
     let now = handle.call(|core| core.now()).unwrap();
+    // The turn may have begun before the call, not before the core.
     assert!(now >= before && now <= monotonic());
     core.stop();
     let gone = CoreGone { core: CoreIndex(7) };

@@ -388,8 +388,13 @@ impl Geometry {
         (turned >> parities) | ((turned & low_bits(parities)) << self.data_strips)
     }
 
-    /// The position of strip number `strip` (data 0..k, parity k..k+m) of a parity scheme.
-    pub(crate) const fn position_of_strip(&self, stripe: StripeIndex, strip: u8) -> u8 {
+    /// The position of strip number `strip` of a plan: data 0..k, parity k..k+m. Copies have the first of
+    /// their positions named.
+    #[must_use]
+    pub const fn position_of_strip(&self, stripe: StripeIndex, strip: u8) -> u8 {
+        if self.parity_strips == 0 {
+            return strip * self.copies;
+        }
         let count = if strip < self.data_strips {
             strip + self.parity_strips
         } else {

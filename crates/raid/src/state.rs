@@ -1,27 +1,4 @@
-//! What can become of a member, and what that makes of the array.
-//!
-//! ```text
-//!                  ReturnedCurrent
-//!        +------------------------------------+
-//!        v                                    |
-//!   +---------+          Vanished        +---------+
-//!   | InSync  |------------------------->| Missing |<---------------+
-//!   +---------+                          +---------+                |
-//!     |     ^                              |     |                  |
-//!     |     |                     Replaced,|     |                  |
-//!     |     | Finished       ReturnedStale |     | OperatorFailed   | Vanished
-//!     |     |                              v     |                  |
-//!     |     |                        +------------+                 |
-//!     |     +------------------------| Rebuilding |-----------------+
-//!     |                              +------------+
-//!     |                     Progress  |  ^   |   ^
-//!     |                      (again)  +--+   |   |
-//!     |  WriteFailed,        WriteFailed,    |   | Replaced
-//!     |  OperatorFailed      OperatorFailed  v   |
-//!     |                                   +--------+
-//!     +---------------------------------->| Faulty |<---- (Missing by OperatorFailed)
-//!                                         +--------+
-//! ```
+//! What can become of a member. What that makes of the array: [`crate::condition`].
 //!
 //! Bad news about a member that is out already changes nothing and is legal: several commands to one drive
 //! fail at once, and a failed drive is pulled. A faulty member never comes back by itself; it is replaced
@@ -32,6 +9,25 @@ use std::fmt;
 use strake_units::StripeIndex;
 
 /// The state of one member of an array.
+///
+/// ```text
+///              Vanished                  ReturnedStale, Replaced
+///  +--------+ ----------> +---------+ ----------------------------> +------------+ ---+
+///  | InSync |             | Missing |                               | Rebuilding |    | Progress
+///  +--------+ <---------- +---------+ <---------------------------- +------------+ <--+
+///    |    ^   Returned-        |                 Vanished             |    |  ^
+///    |    |   Current          |                                      |    |  |
+///    |    +--------------------|--------------- Finished -------------+    |  | Replaced
+///    |                         |                                           |  |
+///    | WriteFailed,            | OperatorFailed              WriteFailed, |  |
+///    | OperatorFailed          v                            OperatorFailed |  |
+///    |                    +--------+                                       |  |
+///    +------------------> | Faulty | <-------------------------------------+  |
+///                         +--------+ -----------------------------------------+
+/// ```
+///
+/// Not drawn: `WriteFailed` and `Vanished` leave Missing as it is, and these and `OperatorFailed` leave Faulty
+/// as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
     /// Holds everything it should.

@@ -108,7 +108,8 @@ fn check_ping_pong(messages: u64, pace: Pace) {
     add(&handles[1], player(b_from_a, b_to_a, 0));
     wait(&end, &handles);
     let stats = handles.each_ref().map(CoreHandle::stats);
-    assert!(stats.iter().all(|core| core.busy_turns >= messages / 2), "{stats:?}");
+    // The turn that told us of the end may not be counted yet.
+    assert!(stats.iter().all(|core| core.busy_turns + 1 >= messages / 2), "{stats:?}");
     match pace {
         Pace::Eager => {}
         // Else the test would show nothing. How many is left open: a core that found a message in its last

@@ -1,1 +1,35 @@
-//! engine
+//! Arrays: devices made of devices.
+//!
+//! **What it is.** [`create()`] and [`assemble()`] turn drives into an [`Assembled`] array; [`Array::start`] runs it,
+//! one shard per core; [`Array::device`] is a [`BlockDevice`](strake_block::BlockDevice) like any other. A shard
+//! interprets the plans of `strake-raid` over its members' queues, serializes work per band, keeps the
+//! write-intent bitmap and labels true, resynchronizes and rebuilds.
+//!
+//! **What it must never do.** It decides nothing about RAID: which strips to read, compute and write is a plan's
+//! business. It reads no clock and draws no random number; both come in as arguments, so a simulated run
+//! replays exactly. It acknowledges no write before every member that missed it is recorded as out of use.
+//!
+//! **Where to start.** `shard.rs`, then `shard/driver.rs` for a turn, `shard/band_task.rs` for a write,
+//! `shard/leader.rs` for state changes; `docs/io-path.md` walks one of each.
+
+#![forbid(unsafe_code)]
+
+mod array;
+mod assemble;
+mod board;
+mod create;
+mod error;
+mod limits;
+mod member_io;
+mod message;
+mod queue;
+mod shard;
+mod slab;
+
+pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
+pub use assemble::{Assembled, AssemblePolicy, Outcome, assemble};
+pub use board::MemberStatus;
+pub use create::{CreatePlan, CreateSpec, Drive, Ids, create, plan_create, prepare_drive};
+pub use error::{ArrayError, ArrayErrorKind};
+pub use limits::IO_BYTES_MAX;
+pub use member_io::{Inspection, MemberIo, Wait};

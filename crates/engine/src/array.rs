@@ -1,0 +1,549 @@
+//! A running array, from the outside.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+
+use strake_block::{
+    BlockDevice, DeallocateReads, DeviceError, DeviceInfo, ExtentSource, IoErrorKind, IoQueue, VolatileCache,
+};
+use strake_ondisk::AreaLayout;
+use strake_raid::{ConditionSet, Geometry, MemberState, Regions};
+use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
+use strake_units::{CoreIndex, MemberIndex, Name, Uuid};
+
+use crate::assemble::Assembled;
+use crate::board::{Board, MemberStatus};
+use crate::create::Drive;
+use crate::error::ArrayError;
+use crate::limits::{IO_BYTES_MAX, MAILBOX_DEPTH, PORT_DEPTH_MAX};
+use crate::message::Control;
+use crate::queue::ArrayQueue;
+use crate::shard::{Link, ShardSpec, drive, view_of};
+
+/// How an array is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Merge waiting adjacent writes of a band into one plan.
+    pub merge: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { merge: true }
+    }
+}
+
+/// Wakes the core a shard runs on; does nothing where someone else drives the shard.
+#[derive(Clone)]
+pub(crate) struct Waker(Option<CoreHandle>);
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        if let Some(core) = &self.0 {
+            core.wake();
+        }
+    }
+}
+
+struct ShardHandle {
+    control: mpsc::Sender<Control>,
+    wake: Waker,
+    poller: Option<PollerId>,
+}
+
+impl ShardHandle {
+    fn tell(&self, control: Control) -> bool {
+        let told = self.control.send(control).is_ok();
+        self.wake.wake();
+        told
+    }
+}
+
+/// How far a background job has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the array done.
+    pub done_bytes: u64,
+    /// Bytes of the array in all.
+    pub total_bytes: u64,
+}
+
+/// What the array has done since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Host reads.
+    pub reads: u64,
+    /// Host writes.
+    pub writes: u64,
+    /// Bytes read by hosts.
+    pub read_bytes: u64,
+    /// Bytes written by hosts.
+    pub write_bytes: u64,
+    /// Reads that had to be made up from the rest of a stripe.
+    pub degraded_reads: u64,
+    /// Unreadable blocks met on members.
+    pub medium_errors: u64,
+    /// Unreadable blocks written back.
+    pub repairs: u64,
+}
+
+/// A picture of an array.
+#[derive(Clone, Debug)]
+pub struct ArrayStatus {
+    /// Its name.
+    pub name: Name,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its geometry.
+    pub geometry: Geometry,
+    /// What follows from the members' states.
+    pub conditions: ConditionSet,
+    /// The members by slot.
+    pub members: Vec<MemberStatus>,
+    /// Generation of the labels.
+    pub generation: u64,
+    /// The resync that is under way, if any; a new array's initialization is one.
+    pub resync: Option<Progress>,
+    /// The rebuild that is under way, if any.
+    pub rebuild: Option<Progress>,
+    /// The rebuild stopped because blocks it needs cannot be read any more.
+    pub rebuild_halted: bool,
+    /// More members are gone than redundancy covers; nothing is served.
+    pub lost: bool,
+    /// Bytes of memory reserved for stripes.
+    pub scratch_bytes: u64,
+    /// What it has done.
+    pub counters: Counters,
+}
+
+/// A running array.
+pub struct Array {
+    name: Name,
+    uuid: Uuid,
+    geometry: Geometry,
+    regions: Regions,
+    board: Arc<Board>,
+    shards: Vec<ShardHandle>,
+    cores: Vec<CoreHandle>,
+}
+
+/// An answer that has not come yet.
+pub struct Pending {
+    name: Name,
+    answer: mpsc::Receiver<Result<(), ArrayError>>,
+}
+
+impl Pending {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// What the array answered, or that it is gone.
+    pub fn wait(self) -> Result<(), ArrayError> {
+        self.answer.recv().unwrap_or_else(|_| Err(ArrayError::gone(&self.name)))
+    }
+
+    /// The answer if it is there.
+    pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
+        match self.answer.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some(Err(ArrayError::gone(&self.name))),
+        }
+    }
+}
+
+/// A replacement under way: the device is opened on every core, then takes its member's place.
+pub struct Replacing {
+    opening: Vec<Pending>,
+    leader: mpsc::Sender<Control>,
+    wake: Waker,
+    then: Option<Control>,
+    recorded: Pending,
+}
+
+impl Replacing {
+    /// Moves on as far as answers have come; `Some` at the end.
+    pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
+        while let Some(next) = self.opening.last_mut() {
+            match next.poll()? {
+                Ok(()) => drop(self.opening.pop()),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        if let Some(replace) = self.then.take() {
+            // A failure to send shows as a missing answer below.
+            let _ = self.leader.send(replace);
+            self.wake.wake();
+        }
+        self.recorded.poll()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// When the device cannot be opened, or the member is not replaceable.
+    pub fn wait(self) -> Result<(), ArrayError> {
+        for pending in self.opening {
+            pending.wait()?;
+        }
+        if let Some(replace) = self.then {
+            // A failure to send shows as a missing answer below.
+            let _ = self.leader.send(replace);
+            self.wake.wake();
+        }
+        self.recorded.wait()
+    }
+}
+
+impl Array {
+    /// Starts the array on `cores`: shard `i` on `cores[i]`, whose index must be `i`.
+    ///
+    /// # Errors
+    /// When a member cannot be opened on some core; nothing is left running then.
+    pub fn start(assembled: Assembled, cores: &[CoreHandle], options: Options) -> Result<Self, ArrayError> {
+        let wakers = cores.iter().map(|core| Waker(Some(core.clone()))).collect();
+        let (mut array, specs) = Self::lay_out(assembled, wakers, options);
+        array.cores = cores.to_vec();
+        for (at, (core, spec)) in cores.iter().zip(specs).enumerate() {
+            let started = core.call(move |core| drive(spec).map(|poller| core.add(poller)));
+            match started.map_err(|_| ArrayError::gone(&array.name)).and_then(|result| result) {
+                Ok(poller) => array.shards[at].poller = Some(poller),
+                Err(error) => {
+                    array.remove_pollers();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(array)
+    }
+
+    /// Builds the array with `cores` shards for the caller to drive on its own thread: a simulator, a benchmark
+    /// or a test. Control operations then need the `begin_` form and turns in between.
+    ///
+    /// # Errors
+    /// When a member cannot be opened.
+    pub fn start_here(
+        assembled: Assembled,
+        cores: u16,
+        options: Options,
+    ) -> Result<(Self, Vec<Box<dyn Poller>>), ArrayError> {
+        let wakers = (0..cores).map(|_| Waker(None)).collect();
+        let (array, specs) = Self::lay_out(assembled, wakers, options);
+        let pollers = specs.into_iter().map(drive).collect::<Result<Vec<_>, _>>()?;
+        Ok((array, pollers))
+    }
+
+    fn lay_out(assembled: Assembled, wakers: Vec<Waker>, options: Options) -> (Self, Vec<ShardSpec>) {
+        let cores = wakers.len();
+        let untrusted = assembled.untrusted();
+        let board = Arc::new(Board::new(
+            cores,
+            assembled.geometry,
+            assembled.regions,
+            member_statuses(&assembled),
+            untrusted.iter().map(|r| r.0).collect(),
+        ));
+        for region in assembled.written.iter_ones() {
+            board.mark_written(strake_units::RegionIndex(region));
+        }
+        board.set_generation(assembled.superblock.generation);
+        let mut shards = Vec::new();
+        let mut specs = Vec::new();
+        for (at, (wake, links)) in wakers.iter().zip(mesh(&wakers)).enumerate() {
+            let (send, control) = mpsc::channel();
+            shards.push(ShardHandle { control: send, wake: wake.clone(), poller: None });
+            specs.push(ShardSpec {
+                core: at as u16,
+                cores: cores as u16,
+                geometry: assembled.geometry,
+                regions: assembled.regions,
+                merge: options.merge,
+                board: Arc::clone(&board),
+                control,
+                links,
+                views: assembled.states.iter().map(|s| view_of(*s)).collect(),
+                recovered_stripes: assembled.states.iter().map(|s| recovered(*s)).collect(),
+                devices: assembled.drives.iter().map(|d| d.as_ref().map(|d| Arc::clone(&d.device))).collect(),
+                untrusted: untrusted.clone(),
+                leader: (at == 0).then(|| assembled.leader_state()),
+            });
+        }
+        let array = Self {
+            name: assembled.superblock.name.clone(),
+            uuid: assembled.superblock.array,
+            geometry: assembled.geometry,
+            regions: assembled.regions,
+            board,
+            shards,
+            cores: Vec::new(),
+        };
+        (array, specs)
+    }
+
+    /// The array's name.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The array's identity.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// The array as a device.
+    #[must_use]
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::new(ArrayDevice {
+            name: self.name.clone(),
+            info: self.info(),
+            ports: self.shards.iter().map(|s| (s.control.clone(), s.wake.clone())).collect(),
+        })
+    }
+
+    /// Which of its blocks were ever written.
+    #[must_use]
+    pub fn extents(&self) -> Arc<dyn ExtentSource> {
+        Arc::clone(&self.board) as Arc<dyn ExtentSource>
+    }
+
+    fn info(&self) -> DeviceInfo {
+        let stripe = self.geometry.stripe_data_blocks() << self.geometry.block_size().shift();
+        DeviceInfo {
+            identity: format!("array:{}", self.uuid),
+            blocks: self.geometry.capacity_blocks(),
+            block_size: self.geometry.block_size(),
+            io_bytes_max: IO_BYTES_MAX,
+            io_bytes_optimal: u32::try_from(stripe).unwrap_or(IO_BYTES_MAX).min(IO_BYTES_MAX),
+            cache: VolatileCache::Present,
+            deallocate: DeallocateReads::Unspecified,
+            fast_zeroes: true,
+            read_only: false,
+        }
+    }
+
+    /// A picture of the array now.
+    #[must_use]
+    pub fn status(&self) -> ArrayStatus {
+        let members = self.board.members();
+        let states: Vec<MemberState> = members.iter().map(|m| m.state).collect();
+        let sum = |counter: fn(&crate::board::CoreCounters) -> &std::sync::atomic::AtomicU64| {
+            self.board.cores.iter().map(|c| counter(c).load(Relaxed)).sum::<u64>()
+        };
+        let left = sum(|c| &c.resync_regions_left);
+        let total = self.bytes_of(u64::from(self.regions.count()));
+        let rebuilding = states.iter().any(|s| matches!(s, MemberState::Rebuilding { .. }));
+        let progress = |done: u64| Progress { done_bytes: done.min(total), total_bytes: total };
+        ArrayStatus {
+            name: self.name.clone(),
+            uuid: self.uuid,
+            geometry: self.geometry,
+            conditions: ConditionSet::of(&self.geometry, &states),
+            generation: self.board.generation(),
+            resync: (left > 0).then(|| progress(total - self.bytes_of(left).min(total))),
+            rebuild: rebuilding.then(|| progress(self.bytes_of(sum(|c| &c.rebuilt_regions)))),
+            rebuild_halted: self.board.rebuild_halted(),
+            lost: self.board.is_lost(),
+            scratch_bytes: sum(|c| &c.scratch_bytes),
+            counters: Counters {
+                reads: sum(|c| &c.reads),
+                writes: sum(|c| &c.writes),
+                read_bytes: sum(|c| &c.read_bytes),
+                write_bytes: sum(|c| &c.write_bytes),
+                degraded_reads: self.board.degraded_reads(),
+                medium_errors: self.board.medium_errors(),
+                repairs: self.board.repairs(),
+            },
+            members,
+        }
+    }
+
+    fn bytes_of(&self, regions: u64) -> u64 {
+        let blocks = regions * self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
+        blocks.min(self.geometry.capacity_blocks()) << self.geometry.block_size().shift()
+    }
+
+    fn check_member(&self, member: MemberIndex) -> Result<(), ArrayError> {
+        if member.at() < self.geometry.members() {
+            return Ok(());
+        }
+        let last = self.geometry.members() - 1;
+        Err(ArrayError::usage(format!("array {} has members 0 to {last}, not {member}", self.name)))
+    }
+
+    fn ask(&self, shard: usize, message: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control) -> Pending {
+        let (reply, answer) = mpsc::channel();
+        // A shard that is gone drops the reply, which the waiter sees.
+        self.shards[shard].tell(message(reply));
+        Pending { name: self.name.clone(), answer }
+    }
+
+    /// Takes `member` out of use.
+    ///
+    /// # Errors
+    /// When there is no such member, or the array would lose data without it.
+    pub fn begin_fail(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
+        self.check_member(member)?;
+        Ok(self.ask(0, |reply| Control::Fail { member, reply }))
+    }
+
+    /// Puts `drive` in the place of a failed or missing `member` and starts to rebuild it. The drive has been
+    /// [prepared](crate::prepare_drive) with `uuid`.
+    ///
+    /// # Errors
+    /// When there is no such member, it is in use, or the drive is too small or has larger blocks.
+    pub fn begin_replace(&self, member: MemberIndex, drive: &Drive, uuid: Uuid) -> Result<Replacing, ArrayError> {
+        self.check_member(member)?;
+        self.check_replacement(member, drive)?;
+        let device = &drive.device;
+        let opening = (0..self.shards.len())
+            .map(|at| {
+                self.ask(at, |reply| Control::Install { member, device: Arc::clone(device), reply })
+            })
+            .collect();
+        self.board.update_member(member, |m| m.path.clone_from(&drive.path));
+        let (reply, answer) = mpsc::channel();
+        let bytes = device.info().bytes();
+        Ok(Replacing {
+            opening,
+            leader: self.shards[0].control.clone(),
+            wake: self.shards[0].wake.clone(),
+            then: Some(Control::Replace { member, uuid, bytes, reply }),
+            recorded: Pending { name: self.name.clone(), answer },
+        })
+    }
+
+    /// Checks that `drive` can take the place of `member`, without changing anything.
+    ///
+    /// # Errors
+    /// As [`begin_replace`](Self::begin_replace).
+    pub fn check_replacement(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
+        self.check_member(member)?;
+        let status = &self.board.members()[member.at()];
+        if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
+            return Err(ArrayError::state(format!(
+                "member {member} of array {} is in use; fail it before replacing it",
+                self.name
+            )));
+        }
+        let info = drive.device.info();
+        let needs = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
+        let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
+        if has < needs {
+            return Err(ArrayError::too_small(&drive.path, member, has, needs));
+        }
+        if info.block_size > self.geometry.block_size() {
+            return Err(ArrayError::usage(format!(
+                "{} has blocks of {} bytes, the array has {}; use a drive with smaller blocks",
+                drive.path,
+                info.block_size,
+                self.geometry.block_size()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Begins to stop: no maintenance is started and no write taken any more.
+    pub fn begin_quiesce(&self) -> Vec<mpsc::Receiver<()>> {
+        let quiesce = |shard: &ShardHandle| {
+            let (reply, answer) = mpsc::channel();
+            shard.tell(Control::Quiesce { reply });
+            answer
+        };
+        self.shards.iter().map(quiesce).collect()
+    }
+
+    /// Records a clean stop. Only after every shard has answered [`begin_quiesce`](Self::begin_quiesce).
+    #[must_use]
+    pub fn begin_stop(&self) -> Pending {
+        self.ask(0, |reply| Control::Stop { reply })
+    }
+
+    /// Stops the array in order: finishes what is in flight, records a clean stop, leaves the cores.
+    ///
+    /// # Errors
+    /// When the stop could not be recorded; the array is stopped all the same, as after a crash.
+    pub fn stop(mut self) -> Result<(), ArrayError> {
+        for quiet in self.begin_quiesce() {
+            if quiet.recv().is_err() {
+                break;
+            }
+        }
+        let stopped = self.begin_stop().wait();
+        self.remove_pollers();
+        stopped
+    }
+
+    fn remove_pollers(&mut self) {
+        for (shard, core) in self.shards.iter_mut().zip(&self.cores) {
+            if let Some(poller) = shard.poller.take() {
+                // A core that is gone has dropped its pollers.
+                let _ = core.call(move |core| drop(core.remove(poller)));
+            }
+        }
+    }
+}
+
+impl Drop for Array {
+    /// Leaves the cores without recording anything: what a crash would leave.
+    fn drop(&mut self) {
+        self.remove_pollers();
+    }
+}
+
+fn recovered(state: MemberState) -> u64 {
+    match state {
+        MemberState::Rebuilding { recovered_stripes } => recovered_stripes,
+        MemberState::InSync | MemberState::Faulty | MemberState::Missing => 0,
+    }
+}
+
+fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
+    let members = assembled.superblock.members.iter().zip(&assembled.states).zip(&assembled.drives);
+    let status = |((record, state), drive): ((&strake_ondisk::MemberRecord, &MemberState), &Option<Drive>)| {
+        let path = drive.as_ref().map(|d| d.path.clone()).unwrap_or_default();
+        MemberStatus { uuid: record.uuid, path, state: *state, cause: None::<IoErrorKind> }
+    };
+    members.map(status).collect()
+}
+
+/// Mailboxes between every two shards.
+fn mesh(wakers: &[Waker]) -> Vec<Vec<Option<Link>>> {
+    let count = wakers.len();
+    let mut links: Vec<Vec<Option<Link>>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    for a in 0..count {
+        for b in a + 1..count {
+            let (to_b, from_a) = mailbox(MAILBOX_DEPTH);
+            let (to_a, from_b) = mailbox(MAILBOX_DEPTH);
+            links[a][b] = Some(Link { send: to_b, receive: from_b, wake: wakers[b].clone() });
+            links[b][a] = Some(Link { send: to_a, receive: from_a, wake: wakers[a].clone() });
+        }
+    }
+    links
+}
+
+/// The array as others see it: a device.
+struct ArrayDevice {
+    name: Name,
+    info: DeviceInfo,
+    ports: Vec<(mpsc::Sender<Control>, Waker)>,
+}
+
+impl BlockDevice for ArrayDevice {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        let gone = |what: &str| DeviceError::new(IoErrorKind::Gone, self.name.as_str(), what);
+        let (control, wake) =
+            self.ports.get(core.at()).ok_or_else(|| gone("the array does not run on this core"))?;
+        let depth = depth.clamp(1, PORT_DEPTH_MAX);
+        let (request_send, requests) = mailbox(depth as usize);
+        let (replies, reply_receive) = mailbox(depth as usize);
+        control.send(Control::Connect { requests, replies }).map_err(|_| gone("the array was stopped"))?;
+        wake.wake();
+        Ok(Box::new(ArrayQueue::new(request_send, reply_receive, depth, wake.clone())))
+    }
+}

@@ -1,0 +1,387 @@
+//! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
+
+use strake_ondisk::{
+    AreaLayout, Bits, Copy, Found, PAGES_PER_PLANE, PageState, Plane, Policy, RecordedState, Refusal, Superblock, Verdict,
+};
+use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
+use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
+
+use crate::create::Drive;
+use crate::error::ArrayError;
+use crate::member_io::{MemberIo, Wait};
+use crate::shard::LeaderState;
+
+/// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
+/// an unverified label never serves I/O.
+pub struct Assembled {
+    pub(crate) superblock: Superblock,
+    pub(crate) geometry: Geometry,
+    pub(crate) regions: Regions,
+    pub(crate) states: Vec<MemberState>,
+    pub(crate) drives: Vec<Option<Drive>>,
+    pub(crate) intent: Bits,
+    pub(crate) written: Bits,
+    pub(crate) sequences: Vec<u64>,
+}
+
+/// What the operator allows beyond the rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AssemblePolicy {
+    /// Start with fewer members than were last seen together, as long as redundancy covers it.
+    pub allow_degraded: bool,
+    /// Start although a crash while degraded may have damaged the blocks that were being written.
+    pub accept_loss: bool,
+}
+
+/// What became of one array's labels.
+pub enum Outcome {
+    /// It can be started.
+    Ready(Box<Assembled>),
+    /// It could be, but members that were last seen with it are not here.
+    Waiting {
+        /// The array.
+        array: Uuid,
+        /// Its name.
+        name: Name,
+        /// What to do, for a person.
+        what: String,
+    },
+    /// It cannot be started, or not without the operator's consent.
+    Refused {
+        /// The array.
+        array: Uuid,
+        /// Its name.
+        name: Name,
+        /// Why and what to do, for a person.
+        what: String,
+    },
+}
+
+/// Finds arrays among `drives` and takes them as far as they go. `epoch` makes the identifier of a new
+/// activation. Drives without a label are passed over.
+///
+/// # Errors
+/// Never as a whole: a drive that cannot be read counts as not here, and is reported in the second list.
+pub fn assemble(
+    drives: &[Drive],
+    policy: AssemblePolicy,
+    epoch: &mut dyn FnMut() -> Uuid,
+    wait: Wait<'_>,
+) -> (Vec<Outcome>, Vec<ArrayError>) {
+    let mut found = Vec::new();
+    let mut unreadable = Vec::new();
+    for (at, drive) in drives.iter().enumerate() {
+        match MemberIo::open(drive, wait).and_then(|mut io| io.inspect()) {
+            Ok(inspection) => found.extend(inspection.label.map(|label| Found {
+                drive: at,
+                device_bytes: drive.device.info().bytes(),
+                label,
+            })),
+            Err(error) => unreadable.push(error),
+        }
+    }
+    let verdicts = strake_ondisk::assemble(found, Policy { allow_degraded: policy.allow_degraded });
+    let mut outcomes = Vec::new();
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Assembled(assembled) => {
+                let (array, name) = (assembled.superblock.array, assembled.superblock.name.clone());
+                outcomes.push(match open(assembled, drives, policy, epoch(), wait) {
+                    Ok(ready) => Outcome::Ready(Box::new(ready)),
+                    Err(error) => Outcome::Refused { array, name, what: error.what },
+                });
+            }
+            Verdict::Waiting { array, name, missing, .. } => {
+                outcomes.push(Outcome::Waiting { array, what: waiting(&name, &missing), name });
+            }
+            Verdict::Refused { array, name, reason } => {
+                outcomes.push(Outcome::Refused { array, what: refused(&name, &reason, drives), name });
+            }
+            Verdict::Ignored { .. } => {}
+        }
+    }
+    (outcomes, unreadable)
+}
+
+fn waiting(name: &Name, missing: &[MemberIndex]) -> String {
+    let members: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    format!(
+        "array {name} waits for member {}, last seen in sync; bring it back, or start without it: \
+         strake array import {name} --degraded",
+        members.join(", ")
+    )
+}
+
+fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String {
+    let path = |drive: usize| drives.get(drive).map_or("?", |d| d.path.as_str());
+    let why = match reason {
+        Refusal::Duplicate { drives: twins, .. } => {
+            let paths: Vec<&str> = twins.iter().map(|drive| path(*drive)).collect();
+            format!("one member is on {}; remove the copies and try again", paths.join(" and on "))
+        }
+        Refusal::Fork(difference) => format!(
+            "its members were started apart from each other: {} is at generation {}, {} at generation {} of another \
+             history; keep the drives of one history and remove the others",
+            path(difference.newer),
+            difference.newer_chain.0,
+            path(difference.older),
+            difference.older_chain.0
+        ),
+    };
+    format!("array {name} is not started: {why}")
+}
+
+/// Checks what the labels promise against geometry and bitmap, and opens a new epoch.
+fn open(
+    found: strake_ondisk::Assembled,
+    drives: &[Drive],
+    policy: AssemblePolicy,
+    epoch: Uuid,
+    wait: Wait<'_>,
+) -> Result<Assembled, ArrayError> {
+    let mut superblock = found.superblock.clone();
+    let geometry = geometry_of(&superblock)?;
+    let mut states = Vec::new();
+    let mut members = Vec::new();
+    for (slot, member) in found.members.into_iter().enumerate() {
+        let state = match (member.state, member.drive) {
+            (RecordedState::Faulty, _) => MemberState::Faulty,
+            (RecordedState::Missing, _) | (_, None) => MemberState::Missing,
+            (RecordedState::InSync, Some(_)) => MemberState::InSync,
+            (RecordedState::Rebuilding, Some(_)) => {
+                MemberState::Rebuilding { recovered_stripes: member.recovered_stripes }
+            }
+        };
+        let usable = matches!(state, MemberState::InSync | MemberState::Rebuilding { .. });
+        members.push(member.drive.filter(|_| usable).map(|at| drives[at].clone()));
+        superblock.members[slot].state = crate::shard::recorded(state);
+        states.push(state);
+    }
+    let absent = absent_mask(&states);
+    if !geometry.tolerates(absent) {
+        return Err(ArrayError::refused(format!(
+            "array {} has lost too many members to be started: {} of {} are in sync; bring members back",
+            superblock.name,
+            states.iter().filter(|s| **s == MemberState::InSync).count(),
+            states.len()
+        )));
+    }
+    let regions = Regions::new(&geometry);
+    let (intent, written, sequences) = read_bitmaps(&superblock, &states, &members, regions.count(), wait)?;
+    if absent != 0 && intent.count_ones() > 0 && !policy.accept_loss && geometry.parity_strips() > 0 {
+        return Err(dirty_and_degraded(&superblock, &geometry, &regions, &intent));
+    }
+    // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
+    // one generation, never by two.
+    let mut assembled =
+        Assembled::new(found.superblock, geometry, states.clone(), members.clone(), intent.clone(), written.clone());
+    assembled.write_labels(wait)?;
+    superblock.generation += 1;
+    superblock.parent_epoch = superblock.epoch;
+    superblock.epoch = epoch;
+    superblock.clean = false;
+    assembled.superblock = superblock;
+    assembled.sequences = sequences;
+    assembled.write_bitmaps(wait)?;
+    assembled.write_labels(wait)?;
+    Ok(assembled)
+}
+
+fn absent_mask(states: &[MemberState]) -> u64 {
+    states.iter().enumerate().filter(|(_, s)| **s != MemberState::InSync).fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
+fn geometry_of(superblock: &Superblock) -> Result<Geometry, ArrayError> {
+    let record = &superblock.geometry;
+    let unknown = |what: String| {
+        ArrayError::refused(format!("array {}: {what}; use the version that made it", superblock.name))
+    };
+    if record.layout != strake_raid::LAYOUT_ID {
+        return Err(unknown(format!("layout {} is not known here", record.layout)));
+    }
+    let level = Level::from_code(record.level, record.parity)
+        .ok_or_else(|| unknown(format!("level code {} is not known here", record.level)))?;
+    let block_size = BlockSize::from_bytes(record.block_bytes)
+        .ok_or_else(|| unknown(format!("blocks of {} bytes are not supported", record.block_bytes)))?;
+    Ok(Geometry::new(&GeometrySpec {
+        level,
+        members: usize::from(record.members),
+        group_size: level.is_grouped().then_some(record.group_width),
+        strip_bytes: record.strip_bytes,
+        block_size,
+        member_blocks: record.member_blocks,
+    })?)
+}
+
+/// A crash while members were missing: what was being written may have taken bystanders with it.
+fn dirty_and_degraded(
+    superblock: &Superblock,
+    geometry: &Geometry,
+    regions: &Regions,
+    intent: &Bits,
+) -> ArrayError {
+    let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();
+    let ranges: Vec<String> = intent
+        .iter_ones()
+        .take(8)
+        .map(|region| {
+            let stripes = regions.stripes(RegionIndex(region));
+            format!("{}+{}", stripes.start * stripe_bytes, ByteSize((stripes.end - stripes.start) * stripe_bytes))
+        })
+        .collect();
+    let name = &superblock.name;
+    ArrayError::refused(format!(
+        "array {name} stopped without warning while members were missing; blocks next to those being written may \
+         be damaged in {} region(s) (byte offset+length: {}{}). Check them against a backup, then start it with: \
+         strake array import {name} --accept-loss",
+        intent.iter_ones().count(),
+        ranges.join(", "),
+        if intent.iter_ones().count() > 8 { ", ..." } else { "" }
+    ))
+}
+
+/// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
+/// all set: everything is then resynchronized and nothing called unwritten.
+fn read_bitmaps(
+    superblock: &Superblock,
+    states: &[MemberState],
+    drives: &[Option<Drive>],
+    regions: u32,
+    wait: Wait<'_>,
+) -> Result<(Bits, Bits, Vec<u64>), ArrayError> {
+    let mut newest: Vec<PageState> = (0..2 * PAGES_PER_PLANE).map(|_| PageState::Lost).collect();
+    for (state, drive) in states.iter().zip(drives) {
+        let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
+        let mut io = MemberIo::open(drive, wait)?;
+        let bytes = drive.device.info().bytes();
+        let layout = AreaLayout::of(bytes).ok_or_else(|| {
+            ArrayError::usage(format!("{} has become too small to be a member", drive.path))
+        })?;
+        for (at, plane) in [Plane::Intent, Plane::Written].into_iter().enumerate() {
+            for page in 0..PAGES_PER_PLANE {
+                let doing = "reading its bitmap";
+                let a = io.read(layout.bitmap_page_offset(plane, page, 0), 4096, doing)?;
+                let b = io.read(layout.bitmap_page_offset(plane, page, 1), 4096, doing)?;
+                let place = &mut newest[at * PAGES_PER_PLANE as usize + page as usize];
+                let here = strake_ondisk::newest_page(&a, &b, superblock.array, plane, page);
+                if sequence(&here) > sequence(place) {
+                    *place = here;
+                }
+            }
+        }
+    }
+    let sequences = newest.iter().map(|page| sequence(page).unwrap_or(0)).collect();
+    let pages: Vec<Option<Vec<u8>>> = newest
+        .into_iter()
+        .map(|page| match page {
+            PageState::Valid { bits, .. } => Some(bits),
+            PageState::Lost => None,
+        })
+        .collect();
+    let (intent, written) = pages.split_at(PAGES_PER_PLANE as usize);
+    Ok((Bits::from_pages(regions, intent), Bits::from_pages(regions, written), sequences))
+}
+
+fn sequence(page: &PageState) -> Option<u64> {
+    match page {
+        PageState::Valid { sequence, .. } => Some(*sequence),
+        PageState::Lost => None,
+    }
+}
+
+impl Assembled {
+    pub(crate) fn new(
+        superblock: Superblock,
+        geometry: Geometry,
+        states: Vec<MemberState>,
+        drives: Vec<Option<Drive>>,
+        intent: Bits,
+        written: Bits,
+    ) -> Self {
+        let sequences = vec![0; 2 * PAGES_PER_PLANE as usize];
+        Self { superblock, regions: Regions::new(&geometry), geometry, states, drives, intent, written, sequences }
+    }
+
+    /// The array's name.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.superblock.name
+    }
+
+    /// The array's identity.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.superblock.array
+    }
+
+    /// Regions that will be resynchronized after the start, and the bytes of the array they cover.
+    #[must_use]
+    pub fn resync_regions(&self) -> (u32, u64) {
+        if self.geometry.redundancy(0).is_none_or(|r| r == 0) {
+            return (0, 0);
+        }
+        let regions = self.intent.iter_ones().count() as u32;
+        let region_blocks = self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
+        (regions, (u64::from(regions) * region_blocks) << self.geometry.block_size().shift())
+    }
+
+    pub(crate) fn untrusted(&self) -> Vec<RegionIndex> {
+        if self.resync_regions().0 == 0 {
+            return Vec::new();
+        }
+        self.intent.iter_ones().map(RegionIndex).collect()
+    }
+
+    fn live(&self) -> impl Iterator<Item = (MemberIndex, &Drive)> {
+        self.drives.iter().enumerate().filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)))
+    }
+
+    /// Writes this generation's label to every member that is here: heads and tails.
+    pub(crate) fn write_labels(&self, wait: Wait<'_>) -> Result<(), ArrayError> {
+        for copy in [Copy::Head, Copy::Tail] {
+            for (member, drive) in self.live() {
+                let mut label = self.superblock.clone();
+                label.slot = member;
+                label.member = label.members[member.at()].uuid;
+                MemberIo::open(drive, wait)?.write_label(&label, copy)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes every bitmap page to every member that is here.
+    pub(crate) fn write_bitmaps(&self, wait: Wait<'_>) -> Result<(), ArrayError> {
+        for (_, drive) in self.live() {
+            let layout = AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
+                ArrayError::usage(format!("{} has become too small to be a member", drive.path))
+            })?;
+            let mut io = MemberIo::open(drive, wait)?;
+            for (at, (plane, bits)) in
+                [(Plane::Intent, &self.intent), (Plane::Written, &self.written)].into_iter().enumerate()
+            {
+                for page in 0..PAGES_PER_PLANE {
+                    let sequence = self.sequences[at * PAGES_PER_PLANE as usize + page as usize];
+                    let record =
+                        strake_ondisk::encode_page(self.superblock.array, plane, page, sequence, bits.page_bytes(page));
+                    io.write(layout.bitmap_page_offset(plane, page, sequence), &record, "writing its bitmap")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leader_state(&self) -> LeaderState {
+        LeaderState {
+            superblock: self.superblock.clone(),
+            states: self.states.clone(),
+            layouts: self
+                .drives
+                .iter()
+                .map(|d| d.as_ref().and_then(|d| AreaLayout::of(d.device.info().bytes())))
+                .collect(),
+            intent: self.intent.clone(),
+            written: self.written.clone(),
+            sequences: self.sequences.clone(),
+        }
+    }
+}

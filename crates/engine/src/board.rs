@@ -1,0 +1,175 @@
+//! What the data cores let the control plane see: counters and states, never waited for.
+//!
+//! Each counter has one writing core per array or is only ever added to; readers take them relaxed, because
+//! a status is a picture, not a synchronization.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use strake_block::{Extent, ExtentSource, IoErrorKind};
+use strake_raid::{Geometry, MemberState, Regions};
+use strake_units::{Lba, LbaRange, MemberIndex, RegionIndex, Uuid};
+
+/// A member as a status shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its identity in the labels.
+    pub uuid: Uuid,
+    /// Where it was found, as the person would name it; empty when it is not here.
+    pub path: String,
+    /// Its state.
+    pub state: MemberState,
+    /// Why it left, when it did.
+    pub cause: Option<IoErrorKind>,
+}
+
+/// One core's counters.
+#[derive(Default)]
+pub(crate) struct CoreCounters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) write_bytes: AtomicU64,
+    pub(crate) resync_regions_left: AtomicU64,
+    /// Regions rebuilt by this core in the pass that is under way.
+    pub(crate) rebuilt_regions: AtomicU64,
+    pub(crate) scratch_bytes: AtomicU64,
+}
+
+/// Shared between an array's shards and its [`Array`](crate::Array) handle.
+pub(crate) struct Board {
+    pub(crate) cores: Vec<CoreCounters>,
+    members: Mutex<Vec<MemberStatus>>,
+    written: Vec<AtomicU64>,
+    geometry: Geometry,
+    regions: Regions,
+    medium_errors: AtomicU64,
+    repairs: AtomicU64,
+    degraded_reads: AtomicU64,
+    rebuild_halted: AtomicBool,
+    generation: AtomicU64,
+    lost: AtomicBool,
+    /// Regions whose parity or copies are not yet known to be right. Changed once per region resynchronized.
+    untrusted: Mutex<BTreeSet<u32>>,
+}
+
+impl Board {
+    pub(crate) fn new(cores: usize, geometry: Geometry, regions: Regions, members: Vec<MemberStatus>, untrusted: BTreeSet<u32>) -> Self {
+        Self {
+            cores: (0..cores).map(|_| CoreCounters::default()).collect(),
+            members: Mutex::new(members),
+            written: (0..regions.count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            geometry,
+            regions,
+            medium_errors: AtomicU64::new(0),
+            repairs: AtomicU64::new(0),
+            degraded_reads: AtomicU64::new(0),
+            rebuild_halted: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            untrusted: Mutex::new(untrusted),
+        }
+    }
+
+    pub(crate) fn count_medium_error(&self) {
+        self.medium_errors.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_repair(&self) {
+        self.repairs.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_degraded_read(&self) {
+        self.degraded_reads.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn medium_errors(&self) -> u64 {
+        self.medium_errors.load(Relaxed)
+    }
+
+    pub(crate) fn repairs(&self) -> u64 {
+        self.repairs.load(Relaxed)
+    }
+
+    pub(crate) fn degraded_reads(&self) -> u64 {
+        self.degraded_reads.load(Relaxed)
+    }
+
+    pub(crate) fn set_rebuild_halted(&self, halted: bool) {
+        self.rebuild_halted.store(halted, Relaxed);
+    }
+
+    pub(crate) fn rebuild_halted(&self) -> bool {
+        self.rebuild_halted.load(Relaxed)
+    }
+
+    /// More members are gone than redundancy covers: nothing is served or recorded any more.
+    pub(crate) fn set_lost(&self) {
+        self.lost.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Relaxed)
+    }
+
+    pub(crate) fn trust(&self, region: RegionIndex) {
+        self.untrusted.lock().expect("a status writer panicked").remove(&region.0);
+    }
+
+    pub(crate) fn untrusted_regions(&self) -> BTreeSet<u32> {
+        self.untrusted.lock().expect("a status writer panicked").clone()
+    }
+
+    pub(crate) fn set_generation(&self, generation: u64) {
+        self.generation.store(generation, Relaxed);
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
+    }
+
+    pub(crate) fn members(&self) -> Vec<MemberStatus> {
+        self.members.lock().expect("a status writer panicked").clone()
+    }
+
+    /// Changes a member's status. Called by the leader when a state changes, never per I/O.
+    pub(crate) fn update_member(&self, member: MemberIndex, change: impl FnOnce(&mut MemberStatus)) {
+        change(&mut self.members.lock().expect("a status writer panicked")[member.at()]);
+    }
+
+    pub(crate) fn mark_written(&self, region: RegionIndex) {
+        self.written[region.at() / 64].fetch_or(1 << (region.0 % 64), Relaxed);
+    }
+
+    pub(crate) fn is_written(&self, region: RegionIndex) -> bool {
+        self.written[region.at() / 64].load(Relaxed) & 1 << (region.0 % 64) != 0
+    }
+
+    fn region_at(&self, at: Lba) -> RegionIndex {
+        self.regions.region_of(self.geometry.place(at).stripe)
+    }
+
+    /// First block after `region`.
+    fn region_end(&self, region: RegionIndex) -> u64 {
+        let end = self.regions.stripes(region).end * self.geometry.stripe_data_blocks();
+        end.min(self.geometry.capacity_blocks())
+    }
+}
+
+impl ExtentSource for Board {
+    fn extent(&self, at: Lba, blocks_max: u64) -> Extent {
+        let limit = at.0.saturating_add(blocks_max).min(self.geometry.capacity_blocks());
+        let mut region = self.region_at(at);
+        let written = self.is_written(region);
+        let mut end = self.region_end(region);
+        while end < limit {
+            region = RegionIndex(region.0 + 1);
+            if self.is_written(region) != written {
+                break;
+            }
+            end = self.region_end(region);
+        }
+        Extent { range: LbaRange::new(at, end.min(limit).saturating_sub(at.0)), written }
+    }
+}

@@ -1,0 +1,85 @@
+//! What can go wrong with an array as a whole.
+
+use std::fmt;
+use strake_block::{DeviceError, IoError};
+use strake_raid::GeometryError;
+use strake_units::{ByteSize, MemberIndex, Name};
+
+/// What kind of refusal or failure it is, to decide on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArrayErrorKind {
+    /// The request does not make sense as put: wrong number of drives, wrong strip, same drive twice...
+    Usage,
+    /// A drive or member is in a state that does not allow it.
+    State,
+    /// Doing it would lose data, or data may already be lost, and the person has not accepted that.
+    Refused,
+    /// A device failed.
+    Device,
+    /// The array or its cores are gone.
+    Gone,
+}
+
+/// Why an operation on an array failed: a kind to match, and words for a person.
+#[derive(Debug)]
+pub struct ArrayError {
+    /// What to decide on.
+    pub kind: ArrayErrorKind,
+    /// What failed, on what, why, and what to do.
+    pub what: String,
+}
+
+impl ArrayError {
+    /// An error of `kind` that says `what`.
+    pub fn new(kind: ArrayErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into() }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(ArrayErrorKind::Usage, what)
+    }
+
+    pub(crate) fn refused(what: impl Into<String>) -> Self {
+        Self::new(ArrayErrorKind::Refused, what)
+    }
+
+    pub(crate) fn state(what: impl Into<String>) -> Self {
+        Self::new(ArrayErrorKind::State, what)
+    }
+
+    pub(crate) fn gone(array: &Name) -> Self {
+        Self::new(ArrayErrorKind::Gone, format!("array {array} is not running"))
+    }
+
+    pub(crate) fn io(path: &str, doing: &str, error: IoError) -> Self {
+        Self::new(ArrayErrorKind::Device, format!("{path}: {doing} failed: {error}"))
+    }
+
+    pub(crate) fn too_small(path: &str, slot: MemberIndex, has: u64, needs: u64) -> Self {
+        Self::usage(format!(
+            "{path} is too small for member {slot}: it has {}, the array needs {}; use a drive at least as large",
+            ByteSize(has),
+            ByteSize(needs)
+        ))
+    }
+}
+
+impl fmt::Display for ArrayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for ArrayError {}
+
+impl From<GeometryError> for ArrayError {
+    fn from(error: GeometryError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<DeviceError> for ArrayError {
+    fn from(error: DeviceError) -> Self {
+        Self::new(ArrayErrorKind::Device, error.to_string())
+    }
+}

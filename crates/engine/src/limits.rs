@@ -1,0 +1,65 @@
+//! Every bound of the engine in one place, related to each other at compile time.
+
+use strake_units::Nanos;
+
+/// Bands one shard works on at a time; each is one task.
+pub const TASKS_MAX: usize = 256;
+
+/// Tasks kept for the leader and for maintenance, which band tasks may be waiting for.
+pub const TASKS_RESERVED: usize = 4;
+
+/// Requests taken from one queue in one turn before the next queue gets its share.
+pub const ACCEPT_PER_TURN: usize = 64;
+
+/// Spans of host requests (and maintenance steps) one shard holds, waiting or in progress.
+pub const ITEMS_MAX: usize = 4096;
+
+/// Host requests one shard has accepted and not yet answered, over all its queues.
+pub const REQUESTS_MAX: usize = 2048;
+
+/// Waiting writes that one plan may merge.
+pub const MERGE_MAX: usize = 16;
+
+/// I/Os outstanding at one member from one shard; more wait in the shard.
+pub const MEMBER_DEPTH: u32 = 256;
+
+/// Largest host I/O an array accepts; exports split larger ones.
+pub const IO_BYTES_MAX: u32 = 1 << 20;
+
+/// Memory of one shard for old data, parity and reconstruction.
+pub const SCRATCH_BYTES: usize = 48 << 20;
+
+/// Small scratch buffers, for the windows of small random writes.
+pub const SMALL_BYTES: usize = 4096;
+
+/// Bytes of a shard's scratch memory that are small buffers.
+pub const SMALL_TOTAL: usize = 4 << 20;
+
+/// Bands a shard rebuilds or resynchronizes at a time when no host I/O is waiting.
+pub const MAINTENANCE_WINDOW_IDLE: usize = 16;
+
+/// The same while hosts are being served.
+pub const MAINTENANCE_WINDOW_BUSY: usize = 2;
+
+/// How long a member may take over one I/O before it counts as failed.
+pub const IO_TIMEOUT: Nanos = Nanos(30 * Nanos::SECOND.0);
+
+/// How often outstanding I/Os are checked against [`IO_TIMEOUT`].
+pub const TIMEOUT_CHECK: Nanos = Nanos(500 * Nanos::MILLI.0);
+
+/// A region's write-intent bit is cleared after it saw no write for one to two of these.
+pub const SWEEP_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
+
+/// Regions whose rebuild may finish before the cursor in the labels is moved on.
+pub const CHECKPOINT_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
+
+/// Requests an array queue passes to its shard at a time.
+pub const PORT_DEPTH_MAX: u32 = 1024;
+
+/// Messages that fit between two shards before the sender keeps them back.
+pub const MAILBOX_DEPTH: usize = 1024;
+
+const _: () = assert!(TASKS_MAX <= ITEMS_MAX, "every task works on at least one item");
+const _: () = assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
+const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of the whole");
+const _: () = assert!(MAINTENANCE_WINDOW_IDLE < TASKS_MAX, "maintenance never takes every task");

@@ -1,0 +1,159 @@
+//! Labels, bitmaps and signatures of one drive, read and written from the control plane.
+
+use strake_block::blocking::Blocking;
+use strake_block::{BufMut, DeallocateReads, IoError, Op, Sg};
+use strake_ondisk::{AreaLayout, Copy, Foreign, Superblock};
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
+
+use crate::create::Drive;
+use crate::error::{ArrayError, ArrayErrorKind};
+
+/// How the control plane waits for a drive: called while nothing has completed, returns the time, or `None` to
+/// give up.
+pub type Wait<'a> = &'a mut dyn FnMut() -> Option<Nanos>;
+
+/// Largest single transfer of the control plane.
+const TRANSFER_BYTES: u64 = 256 << 10;
+
+/// What is on a drive before anything is done to it.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The newest valid label, when the drive is a member of an array.
+    pub label: Option<Superblock>,
+    /// Something of someone else's: a partition table, a filesystem, another RAID.
+    pub foreign: Option<Foreign>,
+}
+
+/// One drive, addressed in bytes, one operation at a time.
+pub struct MemberIo<'a> {
+    io: Blocking<'a>,
+    path: &'a str,
+    block_size: BlockSize,
+    bytes: u64,
+    deallocate: DeallocateReads,
+    io_bytes_max: u64,
+}
+
+impl<'a> MemberIo<'a> {
+    /// Opens a queue of `drive` for the calling thread.
+    ///
+    /// # Errors
+    /// When the drive cannot be opened.
+    pub fn open(drive: &'a Drive, wait: Wait<'a>) -> Result<Self, ArrayError> {
+        let info = drive.device.info();
+        let queue = drive.device.open_queue(CoreIndex(0), 1)?;
+        Ok(Self {
+            io: Blocking::new(queue, wait),
+            path: &drive.path,
+            block_size: info.block_size,
+            bytes: info.bytes(),
+            deallocate: info.deallocate,
+            io_bytes_max: u64::from(info.io_bytes_max),
+        })
+    }
+
+    fn failed(&self, doing: &str, error: IoError) -> ArrayError {
+        ArrayError::io(self.path, doing, error)
+    }
+
+    fn layout(&self) -> Result<AreaLayout, ArrayError> {
+        AreaLayout::of(self.bytes).ok_or_else(|| {
+            ArrayError::usage(format!("{} is too small to be a member of any array", self.path))
+        })
+    }
+
+    fn lba(&self, bytes: u64) -> Lba {
+        Lba(bytes >> self.block_size.shift())
+    }
+
+    /// Reads `bytes` bytes from `offset`; both multiples of 4 KiB.
+    pub(crate) fn read(&mut self, offset: u64, bytes: u64, doing: &str) -> Result<Vec<u8>, ArrayError> {
+        let mut out = Vec::with_capacity(bytes as usize);
+        while (out.len() as u64) < bytes {
+            let part = (bytes - out.len() as u64).min(TRANSFER_BYTES).min(self.io_bytes_max);
+            let at = self.lba(offset + out.len() as u64);
+            let data = self.io.read(at, BufMut::alone(part as usize)).map_err(|e| self.failed(doing, e))?;
+            out.extend_from_slice(data.as_slice());
+        }
+        Ok(out)
+    }
+
+    /// Writes `bytes` at `offset`, stable.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8], doing: &str) -> Result<(), ArrayError> {
+        let step = TRANSFER_BYTES.min(self.io_bytes_max) as usize;
+        for (at, part) in bytes.chunks(step).enumerate() {
+            let mut buf = BufMut::alone(part.len());
+            buf.as_mut_slice().copy_from_slice(part);
+            let lba = self.lba(offset + (at * step) as u64);
+            self.io.write_stable(lba, Sg::from(buf.freeze())).map_err(|e| self.failed(doing, e))?;
+        }
+        Ok(())
+    }
+
+    /// The newest label of both rings, and anything foreign.
+    ///
+    /// # Errors
+    /// When the drive cannot be read.
+    pub fn inspect(&mut self) -> Result<Inspection, ArrayError> {
+        let Ok(layout) = self.layout() else {
+            return Ok(Inspection { label: None, foreign: None });
+        };
+        let mut newest: Option<Superblock> = None;
+        for copy in [Copy::Head, Copy::Tail] {
+            let (offset, bytes) = layout.ring_range(copy);
+            let ring = self.read(offset, bytes, "reading its labels")?;
+            let found = strake_ondisk::newest(&ring, copy).newest;
+            let better = |a: &Superblock, b: &Superblock| b.generation > a.generation;
+            newest = match (newest, found) {
+                (Some(a), Some(b)) => Some(if better(&a, &b) { b } else { a }),
+                (a, b) => a.or(b),
+            };
+        }
+        let window = (1u64 << 20).min(self.bytes);
+        let head = self.read(0, window, "looking for what is on it")?;
+        let tail = self.read(self.bytes - window, window, "looking for what is on it")?;
+        let foreign = strake_ondisk::foreign_signature(&head, &tail);
+        Ok(Inspection { label: newest, foreign })
+    }
+
+    /// Writes one label to one of its two places.
+    pub(crate) fn write_label(&mut self, label: &Superblock, copy: Copy) -> Result<(), ArrayError> {
+        let offset = self.layout()?.slot_offset(copy, label.generation);
+        self.write(offset, &label.encode(copy, offset), "writing its label")
+    }
+
+    /// Empties the label rings and claims the drive for tools that look at its partition table.
+    pub(crate) fn claim(&mut self, member: Uuid) -> Result<(), ArrayError> {
+        let layout = self.layout()?;
+        for copy in [Copy::Head, Copy::Tail] {
+            let (offset, bytes) = layout.ring_range(copy);
+            self.write(offset, &vec![0; bytes as usize], "clearing its labels")?;
+        }
+        let block = self.block_size.bytes();
+        let head = strake_ondisk::protective_head(self.bytes, block, member);
+        self.write(0, &head, "writing its partition table")?;
+        let tail = strake_ondisk::protective_tail(self.bytes, block, member);
+        self.write(self.bytes - tail.len() as u64, &tail, "writing its partition table")
+    }
+
+    /// Makes the data area read as zeroes, if the drive promises to do that quickly. False when it does not.
+    pub(crate) fn zero_data(&mut self) -> Result<bool, ArrayError> {
+        if self.deallocate != DeallocateReads::Zeroes {
+            return Ok(false);
+        }
+        let layout = self.layout()?;
+        let start = self.lba(layout.data_offset());
+        let range = LbaRange::new(start, layout.data_bytes() >> self.block_size.shift());
+        self.io.run(Op::Deallocate { range }).map_err(|e| self.failed("deallocating its data area", e))?;
+        self.io.flush().map_err(|e| self.failed("flushing it", e))?;
+        Ok(true)
+    }
+}
+
+/// An error for drives that hold something already.
+pub(crate) fn occupied(path: &str, what: &str) -> ArrayError {
+    ArrayError::new(
+        ArrayErrorKind::Refused,
+        format!("{path} holds {what}; use another drive, or erase it first if nobody needs what is on it"),
+    )
+}

@@ -1,0 +1,127 @@
+//! What shards say to each other, and what the control plane says to them.
+//!
+//! Messages between two shards keep their order. A shard's message to itself takes the same path, so there is
+//! one order of events and no re-entrancy.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use strake_block::{BlockDevice, Durability, IoError, IoErrorKind, Sg, SgMut};
+use strake_raid::Band;
+use strake_reactor::{Receiver, Sender};
+use strake_units::{LbaRange, MemberIndex, RegionIndex, Uuid};
+
+use crate::error::ArrayError;
+use crate::queue::{PortReply, PortRequest};
+
+/// Where the answer to a span goes: a host request of some shard, or that shard's own maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Request `request` accepted by shard `shard`.
+    Host { shard: u16, request: u32 },
+    /// The maintenance task of the shard that holds the item.
+    Maintenance,
+}
+
+/// What a span wants done to its part of a band.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Fill the buffer from the range, which lies in one strip.
+    Read { range: LbaRange, data: SgMut },
+    /// Change the parts of the range that lie in the band. The data is the whole request's.
+    Write { range: LbaRange, fill: Fill, durability: Durability },
+    /// Make parity (or copies) agree with the data.
+    Resync,
+    /// Fill the strips of the members being rebuilt.
+    Rebuild,
+}
+
+/// What a write writes.
+#[derive(Clone, Debug)]
+pub(crate) enum Fill {
+    /// These bytes.
+    Data(Sg),
+    /// Zeroes.
+    Zeroes,
+    /// Zeroes by deallocation, only where a whole band goes; partial bands are left alone.
+    Deallocate,
+}
+
+/// One request's part in one band, on its way to the band's owner.
+#[derive(Debug)]
+pub(crate) struct Span {
+    pub(crate) band: Band,
+    pub(crate) work: Work,
+    pub(crate) origin: Origin,
+}
+
+/// The answer to a span.
+#[derive(Debug)]
+pub(crate) struct SpanDone {
+    pub(crate) request: u32,
+    pub(crate) result: Result<(), IoError>,
+    /// A read's buffer.
+    pub(crate) data: Option<SgMut>,
+}
+
+/// How a shard may use a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// Read and written everywhere.
+    InSync,
+    /// Written everywhere; read only below the rebuild cursor.
+    Rebuilding,
+    /// Not used.
+    Absent,
+}
+
+/// Shard to shard.
+#[derive(Debug)]
+pub(crate) enum Peer {
+    /// Work for a band that the receiver owns.
+    Span(Span),
+    /// The answer.
+    Done(SpanDone),
+
+    /// To the leader: record that `region` may be written.
+    Intend { from: u16, region: RegionIndex },
+    /// To the leader: a member failed an I/O that it may not fail.
+    Failed { member: MemberIndex, cause: IoErrorKind },
+    /// To the leader: the views of `version` are in force at `from`.
+    Applied { from: u16, version: u64 },
+    /// To the leader, from every shard: regions without writes since the sweep before.
+    Swept { idle: Vec<RegionIndex> },
+    /// To the leader: `from` has rebuilt its own regions below its `ordinal`-th.
+    Rebuilt { from: u16, member: MemberIndex, ordinal: u32 },
+    /// To the leader, from every shard that had any: its regions are all resynchronized.
+    Resynced,
+
+    /// From the leader: writes to `region` are recorded, go ahead (or not: the array has stopped).
+    Intended { region: RegionIndex, result: Result<(), IoErrorKind> },
+    /// From the leader: use members like this from now on.
+    Views { version: u64, views: Arc<[View]> },
+    /// From the leader: every shard has the last views.
+    Settled,
+    /// From the leader: report regions without writes since the last sweep.
+    Sweep,
+    /// From the leader: the first resync is through, any copy may be read.
+    CopiesAgree,
+    /// From the leader: the array has lost too many members, stop.
+    Lost,
+}
+
+/// Control plane to a shard. These may allocate: they are rare.
+pub(crate) enum Control {
+    /// A new array queue on this core.
+    Connect { requests: Receiver<PortRequest>, replies: Sender<PortReply> },
+    /// Open the device behind a member (again).
+    Install { member: MemberIndex, device: Arc<dyn BlockDevice>, reply: mpsc::Sender<Result<(), ArrayError>> },
+    /// To the leader: a person fails the member.
+    Fail { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
+    /// To the leader: the installed device takes the member's place and is to be rebuilt.
+    Replace { member: MemberIndex, uuid: Uuid, bytes: u64, reply: mpsc::Sender<Result<(), ArrayError>> },
+    /// Begin no maintenance and take no writes any more; answer when nothing is in flight.
+    Quiesce { reply: mpsc::Sender<()> },
+    /// To the leader, when every shard is quiet: record a clean stop.
+    Stop { reply: mpsc::Sender<Result<(), ArrayError>> },
+}

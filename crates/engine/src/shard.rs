@@ -1,0 +1,238 @@
+//! One core's part of an array: the bands it owns, the requests that came in on it, its queues to the members.
+//!
+//! A shard is driven by turns: take in what has arrived, hand out spans, run tasks, ring doorbells, send what
+//! has to go to other shards. Time comes in as an argument and there is no randomness, so a simulator can
+//! drive any number of shards on one thread and replay them exactly.
+
+mod band_task;
+mod bands;
+mod driver;
+mod execute;
+mod leader;
+mod leader_tasks;
+mod members;
+mod rebuild;
+mod regions;
+mod requests;
+mod scratch;
+mod serve;
+mod wait;
+
+pub(crate) use driver::{Link, ShardSpec, drive};
+pub(crate) use leader::{LeaderState, recorded, view_of};
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+
+use strake_block::{Buf, IoError, IoErrorKind, SgMut};
+use strake_raid::{Band, Geometry, Regions};
+use strake_reactor::Scheduler;
+use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
+
+use self::bands::{Bands, WriteBatch};
+use self::execute::Failed;
+use self::leader::Leader;
+use self::members::{Group, Members};
+use self::rebuild::{RebuildTable, Window};
+use self::regions::RegionTable;
+use self::requests::Requests;
+use self::scratch::Scratch;
+use self::wait::WaitQueue;
+use crate::board::{Board, CoreCounters};
+use crate::message::{Fill, Origin, Peer, SpanDone, View};
+
+/// What a task slot is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Work on the band of this entry of the band table.
+    Band(u32),
+    /// Flush every member for this request.
+    Flush { request: u32 },
+    /// Resync and rebuild.
+    Maintain,
+    /// Leader: write label changes.
+    Labels,
+    /// Leader: write bitmap changes.
+    Bitmap,
+}
+
+pub(crate) struct Shard {
+    pub(crate) core: u16,
+    cores: u16,
+    geometry: Geometry,
+    regions: Regions,
+    code: Option<strake_parity::Code>,
+    merge: bool,
+    /// A band of zeroes, shared by every write of zeroes.
+    zeroes: Buf,
+    now: Cell<Nanos>,
+    hint: Cell<u8>,
+    scheduler: Scheduler,
+    members: RefCell<Members>,
+    bands: RefCell<Bands>,
+    requests: RefCell<Requests>,
+    region_table: RefCell<RegionTable>,
+    rebuild: RefCell<RebuildTable>,
+    window: RefCell<Window>,
+    /// Own regions to resynchronize, in order.
+    untrusted: RefCell<VecDeque<RegionIndex>>,
+    scratch: RefCell<Scratch>,
+    /// Tasks waiting for a member to be out of use everywhere.
+    views_waiting: RefCell<WaitQueue>,
+    /// Copies of this array may disagree somewhere until the first resync is through.
+    copies_may_differ: Cell<bool>,
+    /// Spans sent to each other shard and not answered.
+    remote_spans: RefCell<Vec<usize>>,
+    /// I/O places kept for band tasks.
+    task_ios: usize,
+    maintaining: Cell<bool>,
+    maintenance_failed: Cell<bool>,
+    stopping: Cell<bool>,
+    /// Jobs of the leader and of maintenance: band tasks may wait for them, so they never wait for band tasks.
+    urgent: RefCell<VecDeque<Job>>,
+    /// Flushes to start; bands come from the band table instead.
+    jobs: RefCell<VecDeque<Job>>,
+    /// Messages to each shard (also to ourselves), sent at the end of the turn.
+    outbox: RefCell<Vec<VecDeque<Peer>>>,
+    leader: Option<RefCell<Leader>>,
+    board: Arc<Board>,
+}
+
+impl Shard {
+    fn open_group(&self) -> Group {
+        self.members.borrow_mut().open_group(self.scheduler.current())
+    }
+
+    fn counters(&self) -> &CoreCounters {
+        &self.board.cores[usize::from(self.core)]
+    }
+
+    fn post(&self, shard: u16, message: Peer) {
+        self.outbox.borrow_mut()[usize::from(shard)].push_back(message);
+    }
+
+    fn owner(&self, band: Band) -> u16 {
+        self.regions.owner(self.regions.region_of(band.stripe), self.cores).0
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Changes from read to read, so that copies share the load.
+    fn copy_hint(&self) -> u8 {
+        self.hint.set(self.hint.get().wrapping_add(1));
+        self.hint.get()
+    }
+
+    fn ask_intent(&self, region: RegionIndex) {
+        self.post(0, Peer::Intend { from: self.core, region });
+    }
+
+    /// Tells the leader that a member may not be used any more.
+    fn report(&self, member: MemberIndex, cause: IoErrorKind) {
+        if self.members.borrow().view(member) != View::Absent {
+            self.post(0, Peer::Failed { member, cause });
+        }
+    }
+
+    /// Sorts one failure as `execute` does.
+    fn classify(&self, stripe: StripeIndex, position: u8, kind: IoErrorKind) -> Failed {
+        let mut failed = Failed::default();
+        self.note_failure(&mut failed, stripe, position, kind);
+        failed
+    }
+
+    fn position_of_strip(&self, stripe: StripeIndex, strip: u8) -> u8 {
+        let k = self.geometry.data_strips();
+        let role = if strip < k {
+            strake_raid::Role::Data { strip, copy: 0 }
+        } else {
+            strake_raid::Role::Parity { index: strip - k }
+        };
+        self.geometry.position(stripe, role)
+    }
+
+    /// Answers whoever sent the work.
+    fn finish(&self, origin: Origin, result: Result<(), IoError>, data: Option<SgMut>) {
+        match origin {
+            Origin::Maintenance => self.window.borrow_mut().back(result),
+            Origin::Host { shard, request } if shard == self.core => {
+                self.requests.borrow_mut().span_back(request, result, data);
+            }
+            Origin::Host { shard, request } => self.post(shard, Peer::Done(SpanDone { request, result, data })),
+        }
+    }
+
+    /// True when a zeroing or deallocating write has nothing to do: the region was never written, or only a
+    /// part of a band would be deallocated, or the members' deallocation promises nothing.
+    fn may_skip(&self, band: Band, batch: &WriteBatch) -> bool {
+        if batch.items.iter().any(|item| matches!(item.fill, Fill::Data(_))) {
+            return false;
+        }
+        let region = self.regions.region_of(band.stripe);
+        if !self.board.is_written(region) && self.region_table.borrow().trusted(region) {
+            return true;
+        }
+        let deallocates = matches!(batch.items[0].fill, Fill::Deallocate);
+        deallocates && !(self.covers(batch) && self.members.borrow().deallocate_zeroes())
+    }
+
+    /// Waits until the members at `positions` are out of use on every shard, so that nobody can read what they
+    /// missed; fails when the array cannot go on without them.
+    async fn await_out_of_use(&self, stripe: StripeIndex, positions: u64) -> Result<(), IoError> {
+        for position in (0..self.geometry.width()).filter(|p| positions & 1 << p != 0) {
+            self.await_member_out(self.geometry.member(stripe, position)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `member` is out of use on every shard.
+    async fn await_member_out(&self, member: MemberIndex) -> Result<(), IoError> {
+        poll_fn(|_| {
+            if self.members.borrow().out_of_use(member) || self.board.is_lost() {
+                return Poll::Ready(());
+            }
+            self.views_waiting.borrow_mut().register();
+            Poll::Pending
+        })
+        .await;
+        if self.board.is_lost() { Err(IoError::new(IoErrorKind::Lost)) } else { Ok(()) }
+    }
+
+    fn maintenance_ended(&self) {
+        self.maintaining.set(false);
+        self.maintenance_failed.set(!self.stopping());
+    }
+
+    /// Starts resync and rebuild if there is any to do.
+    fn start_maintenance(&self) {
+        let work = !self.untrusted.borrow().is_empty() || self.members.borrow().any_rebuilding();
+        if work && !self.stopping() && !self.maintaining.replace(true) {
+            self.urgent.borrow_mut().push_back(Job::Maintain);
+        }
+    }
+
+    /// True when nothing is waiting or in flight.
+    fn is_quiet(&self) -> bool {
+        self.bands.borrow().is_idle()
+            && self.requests.borrow().live() == 0
+            && !self.maintaining.get()
+            && self.jobs.borrow().is_empty()
+            && self.urgent.borrow().is_empty()
+    }
+
+    /// Shows how many requests came in.
+    fn publish_counts(&self) {
+        let counts = self.requests.borrow().counts;
+        let counters = self.counters();
+        counters.reads.store(counts.reads, Relaxed);
+        counters.writes.store(counts.writes, Relaxed);
+        counters.read_bytes.store(counts.read_bytes, Relaxed);
+        counters.write_bytes.store(counts.write_bytes, Relaxed);
+    }
+}

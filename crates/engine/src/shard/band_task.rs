@@ -1,0 +1,268 @@
+//! What a band's task does: one batch after another until nothing waits for the band.
+
+use std::rc::Rc;
+
+use strake_block::{Durability, IoError, IoErrorKind, Op, Sg, SgMut};
+use strake_raid::{Band, Intent, Query, Segment, SegmentList, Strategy, StripeHealth};
+
+use super::Shard;
+use super::bands::{Batch, WriteBatch};
+use super::execute::{Failed, ReadBufs};
+use super::members::{Group, settled};
+use super::{regions, scratch};
+use crate::message::{Origin, Span, Work};
+
+/// Works on the band of `entry` until its queue is empty.
+pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
+    let group = shard.open_group();
+    let band = shard.bands.borrow().band(entry);
+    loop {
+        let batch = shard.bands.borrow_mut().next_batch(entry, &shard.geometry, shard.merge);
+        match batch {
+            None => break,
+            Some(Batch::Read { span }) => read(&shard, group, span).await,
+            Some(Batch::Write(batch)) => write(&shard, group, band, batch).await,
+            Some(Batch::Resync { origin }) => maintain(&shard, group, band, Intent::Resync, origin).await,
+            Some(Batch::Rebuild { origin }) => {
+                let targets = shard.rebuild_targets(band);
+                maintain(&shard, group, band, Intent::Rebuild { targets }, origin).await;
+            }
+        }
+    }
+    shard.members.borrow_mut().close_group(group);
+}
+
+/// Positions that this operation found it cannot read, on top of what the members' views say.
+#[derive(Clone, Copy, Default)]
+struct Excluded {
+    unreadable: u64,
+    absent: u64,
+}
+
+impl Excluded {
+    /// Learns from failed reads. Unreadable blocks may still be written; a failed member may not.
+    fn learn(&mut self, failed: Failed) {
+        self.unreadable |= failed.medium;
+        self.absent |= failed.member;
+    }
+
+    fn apply(self, mut health: StripeHealth) -> StripeHealth {
+        health.unreadable |= self.unreadable;
+        health.absent |= self.absent;
+        health.unreadable &= !health.absent;
+        health
+    }
+}
+
+const LOST: IoError = IoError::new(IoErrorKind::Lost);
+
+/// Reads a range of one strip, from whatever is left of its stripe if need be.
+async fn read(shard: &Shard, group: Group, span: Span) {
+    let Span { band, work: Work::Read { range, mut data }, origin } = span else {
+        unreachable!("a read batch holds a read")
+    };
+    let segments = shard.geometry.segments(band, range);
+    let mut excluded = Excluded::default();
+    let result = loop {
+        let health = excluded.apply(shard.health(band));
+        let query = Query { band, health, segments: &segments, intent: Intent::Read, copy_hint: shard.copy_hint() };
+        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else { break Err(LOST) };
+        if plan.strategy == Strategy::Direct {
+            let read = plan.reads[0];
+            let at = shard.geometry.member_lba(band.stripe, read.offset);
+            let bytes = data.len();
+            let slot = shard.issue(group, band.stripe, read.position, Op::Read { at, data });
+            settled(&shard.members, group).await;
+            let (op, result) = shard.members.borrow_mut().take(slot);
+            data = match op {
+                Some(Op::Read { data, .. }) => data,
+                // The drive that timed out keeps the host's buffer; the answer comes in another one.
+                None | Some(_) => SgMut::from(strake_block::BufMut::alone(bytes)),
+            };
+            match result {
+                Ok(()) => break Ok(()),
+                Err(error) => excluded.learn(shard.classify(band.stripe, read.position, error.kind)),
+            }
+            continue;
+        }
+        let mut loan = shard.borrow(&plan).await;
+        match shard.read_all(group, band, &plan, &mut loan).await {
+            Err(failed) => excluded.learn(failed),
+            Ok(reads) => {
+                let recovered = shard.recover(&plan, &reads, &mut loan);
+                shard.copy_out(&plan, &segments[0], &reads, &recovered, &mut data);
+                scratch::give_back(&shard.scratch, reads);
+                repair(shard, group, band, &plan, excluded, recovered).await;
+                scratch::end(&shard.scratch, loan);
+                break Ok(());
+            }
+        }
+        scratch::end(&shard.scratch, loan);
+    };
+    shard.board.count_degraded_read();
+    shard.finish(origin, result, Some(data));
+}
+
+/// Writes recovered strips back over the blocks that could not be read (the drive will remap them).
+async fn repair(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    plan: &strake_raid::Plan,
+    excluded: Excluded,
+    recovered: ReadBufs,
+) {
+    for (strip, buf) in plan.recover.iter().zip(recovered) {
+        let position = shard.position_of_strip(band.stripe, *strip);
+        if excluded.unreadable & 1 << position == 0 {
+            scratch::give_back(&shard.scratch, [buf]);
+            continue;
+        }
+        let at = shard.geometry.member_lba(band.stripe, plan.window.offset);
+        let op = Op::Write { at, data: Sg::from(buf.freeze()), durability: Durability::Normal };
+        let slot = shard.issue(group, band.stripe, position, op);
+        settled(&shard.members, group).await;
+        let (op, result) = shard.members.borrow_mut().take(slot);
+        if let Some(Op::Write { data, .. }) = op {
+            scratch::give_back_list(&shard.scratch, data);
+        }
+        match result {
+            Ok(()) => shard.board.count_repair(),
+            Err(error) => shard.report(shard.geometry.member(band.stripe, position), error.kind),
+        }
+    }
+}
+
+/// Does one plan's worth of writes and answers every write merged into it.
+async fn write(shard: &Shard, group: Group, band: Band, batch: WriteBatch) {
+    let result = write_batch(shard, group, band, &batch).await;
+    for item in batch.items {
+        shard.finish(item.origin, result, None);
+    }
+}
+
+async fn write_batch(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Result<(), IoError> {
+    if shard.may_skip(band, batch) {
+        return Ok(());
+    }
+    let region = shard.regions.region_of(band.stripe);
+    regions::enter(&shard.region_table, region, || shard.ask_intent(region)).await?;
+    let result = write_in_region(shard, group, band, batch).await;
+    shard.region_table.borrow_mut().leave(region);
+    result
+}
+
+async fn write_in_region(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Result<(), IoError> {
+    let mut excluded = Excluded::default();
+    loop {
+        let health = excluded.apply(shard.health(band));
+        let query = Query { band, health, segments: &batch.segments, intent: Intent::Write, copy_hint: 0 };
+        let plan = strake_raid::plan(&shard.geometry, &query).map_err(|_| LOST)?;
+        let mut loan = shard.borrow(&plan).await;
+        let reads = match shard.read_all(group, band, &plan, &mut loan).await {
+            Ok(reads) => reads,
+            Err(failed) => {
+                scratch::end(&shard.scratch, loan);
+                excluded.learn(failed);
+                continue;
+            }
+        };
+        let parity = match plan.strategy {
+            Strategy::Direct => ReadBufs::new(),
+            Strategy::ReadModifyWrite => shard.modify(&plan, batch, reads),
+            Strategy::FullStripe if shard.writes_nothing(&plan, batch) => ReadBufs::new(),
+            Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => {
+                let recovered = shard.recover(&plan, &reads, &mut loan);
+                shard.encode(&plan, batch, reads, recovered, &mut loan)
+            }
+        };
+        scratch::end(&shard.scratch, loan);
+        let failed = shard.write_all(group, band, &plan, batch, parity).await;
+        // Members excluded because a read failed were not written either: both kinds are stale in this band
+        // and must be out of use everywhere before the host may believe the write.
+        return shard.await_out_of_use(band.stripe, failed.any() | excluded.absent).await;
+    }
+}
+
+/// Resynchronizes or rebuilds one band.
+async fn maintain(shard: &Shard, group: Group, band: Band, intent: Intent, origin: Origin) {
+    let mut excluded = Excluded::default();
+    let nothing = SegmentList::new();
+    let result = loop {
+        let health = excluded.apply(shard.health(band));
+        let intent = match intent {
+            Intent::Rebuild { targets } if targets & !health.absent == 0 => break Ok(()),
+            Intent::Rebuild { targets } => Intent::Rebuild { targets: targets & !health.absent },
+            Intent::Resync => Intent::Resync,
+            Intent::Read | Intent::Write => unreachable!("maintenance does not serve hosts"),
+        };
+        let query = Query { band, health, segments: &nothing, intent, copy_hint: 0 };
+        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else { break Err(LOST) };
+        if plan.writes.is_empty() {
+            break Ok(());
+        }
+        let mut loan = shard.borrow(&plan).await;
+        let outcome = match shard.read_all(group, band, &plan, &mut loan).await {
+            Err(failed) => {
+                excluded.learn(failed);
+                None
+            }
+            Ok(reads) => Some(shard.rewrite(group, band, &plan, reads, &mut loan).await),
+        };
+        scratch::end(&shard.scratch, loan);
+        if let Some(failed) = outcome {
+            break shard.await_out_of_use(band.stripe, failed.any()).await;
+        }
+    };
+    shard.finish(origin, result, None);
+}
+
+impl Shard {
+    /// The members' views of the stripe that `band` is in, as the planner wants them.
+    pub(crate) fn health(&self, band: Band) -> StripeHealth {
+        let region = self.regions.region_of(band.stripe);
+        let mut health = StripeHealth {
+            absent: 0,
+            unreadable: 0,
+            parity_trusted: self.region_table.borrow().trusted(region),
+        };
+        let members = self.members.borrow();
+        if !members.degraded() {
+            return health;
+        }
+        for position in 0..self.geometry.width() {
+            let member = self.geometry.member(band.stripe, position);
+            match members.view(member) {
+                crate::message::View::InSync => {}
+                crate::message::View::Absent => health.absent |= 1 << position,
+                crate::message::View::Rebuilding => {
+                    if !self.rebuild.borrow().has_passed(member, region) {
+                        health.unreadable |= 1 << position;
+                    }
+                }
+            }
+        }
+        health
+    }
+
+    /// Copies the wanted segment out of what was read or recovered.
+    fn copy_out(
+        &self,
+        plan: &strake_raid::Plan,
+        segment: &Segment,
+        reads: &ReadBufs,
+        recovered: &ReadBufs,
+        data: &mut SgMut,
+    ) {
+        let shift = self.geometry.block_size().shift();
+        let (source, base) = match plan.recover.iter().position(|s| *s == segment.strip) {
+            Some(at) => (&recovered[at], plan.window.offset),
+            None => {
+                let at = plan.reads.iter().position(|t| t.strip == segment.strip).expect("read or recovered");
+                (&reads[at], plan.reads[at].offset)
+            }
+        };
+        let from = ((segment.offset - base) << shift) as usize;
+        data.copy_from(0, &source.as_slice()[from..from + ((segment.blocks << shift) as usize)]);
+    }
+}

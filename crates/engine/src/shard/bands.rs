@@ -1,0 +1,256 @@
+//! Which bands are being worked on, and what waits for them.
+//!
+//! One task at a time works on a band; everything else for that band queues behind it in order of arrival.
+//! Because one shard owns a band, this table is the whole stripe lock: there are no atomics in it.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use strake_block::Durability;
+use strake_raid::{Band, Geometry, SegmentList};
+use strake_units::LbaRange;
+
+use crate::limits::MERGE_MAX;
+use crate::message::{Fill, Origin, Span, Work};
+use crate::slab::Slab;
+
+/// A band with work.
+struct Entry {
+    band: Band,
+    /// First and last waiting item, as slab numbers.
+    first: Option<u32>,
+    last: Option<u32>,
+    /// Next entry of the same hash bucket.
+    chain: Option<u32>,
+}
+
+struct Item {
+    work: Work,
+    origin: Origin,
+    next: Option<u32>,
+}
+
+/// What a band's task does next.
+pub(crate) enum Batch {
+    /// A read that could not go straight to its member.
+    Read { span: Span },
+    /// Writes to be done as one plan.
+    Write(WriteBatch),
+    /// Maintenance.
+    Resync { origin: Origin },
+    /// Maintenance.
+    Rebuild { origin: Origin },
+}
+
+/// One of the writes merged into a plan.
+pub(crate) struct WriteItem {
+    pub(crate) range: LbaRange,
+    pub(crate) fill: Fill,
+    pub(crate) origin: Origin,
+}
+
+/// Adjacent writes of one band.
+pub(crate) struct WriteBatch {
+    pub(crate) items: ArrayVec<WriteItem, MERGE_MAX>,
+    /// The union of their parts in the band: at most one run of blocks per strip.
+    pub(crate) segments: SegmentList,
+    pub(crate) durability: Durability,
+}
+
+impl WriteBatch {
+    /// A batch that writes nothing: what maintenance encodes.
+    pub(crate) fn empty() -> Self {
+        Self { items: ArrayVec::new(), segments: SegmentList::new(), durability: Durability::Normal }
+    }
+}
+
+pub(crate) struct Bands {
+    buckets: Vec<Option<u32>>,
+    entries: Slab<Entry>,
+    items: Slab<Item>,
+    /// Entries that have work and no task yet.
+    ready: VecDeque<u32>,
+}
+
+impl Bands {
+    pub(crate) fn new(items: usize) -> Self {
+        Self {
+            buckets: vec![None; items.next_power_of_two()],
+            entries: Slab::new(items),
+            items: Slab::new(items),
+            ready: VecDeque::with_capacity(items),
+        }
+    }
+
+    /// Items that can still be taken in.
+    pub(crate) fn room(&self) -> usize {
+        self.items.room()
+    }
+
+    /// True when nothing waits or is worked on.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.entries.live() == 0
+    }
+
+    /// Queues `span` behind whatever its band is doing.
+    pub(crate) fn enqueue(&mut self, span: Span) {
+        let item = self.items.insert(Item { work: span.work, origin: span.origin, next: None });
+        let bucket = self.bucket(span.band);
+        if let Some(at) = self.find(bucket, span.band) {
+            let entry = self.entries.get_mut(at).expect("found just now");
+            match entry.last.replace(item) {
+                Some(last) => self.items.get_mut(last).expect("a queue is linked").next = Some(item),
+                None => entry.first = Some(item),
+            }
+            return;
+        }
+        let entry =
+            Entry { band: span.band, first: Some(item), last: Some(item), chain: self.buckets[bucket] };
+        let at = self.entries.insert(entry);
+        self.buckets[bucket] = Some(at);
+        self.ready.push_back(at);
+    }
+
+    /// An entry that needs a task.
+    pub(crate) fn next_ready(&mut self) -> Option<u32> {
+        self.ready.pop_front()
+    }
+
+    pub(crate) fn band(&self, entry: u32) -> Band {
+        self.entries.get(entry).expect("a task holds its entry").band
+    }
+
+    /// Takes the next thing to do off the entry's queue; `None` removes the entry.
+    pub(crate) fn next_batch(&mut self, entry: u32, geometry: &Geometry, merge: bool) -> Option<Batch> {
+        let Some(item) = self.pop(entry) else {
+            self.retire(entry);
+            return None;
+        };
+        let band = self.band(entry);
+        let Item { work, origin, .. } = item;
+        Some(match work {
+            work @ Work::Read { .. } => Batch::Read { span: Span { band, work, origin } },
+            Work::Resync => Batch::Resync { origin },
+            Work::Rebuild => Batch::Rebuild { origin },
+            Work::Write { range, fill, durability } => {
+                let mut batch = WriteBatch {
+                    items: ArrayVec::new(),
+                    segments: geometry.segments(band, range),
+                    durability,
+                };
+                batch.items.push(WriteItem { range, fill, origin });
+                if merge {
+                    self.merge(entry, geometry, &mut batch);
+                }
+                Batch::Write(batch)
+            }
+        })
+    }
+
+    /// Adds waiting writes to `batch` as long as each continues what is there.
+    fn merge(&mut self, entry: u32, geometry: &Geometry, batch: &mut WriteBatch) {
+        let band = self.band(entry);
+        while batch.items.len() < MERGE_MAX {
+            let Some(first) = self.entries.get(entry).and_then(|e| e.first) else { return };
+            let item = self.items.get(first).expect("a queue is linked");
+            let Work::Write { range, durability, fill } = &item.work else { return };
+            if std::mem::discriminant(fill) != std::mem::discriminant(&batch.items[0].fill) {
+                return;
+            }
+            let Some(union) = join(&batch.segments, &geometry.segments(band, *range)) else { return };
+            batch.segments = union;
+            if *durability == Durability::Fua {
+                batch.durability = Durability::Fua;
+            }
+            let Some(Item { work: Work::Write { range, fill, .. }, origin, .. }) = self.pop(entry) else {
+                return;
+            };
+            batch.items.push(WriteItem { range, fill, origin });
+        }
+    }
+
+    fn pop(&mut self, entry: u32) -> Option<Item> {
+        let entry = self.entries.get_mut(entry).expect("a task holds its entry");
+        let item = self.items.remove(entry.first?);
+        entry.first = item.next;
+        if item.next.is_none() {
+            entry.last = None;
+        }
+        Some(item)
+    }
+
+    fn retire(&mut self, entry: u32) {
+        let Entry { band, chain, .. } = self.entries.remove(entry);
+        let bucket = self.bucket(band);
+        if self.buckets[bucket] == Some(entry) {
+            self.buckets[bucket] = chain;
+            return;
+        }
+        let mut at = self.buckets[bucket].expect("an entry is in its bucket");
+        loop {
+            let place = self.entries.get_mut(at).expect("a chain is linked");
+            match place.chain {
+                Some(next) if next == entry => {
+                    place.chain = chain;
+                    return;
+                }
+                next => at = next.expect("an entry is in its bucket"),
+            }
+        }
+    }
+
+    fn bucket(&self, band: Band) -> usize {
+        // Fibonacci hashing (Knuth, TAOCP vol. 3, 6.4): consecutive stripes fall far apart.
+        let key = band.stripe.0.wrapping_mul(64).wrapping_add(u64::from(band.index));
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    fn find(&self, bucket: usize, band: Band) -> Option<u32> {
+        let mut at = self.buckets[bucket];
+        while let Some(entry) = at {
+            let place = self.entries.get(entry).expect("a chain is linked");
+            if place.band == band {
+                return Some(entry);
+            }
+            at = place.chain;
+        }
+        None
+    }
+}
+
+/// The union of two writes' segments, if on every strip it is one run of blocks and no block is in both.
+fn join(a: &SegmentList, b: &SegmentList) -> Option<SegmentList> {
+    let mut union = SegmentList::new();
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() || j < b.len() {
+        let (x, y) = (a.get(i), b.get(j));
+        match (x, y) {
+            (Some(x), Some(y)) if x.strip == y.strip => {
+                let (low, high) = if x.offset < y.offset { (x, y) } else { (y, x) };
+                if low.offset + low.blocks != high.offset {
+                    return None;
+                }
+                let mut joined = *low;
+                joined.blocks += high.blocks;
+                union.push(joined);
+                i += 1;
+                j += 1;
+            }
+            (Some(x), Some(y)) if x.strip < y.strip => {
+                union.push(*x);
+                i += 1;
+            }
+            (Some(_) | None, Some(y)) => {
+                union.push(*y);
+                j += 1;
+            }
+            (Some(x), None) => {
+                union.push(*x);
+                i += 1;
+            }
+            (None, None) => break,
+        }
+    }
+    Some(union)
+}

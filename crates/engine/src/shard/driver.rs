@@ -1,0 +1,408 @@
+//! Drives one shard: what happens in a turn, and in which order.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+
+use strake_block::{BlockDevice, BufMut, IoErrorKind, Op};
+use strake_raid::{Geometry, Regions};
+use strake_reactor::{Poller, Receiver, Scheduler, Sender, Sleep, Tasks, Turn};
+use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
+
+use super::bands::Bands;
+use super::leader::{Change, Leader, LeaderState};
+use super::members::{HostRead, Members};
+use super::rebuild::{RebuildTable, Window};
+use super::regions::RegionTable;
+use super::requests::Requests;
+use super::scratch::Scratch;
+use super::serve::items_capacity;
+use super::wait::WaitQueue;
+use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve};
+use crate::array::Waker;
+use crate::board::Board;
+use crate::error::{ArrayError, ArrayErrorKind};
+use crate::limits::{IO_BYTES_MAX, MERGE_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
+use crate::message::{Control, Peer, View};
+
+/// Tasks polled in one turn before other work gets a look.
+const TASKS_PER_TURN: usize = TASKS_MAX;
+
+/// The mailboxes to and from another shard.
+pub(crate) struct Link {
+    pub(crate) send: Sender<Peer>,
+    pub(crate) receive: Receiver<Peer>,
+    pub(crate) wake: Waker,
+}
+
+/// Everything a shard is made of, on its way to the core that will drive it.
+pub(crate) struct ShardSpec {
+    pub(crate) core: u16,
+    pub(crate) cores: u16,
+    pub(crate) geometry: Geometry,
+    pub(crate) regions: Regions,
+    pub(crate) merge: bool,
+    pub(crate) board: Arc<Board>,
+    pub(crate) control: mpsc::Receiver<Control>,
+    /// By shard; `None` at our own place.
+    pub(crate) links: Vec<Option<Link>>,
+    pub(crate) views: Vec<View>,
+    /// Per member: stripes from the first on that are rebuilt.
+    pub(crate) recovered_stripes: Vec<u64>,
+    pub(crate) devices: Vec<Option<Arc<dyn BlockDevice>>>,
+    /// Regions of the whole array to be resynchronized.
+    pub(crate) untrusted: Vec<RegionIndex>,
+    pub(crate) leader: Option<LeaderState>,
+}
+
+/// Builds the shard on the core (or simulator thread) that will drive it.
+///
+/// # Errors
+/// When a member's queue cannot be opened.
+pub(crate) fn drive(spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
+    let ShardSpec { control, links, devices, recovered_stripes, views, .. } = spec;
+    let scheduler = Scheduler::new(TASKS_MAX);
+    let width = usize::from(spec.geometry.width());
+    let band_bytes = (spec.geometry.band_blocks() << spec.geometry.block_size().shift()) as usize;
+    let task_ios = TASKS_MAX * (width + MERGE_MAX / 2);
+    let core = CoreIndex(spec.core);
+    let block_size = spec.geometry.block_size();
+    let capacity = spec.geometry.capacity_blocks();
+    let own: VecDeque<RegionIndex> = {
+        let owner = |r: &RegionIndex| spec.regions.owner(*r, spec.cores) == core;
+        spec.untrusted.iter().copied().filter(owner).collect()
+    };
+    let mut members =
+        Members::new(core, block_size, spec.geometry.members(), task_ios + 2 * REQUESTS_MAX, TASKS_MAX);
+    for (at, device) in devices.iter().enumerate() {
+        if let Some(device) = device {
+            members.install(MemberIndex(at as u8), &**device, strake_ondisk::HEAD_BYTES)?;
+        }
+    }
+    members.set_views(&views);
+    members.settle_views();
+    let mut region_table = RegionTable::new(&scheduler, spec.regions.count());
+    own.iter().for_each(|region| region_table.distrust(*region));
+    let code = match spec.geometry.parity_strips() {
+        0 => None,
+        parity => Some(
+            strake_parity::Code::new(usize::from(spec.geometry.data_strips()), usize::from(parity))
+                .map_err(|e| ArrayError::new(ArrayErrorKind::Usage, e.to_string()))?,
+        ),
+    };
+    let shard = Shard {
+        core: spec.core,
+        cores: spec.cores,
+        geometry: spec.geometry,
+        regions: spec.regions,
+        code,
+        merge: spec.merge,
+        zeroes: BufMut::alone(band_bytes).freeze(),
+        now: Cell::new(Nanos(0)),
+        hint: Cell::new(0),
+        members: RefCell::new(members),
+        bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
+        requests: RefCell::new(Requests::new(REQUESTS_MAX, block_size, capacity, IO_BYTES_MAX)),
+        region_table: RefCell::new(region_table),
+        rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, spec.geometry.members())),
+        window: RefCell::new(Window::new(&scheduler)),
+        untrusted: RefCell::new(own),
+        scratch: RefCell::new(Scratch::new(&scheduler, TASKS_MAX, band_bytes, width)),
+        views_waiting: RefCell::new(WaitQueue::new(&scheduler)),
+        copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
+        remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
+        task_ios,
+        maintaining: Cell::new(false),
+        maintenance_failed: Cell::new(false),
+        stopping: Cell::new(false),
+        urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
+        jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + 8)),
+        outbox: RefCell::new((0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect()),
+        leader: spec.leader.map(|state| RefCell::new(Leader::new(state, &scheduler, spec.cores))),
+        board: spec.board,
+        scheduler: scheduler.clone(),
+    };
+    for (at, stripes) in recovered_stripes.into_iter().enumerate() {
+        let regions = shard.regions_below(stripes);
+        shard.rebuild.borrow_mut().start(MemberIndex(at as u8), regions);
+    }
+    shard.begin(&spec.untrusted);
+    Ok(Box::new(Driver {
+        shard: Rc::new(shard),
+        tasks: Tasks::new(scheduler),
+        start: run_job,
+        control,
+        links,
+        inbox: VecDeque::new(),
+        host_reads: VecDeque::with_capacity(REQUESTS_MAX),
+        next_timeout_check: Nanos(0),
+        quiesced: Vec::new(),
+    }))
+}
+
+async fn run_job(shard: Rc<Shard>, job: Job) {
+    match job {
+        Job::Band(entry) => band_task::run(shard, entry).await,
+        Job::Flush { request } => serve::flush(&shard, request).await,
+        Job::Maintain => rebuild::run(shard).await,
+        Job::Labels => leader_tasks::labels(shard).await,
+        Job::Bitmap => leader_tasks::bitmap(shard).await,
+    }
+}
+
+struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
+    shard: Rc<Shard>,
+    tasks: Tasks<F>,
+    start: S,
+    control: mpsc::Receiver<Control>,
+    links: Vec<Option<Link>>,
+    /// Messages to ourselves.
+    inbox: VecDeque<Peer>,
+    host_reads: VecDeque<HostRead>,
+    next_timeout_check: Nanos,
+    /// Who waits for this shard to fall quiet.
+    quiesced: Vec<mpsc::Sender<()>>,
+}
+
+impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S> {
+    fn turn(&mut self, now: Nanos) -> Turn {
+        self.shard.now.set(now);
+        let mut work = self.collect(now);
+        work += self.take_control();
+        work += self.take_messages();
+        let accepted = self.shard.requests.borrow_mut().accept();
+        if accepted > 0 {
+            self.shard.publish_counts();
+        }
+        work += accepted + self.shard.hand_out();
+        self.shard.lead_clock();
+        work += self.start_jobs();
+        work += self.tasks.run(TASKS_PER_TURN);
+        self.shard.members.borrow_mut().ring(now);
+        work += self.send();
+        self.report_quiet();
+        Turn::from_count(work)
+    }
+
+    fn sleep(&self, sleep: &mut Sleep) {
+        let shard = &self.shard;
+        let unsent = shard.outbox.borrow().iter().any(|messages| !messages.is_empty());
+        if unsent || self.tasks.scheduler().has_ready() || !self.inbox.is_empty() {
+            sleep.never();
+        }
+        shard.members.borrow().sleep(shard.now.get(), sleep);
+        if let Some(deadline) = shard.lead_deadline() {
+            sleep.until(deadline);
+        }
+    }
+}
+
+impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
+    /// Completions from the members.
+    fn collect(&mut self, now: Nanos) -> usize {
+        let shard = &self.shard;
+        let mut work = shard.members.borrow_mut().poll(now, &shard.scheduler, &mut self.host_reads);
+        if now >= self.next_timeout_check {
+            self.next_timeout_check = now.plus(TIMEOUT_CHECK);
+            let late = shard.members.borrow_mut().expire(now, &shard.scheduler, &mut self.host_reads);
+            for member in (0..64u8).filter(|i| late & 1 << i != 0) {
+                shard.report(MemberIndex(member), IoErrorKind::Timeout);
+                work += 1;
+            }
+        }
+        while let Some(read) = self.host_reads.pop_front() {
+            shard.host_read_back(read);
+        }
+        for op in shard.members.borrow_mut().take_orphans() {
+            match op {
+                Op::Read { data, .. } => scratch::give_back(&shard.scratch, data.into_parts()),
+                Op::Write { data, .. } => scratch::give_back_list(&shard.scratch, data),
+                Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
+            }
+        }
+        work
+    }
+
+    fn take_control(&mut self) -> usize {
+        let mut work = 0;
+        while let Ok(control) = self.control.try_recv() {
+            work += 1;
+            self.obey(control);
+        }
+        work
+    }
+
+    fn obey(&mut self, control: Control) {
+        let shard = &self.shard;
+        match control {
+            Control::Connect { requests, replies } => shard.requests.borrow_mut().connect(requests, replies),
+            Control::Install { member, device, reply } => {
+                let area = strake_ondisk::HEAD_BYTES;
+                let result = shard.members.borrow_mut().install(member, &*device, area);
+                // The control plane may have given up waiting.
+                let _ = reply.send(result.map_err(ArrayError::from));
+            }
+            Control::Fail { member, reply } => shard.lead_change(Change::Fail { member, reply }),
+            Control::Replace { member, uuid, bytes, reply } => {
+                shard.lead_change(Change::Replace { member, uuid, bytes, reply });
+            }
+            Control::Quiesce { reply } => {
+                shard.stopping.set(true);
+                shard.region_table.borrow_mut().stop(IoErrorKind::Aborted);
+                self.quiesced.push(reply);
+            }
+            Control::Stop { reply } => shard.lead_change(Change::Stop { reply }),
+        }
+    }
+
+    fn take_messages(&mut self) -> usize {
+        let mut work = 0;
+        while let Some(message) = self.inbox.pop_front() {
+            work += 1;
+            self.shard.receive(self.shard.core, message);
+        }
+        for (from, link) in self.links.iter_mut().enumerate() {
+            let Some(link) = link else { continue };
+            while let Some(message) = link.receive.recv() {
+                work += 1;
+                self.shard.receive(from as u16, message);
+            }
+        }
+        work
+    }
+
+    fn start_jobs(&mut self) -> usize {
+        let mut work = 0;
+        while self.tasks.has_room() {
+            let Some(job) = self.next_job() else { break };
+            let future = (self.start)(Rc::clone(&self.shard), job);
+            assert!(self.tasks.spawn(future).is_ok(), "there was room a moment ago");
+            work += 1;
+        }
+        work
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        let shard = &self.shard;
+        if let Some(job) = shard.urgent.borrow_mut().pop_front() {
+            return Some(job);
+        }
+        if self.tasks.live() + TASKS_RESERVED >= self.tasks.capacity() {
+            return None;
+        }
+        let flush = shard.jobs.borrow_mut().pop_front();
+        flush.or_else(|| shard.bands.borrow_mut().next_ready().map(Job::Band))
+    }
+
+    /// Passes on what this turn had to say. What does not fit waits for the next turn.
+    fn send(&mut self) -> usize {
+        let mut outbox = self.shard.outbox.borrow_mut();
+        let mut work = 0;
+        for (to, messages) in outbox.iter_mut().enumerate() {
+            let Some(link) = &mut self.links[to] else {
+                work += messages.len();
+                self.inbox.append(messages);
+                continue;
+            };
+            let before = messages.len();
+            while let Some(message) = messages.pop_front() {
+                if let Err(back) = link.send.send(message) {
+                    messages.push_front(back);
+                    break;
+                }
+            }
+            if messages.len() < before {
+                work += before - messages.len();
+                link.wake.wake();
+            }
+        }
+        work
+    }
+
+    fn report_quiet(&mut self) {
+        let quiet = !self.quiesced.is_empty()
+            && self.shard.is_quiet()
+            && self.shard.outbox.borrow().iter().all(VecDeque::is_empty)
+            && self.inbox.is_empty();
+        if quiet {
+            for reply in self.quiesced.drain(..) {
+                // The control plane may have given up waiting.
+                let _ = reply.send(());
+            }
+        }
+    }
+}
+
+impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
+    fn drop(&mut self) {
+        self.shard.requests.borrow_mut().abandon();
+    }
+}
+
+impl Shard {
+    /// First things: what the leader must know, and what needs resync or rebuild.
+    fn begin(&self, untrusted: &[RegionIndex]) {
+        let counters = self.counters();
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        counters.resync_regions_left.store(self.untrusted.borrow().len() as u64, relaxed);
+        counters.scratch_bytes.store(self.scratch.borrow().bytes() as u64, relaxed);
+        let owners = (0..self.cores).filter(|core| {
+            untrusted.iter().any(|region| self.regions.owner(*region, self.cores) == CoreIndex(*core))
+        });
+        self.lead_start(owners.count() as u16);
+        self.start_maintenance();
+    }
+
+    fn lead_change(&self, change: Change) {
+        let leader = self.leader.as_ref().expect("the control plane addresses shard 0 as leader");
+        self.change(&mut leader.borrow_mut(), change);
+    }
+
+    fn receive(&self, from: u16, message: Peer) {
+        match message {
+            Peer::Span(span) => self.bands.borrow_mut().enqueue(span),
+            Peer::Done(done) => {
+                self.remote_spans.borrow_mut()[usize::from(from)] -= 1;
+                self.requests.borrow_mut().span_back(done.request, done.result, done.data);
+            }
+            Peer::Intended { region, result } => self.region_table.borrow_mut().intended(region, result),
+            Peer::Views { version, views } => self.apply_views(version, &views),
+            Peer::Settled => {
+                self.members.borrow_mut().settle_views();
+                self.views_waiting.borrow_mut().wake_all();
+            }
+            Peer::Sweep => {
+                let idle = self.region_table.borrow_mut().sweep();
+                self.post(0, Peer::Swept { idle });
+            }
+            Peer::CopiesAgree => self.copies_may_differ.set(false),
+            Peer::Lost => {
+                self.region_table.borrow_mut().stop(IoErrorKind::Lost);
+                self.views_waiting.borrow_mut().wake_all();
+            }
+            leader @ (Peer::Intend { .. }
+            | Peer::Failed { .. }
+            | Peer::Applied { .. }
+            | Peer::Swept { .. }
+            | Peer::Rebuilt { .. }
+            | Peer::Resynced) => self.lead(leader),
+        }
+    }
+
+    fn apply_views(&self, version: u64, views: &[View]) {
+        {
+            let mut members = self.members.borrow_mut();
+            for (at, view) in views.iter().enumerate() {
+                let member = MemberIndex(at as u8);
+                if *view == View::Rebuilding && members.view(member) == View::Absent {
+                    self.rebuild.borrow_mut().start(member, 0);
+                }
+            }
+            members.set_views(views);
+        }
+        self.post(0, Peer::Applied { from: self.core, version });
+        self.start_maintenance();
+    }
+}
+

@@ -1,0 +1,419 @@
+//! Interprets plans: reads, then computes, then writes. Decides nothing about RAID; the plan does.
+
+use arrayvec::ArrayVec;
+use strake_block::{Buf, BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
+use strake_parity::ParityMut;
+use strake_raid::{Band, Plan, Segment, Strategy, Transfer, Window};
+use strake_units::{LbaRange, StripeIndex};
+
+use super::Shard;
+use super::bands::WriteBatch;
+use super::members::{Group, IoSlot, Target, settled};
+use super::requests::slice;
+use super::scratch::{self, Loan};
+use crate::limits::MERGE_MAX;
+use crate::message::Fill;
+
+/// Strips a plan may touch.
+const STRIPS_MAX: usize = 64;
+
+/// Pieces of memory that one segment's new data may be in.
+const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
+
+/// Buffers of a plan's reads, in the plan's order.
+pub(crate) type ReadBufs = ArrayVec<BufMut, STRIPS_MAX>;
+
+/// New data of one segment: byte offset in the segment, and the bytes. Sorted, gapless.
+type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
+
+/// Positions of a stripe that failed, as a bit mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// The blocks could not be read or written but the member goes on.
+    pub(crate) medium: u64,
+    /// The member failed.
+    pub(crate) member: u64,
+}
+
+impl Failed {
+    pub(crate) fn any(self) -> u64 {
+        self.medium | self.member
+    }
+}
+
+impl Shard {
+    fn bytes(&self, blocks: u32) -> usize {
+        (blocks as usize) << self.geometry.block_size().shift()
+    }
+
+    /// Scratch buffers `plan` needs: one per read, one per recovered strip, one per parity it computes anew.
+    pub(crate) fn scratch_count(&self, plan: &Plan) -> usize {
+        let k = self.geometry.data_strips();
+        let parity_writes = plan.writes.iter().filter(|t| t.strip >= k).count();
+        let computed = match plan.strategy {
+            Strategy::Direct | Strategy::ReadModifyWrite => 0,
+            Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => parity_writes,
+        };
+        plan.reads.len() + plan.recover.len() + computed
+    }
+
+    pub(crate) async fn borrow(&self, plan: &Plan) -> Loan {
+        let longest = plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
+        scratch::borrow(&self.scratch, self.scratch_count(plan), self.bytes(longest)).await
+    }
+
+    /// Reads everything the plan reads. On failure everything is given back and the positions are named.
+    pub(crate) async fn read_all(
+        &self,
+        group: Group,
+        band: Band,
+        plan: &Plan,
+        loan: &mut Loan,
+    ) -> Result<ReadBufs, Failed> {
+        let mut slots = ArrayVec::<IoSlot, STRIPS_MAX>::new();
+        for read in plan.reads.iter() {
+            let data = SgMut::from(loan.take(self.bytes(read.blocks)));
+            let at = self.geometry.member_lba(band.stripe, read.offset);
+            slots.push(self.issue(group, band.stripe, read.position, Op::Read { at, data }));
+        }
+        settled(&self.members, group).await;
+        let mut bufs = ReadBufs::new();
+        let mut failed = Failed::default();
+        for (read, slot) in plan.reads.iter().zip(slots) {
+            let (op, result) = self.members.borrow_mut().take(slot);
+            if let Err(error) = result {
+                self.note_failure(&mut failed, band.stripe, read.position, error.kind);
+            }
+            if let Some(Op::Read { data, .. }) = op {
+                bufs.extend(data.into_parts());
+            }
+        }
+        if failed.any() == 0 {
+            return Ok(bufs);
+        }
+        scratch::give_back(&self.scratch, bufs);
+        Err(failed)
+    }
+
+    /// Sorts a failure: unreadable blocks cost those blocks, everything else costs the member.
+    pub(crate) fn note_failure(&self, failed: &mut Failed, stripe: StripeIndex, position: u8, kind: IoErrorKind) {
+        match kind {
+            IoErrorKind::Medium => {
+                failed.medium |= 1 << position;
+                self.board.count_medium_error();
+            }
+            IoErrorKind::Device
+            | IoErrorKind::Gone
+            | IoErrorKind::Timeout
+            | IoErrorKind::NoSpace
+            | IoErrorKind::OutOfRange
+            | IoErrorKind::Misaligned
+            | IoErrorKind::ReadOnly
+            | IoErrorKind::Unsupported
+            | IoErrorKind::Lost
+            | IoErrorKind::Aborted => {
+                failed.member |= 1 << position;
+                self.report(self.geometry.member(stripe, position), kind);
+            }
+        }
+    }
+
+    /// Computes the strips the plan recovers, over the whole window.
+    pub(crate) fn recover(&self, plan: &Plan, reads: &ReadBufs, loan: &mut Loan) -> ReadBufs {
+        let mut wanted = ReadBufs::new();
+        if plan.recover.is_empty() {
+            return wanted;
+        }
+        let bytes = self.bytes(plan.window.blocks);
+        for _ in plan.recover.iter() {
+            wanted.push(loan.take(bytes));
+        }
+        let code = self.code.as_ref().expect("only parity schemes recover");
+        let known: ArrayVec<u8, STRIPS_MAX> = plan.reads.iter().map(|t| t.strip).collect();
+        let recovery = strake_parity::Recovery::new(code, &known, &plan.recover).expect("a plan reads enough strips");
+        let sources: ArrayVec<&[u8], STRIPS_MAX> = reads.iter().map(BufMut::as_slice).collect();
+        {
+            let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> = wanted.iter_mut().map(BufMut::as_mut_slice).collect();
+            recovery.apply(&sources, &mut targets).expect("a plan's buffers are equally long");
+        }
+        wanted
+    }
+
+    /// New parity by adding the change to the old: `reads` holds old data and old parity. Returns the parity
+    /// buffers in the order of the plan's parity writes and gives the old data back.
+    pub(crate) fn modify(&self, plan: &Plan, batch: &WriteBatch, reads: ReadBufs) -> ReadBufs {
+        let k = self.geometry.data_strips();
+        let code = self.code.as_ref().expect("only parity schemes read-modify-write");
+        let mut parity = ReadBufs::new();
+        let mut old = ArrayVec::<(u8, BufMut), STRIPS_MAX>::new();
+        let mut indices = ArrayVec::<u8, STRIPS_MAX>::new();
+        for (read, buf) in plan.reads.iter().zip(reads) {
+            if read.strip >= k {
+                indices.push(read.strip - k);
+                parity.push(buf);
+            } else {
+                old.push((read.strip, buf));
+            }
+        }
+        for segment in batch.segments.iter() {
+            let (_, old) = old.iter().find(|(strip, _)| *strip == segment.strip).expect("old data was read");
+            let base = self.bytes(segment.offset - plan.window.offset);
+            for (offset, new) in self.parts(batch, segment) {
+                let part = base + offset..base + offset + new.len();
+                let mut targets = windowed(&mut parity, &indices, part);
+                let old = &old.as_slice()[offset..offset + new.len()];
+                strake_parity::update(code, usize::from(segment.strip), old, new.as_slice(), &mut targets)
+                    .expect("a plan's buffers are equally long");
+            }
+        }
+        scratch::give_back(&self.scratch, old.into_iter().map(|(_, buf)| buf));
+        parity
+    }
+
+    /// Parity from scratch over the window: every data strip is new data, was read, or was recovered.
+    pub(crate) fn encode(
+        &self,
+        plan: &Plan,
+        batch: &WriteBatch,
+        mut reads: ReadBufs,
+        mut recovered: ReadBufs,
+        loan: &mut Loan,
+    ) -> ReadBufs {
+        let k = self.geometry.data_strips();
+        let code = self.code.as_ref().expect("only parity schemes encode");
+        let bytes = self.bytes(plan.window.blocks);
+        let indices: ArrayVec<u8, STRIPS_MAX> =
+            plan.writes.iter().filter(|t| t.strip >= k).map(|t| t.strip - k).collect();
+        let mut parity: ReadBufs = indices.iter().map(|_| loan.take(bytes)).collect();
+        for buf in &mut parity {
+            buf.as_mut_slice().fill(0);
+        }
+        for strip in 0..k {
+            let segment = batch.segments.iter().find(|s| s.strip == strip);
+            let old = held(&plan.reads, &mut reads, strip).or_else(|| {
+                plan.recover.iter().position(|s| *s == strip).map(|at| &mut recovered[at])
+            });
+            match (segment, old) {
+                (Some(segment), old) => {
+                    if let Some(old) = old {
+                        self.overlay(plan.window, batch, segment, old);
+                        add(code, strip, old.as_slice(), 0, &mut parity, &indices);
+                    } else {
+                        for (offset, new) in self.parts(batch, segment) {
+                            add(code, strip, new.as_slice(), offset, &mut parity, &indices);
+                        }
+                    }
+                }
+                (None, Some(old)) => add(code, strip, old.as_slice(), 0, &mut parity, &indices),
+                (None, None) => unreachable!("a plan leaves no data strip of its window unknown"),
+            }
+        }
+        scratch::give_back(&self.scratch, reads.into_iter().chain(recovered));
+        parity
+    }
+
+    /// Copies a segment's new data over the old bytes of its strip.
+    fn overlay(&self, window: Window, batch: &WriteBatch, segment: &Segment, old: &mut BufMut) {
+        let base = self.bytes(segment.offset - window.offset);
+        for (offset, new) in self.parts(batch, segment) {
+            let at = base + offset;
+            old.as_mut_slice()[at..at + new.len()].copy_from_slice(new.as_slice());
+        }
+    }
+
+    /// Writes data and parity. Returns the positions that failed.
+    pub(crate) async fn write_all(
+        &self,
+        group: Group,
+        band: Band,
+        plan: &Plan,
+        batch: &WriteBatch,
+        parity: ReadBufs,
+    ) -> Failed {
+        let k = self.geometry.data_strips();
+        let mut slots = ArrayVec::<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>::new();
+        let mut parity = parity.into_iter();
+        for write in plan.writes.iter() {
+            if self.writes_nothing(plan, batch) {
+                let op = self.hollow_op(band, write, batch);
+                slots.push((self.issue(group, band.stripe, write.position, op), write.position));
+            } else if write.strip >= k {
+                let data = Sg::from(parity.next().expect("one buffer per parity write").freeze());
+                slots.push((self.issue_write(group, band, write, 0, data, batch.durability), write.position));
+            } else {
+                let segment = batch.segments.iter().find(|s| s.strip == write.strip).expect("planned");
+                for (offset, data) in lists(self.parts(batch, segment)) {
+                    let slot = self.issue_write(group, band, write, offset, data, batch.durability);
+                    slots.push((slot, write.position));
+                }
+            }
+        }
+        scratch::give_back(&self.scratch, parity);
+        settled(&self.members, group).await;
+        let mut failed = Failed::default();
+        for (slot, position) in slots {
+            let (op, result) = self.members.borrow_mut().take(slot);
+            if let Err(error) = result {
+                // A write that fails costs the member whatever the reason: its block is stale from now on.
+                failed.member |= 1 << position;
+                self.report(self.geometry.member(band.stripe, position), error.kind);
+            }
+            if let Some(Op::Write { data, .. }) = op {
+                scratch::give_back_list(&self.scratch, data);
+            }
+        }
+        failed
+    }
+
+    /// Writes what a resync or rebuild plan computed. Returns the positions that failed.
+    pub(crate) async fn rewrite(
+        &self,
+        group: Group,
+        band: Band,
+        plan: &Plan,
+        reads: ReadBufs,
+        loan: &mut Loan,
+    ) -> Failed {
+        let k = self.geometry.data_strips();
+        let mut sources = ArrayVec::<(u8, Sg), STRIPS_MAX>::new();
+        let recovered = self.recover(plan, &reads, loan);
+        let computes_parity =
+            plan.writes.iter().any(|w| w.strip >= k && !plan.recover.iter().any(|s| *s == w.strip));
+        if computes_parity {
+            let nothing = WriteBatch::empty();
+            let parity = self.encode(plan, &nothing, reads, recovered, loan);
+            let strips = plan.writes.iter().map(|w| w.strip).filter(|s| *s >= k);
+            sources.extend(strips.zip(parity.into_iter().map(|buf| Sg::from(buf.freeze()))));
+        } else {
+            let read = plan.reads.iter().map(|t| t.strip).zip(reads);
+            let computed = plan.recover.iter().copied().zip(recovered);
+            sources.extend(read.chain(computed).map(|(strip, buf)| (strip, Sg::from(buf.freeze()))));
+        }
+        let mut slots = ArrayVec::<(IoSlot, u8), STRIPS_MAX>::new();
+        for write in plan.writes.iter() {
+            let (_, data) = sources.iter().find(|(strip, _)| *strip == write.strip).expect("planned");
+            let slot = self.issue_write(group, band, write, 0, data.clone(), Durability::Normal);
+            slots.push((slot, write.position));
+        }
+        settled(&self.members, group).await;
+        let mut failed = Failed::default();
+        for (slot, position) in slots {
+            let (_, result) = self.members.borrow_mut().take(slot);
+            if let Err(error) = result {
+                failed.member |= 1 << position;
+                self.report(self.geometry.member(band.stripe, position), error.kind);
+            }
+        }
+        for (_, data) in sources {
+            scratch::give_back_list(&self.scratch, data);
+        }
+        failed
+    }
+
+    /// True when a whole band is zeroed or deallocated, so that no bytes need to be sent.
+    pub(crate) fn writes_nothing(&self, plan: &Plan, batch: &WriteBatch) -> bool {
+        let hollow = batch.items.iter().all(|item| !matches!(item.fill, Fill::Data(_)));
+        let whole = plan.window.blocks == self.geometry.band_blocks();
+        hollow && whole && matches!(plan.strategy, Strategy::FullStripe | Strategy::Direct) && self.covers(batch)
+    }
+
+    /// True when the batch covers every data strip of its band completely.
+    pub(crate) fn covers(&self, batch: &WriteBatch) -> bool {
+        batch.segments.len() == usize::from(self.geometry.data_strips())
+            && batch.segments.iter().all(|s| s.blocks == self.geometry.band_blocks())
+    }
+
+    fn hollow_op(&self, band: Band, write: &Transfer, batch: &WriteBatch) -> Op {
+        let at = self.geometry.member_lba(band.stripe, write.offset);
+        let range = LbaRange::new(at, u64::from(write.blocks));
+        match batch.items[0].fill {
+            Fill::Deallocate => Op::Deallocate { range },
+            Fill::Data(_) | Fill::Zeroes => Op::WriteZeroes { range, durability: batch.durability },
+        }
+    }
+
+    fn issue_write(
+        &self,
+        group: Group,
+        band: Band,
+        write: &Transfer,
+        offset_bytes: usize,
+        data: Sg,
+        durability: Durability,
+    ) -> IoSlot {
+        let blocks = (offset_bytes >> self.geometry.block_size().shift()) as u32;
+        let at = self.geometry.member_lba(band.stripe, write.offset + blocks);
+        self.issue(group, band.stripe, write.position, Op::Write { at, data, durability })
+    }
+
+    pub(crate) fn issue(&self, group: Group, stripe: StripeIndex, position: u8, op: Op) -> IoSlot {
+        let member = self.geometry.member(stripe, position);
+        self.members.borrow_mut().issue(self.now.get(), group, member, Target::Data, op)
+    }
+
+    /// New data of `segment`: what each item of the batch brings to it, in order.
+    fn parts(&self, batch: &WriteBatch, segment: &Segment) -> Parts {
+        let mut parts = Parts::new();
+        let shift = self.geometry.block_size().shift();
+        let end = segment.lba.0 + u64::from(segment.blocks);
+        for item in &batch.items {
+            let from = item.range.start.max(segment.lba);
+            let to = item.range.end().0.min(end);
+            if from.0 >= to {
+                continue;
+            }
+            let mut offset = ((from.0 - segment.lba.0) << shift) as usize;
+            let list = match &item.fill {
+                Fill::Data(data) => slice(item.range, data, from, to - from.0, self.geometry.block_size()),
+                Fill::Zeroes | Fill::Deallocate => Sg::from(self.zeroes.slice(0, ((to - from.0) << shift) as usize)),
+            };
+            for part in list.into_parts() {
+                let bytes = part.len();
+                parts.push((offset, part));
+                offset += bytes;
+            }
+        }
+        parts.sort_unstable_by_key(|(offset, _)| *offset);
+        parts
+    }
+}
+
+/// The buffer a plan read for `strip`, if it did.
+fn held<'a>(reads: &[Transfer], bufs: &'a mut ReadBufs, strip: u8) -> Option<&'a mut BufMut> {
+    let at = reads.iter().position(|t| t.strip == strip)?;
+    bufs.get_mut(at)
+}
+
+/// The same byte range of every parity buffer, with its parity index.
+fn windowed<'a>(
+    parity: &'a mut ReadBufs,
+    indices: &[u8],
+    part: std::ops::Range<usize>,
+) -> ArrayVec<ParityMut<'a>, STRIPS_MAX> {
+    parity
+        .iter_mut()
+        .zip(indices)
+        .map(|(buf, index)| ParityMut { index: *index, bytes: &mut buf.as_mut_slice()[part.clone()] })
+        .collect()
+}
+
+fn add(code: &strake_parity::Code, strip: u8, data: &[u8], offset: usize, parity: &mut ReadBufs, indices: &[u8]) {
+    let mut targets = windowed(parity, indices, offset..offset + data.len());
+    strake_parity::accumulate(code, usize::from(strip), data, &mut targets)
+        .expect("a plan's buffers are equally long");
+}
+
+/// Groups consecutive parts into scatter lists as long as they go, each with its byte offset.
+fn lists(parts: Parts) -> ArrayVec<(usize, Sg), PARTS_MAX> {
+    let mut lists = ArrayVec::<(usize, Sg), PARTS_MAX>::new();
+    for (offset, part) in parts {
+        let full = match lists.last_mut() {
+            Some((_, list)) => list.push(part).err(),
+            None => Some(part),
+        };
+        if let Some(part) = full {
+            lists.push((offset, Sg::from(part)));
+        }
+    }
+    lists
+}

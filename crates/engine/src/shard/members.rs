@@ -1,0 +1,451 @@
+//! The members as one shard sees them: its queues, what it may use them for, and every I/O in flight.
+//!
+//! Tasks issue I/Os in groups and wait for a whole group. A clean host read needs no task: it is issued on the
+//! request's behalf and answered straight from the completion.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use strake_block::{
+    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, Io, IoError, IoErrorKind, IoQueue,
+    Op, Token, VolatileCache,
+};
+use strake_reactor::{Scheduler, TaskId};
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
+
+use crate::limits::{IO_TIMEOUT, MEMBER_DEPTH, TIMEOUT_CHECK};
+use crate::message::View;
+use crate::slab::Slab;
+
+/// A task's I/Os that are waited for together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group(u32);
+
+/// One issued I/O of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IoSlot(u32);
+
+/// Who is told when an I/O is done.
+#[derive(Debug)]
+enum Waiter {
+    Group(u32),
+    /// A clean read of host request `request`, from `range` of the array.
+    Host {
+        request: u32,
+        range: LbaRange,
+    },
+    /// Timed out: nobody waits, but the device still owns the buffers.
+    Nobody,
+}
+
+struct Inflight {
+    waiter: Waiter,
+    member: MemberIndex,
+    /// Counts reuse of the place, so that a late completion is not taken for its successor's.
+    turn: u32,
+    deadline: Nanos,
+    done: Option<(Op, Result<(), IoError>)>,
+}
+
+struct GroupState {
+    task: TaskId,
+    outstanding: u32,
+}
+
+/// How array blocks in the data area map to the member device's blocks.
+#[derive(Clone, Copy, Debug)]
+struct DataArea {
+    start_bytes: u64,
+    device_shift: u32,
+}
+
+struct Member {
+    view: View,
+    /// The last change to `View::Absent` is in force on every shard.
+    settled: bool,
+    queue: Option<Box<dyn IoQueue>>,
+    area: DataArea,
+    outstanding: u32,
+    backlog: VecDeque<Io>,
+    deallocate: DeallocateReads,
+    cache: VolatileCache,
+}
+
+/// A clean host read that came back.
+pub(crate) struct HostRead {
+    pub(crate) request: u32,
+    pub(crate) member: MemberIndex,
+    pub(crate) range: LbaRange,
+    /// The buffer, unless the drive may still write to it.
+    pub(crate) data: Option<strake_block::SgMut>,
+    pub(crate) result: Result<(), IoError>,
+}
+
+/// Where an operation addresses a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// Blocks of the array's size, counted from the start of the data area.
+    Data,
+    /// Bytes from the start of the device, a multiple of 4 KiB: labels and bitmaps.
+    Raw,
+}
+
+pub(crate) struct Members {
+    core: CoreIndex,
+    block_size: BlockSize,
+    members: Vec<Member>,
+    inflight: Slab<Inflight>,
+    groups: Slab<GroupState>,
+    /// Queues of replaced members, kept until what they have in flight is back.
+    graveyard: Vec<(Box<dyn IoQueue>, u32)>,
+    batch: CompletionBatch,
+    turn: u32,
+    degraded: bool,
+    /// What came back after its task had given up on it: only the buffers still matter.
+    orphans: Vec<Op>,
+}
+
+impl Members {
+    pub(crate) fn new(core: CoreIndex, block_size: BlockSize, count: usize, inflight: usize, tasks: usize) -> Self {
+        let member = |_| Member {
+            view: View::Absent,
+            settled: true,
+            queue: None,
+            area: DataArea { start_bytes: 0, device_shift: block_size.shift() },
+            outstanding: 0,
+            backlog: VecDeque::with_capacity(64),
+            deallocate: DeallocateReads::Unspecified,
+            cache: VolatileCache::Present,
+        };
+        Self {
+            core,
+            block_size,
+            members: (0..count).map(member).collect(),
+            inflight: Slab::new(inflight),
+            groups: Slab::new(tasks),
+            graveyard: Vec::with_capacity(count),
+            batch: CompletionBatch::new(MEMBER_DEPTH as usize),
+            turn: 0,
+            degraded: true,
+            orphans: Vec::new(),
+        }
+    }
+
+    /// Opens `device` for `member`, whose data area begins `start_bytes` into it.
+    pub(crate) fn install(
+        &mut self,
+        member: MemberIndex,
+        device: &dyn BlockDevice,
+        start_bytes: u64,
+    ) -> Result<(), DeviceError> {
+        let queue = device.open_queue(self.core, MEMBER_DEPTH)?;
+        let place = &mut self.members[member.at()];
+        if let Some(old) = place.queue.replace(queue) {
+            self.graveyard.push((old, place.outstanding));
+        }
+        place.outstanding = 0;
+        let info = device.info();
+        place.area = DataArea { start_bytes, device_shift: info.block_size.shift() };
+        place.deallocate = info.deallocate;
+        place.cache = info.cache;
+        Ok(())
+    }
+
+    pub(crate) fn set_views(&mut self, views: &[View]) {
+        for (member, view) in self.members.iter_mut().zip(views) {
+            if *view == View::Absent && member.view != View::Absent {
+                member.settled = false;
+            }
+            member.view = *view;
+        }
+        self.degraded = views.iter().any(|v| *v != View::InSync);
+    }
+
+    pub(crate) fn settle_views(&mut self) {
+        for member in &mut self.members {
+            member.settled = true;
+        }
+    }
+
+    pub(crate) fn view(&self, member: MemberIndex) -> View {
+        self.members[member.at()].view
+    }
+
+    /// True when some member is not fully usable.
+    pub(crate) fn degraded(&self) -> bool {
+        self.degraded
+    }
+
+    /// True when the member is out of use and every shard knows.
+    pub(crate) fn out_of_use(&self, member: MemberIndex) -> bool {
+        let member = &self.members[member.at()];
+        member.view == View::Absent && member.settled
+    }
+
+    /// True when deallocating a band leaves zeroes on every member in use.
+    pub(crate) fn deallocate_zeroes(&self) -> bool {
+        let used = || self.members.iter().filter(|m| m.view != View::Absent);
+        used().all(|m| m.deallocate == DeallocateReads::Zeroes)
+    }
+
+    /// Members in use whose completed writes need a flush to be stable.
+    pub(crate) fn to_flush(&self) -> u64 {
+        let cached = |m: &Member| m.view != View::Absent && m.cache == VolatileCache::Present;
+        let bits = self.members.iter().enumerate().filter(|(_, m)| cached(m)).map(|(i, _)| 1u64 << i);
+        bits.fold(0, |mask, bit| mask | bit)
+    }
+
+    /// True when some member is being rebuilt.
+    pub(crate) fn any_rebuilding(&self) -> bool {
+        self.members.iter().any(|m| m.view == View::Rebuilding)
+    }
+
+    /// Room for another host read without a task.
+    pub(crate) fn room(&self) -> usize {
+        self.inflight.room()
+    }
+
+    pub(crate) fn open_group(&mut self, task: TaskId) -> Group {
+        Group(self.groups.insert(GroupState { task, outstanding: 0 }))
+    }
+
+    pub(crate) fn close_group(&mut self, group: Group) {
+        let state = self.groups.remove(group.0);
+        assert_eq!(state.outstanding, 0, "a task left I/Os behind");
+    }
+
+    /// Issues `op` to `member` as part of `group`. Always accepted: a member that has no queue answers at the
+    /// next wait with [`IoErrorKind::Gone`].
+    pub(crate) fn issue(&mut self, now: Nanos, group: Group, member: MemberIndex, target: Target, op: Op) -> IoSlot {
+        IoSlot(self.send(now, Waiter::Group(group.0), member, target, op))
+    }
+
+    /// Issues a clean read for a host request.
+    pub(crate) fn issue_host_read(
+        &mut self,
+        now: Nanos,
+        member: MemberIndex,
+        at: Lba,
+        data: strake_block::SgMut,
+        request: u32,
+        range: LbaRange,
+    ) {
+        self.send(now, Waiter::Host { request, range }, member, Target::Data, Op::Read { at, data });
+    }
+
+    fn send(&mut self, now: Nanos, waiter: Waiter, member: MemberIndex, target: Target, op: Op) -> u32 {
+        let place = &mut self.members[member.at()];
+        let op = translate(op, target, place.area, self.block_size);
+        self.turn = self.turn.wrapping_add(1);
+        let mut entry = Inflight { waiter, member, turn: self.turn, deadline: now.plus(IO_TIMEOUT), done: None };
+        if place.queue.is_none() {
+            entry.done = Some((op, Err(IoError::new(IoErrorKind::Gone))));
+            return self.inflight.insert(entry);
+        }
+        if let Waiter::Group(group) = entry.waiter {
+            self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
+        }
+        let slot = self.inflight.insert(entry);
+        let io = Io { token: Token(u64::from(self.turn) << 32 | u64::from(slot)), op };
+        place.backlog.push_back(io);
+        Self::feed(place);
+        slot
+    }
+
+    fn feed(member: &mut Member) {
+        let Some(queue) = member.queue.as_mut() else { return };
+        while member.outstanding < MEMBER_DEPTH
+            && let Some(io) = member.backlog.pop_front()
+        {
+            if let Err(back) = queue.submit(io) {
+                member.backlog.push_front(back);
+                return;
+            }
+            member.outstanding += 1;
+        }
+    }
+
+    /// Takes the outcome of a finished I/O.
+    pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), IoError>) {
+        let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
+        let done = entry.done.take();
+        if let Some((op, result)) = done {
+            self.inflight.remove(slot.0);
+            return (Some(op), result);
+        }
+        // Timed out: the place stays occupied until the device lets go of the buffers.
+        (None, Err(IoError::new(IoErrorKind::Timeout)))
+    }
+
+    /// Operations that came back after their task had given up on them.
+    pub(crate) fn take_orphans(&mut self) -> Vec<Op> {
+        std::mem::take(&mut self.orphans)
+    }
+
+    /// I/Os outstanding at `member` from this shard.
+    pub(crate) fn load(&self, member: MemberIndex) -> usize {
+        let member = &self.members[member.at()];
+        member.outstanding as usize + member.backlog.len()
+    }
+
+    pub(crate) fn ring(&mut self, now: Nanos) {
+        for member in &mut self.members {
+            if let Some(queue) = member.queue.as_mut() {
+                queue.ring_doorbell(now);
+            }
+        }
+    }
+
+    /// Collects completions; clean host reads go to `host_reads`, the rest wakes its tasks. Returns how many.
+    pub(crate) fn poll(&mut self, now: Nanos, scheduler: &Scheduler, host_reads: &mut VecDeque<HostRead>) -> usize {
+        let mut seen = 0;
+        for at in 0..self.members.len() {
+            let member = &mut self.members[at];
+            let Some(queue) = member.queue.as_mut() else { continue };
+            if member.outstanding == 0 {
+                continue;
+            }
+            queue.poll(now, &mut self.batch);
+            if self.batch.is_empty() {
+                continue;
+            }
+            seen += self.batch.len();
+            member.outstanding -= self.batch.len() as u32;
+            for done in self.batch.drain() {
+                complete(&mut self.inflight, &mut self.groups, scheduler, host_reads, &mut self.orphans, done);
+            }
+            Self::feed(&mut self.members[at]);
+        }
+        if !self.graveyard.is_empty() {
+            seen += self.poll_graveyard(now, scheduler, host_reads);
+        }
+        seen
+    }
+
+    fn poll_graveyard(&mut self, now: Nanos, scheduler: &Scheduler, host_reads: &mut VecDeque<HostRead>) -> usize {
+        let mut seen = 0;
+        for (queue, outstanding) in &mut self.graveyard {
+            queue.poll(now, &mut self.batch);
+            *outstanding -= self.batch.len() as u32;
+            seen += self.batch.len();
+            for done in self.batch.drain() {
+                complete(&mut self.inflight, &mut self.groups, scheduler, host_reads, &mut self.orphans, done);
+            }
+        }
+        self.graveyard.retain(|(_, outstanding)| *outstanding > 0);
+        seen
+    }
+
+    /// Gives up on I/Os that are overdue: their waiters go on with a time-out. Returns the members concerned.
+    pub(crate) fn expire(&mut self, now: Nanos, scheduler: &Scheduler, host_reads: &mut VecDeque<HostRead>) -> u64 {
+        let mut late = 0u64;
+        for (_, entry) in self.inflight.iter_mut() {
+            if entry.done.is_some() || now < entry.deadline {
+                continue;
+            }
+            let error = IoError::new(IoErrorKind::Timeout);
+            match std::mem::replace(&mut entry.waiter, Waiter::Nobody) {
+                Waiter::Nobody => continue,
+                Waiter::Group(group) => settle_one(&mut self.groups, group, scheduler),
+                Waiter::Host { request, range } => {
+                    let member = entry.member;
+                    host_reads.push_back(HostRead { request, member, range, data: None, result: Err(error) });
+                }
+            }
+            late |= 1 << entry.member.0;
+        }
+        late
+    }
+
+    /// What an idle core must watch to notice completions.
+    pub(crate) fn sleep(&self, now: Nanos, sleep: &mut strake_reactor::Sleep) {
+        for member in self.members.iter().filter(|m| m.outstanding > 0) {
+            if let Some(queue) = &member.queue {
+                sleep.readiness(queue.readiness());
+            }
+        }
+        for (queue, _) in &self.graveyard {
+            sleep.readiness(queue.readiness());
+        }
+        if self.inflight.live() > 0 {
+            // A drive that hangs says nothing: wake to look for overdue I/Os.
+            sleep.until(now.plus(TIMEOUT_CHECK));
+        }
+    }
+}
+
+/// Waits until every I/O of `group` has an outcome.
+pub(crate) async fn settled(members: &std::cell::RefCell<Members>, group: Group) {
+    poll_fn(|_| {
+        let members = members.borrow();
+        if members.groups.get(group.0).expect("the group is open").outstanding == 0 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+fn settle_one(groups: &mut Slab<GroupState>, group: u32, scheduler: &Scheduler) {
+    let state = groups.get_mut(group).expect("a group outlives its I/Os");
+    state.outstanding -= 1;
+    if state.outstanding == 0 {
+        scheduler.wake(state.task);
+    }
+}
+
+fn complete(
+    inflight: &mut Slab<Inflight>,
+    groups: &mut Slab<GroupState>,
+    scheduler: &Scheduler,
+    host_reads: &mut VecDeque<HostRead>,
+    orphans: &mut Vec<Op>,
+    done: Completion,
+) {
+    let slot = (done.token.0 & u64::from(u32::MAX)) as u32;
+    let entry = inflight.get_mut(slot).expect("a device completed an I/O twice");
+    assert_eq!(entry.turn, (done.token.0 >> 32) as u32, "a device made up a completion");
+    match entry.waiter {
+        Waiter::Group(group) => {
+            entry.done = Some((done.op, done.result));
+            settle_one(groups, group, scheduler);
+        }
+        Waiter::Host { request, range } => {
+            let member = inflight.remove(slot).member;
+            let data = match done.op {
+                Op::Read { data, .. } => Some(data),
+                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => None,
+            };
+            host_reads.push_back(HostRead { request, member, range, data, result: done.result });
+        }
+        Waiter::Nobody => {
+            inflight.remove(slot);
+            orphans.push(done.op);
+        }
+    }
+}
+
+/// Rewrites the addresses of `op` from the array's terms into the device's.
+fn translate(op: Op, target: Target, area: DataArea, block_size: BlockSize) -> Op {
+    let to_bytes = |at: Lba| match target {
+        Target::Data => area.start_bytes + at.bytes(block_size),
+        Target::Raw => at.0,
+    };
+    let lba = |at: Lba| Lba(to_bytes(at) >> area.device_shift);
+    let range = |range: LbaRange| {
+        let bytes = match target {
+            Target::Data => range.blocks << block_size.shift(),
+            Target::Raw => range.blocks,
+        };
+        LbaRange::new(lba(range.start), bytes >> area.device_shift)
+    };
+    match op {
+        Op::Read { at, data } => Op::Read { at: lba(at), data },
+        Op::Write { at, data, durability } => Op::Write { at: lba(at), data, durability },
+        Op::Flush => Op::Flush,
+        Op::Deallocate { range: r } => Op::Deallocate { range: range(r) },
+        Op::WriteZeroes { range: r, durability } => Op::WriteZeroes { range: range(r), durability },
+    }
+}

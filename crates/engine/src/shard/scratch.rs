@@ -1,0 +1,136 @@
+//! A shard's memory for old data, parity and reconstruction: fixed at start, taken all at once per plan.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use arrayvec::ArrayVec;
+use strake_block::{Buf, BufMut, BufPool, Sg};
+use strake_reactor::Scheduler;
+
+use super::wait::WaitQueue;
+
+use crate::limits::{SCRATCH_BYTES, SMALL_BYTES, SMALL_TOTAL};
+
+/// Buffers one plan may use: every strip read, every strip computed, and a spare.
+pub(crate) const LOAN_MAX: usize = 132;
+
+pub(crate) struct Scratch {
+    small: BufPool,
+    large: BufPool,
+    waiting: WaitQueue,
+    /// Tickets make waiting first come, first served, so that a wide stripe is not starved by narrow ones.
+    next_ticket: u64,
+    serving: u64,
+}
+
+impl Scratch {
+    /// Memory for bands of `band_bytes` in stripes of `width` strips.
+    pub(crate) fn new(scheduler: &Scheduler, tasks: usize, band_bytes: usize, width: usize) -> Self {
+        // The largest plan reads every other strip and computes the rest: never more than two bands' worth.
+        let plan_max = 2 * width + 2;
+        let large = if band_bytes <= SMALL_BYTES {
+            1
+        } else {
+            ((SCRATCH_BYTES - SMALL_TOTAL) / band_bytes).clamp(2 * plan_max, tasks * plan_max)
+        };
+        Self {
+            small: BufPool::new((SMALL_TOTAL / SMALL_BYTES).max(2 * plan_max), SMALL_BYTES),
+            large: BufPool::new(large, band_bytes),
+            waiting: WaitQueue::new(scheduler),
+            next_ticket: 0,
+            serving: 0,
+        }
+    }
+
+    /// The pool for buffers of `bytes` bytes.
+    fn pool(&mut self, bytes: usize) -> &mut BufPool {
+        if bytes <= SMALL_BYTES { &mut self.small } else { &mut self.large }
+    }
+
+    /// Bytes of memory in both pools.
+    pub(crate) fn bytes(&self) -> usize {
+        self.small.chunks() * self.small.chunk_bytes() + self.large.chunks() * self.large.chunk_bytes()
+    }
+
+    /// True when every buffer is back.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.small.available() == self.small.chunks() && self.large.available() == self.large.chunks()
+    }
+
+    fn put(&mut self, buf: BufMut) {
+        // A reclaimed buffer is a whole chunk again, which tells its pool.
+        if let Ok(whole) = buf.reclaim() {
+            if whole.len() <= SMALL_BYTES { self.small.put(whole) } else { self.large.put(whole) }
+        }
+    }
+}
+
+/// The buffers of one plan, all of one length.
+pub(crate) struct Loan {
+    bufs: ArrayVec<BufMut, LOAN_MAX>,
+}
+
+impl Loan {
+    /// Takes one buffer, cut to `bytes`.
+    pub(crate) fn take(&mut self, bytes: usize) -> BufMut {
+        let mut buf = self.bufs.pop().expect("a plan used more scratch than it borrowed");
+        buf.truncate(bytes);
+        buf
+    }
+}
+
+/// Waits until `count` buffers of `bytes` bytes are free, then takes them all: a task never holds some while
+/// waiting for more, so tasks cannot block each other.
+pub(crate) async fn borrow(scratch: &RefCell<Scratch>, count: usize, bytes: usize) -> Loan {
+    let mut loan = Loan { bufs: ArrayVec::new() };
+    if count == 0 {
+        return loan;
+    }
+    let ticket = {
+        let mut scratch = scratch.borrow_mut();
+        scratch.next_ticket += 1;
+        scratch.next_ticket - 1
+    };
+    poll_fn(|_| {
+        let mut scratch = scratch.borrow_mut();
+        if scratch.serving != ticket || scratch.pool(bytes).available() < count {
+            scratch.waiting.register();
+            return Poll::Pending;
+        }
+        scratch.serving += 1;
+        for _ in 0..count {
+            let buf = scratch.pool(bytes).get(bytes).expect("counted just now");
+            loan.bufs.push(buf);
+        }
+        scratch.waiting.wake_all();
+        Poll::Ready(())
+    })
+    .await;
+    loan
+}
+
+/// Gives buffers back and lets the next waiter try.
+pub(crate) fn give_back(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item = BufMut>) {
+    let mut scratch = scratch.borrow_mut();
+    for buf in bufs {
+        scratch.put(buf);
+    }
+    scratch.waiting.wake_all();
+}
+
+/// Gives back what is left of a loan.
+pub(crate) fn end(scratch: &RefCell<Scratch>, loan: Loan) {
+    give_back(scratch, loan.bufs);
+}
+
+/// Gives back frozen buffers that came home from a write. Parts that others still share are theirs.
+pub(crate) fn give_back_list(scratch: &RefCell<Scratch>, list: Sg) {
+    let mut scratch = scratch.borrow_mut();
+    for part in list.into_parts() {
+        if let Ok(whole) = Buf::reclaim(part) {
+            scratch.put(whole);
+        }
+    }
+    scratch.waiting.wake_all();
+}

@@ -1,0 +1,235 @@
+//! Handing out host requests: clean reads straight to their members, everything else to the band's owner.
+
+use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
+use strake_raid::{Band, Piece, Role, Scheme};
+use strake_units::{Lba, LbaRange, MemberIndex};
+
+use super::members::{HostRead, settled};
+use super::requests::Body;
+use super::{Job, Shard};
+use crate::limits::{ITEMS_MAX, MAILBOX_DEPTH, REQUESTS_MAX};
+use crate::message::{Fill, Origin, Peer, Span, View, Work};
+
+/// A request could not be handed out completely: something is full.
+struct Stalled;
+
+impl Shard {
+    /// Hands out as much of the waiting requests as there is room for. Returns how many were finished with.
+    pub(crate) fn hand_out(&self) -> usize {
+        let mut done = 0;
+        while let Some(request) = { self.requests.borrow().splitting.front().copied() } {
+            if self.hand_out_one(request).is_err() {
+                break;
+            }
+            self.requests.borrow_mut().splitting.pop_front();
+            self.requests.borrow_mut().all_out(request);
+            done += 1;
+        }
+        done
+    }
+
+    fn hand_out_one(&self, request: u32) -> Result<(), Stalled> {
+        let (range, what) = {
+            let mut requests = self.requests.borrow_mut();
+            let request = requests.get(request);
+            let what = match &request.body {
+                Body::Read { .. } => None,
+                Body::Flush => Some(None),
+                Body::Write { fill, durability } => Some(Some((fill.clone(), *durability))),
+            };
+            (request.range, what)
+        };
+        match what {
+            None => self.hand_out_read(request, range),
+            Some(None) => self.hand_out_flush(request),
+            Some(Some((fill, durability))) => {
+                let work = |fill: &Fill| Work::Write { range, fill: fill.clone(), durability };
+                self.hand_out_write(request, range, || work(&fill))
+            }
+        }
+    }
+
+    fn hand_out_flush(&self, request: u32) -> Result<(), Stalled> {
+        self.requests.borrow_mut().span_out(request);
+        self.jobs.borrow_mut().push_back(Job::Flush { request });
+        Ok(())
+    }
+
+    fn hand_out_write(&self, request: u32, range: LbaRange, work: impl Fn() -> Work) -> Result<(), Stalled> {
+        let stripe_blocks = self.geometry.stripe_data_blocks();
+        loop {
+            let (next, bands_done) = {
+                let mut requests = self.requests.borrow_mut();
+                let place = requests.get(request);
+                (place.next, place.bands_done)
+            };
+            if next >= range.end() {
+                return Ok(());
+            }
+            // One stripe at a time: its bands are few, so skipping those already handed out is cheap.
+            let stripe_end = (next.0 / stripe_blocks + 1) * stripe_blocks;
+            let part = LbaRange::new(next, stripe_end.min(range.end().0) - next.0);
+            for band in self.geometry.bands(part).skip(bands_done) {
+                self.route(Span { band, work: work(), origin: self.origin(request) })?;
+                self.requests.borrow_mut().get(request).bands_done += 1;
+            }
+            let mut requests = self.requests.borrow_mut();
+            let place = requests.get(request);
+            place.next = part.end();
+            place.bands_done = 0;
+        }
+    }
+
+    fn hand_out_read(&self, request: u32, range: LbaRange) -> Result<(), Stalled> {
+        loop {
+            let next = self.requests.borrow_mut().get(request).next;
+            let rest = LbaRange::new(next, range.end().0 - next.0);
+            let Some(piece) = self.geometry.pieces(rest).next() else { return Ok(()) };
+            let bytes = (piece.segment.blocks as usize) << self.geometry.block_size().shift();
+            let cut = |shard: &Self| {
+                let mut requests = shard.requests.borrow_mut();
+                requests.span_out(request);
+                let place = requests.get(request);
+                place.next = Lba(next.0 + u64::from(piece.segment.blocks));
+                match &mut place.body {
+                    Body::Read { data } => data.split_to(bytes),
+                    Body::Write { .. } | Body::Flush => unreachable!("a read stays a read"),
+                }
+            };
+            let part = LbaRange::new(next, u64::from(piece.segment.blocks));
+            match self.clean_member(&piece) {
+                Some(member) => {
+                    if self.members.borrow().room() <= self.reserved_for_tasks() {
+                        return Err(Stalled);
+                    }
+                    let at = self.geometry.member_lba(piece.band.stripe, piece.segment.offset);
+                    let data = cut(self);
+                    let mut members = self.members.borrow_mut();
+                    members.issue_host_read(self.now.get(), member, at, data, request, part);
+                }
+                None => {
+                    if !self.has_room_for(piece.band) {
+                        return Err(Stalled);
+                    }
+                    let work = Work::Read { range: part, data: cut(self) };
+                    self.send_to_owner(Span { band: piece.band, work, origin: self.origin(request) });
+                }
+            }
+        }
+    }
+
+    /// The member a piece can be read from without asking its owner: one that is in sync, of copies that are
+    /// known to agree.
+    fn clean_member(&self, piece: &Piece) -> Option<MemberIndex> {
+        let members = self.members.borrow();
+        let at = |copy: u8| {
+            let role = Role::Data { strip: piece.segment.strip, copy };
+            let member = self.geometry.member(piece.band.stripe, self.geometry.position(piece.band.stripe, role));
+            (members.view(member) == View::InSync).then_some(member)
+        };
+        match self.geometry.scheme() {
+            Scheme::Parity(_) | Scheme::Copies(1) => at(0),
+            Scheme::Copies(_) if self.copies_may_differ.get() => None,
+            Scheme::Copies(copies) => (0..copies).filter_map(at).min_by_key(|member| members.load(*member)),
+        }
+    }
+
+    fn origin(&self, request: u32) -> Origin {
+        Origin::Host { shard: self.core, request }
+    }
+
+    /// I/O places that band tasks may need; host reads leave them alone.
+    fn reserved_for_tasks(&self) -> usize {
+        self.task_ios
+    }
+
+    /// Room for a span of `band`, here or at its owner. Spans that others may send us keep their room.
+    fn has_room_for(&self, band: Band) -> bool {
+        let owner = self.owner(band);
+        if owner == self.core {
+            self.bands.borrow().room() > usize::from(self.cores) * MAILBOX_DEPTH
+        } else {
+            self.remote_spans.borrow()[usize::from(owner)] < MAILBOX_DEPTH
+        }
+    }
+
+    fn route(&self, span: Span) -> Result<(), Stalled> {
+        if !self.has_room_for(span.band) {
+            return Err(Stalled);
+        }
+        if let Origin::Host { request, .. } = span.origin {
+            self.requests.borrow_mut().span_out(request);
+        }
+        self.send_to_owner(span);
+        Ok(())
+    }
+
+    fn send_to_owner(&self, span: Span) {
+        let owner = self.owner(span.band);
+        if owner == self.core {
+            self.bands.borrow_mut().enqueue(span);
+        } else {
+            self.remote_spans.borrow_mut()[usize::from(owner)] += 1;
+            self.post(owner, Peer::Span(span));
+        }
+    }
+
+    /// A clean read came back: answer it, or let the owner make the data up from the rest of the stripe.
+    pub(crate) fn host_read_back(&self, read: HostRead) {
+        let HostRead { request, member, range, data, result } = read;
+        let Err(error) = result else {
+            self.requests.borrow_mut().span_back(request, Ok(()), data);
+            return;
+        };
+        let piece = self.geometry.pieces(range).next().expect("a read has a piece");
+        let position = self.geometry.position_of_member(piece.band.stripe, member).expect("read from this stripe");
+        self.classify(piece.band.stripe, position, error.kind);
+        let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
+        let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
+        self.send_to_owner(Span { band: piece.band, work: Work::Read { range, data }, origin: self.origin(request) });
+    }
+}
+
+/// Room in the band table: what this shard hands out itself, and what every other shard may send.
+pub(crate) fn items_capacity(cores: u16) -> usize {
+    ITEMS_MAX + usize::from(cores) * MAILBOX_DEPTH + REQUESTS_MAX
+}
+
+/// Makes every completed write stable on every member.
+pub(crate) async fn flush(shard: &Shard, request: u32) {
+    let group = shard.open_group();
+    let failed = flush_members(shard, group).await;
+    shard.members.borrow_mut().close_group(group);
+    let result = shard.expel(failed).await;
+    shard.requests.borrow_mut().span_back(request, result, None);
+}
+
+/// Members that failed something, and how.
+pub(crate) type FailedMembers = arrayvec::ArrayVec<(MemberIndex, IoErrorKind), 64>;
+
+/// Flushes the members that need it. What one that fails this has lost was promised to be stable, so the caller
+/// sees to it that it is out of use before relying on the flush.
+pub(crate) async fn flush_members(shard: &Shard, group: super::members::Group) -> FailedMembers {
+    let mask = shard.members.borrow().to_flush();
+    let mut slots = arrayvec::ArrayVec::<_, 64>::new();
+    for at in (0..64u8).filter(|at| mask & 1 << at != 0) {
+        let member = MemberIndex(at);
+        let target = super::members::Target::Raw;
+        slots.push((member, shard.members.borrow_mut().issue(shard.now.get(), group, member, target, Op::Flush)));
+    }
+    settled(&shard.members, group).await;
+    let mut members = shard.members.borrow_mut();
+    slots.into_iter().filter_map(|(m, slot)| members.take(slot).1.err().map(|e| (m, e.kind))).collect()
+}
+
+impl Shard {
+    /// Reports members that failed and waits until they are out of use everywhere. Not for the task that writes
+    /// labels: it is the one that puts members out of use.
+    pub(crate) async fn expel(&self, failed: FailedMembers) -> Result<(), IoError> {
+        for (member, cause) in failed {
+            self.report(member, cause);
+            self.await_member_out(member).await?;
+        }
+        Ok(())
+    }
+}

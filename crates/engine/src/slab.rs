@@ -1,0 +1,63 @@
+//! A table of values with stable numbers: what is in flight is named by where it lies.
+
+/// Values at fixed places. Growing happens only through [`reserve`](Self::reserve), never on the data path.
+pub(crate) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let mut slab = Self { places: Vec::new(), free: Vec::new() };
+        slab.reserve(capacity);
+        slab
+    }
+
+    /// Makes room for `more` values beyond the present capacity.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        let start = self.places.len();
+        self.places.resize_with(start + more, || None);
+        self.free.reserve(self.places.len());
+        self.free.extend((start..start + more).rev().map(|i| i as u32));
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Stores `value` and returns its number.
+    ///
+    /// # Panics
+    /// When full: callers ask for [`room`](Self::room) before they take work in.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        let at = self.free.pop().expect("a slab overflowed: its user did not ask for room");
+        self.places[at as usize] = Some(value);
+        at
+    }
+
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+        self.places.get(at as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    /// Takes the value at `at` out.
+    ///
+    /// # Panics
+    /// When there is none: a number was used after its value was taken.
+    pub(crate) fn remove(&mut self, at: u32) -> T {
+        let value = self.places[at as usize].take().expect("a slab number was used twice");
+        self.free.push(at);
+        value
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        self.places.iter_mut().enumerate().filter_map(|(i, p)| p.as_mut().map(|v| (i as u32, v)))
+    }
+}

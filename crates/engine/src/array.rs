@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 
 use strake_block::{
-    BlockDevice, DeallocateReads, DeviceError, DeviceInfo, ExtentSource, IoErrorKind, IoQueue, VolatileCache,
+    BlockDevice, DeallocateReads, DeviceError, DeviceInfo, ExtentSource, IoErrorKind, IoQueue,
+    VolatileCache,
 };
 use strake_ondisk::AreaLayout;
 use strake_raid::{ConditionSet, Geometry, MemberState, Regions};
@@ -200,7 +201,11 @@ impl Array {
     ///
     /// # Errors
     /// When a member cannot be opened on some core; nothing is left running then.
-    pub fn start(assembled: Assembled, cores: &[CoreHandle], options: Options) -> Result<Self, ArrayError> {
+    pub fn start(
+        assembled: Assembled,
+        cores: &[CoreHandle],
+        options: Options,
+    ) -> Result<Self, ArrayError> {
         let wakers = cores.iter().map(|core| Waker(Some(core.clone()))).collect();
         let (mut array, specs) = Self::lay_out(assembled, wakers, options);
         array.cores = cores.to_vec();
@@ -233,7 +238,11 @@ impl Array {
         Ok((array, pollers))
     }
 
-    fn lay_out(assembled: Assembled, wakers: Vec<Waker>, options: Options) -> (Self, Vec<ShardSpec>) {
+    fn lay_out(
+        assembled: Assembled,
+        wakers: Vec<Waker>,
+        options: Options,
+    ) -> (Self, Vec<ShardSpec>) {
         let cores = wakers.len();
         let untrusted = assembled.untrusted();
         let board = Arc::new(Board::new(
@@ -263,7 +272,11 @@ impl Array {
                 links,
                 views: assembled.states.iter().map(|s| view_of(*s)).collect(),
                 recovered_stripes: assembled.states.iter().map(|s| recovered(*s)).collect(),
-                devices: assembled.drives.iter().map(|d| d.as_ref().map(|d| Arc::clone(&d.device))).collect(),
+                devices: assembled
+                    .drives
+                    .iter()
+                    .map(|d| d.as_ref().map(|d| Arc::clone(&d.device)))
+                    .collect(),
                 untrusted: untrusted.clone(),
                 leader: (at == 0).then(|| assembled.leader_state()),
             });
@@ -360,7 +373,8 @@ impl Array {
     }
 
     fn bytes_of(&self, regions: u64) -> u64 {
-        let blocks = regions * self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
+        let blocks =
+            regions * self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
         blocks.min(self.geometry.capacity_blocks()) << self.geometry.block_size().shift()
     }
 
@@ -372,7 +386,11 @@ impl Array {
         Err(ArrayError::usage(format!("array {} has members 0 to {last}, not {member}", self.name)))
     }
 
-    fn ask(&self, shard: usize, message: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control) -> Pending {
+    fn ask(
+        &self,
+        shard: usize,
+        message: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
+    ) -> Pending {
         let (reply, answer) = mpsc::channel();
         // A shard that is gone drops the reply, which the waiter sees.
         self.shards[shard].tell(message(reply));
@@ -393,7 +411,12 @@ impl Array {
     ///
     /// # Errors
     /// When there is no such member, it is in use, or the drive is too small or has larger blocks.
-    pub fn begin_replace(&self, member: MemberIndex, drive: &Drive, uuid: Uuid) -> Result<Replacing, ArrayError> {
+    pub fn begin_replace(
+        &self,
+        member: MemberIndex,
+        drive: &Drive,
+        uuid: Uuid,
+    ) -> Result<Replacing, ArrayError> {
         self.check_member(member)?;
         self.check_replacement(member, drive)?;
         let device = &drive.device;
@@ -501,7 +524,10 @@ fn recovered(state: MemberState) -> u64 {
 
 fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
     let members = assembled.superblock.members.iter().zip(&assembled.states).zip(&assembled.drives);
-    let status = |((record, state), drive): ((&strake_ondisk::MemberRecord, &MemberState), &Option<Drive>)| {
+    let status = |((record, state), drive): (
+        (&strake_ondisk::MemberRecord, &MemberState),
+        &Option<Drive>,
+    )| {
         let path = drive.as_ref().map(|d| d.path.clone()).unwrap_or_default();
         MemberStatus { uuid: record.uuid, path, state: *state, cause: None::<IoErrorKind> }
     };
@@ -511,7 +537,8 @@ fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
 /// Mailboxes between every two shards.
 fn mesh(wakers: &[Waker]) -> Vec<Vec<Option<Link>>> {
     let count = wakers.len();
-    let mut links: Vec<Vec<Option<Link>>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    let mut links: Vec<Vec<Option<Link>>> =
+        (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     for a in 0..count {
         for b in a + 1..count {
             let (to_b, from_a) = mailbox(MAILBOX_DEPTH);
@@ -542,7 +569,9 @@ impl BlockDevice for ArrayDevice {
         let depth = depth.clamp(1, PORT_DEPTH_MAX);
         let (request_send, requests) = mailbox(depth as usize);
         let (replies, reply_receive) = mailbox(depth as usize);
-        control.send(Control::Connect { requests, replies }).map_err(|_| gone("the array was stopped"))?;
+        control
+            .send(Control::Connect { requests, replies })
+            .map_err(|_| gone("the array was stopped"))?;
         wake.wake();
         Ok(Box::new(ArrayQueue::new(request_send, reply_receive, depth, wake.clone())))
     }

@@ -1,7 +1,8 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    AreaLayout, Bits, Copy, Found, PAGES_PER_PLANE, PageState, Plane, Policy, RecordedState, Refusal, Superblock, Verdict,
+    AreaLayout, Bits, Copy, Found, PAGES_PER_PLANE, PageState, Plane, Policy, RecordedState,
+    Refusal, Superblock, Verdict,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
@@ -95,7 +96,11 @@ pub fn assemble(
                 outcomes.push(Outcome::Waiting { array, what: waiting(&name, &missing), name });
             }
             Verdict::Refused { array, name, reason } => {
-                outcomes.push(Outcome::Refused { array, what: refused(&name, &reason, drives), name });
+                outcomes.push(Outcome::Refused {
+                    array,
+                    what: refused(&name, &reason, drives),
+                    name,
+                });
             }
             Verdict::Ignored { .. } => {}
         }
@@ -167,14 +172,22 @@ fn open(
         )));
     }
     let regions = Regions::new(&geometry);
-    let (intent, written, sequences) = read_bitmaps(&superblock, &states, &members, regions.count(), wait)?;
-    if absent != 0 && intent.count_ones() > 0 && !policy.accept_loss && geometry.parity_strips() > 0 {
+    let (intent, written, sequences) =
+        read_bitmaps(&superblock, &states, &members, regions.count(), wait)?;
+    if absent != 0 && intent.count_ones() > 0 && !policy.accept_loss && geometry.parity_strips() > 0
+    {
         return Err(dirty_and_degraded(&superblock, &geometry, &regions, &intent));
     }
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
-    let mut assembled =
-        Assembled::new(found.superblock, geometry, states.clone(), members.clone(), intent.clone(), written.clone());
+    let mut assembled = Assembled::new(
+        found.superblock,
+        geometry,
+        states.clone(),
+        members.clone(),
+        intent.clone(),
+        written.clone(),
+    );
     assembled.write_labels(wait)?;
     superblock.generation += 1;
     superblock.parent_epoch = superblock.epoch;
@@ -188,21 +201,29 @@ fn open(
 }
 
 fn absent_mask(states: &[MemberState]) -> u64 {
-    states.iter().enumerate().filter(|(_, s)| **s != MemberState::InSync).fold(0, |mask, (i, _)| mask | 1 << i)
+    states
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| **s != MemberState::InSync)
+        .fold(0, |mask, (i, _)| mask | 1 << i)
 }
 
 fn geometry_of(superblock: &Superblock) -> Result<Geometry, ArrayError> {
     let record = &superblock.geometry;
     let unknown = |what: String| {
-        ArrayError::refused(format!("array {}: {what}; use the version that made it", superblock.name))
+        ArrayError::refused(format!(
+            "array {}: {what}; use the version that made it",
+            superblock.name
+        ))
     };
     if record.layout != strake_raid::LAYOUT_ID {
         return Err(unknown(format!("layout {} is not known here", record.layout)));
     }
     let level = Level::from_code(record.level, record.parity)
         .ok_or_else(|| unknown(format!("level code {} is not known here", record.level)))?;
-    let block_size = BlockSize::from_bytes(record.block_bytes)
-        .ok_or_else(|| unknown(format!("blocks of {} bytes are not supported", record.block_bytes)))?;
+    let block_size = BlockSize::from_bytes(record.block_bytes).ok_or_else(|| {
+        unknown(format!("blocks of {} bytes are not supported", record.block_bytes))
+    })?;
     Ok(Geometry::new(&GeometrySpec {
         level,
         members: usize::from(record.members),
@@ -226,7 +247,11 @@ fn dirty_and_degraded(
         .take(8)
         .map(|region| {
             let stripes = regions.stripes(RegionIndex(region));
-            format!("{}+{}", stripes.start * stripe_bytes, ByteSize((stripes.end - stripes.start) * stripe_bytes))
+            format!(
+                "{}+{}",
+                stripes.start * stripe_bytes,
+                ByteSize((stripes.end - stripes.start) * stripe_bytes)
+            )
         })
         .collect();
     let name = &superblock.name;
@@ -299,7 +324,16 @@ impl Assembled {
         written: Bits,
     ) -> Self {
         let sequences = vec![0; 2 * PAGES_PER_PLANE as usize];
-        Self { superblock, regions: Regions::new(&geometry), geometry, states, drives, intent, written, sequences }
+        Self {
+            superblock,
+            regions: Regions::new(&geometry),
+            geometry,
+            states,
+            drives,
+            intent,
+            written,
+            sequences,
+        }
     }
 
     /// The array's name.
@@ -333,7 +367,10 @@ impl Assembled {
     }
 
     fn live(&self) -> impl Iterator<Item = (MemberIndex, &Drive)> {
-        self.drives.iter().enumerate().filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)))
+        self.drives
+            .iter()
+            .enumerate()
+            .filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)))
     }
 
     /// Writes this generation's label to every member that is here: heads and tails.
@@ -357,13 +394,24 @@ impl Assembled {
             })?;
             let mut io = MemberIo::open(drive, wait)?;
             for (at, (plane, bits)) in
-                [(Plane::Intent, &self.intent), (Plane::Written, &self.written)].into_iter().enumerate()
+                [(Plane::Intent, &self.intent), (Plane::Written, &self.written)]
+                    .into_iter()
+                    .enumerate()
             {
                 for page in 0..PAGES_PER_PLANE {
                     let sequence = self.sequences[at * PAGES_PER_PLANE as usize + page as usize];
-                    let record =
-                        strake_ondisk::encode_page(self.superblock.array, plane, page, sequence, bits.page_bytes(page));
-                    io.write(layout.bitmap_page_offset(plane, page, sequence), &record, "writing its bitmap")?;
+                    let record = strake_ondisk::encode_page(
+                        self.superblock.array,
+                        plane,
+                        page,
+                        sequence,
+                        bits.page_bytes(page),
+                    );
+                    io.write(
+                        layout.bitmap_page_offset(plane, page, sequence),
+                        &record,
+                        "writing its bitmap",
+                    )?;
                 }
             }
         }

@@ -55,7 +55,13 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(crate) fn new(cores: usize, geometry: Geometry, regions: Regions, members: Vec<MemberStatus>, untrusted: BTreeSet<u32>) -> Self {
+    pub(crate) fn new(
+        cores: usize,
+        geometry: Geometry,
+        regions: Regions,
+        members: Vec<MemberStatus>,
+        untrusted: BTreeSet<u32>,
+    ) -> Self {
         Self {
             cores: (0..cores).map(|_| CoreCounters::default()).collect(),
             members: Mutex::new(members),
@@ -134,7 +140,11 @@ impl Board {
     }
 
     /// Changes a member's status. Called by the leader when a state changes, never per I/O.
-    pub(crate) fn update_member(&self, member: MemberIndex, change: impl FnOnce(&mut MemberStatus)) {
+    pub(crate) fn update_member(
+        &self,
+        member: MemberIndex,
+        change: impl FnOnce(&mut MemberStatus),
+    ) {
         change(&mut self.members.lock().expect("a status writer panicked")[member.at()]);
     }
 

@@ -73,7 +73,10 @@ pub fn plan_create(spec: &CreateSpec, drives: &[Drive]) -> Result<CreatePlan, Ar
     refuse_twice(drives, &infos)?;
     for (drive, info) in drives.iter().zip(&infos) {
         if info.read_only {
-            return Err(ArrayError::usage(format!("{} is read-only and cannot be a member", drive.path)));
+            return Err(ArrayError::usage(format!(
+                "{} is read-only and cannot be a member",
+                drive.path
+            )));
         }
     }
     let largest = infos.iter().map(|i| i.block_size).max().unwrap_or(BlockSize::B4096);
@@ -132,7 +135,8 @@ fn warnings(drives: &[Drive], infos: &[DeviceInfo]) -> Vec<String> {
         })
         .collect();
     if infos.windows(2).any(|pair| pair[0].block_size != pair[1].block_size) {
-        warnings.push("the drives have different block sizes; the array uses the largest".to_owned());
+        warnings
+            .push("the drives have different block sizes; the array uses the largest".to_owned());
     }
     warnings
 }
@@ -172,8 +176,14 @@ pub fn create(
     }
     let superblock = first_superblock(plan, &drives, ids, &regions);
     let states = vec![MemberState::InSync; drives.len()];
-    let assembled =
-        Assembled::new(superblock, plan.geometry, states, drives.into_iter().map(Some).collect(), intent, written);
+    let assembled = Assembled::new(
+        superblock,
+        plan.geometry,
+        states,
+        drives.into_iter().map(Some).collect(),
+        intent,
+        written,
+    );
     assembled.write_bitmaps(wait)?;
     assembled.write_labels(wait)?;
     Ok(assembled)
@@ -182,7 +192,10 @@ pub fn create(
 fn refuse_occupied(drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> {
     let found = MemberIo::open(drive, wait)?.inspect()?;
     if let Some(label) = found.label.filter(|label| !label.destroyed) {
-        return Err(occupied(&drive.path, &format!("a member of array {} ({})", label.name, label.array)));
+        return Err(occupied(
+            &drive.path,
+            &format!("a member of array {} ({})", label.name, label.array),
+        ));
     }
     match found.foreign {
         Some(foreign) => Err(occupied(&drive.path, &foreign.to_string())),
@@ -201,7 +214,12 @@ pub fn prepare_drive(drive: &Drive, member: Uuid, wait: Wait<'_>) -> Result<bool
     io.zero_data()
 }
 
-fn first_superblock(plan: &CreatePlan, drives: &[Drive], ids: &Ids, regions: &Regions) -> Superblock {
+fn first_superblock(
+    plan: &CreatePlan,
+    drives: &[Drive],
+    ids: &Ids,
+    regions: &Regions,
+) -> Superblock {
     let geometry = &plan.geometry;
     let members = drives.iter().zip(&ids.members).map(|(drive, uuid)| MemberRecord {
         uuid: *uuid,

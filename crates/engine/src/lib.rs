@@ -27,7 +27,7 @@ mod shard;
 mod slab;
 
 pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
-pub use assemble::{Assembled, AssemblePolicy, Outcome, assemble};
+pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble};
 pub use board::MemberStatus;
 pub use create::{CreatePlan, CreateSpec, Drive, Ids, create, plan_create, prepare_drive};
 pub use error::{ArrayError, ArrayErrorKind};

@@ -60,6 +60,7 @@ pub const PORT_DEPTH_MAX: u32 = 1024;
 pub const MAILBOX_DEPTH: usize = 1024;
 
 const _: () = assert!(TASKS_MAX <= ITEMS_MAX, "every task works on at least one item");
-const _: () = assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
+const _: () =
+    assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
 const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of the whole");
 const _: () = assert!(MAINTENANCE_WINDOW_IDLE < TASKS_MAX, "maintenance never takes every task");

@@ -67,19 +67,32 @@ impl<'a> MemberIo<'a> {
     }
 
     /// Reads `bytes` bytes from `offset`; both multiples of 4 KiB.
-    pub(crate) fn read(&mut self, offset: u64, bytes: u64, doing: &str) -> Result<Vec<u8>, ArrayError> {
+    pub(crate) fn read(
+        &mut self,
+        offset: u64,
+        bytes: u64,
+        doing: &str,
+    ) -> Result<Vec<u8>, ArrayError> {
         let mut out = Vec::with_capacity(bytes as usize);
         while (out.len() as u64) < bytes {
             let part = (bytes - out.len() as u64).min(TRANSFER_BYTES).min(self.io_bytes_max);
             let at = self.lba(offset + out.len() as u64);
-            let data = self.io.read(at, BufMut::alone(part as usize)).map_err(|e| self.failed(doing, e))?;
+            let data = self
+                .io
+                .read(at, BufMut::alone(part as usize))
+                .map_err(|e| self.failed(doing, e))?;
             out.extend_from_slice(data.as_slice());
         }
         Ok(out)
     }
 
     /// Writes `bytes` at `offset`, stable.
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8], doing: &str) -> Result<(), ArrayError> {
+    pub(crate) fn write(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        doing: &str,
+    ) -> Result<(), ArrayError> {
         let step = TRANSFER_BYTES.min(self.io_bytes_max) as usize;
         for (at, part) in bytes.chunks(step).enumerate() {
             let mut buf = BufMut::alone(part.len());
@@ -144,7 +157,9 @@ impl<'a> MemberIo<'a> {
         let layout = self.layout()?;
         let start = self.lba(layout.data_offset());
         let range = LbaRange::new(start, layout.data_bytes() >> self.block_size.shift());
-        self.io.run(Op::Deallocate { range }).map_err(|e| self.failed("deallocating its data area", e))?;
+        self.io
+            .run(Op::Deallocate { range })
+            .map_err(|e| self.failed("deallocating its data area", e))?;
         self.io.flush().map_err(|e| self.failed("flushing it", e))?;
         Ok(true)
     }
@@ -154,6 +169,8 @@ impl<'a> MemberIo<'a> {
 pub(crate) fn occupied(path: &str, what: &str) -> ArrayError {
     ArrayError::new(
         ArrayErrorKind::Refused,
-        format!("{path} holds {what}; use another drive, or erase it first if nobody needs what is on it"),
+        format!(
+            "{path} holds {what}; use another drive, or erase it first if nobody needs what is on it"
+        ),
     )
 }

@@ -115,11 +115,20 @@ pub(crate) enum Control {
     /// A new array queue on this core.
     Connect { requests: Receiver<PortRequest>, replies: Sender<PortReply> },
     /// Open the device behind a member (again).
-    Install { member: MemberIndex, device: Arc<dyn BlockDevice>, reply: mpsc::Sender<Result<(), ArrayError>> },
+    Install {
+        member: MemberIndex,
+        device: Arc<dyn BlockDevice>,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
     /// To the leader: a person fails the member.
     Fail { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
     /// To the leader: the installed device takes the member's place and is to be rebuilt.
-    Replace { member: MemberIndex, uuid: Uuid, bytes: u64, reply: mpsc::Sender<Result<(), ArrayError>> },
+    Replace {
+        member: MemberIndex,
+        uuid: Uuid,
+        bytes: u64,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
     /// Begin no maintenance and take no writes any more; answer when nothing is in flight.
     Quiesce { reply: mpsc::Sender<()> },
     /// To the leader, when every shard is quiet: record a clean stop.

@@ -68,7 +68,9 @@ impl IoQueue for ArrayQueue {
 
     fn poll(&mut self, _now: Nanos, batch: &mut CompletionBatch) {
         while batch.room() > 0 {
-            let Some(done) = self.refused.pop_front().or_else(|| self.replies.recv()) else { break };
+            let Some(done) = self.refused.pop_front().or_else(|| self.replies.recv()) else {
+                break;
+            };
             self.outstanding -= 1;
             batch.push(done);
         }
@@ -77,6 +79,10 @@ impl IoQueue for ArrayQueue {
     fn readiness(&self) -> Readiness {
         // The shard is a poller of this same core and keeps the core awake while it has work; once its answer
         // is in our ring there is something to poll right now.
-        if !self.refused.is_empty() || !self.replies.is_empty() { Readiness::Poll } else { Readiness::Idle }
+        if !self.refused.is_empty() || !self.replies.is_empty() {
+            Readiness::Poll
+        } else {
+            Readiness::Idle
+        }
     }
 }

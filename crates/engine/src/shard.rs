@@ -164,7 +164,9 @@ impl Shard {
             Origin::Host { shard, request } if shard == self.core => {
                 self.requests.borrow_mut().span_back(request, result, data);
             }
-            Origin::Host { shard, request } => self.post(shard, Peer::Done(SpanDone { request, result, data })),
+            Origin::Host { shard, request } => {
+                self.post(shard, Peer::Done(SpanDone { request, result, data }))
+            }
         }
     }
 

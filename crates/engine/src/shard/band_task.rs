@@ -22,7 +22,9 @@ pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
             None => break,
             Some(Batch::Read { span }) => read(&shard, group, span).await,
             Some(Batch::Write(batch)) => write(&shard, group, band, batch).await,
-            Some(Batch::Resync { origin }) => maintain(&shard, group, band, Intent::Resync, origin).await,
+            Some(Batch::Resync { origin }) => {
+                maintain(&shard, group, band, Intent::Resync, origin).await
+            }
             Some(Batch::Rebuild { origin }) => {
                 let targets = shard.rebuild_targets(band);
                 maintain(&shard, group, band, Intent::Rebuild { targets }, origin).await;
@@ -65,7 +67,13 @@ async fn read(shard: &Shard, group: Group, span: Span) {
     let mut excluded = Excluded::default();
     let result = loop {
         let health = excluded.apply(shard.health(band));
-        let query = Query { band, health, segments: &segments, intent: Intent::Read, copy_hint: shard.copy_hint() };
+        let query = Query {
+            band,
+            health,
+            segments: &segments,
+            intent: Intent::Read,
+            copy_hint: shard.copy_hint(),
+        };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else { break Err(LOST) };
         if plan.strategy == Strategy::Direct {
             let read = plan.reads[0];
@@ -81,7 +89,9 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             };
             match result {
                 Ok(()) => break Ok(()),
-                Err(error) => excluded.learn(shard.classify(band.stripe, read.position, error.kind)),
+                Err(error) => {
+                    excluded.learn(shard.classify(band.stripe, read.position, error.kind))
+                }
             }
             continue;
         }
@@ -141,7 +151,12 @@ async fn write(shard: &Shard, group: Group, band: Band, batch: WriteBatch) {
     }
 }
 
-async fn write_batch(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Result<(), IoError> {
+async fn write_batch(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    batch: &WriteBatch,
+) -> Result<(), IoError> {
     if shard.may_skip(band, batch) {
         return Ok(());
     }
@@ -152,11 +167,17 @@ async fn write_batch(shard: &Shard, group: Group, band: Band, batch: &WriteBatch
     result
 }
 
-async fn write_in_region(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Result<(), IoError> {
+async fn write_in_region(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    batch: &WriteBatch,
+) -> Result<(), IoError> {
     let mut excluded = Excluded::default();
     loop {
         let health = excluded.apply(shard.health(band));
-        let query = Query { band, health, segments: &batch.segments, intent: Intent::Write, copy_hint: 0 };
+        let query =
+            Query { band, health, segments: &batch.segments, intent: Intent::Write, copy_hint: 0 };
         let plan = strake_raid::plan(&shard.geometry, &query).map_err(|_| LOST)?;
         let mut loan = shard.borrow(&plan).await;
         let reads = match shard.read_all(group, band, &plan, &mut loan).await {
@@ -258,7 +279,11 @@ impl Shard {
         let (source, base) = match plan.recover.iter().position(|s| *s == segment.strip) {
             Some(at) => (&recovered[at], plan.window.offset),
             None => {
-                let at = plan.reads.iter().position(|t| t.strip == segment.strip).expect("read or recovered");
+                let at = plan
+                    .reads
+                    .iter()
+                    .position(|t| t.strip == segment.strip)
+                    .expect("read or recovered");
                 (&reads[at], plan.reads[at].offset)
             }
         };

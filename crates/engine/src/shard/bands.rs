@@ -60,7 +60,11 @@ pub(crate) struct WriteBatch {
 impl WriteBatch {
     /// A batch that writes nothing: what maintenance encodes.
     pub(crate) fn empty() -> Self {
-        Self { items: ArrayVec::new(), segments: SegmentList::new(), durability: Durability::Normal }
+        Self {
+            items: ArrayVec::new(),
+            segments: SegmentList::new(),
+            durability: Durability::Normal,
+        }
     }
 }
 
@@ -99,13 +103,19 @@ impl Bands {
         if let Some(at) = self.find(bucket, span.band) {
             let entry = self.entries.get_mut(at).expect("found just now");
             match entry.last.replace(item) {
-                Some(last) => self.items.get_mut(last).expect("a queue is linked").next = Some(item),
+                Some(last) => {
+                    self.items.get_mut(last).expect("a queue is linked").next = Some(item)
+                }
                 None => entry.first = Some(item),
             }
             return;
         }
-        let entry =
-            Entry { band: span.band, first: Some(item), last: Some(item), chain: self.buckets[bucket] };
+        let entry = Entry {
+            band: span.band,
+            first: Some(item),
+            last: Some(item),
+            chain: self.buckets[bucket],
+        };
         let at = self.entries.insert(entry);
         self.buckets[bucket] = Some(at);
         self.ready.push_back(at);
@@ -121,7 +131,12 @@ impl Bands {
     }
 
     /// Takes the next thing to do off the entry's queue; `None` removes the entry.
-    pub(crate) fn next_batch(&mut self, entry: u32, geometry: &Geometry, merge: bool) -> Option<Batch> {
+    pub(crate) fn next_batch(
+        &mut self,
+        entry: u32,
+        geometry: &Geometry,
+        merge: bool,
+    ) -> Option<Batch> {
         let Some(item) = self.pop(entry) else {
             self.retire(entry);
             return None;
@@ -157,12 +172,15 @@ impl Bands {
             if std::mem::discriminant(fill) != std::mem::discriminant(&batch.items[0].fill) {
                 return;
             }
-            let Some(union) = join(&batch.segments, &geometry.segments(band, *range)) else { return };
+            let Some(union) = join(&batch.segments, &geometry.segments(band, *range)) else {
+                return;
+            };
             batch.segments = union;
             if *durability == Durability::Fua {
                 batch.durability = Durability::Fua;
             }
-            let Some(Item { work: Work::Write { range, fill, .. }, origin, .. }) = self.pop(entry) else {
+            let Some(Item { work: Work::Write { range, fill, .. }, origin, .. }) = self.pop(entry)
+            else {
                 return;
             };
             batch.items.push(WriteItem { range, fill, origin });

@@ -23,7 +23,9 @@ use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve};
 use crate::array::Waker;
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
-use crate::limits::{IO_BYTES_MAX, MERGE_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
+use crate::limits::{
+    IO_BYTES_MAX, MERGE_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK,
+};
 use crate::message::{Control, Peer, View};
 
 /// Tasks polled in one turn before other work gets a look.
@@ -73,8 +75,13 @@ pub(crate) fn drive(spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
         let owner = |r: &RegionIndex| spec.regions.owner(*r, spec.cores) == core;
         spec.untrusted.iter().copied().filter(owner).collect()
     };
-    let mut members =
-        Members::new(core, block_size, spec.geometry.members(), task_ios + 2 * REQUESTS_MAX, TASKS_MAX);
+    let mut members = Members::new(
+        core,
+        block_size,
+        spec.geometry.members(),
+        task_ios + 2 * REQUESTS_MAX,
+        TASKS_MAX,
+    );
     for (at, device) in devices.iter().enumerate() {
         if let Some(device) = device {
             members.install(MemberIndex(at as u8), &**device, strake_ondisk::HEAD_BYTES)?;
@@ -118,7 +125,9 @@ pub(crate) fn drive(spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
         stopping: Cell::new(false),
         urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
         jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + 8)),
-        outbox: RefCell::new((0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect()),
+        outbox: RefCell::new(
+            (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect(),
+        ),
         leader: spec.leader.map(|state| RefCell::new(Leader::new(state, &scheduler, spec.cores))),
         board: spec.board,
         scheduler: scheduler.clone(),
@@ -205,7 +214,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let mut work = shard.members.borrow_mut().poll(now, &shard.scheduler, &mut self.host_reads);
         if now >= self.next_timeout_check {
             self.next_timeout_check = now.plus(TIMEOUT_CHECK);
-            let late = shard.members.borrow_mut().expire(now, &shard.scheduler, &mut self.host_reads);
+            let late =
+                shard.members.borrow_mut().expire(now, &shard.scheduler, &mut self.host_reads);
             for member in (0..64u8).filter(|i| late & 1 << i != 0) {
                 shard.report(MemberIndex(member), IoErrorKind::Timeout);
                 work += 1;
@@ -236,7 +246,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
     fn obey(&mut self, control: Control) {
         let shard = &self.shard;
         match control {
-            Control::Connect { requests, replies } => shard.requests.borrow_mut().connect(requests, replies),
+            Control::Connect { requests, replies } => {
+                shard.requests.borrow_mut().connect(requests, replies)
+            }
             Control::Install { member, device, reply } => {
                 let area = strake_ondisk::HEAD_BYTES;
                 let result = shard.members.borrow_mut().install(member, &*device, area);
@@ -326,6 +338,11 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             && self.shard.outbox.borrow().iter().all(VecDeque::is_empty)
             && self.inbox.is_empty();
         if quiet {
+            let idle = self.shard.members.borrow().outstanding() == 0;
+            debug_assert!(
+                !idle || self.shard.scratch.borrow().is_whole(),
+                "a band task leaked scratch memory"
+            );
             for reply in self.quiesced.drain(..) {
                 // The control plane may have given up waiting.
                 let _ = reply.send(());
@@ -348,7 +365,9 @@ impl Shard {
         counters.resync_regions_left.store(self.untrusted.borrow().len() as u64, relaxed);
         counters.scratch_bytes.store(self.scratch.borrow().bytes() as u64, relaxed);
         let owners = (0..self.cores).filter(|core| {
-            untrusted.iter().any(|region| self.regions.owner(*region, self.cores) == CoreIndex(*core))
+            untrusted
+                .iter()
+                .any(|region| self.regions.owner(*region, self.cores) == CoreIndex(*core))
         });
         self.lead_start(owners.count() as u16);
         self.start_maintenance();
@@ -366,7 +385,9 @@ impl Shard {
                 self.remote_spans.borrow_mut()[usize::from(from)] -= 1;
                 self.requests.borrow_mut().span_back(done.request, done.result, done.data);
             }
-            Peer::Intended { region, result } => self.region_table.borrow_mut().intended(region, result),
+            Peer::Intended { region, result } => {
+                self.region_table.borrow_mut().intended(region, result)
+            }
             Peer::Views { version, views } => self.apply_views(version, &views),
             Peer::Settled => {
                 self.members.borrow_mut().settle_views();
@@ -405,4 +426,3 @@ impl Shard {
         self.start_maintenance();
     }
 }
-

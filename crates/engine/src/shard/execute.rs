@@ -58,7 +58,8 @@ impl Shard {
     }
 
     pub(crate) async fn borrow(&self, plan: &Plan) -> Loan {
-        let longest = plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
+        let longest =
+            plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
         scratch::borrow(&self.scratch, self.scratch_count(plan), self.bytes(longest)).await
     }
 
@@ -96,7 +97,13 @@ impl Shard {
     }
 
     /// Sorts a failure: unreadable blocks cost those blocks, everything else costs the member.
-    pub(crate) fn note_failure(&self, failed: &mut Failed, stripe: StripeIndex, position: u8, kind: IoErrorKind) {
+    pub(crate) fn note_failure(
+        &self,
+        failed: &mut Failed,
+        stripe: StripeIndex,
+        position: u8,
+        kind: IoErrorKind,
+    ) {
         match kind {
             IoErrorKind::Medium => {
                 failed.medium |= 1 << position;
@@ -130,10 +137,12 @@ impl Shard {
         }
         let code = self.code.as_ref().expect("only parity schemes recover");
         let known: ArrayVec<u8, STRIPS_MAX> = plan.reads.iter().map(|t| t.strip).collect();
-        let recovery = strake_parity::Recovery::new(code, &known, &plan.recover).expect("a plan reads enough strips");
+        let recovery = strake_parity::Recovery::new(code, &known, &plan.recover)
+            .expect("a plan reads enough strips");
         let sources: ArrayVec<&[u8], STRIPS_MAX> = reads.iter().map(BufMut::as_slice).collect();
         {
-            let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> = wanted.iter_mut().map(BufMut::as_mut_slice).collect();
+            let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> =
+                wanted.iter_mut().map(BufMut::as_mut_slice).collect();
             recovery.apply(&sources, &mut targets).expect("a plan's buffers are equally long");
         }
         wanted
@@ -156,14 +165,21 @@ impl Shard {
             }
         }
         for segment in batch.segments.iter() {
-            let (_, old) = old.iter().find(|(strip, _)| *strip == segment.strip).expect("old data was read");
+            let (_, old) =
+                old.iter().find(|(strip, _)| *strip == segment.strip).expect("old data was read");
             let base = self.bytes(segment.offset - plan.window.offset);
             for (offset, new) in self.parts(batch, segment) {
                 let part = base + offset..base + offset + new.len();
                 let mut targets = windowed(&mut parity, &indices, part);
                 let old = &old.as_slice()[offset..offset + new.len()];
-                strake_parity::update(code, usize::from(segment.strip), old, new.as_slice(), &mut targets)
-                    .expect("a plan's buffers are equally long");
+                strake_parity::update(
+                    code,
+                    usize::from(segment.strip),
+                    old,
+                    new.as_slice(),
+                    &mut targets,
+                )
+                .expect("a plan's buffers are equally long");
             }
         }
         scratch::give_back(&self.scratch, old.into_iter().map(|(_, buf)| buf));
@@ -239,9 +255,13 @@ impl Shard {
                 slots.push((self.issue(group, band.stripe, write.position, op), write.position));
             } else if write.strip >= k {
                 let data = Sg::from(parity.next().expect("one buffer per parity write").freeze());
-                slots.push((self.issue_write(group, band, write, 0, data, batch.durability), write.position));
+                slots.push((
+                    self.issue_write(group, band, write, 0, data, batch.durability),
+                    write.position,
+                ));
             } else {
-                let segment = batch.segments.iter().find(|s| s.strip == write.strip).expect("planned");
+                let segment =
+                    batch.segments.iter().find(|s| s.strip == write.strip).expect("planned");
                 for (offset, data) in lists(self.parts(batch, segment)) {
                     let slot = self.issue_write(group, band, write, offset, data, batch.durability);
                     slots.push((slot, write.position));
@@ -287,11 +307,13 @@ impl Shard {
         } else {
             let read = plan.reads.iter().map(|t| t.strip).zip(reads);
             let computed = plan.recover.iter().copied().zip(recovered);
-            sources.extend(read.chain(computed).map(|(strip, buf)| (strip, Sg::from(buf.freeze()))));
+            sources
+                .extend(read.chain(computed).map(|(strip, buf)| (strip, Sg::from(buf.freeze()))));
         }
         let mut slots = ArrayVec::<(IoSlot, u8), STRIPS_MAX>::new();
         for write in plan.writes.iter() {
-            let (_, data) = sources.iter().find(|(strip, _)| *strip == write.strip).expect("planned");
+            let (_, data) =
+                sources.iter().find(|(strip, _)| *strip == write.strip).expect("planned");
             let slot = self.issue_write(group, band, write, 0, data.clone(), Durability::Normal);
             slots.push((slot, write.position));
         }
@@ -314,7 +336,10 @@ impl Shard {
     pub(crate) fn writes_nothing(&self, plan: &Plan, batch: &WriteBatch) -> bool {
         let hollow = batch.items.iter().all(|item| !matches!(item.fill, Fill::Data(_)));
         let whole = plan.window.blocks == self.geometry.band_blocks();
-        hollow && whole && matches!(plan.strategy, Strategy::FullStripe | Strategy::Direct) && self.covers(batch)
+        hollow
+            && whole
+            && matches!(plan.strategy, Strategy::FullStripe | Strategy::Direct)
+            && self.covers(batch)
     }
 
     /// True when the batch covers every data strip of its band completely.
@@ -364,8 +389,12 @@ impl Shard {
             }
             let mut offset = ((from.0 - segment.lba.0) << shift) as usize;
             let list = match &item.fill {
-                Fill::Data(data) => slice(item.range, data, from, to - from.0, self.geometry.block_size()),
-                Fill::Zeroes | Fill::Deallocate => Sg::from(self.zeroes.slice(0, ((to - from.0) << shift) as usize)),
+                Fill::Data(data) => {
+                    slice(item.range, data, from, to - from.0, self.geometry.block_size())
+                }
+                Fill::Zeroes | Fill::Deallocate => {
+                    Sg::from(self.zeroes.slice(0, ((to - from.0) << shift) as usize))
+                }
             };
             for part in list.into_parts() {
                 let bytes = part.len();
@@ -393,11 +422,21 @@ fn windowed<'a>(
     parity
         .iter_mut()
         .zip(indices)
-        .map(|(buf, index)| ParityMut { index: *index, bytes: &mut buf.as_mut_slice()[part.clone()] })
+        .map(|(buf, index)| ParityMut {
+            index: *index,
+            bytes: &mut buf.as_mut_slice()[part.clone()],
+        })
         .collect()
 }
 
-fn add(code: &strake_parity::Code, strip: u8, data: &[u8], offset: usize, parity: &mut ReadBufs, indices: &[u8]) {
+fn add(
+    code: &strake_parity::Code,
+    strip: u8,
+    data: &[u8],
+    offset: usize,
+    parity: &mut ReadBufs,
+    indices: &[u8],
+) {
     let mut targets = windowed(parity, indices, offset..offset + data.len());
     strake_parity::accumulate(code, usize::from(strip), data, &mut targets)
         .expect("a plan's buffers are equally long");

@@ -36,12 +36,27 @@ pub(crate) struct LeaderState {
 
 /// Something that changes the labels.
 pub(super) enum Change {
-    Failed { member: MemberIndex, cause: IoErrorKind },
-    Fail { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
-    Replace { member: MemberIndex, uuid: Uuid, bytes: u64, reply: mpsc::Sender<Result<(), ArrayError>> },
+    Failed {
+        member: MemberIndex,
+        cause: IoErrorKind,
+    },
+    Fail {
+        member: MemberIndex,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    Replace {
+        member: MemberIndex,
+        uuid: Uuid,
+        bytes: u64,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
     Checkpoint,
-    Rebuilt { member: MemberIndex },
-    Stop { reply: mpsc::Sender<Result<(), ArrayError>> },
+    Rebuilt {
+        member: MemberIndex,
+    },
+    Stop {
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
 }
 
 /// A sweep that is collecting idle regions.
@@ -76,7 +91,11 @@ pub(crate) struct Leader {
 pub(super) const PLANES: [Plane; 2] = [Plane::Intent, Plane::Written];
 
 impl Leader {
-    pub(crate) fn new(state: LeaderState, scheduler: &strake_reactor::Scheduler, cores: u16) -> Self {
+    pub(crate) fn new(
+        state: LeaderState,
+        scheduler: &strake_reactor::Scheduler,
+        cores: u16,
+    ) -> Self {
         let members = state.states.len();
         Self {
             intended: state.intent.count_ones(),
@@ -204,11 +223,15 @@ pub(crate) const fn recorded(state: MemberState) -> RecordedState {
 /// Messages to the leader, and its clock.
 impl Shard {
     pub(super) fn lead(&self, message: Peer) {
-        let Some(leader) = &self.leader else { unreachable!("only shard 0 is addressed as leader") };
+        let Some(leader) = &self.leader else {
+            unreachable!("only shard 0 is addressed as leader")
+        };
         let mut leader = leader.borrow_mut();
         match message {
             Peer::Intend { from, region } => self.lead_intend(&mut leader, from, region),
-            Peer::Failed { member, cause } => self.change(&mut leader, Change::Failed { member, cause }),
+            Peer::Failed { member, cause } => {
+                self.change(&mut leader, Change::Failed { member, cause })
+            }
             Peer::Applied { from, version } => {
                 if version == leader.version {
                     leader.applied |= 1 << from;
@@ -216,7 +239,9 @@ impl Shard {
                 }
             }
             Peer::Swept { idle } => self.lead_swept(&mut leader, idle),
-            Peer::Rebuilt { from, member, ordinal } => self.lead_rebuilt(&mut leader, from, member, ordinal),
+            Peer::Rebuilt { from, member, ordinal } => {
+                self.lead_rebuilt(&mut leader, from, member, ordinal)
+            }
             Peer::Resynced => {
                 leader.resyncing = leader.resyncing.saturating_sub(1);
                 if leader.resyncing == 0 {
@@ -272,14 +297,19 @@ impl Shard {
     /// `reached[c]` of its own.
     fn rebuilt_regions(&self, reached: &[u32]) -> u32 {
         let cores = u32::from(self.cores);
-        let first_missing = reached.iter().enumerate().map(|(core, done)| done * cores + core as u32).min();
+        let first_missing =
+            reached.iter().enumerate().map(|(core, done)| done * cores + core as u32).min();
         first_missing.unwrap_or(0).min(self.regions.count())
     }
 
     /// Stripes below which `member` is complete.
     pub(super) fn recovered_stripes(&self, leader: &Leader, member: MemberIndex) -> u64 {
         let regions = self.rebuilt_regions(&leader.reached[member.at()]);
-        if regions == 0 { 0 } else { self.regions.stripes(RegionIndex(regions - 1)).end.min(self.geometry.stripes()) }
+        if regions == 0 {
+            0
+        } else {
+            self.regions.stripes(RegionIndex(regions - 1)).end.min(self.geometry.stripes())
+        }
     }
 
     /// Starts the count of `member` at `regions` complete regions.

@@ -39,7 +39,11 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
 async fn apply(shard: &Shard, group: Group, change: Change) {
     match change {
         Change::Failed { member, cause } => {
-            let event = if cause == IoErrorKind::Gone { MemberEvent::Vanished } else { MemberEvent::WriteFailed };
+            let event = if cause == IoErrorKind::Gone {
+                MemberEvent::Vanished
+            } else {
+                MemberEvent::WriteFailed
+            };
             fail_member(shard, group, member, event, Some(cause)).await;
         }
         Change::Fail { member, reply } => {
@@ -78,7 +82,11 @@ async fn fail_member(
 ) {
     {
         let mut leader = shard.leader_mut();
-        if shard.board.is_lost() || matches!(leader.state.states[member.at()], MemberState::Faulty | MemberState::Missing)
+        if shard.board.is_lost()
+            || matches!(
+                leader.state.states[member.at()],
+                MemberState::Faulty | MemberState::Missing
+            )
         {
             return;
         }
@@ -108,7 +116,11 @@ async fn fail_by_hand(shard: &Shard, group: Group, member: MemberIndex) -> Resul
         }
     }
     fail_member(shard, group, member, MemberEvent::OperatorFailed, None).await;
-    if shard.board.is_lost() { Err(ArrayError::refused("the array has lost too many members")) } else { Ok(()) }
+    if shard.board.is_lost() {
+        Err(ArrayError::refused("the array has lost too many members"))
+    } else {
+        Ok(())
+    }
 }
 
 async fn replace(
@@ -121,10 +133,14 @@ async fn replace(
     {
         let mut leader = shard.leader_mut();
         if shard.board.is_lost() {
-            return Err(ArrayError::refused("the array has lost too many members; nothing can be rebuilt"));
+            return Err(ArrayError::refused(
+                "the array has lost too many members; nothing can be rebuilt",
+            ));
         }
         if !leader.transition(member, MemberEvent::Replaced) {
-            return Err(ArrayError::state(format!("member {member} is in use; fail it before replacing it")));
+            return Err(ArrayError::state(format!(
+                "member {member} is in use; fail it before replacing it"
+            )));
         }
         leader.state.layouts[member.at()] = AreaLayout::of(bytes);
         let record = &mut leader.state.superblock.members[member.at()];
@@ -141,7 +157,9 @@ async fn replace(
     });
     shard.board.set_rebuild_halted(false);
     if !write_labels(shard, group).await {
-        return Err(ArrayError::refused("the array lost too many members while the replacement was recorded"));
+        return Err(ArrayError::refused(
+            "the array lost too many members while the replacement was recorded",
+        ));
     }
     publish(shard).await;
     Ok(())
@@ -182,7 +200,9 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
 
 async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
     if shard.board.is_lost() {
-        return Err(ArrayError::refused("the array has lost too many members; its labels are left as they were"));
+        return Err(ArrayError::refused(
+            "the array has lost too many members; its labels are left as they were",
+        ));
     }
     let lost = || ArrayError::refused("the array lost too many members while it was stopping");
     if !flush_all(shard, group).await {
@@ -244,7 +264,8 @@ async fn write_copy(shard: &Shard, group: Group, copy: Copy) -> FailedMembers {
             let mut label = leader.state.superblock.clone();
             label.slot = member;
             label.member = label.members[member.at()].uuid;
-            let layout = leader.state.layouts[member.at()].as_ref().expect("a live member has a device");
+            let layout =
+                leader.state.layouts[member.at()].as_ref().expect("a live member has a device");
             let offset = layout.slot_offset(copy, label.generation);
             labels.push((member, offset, label.encode(copy, offset)));
         }
@@ -253,13 +274,24 @@ async fn write_copy(shard: &Shard, group: Group, copy: Copy) -> FailedMembers {
 }
 
 /// Writes 4 KiB records at byte offsets, stable. Returns who failed.
-async fn write_metadata(shard: &Shard, group: Group, records: Vec<(MemberIndex, u64, [u8; 4096])>) -> FailedMembers {
+async fn write_metadata(
+    shard: &Shard,
+    group: Group,
+    records: Vec<(MemberIndex, u64, [u8; 4096])>,
+) -> FailedMembers {
     let mut slots = Vec::new();
     for (member, offset, record) in records {
         let mut buf = BufMut::alone(record.len());
         buf.as_mut_slice().copy_from_slice(&record);
-        let op = Op::Write { at: Lba(offset), data: Sg::from(buf.freeze()), durability: Durability::Fua };
-        slots.push((member, shard.members.borrow_mut().issue(shard.now.get(), group, member, Target::Raw, op)));
+        let op = Op::Write {
+            at: Lba(offset),
+            data: Sg::from(buf.freeze()),
+            durability: Durability::Fua,
+        };
+        slots.push((
+            member,
+            shard.members.borrow_mut().issue(shard.now.get(), group, member, Target::Raw, op),
+        ));
     }
     settled(&shard.members, group).await;
     let mut failed = FailedMembers::new();
@@ -362,13 +394,20 @@ async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
     write_metadata(shard, group, records).await
 }
 
-fn encode_page(leader: &Leader, at: usize, plane: Plane, page: u32, records: &mut Vec<(MemberIndex, u64, [u8; 4096])>) {
+fn encode_page(
+    leader: &Leader,
+    at: usize,
+    plane: Plane,
+    page: u32,
+    records: &mut Vec<(MemberIndex, u64, [u8; 4096])>,
+) {
     let sequence = leader.state.sequences[Leader::page_index(at, page)];
     let bits = if at == 0 { &leader.state.intent } else { &leader.state.written };
     let array = leader.state.superblock.array;
     let record = strake_ondisk::encode_page(array, plane, page, sequence, bits.page_bytes(page));
     for member in leader.live() {
-        let layout = leader.state.layouts[member.at()].as_ref().expect("a live member has a device");
+        let layout =
+            leader.state.layouts[member.at()].as_ref().expect("a live member has a device");
         records.push((member, layout.bitmap_page_offset(plane, page, sequence), record));
     }
 }

@@ -8,8 +8,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use strake_block::{
-    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, Io, IoError, IoErrorKind, IoQueue,
-    Op, Token, VolatileCache,
+    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, Io, IoError,
+    IoErrorKind, IoQueue, Op, Token, VolatileCache,
 };
 use strake_reactor::{Scheduler, TaskId};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
@@ -107,7 +107,13 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn new(core: CoreIndex, block_size: BlockSize, count: usize, inflight: usize, tasks: usize) -> Self {
+    pub(crate) fn new(
+        core: CoreIndex,
+        block_size: BlockSize,
+        count: usize,
+        inflight: usize,
+        tasks: usize,
+    ) -> Self {
         let member = |_| Member {
             view: View::Absent,
             settled: true,
@@ -192,7 +198,8 @@ impl Members {
     /// Members in use whose completed writes need a flush to be stable.
     pub(crate) fn to_flush(&self) -> u64 {
         let cached = |m: &Member| m.view != View::Absent && m.cache == VolatileCache::Present;
-        let bits = self.members.iter().enumerate().filter(|(_, m)| cached(m)).map(|(i, _)| 1u64 << i);
+        let bits =
+            self.members.iter().enumerate().filter(|(_, m)| cached(m)).map(|(i, _)| 1u64 << i);
         bits.fold(0, |mask, bit| mask | bit)
     }
 
@@ -206,6 +213,11 @@ impl Members {
         self.inflight.room()
     }
 
+    /// I/Os whose outcome is not taken yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.inflight.live()
+    }
+
     pub(crate) fn open_group(&mut self, task: TaskId) -> Group {
         Group(self.groups.insert(GroupState { task, outstanding: 0 }))
     }
@@ -217,7 +229,14 @@ impl Members {
 
     /// Issues `op` to `member` as part of `group`. Always accepted: a member that has no queue answers at the
     /// next wait with [`IoErrorKind::Gone`].
-    pub(crate) fn issue(&mut self, now: Nanos, group: Group, member: MemberIndex, target: Target, op: Op) -> IoSlot {
+    pub(crate) fn issue(
+        &mut self,
+        now: Nanos,
+        group: Group,
+        member: MemberIndex,
+        target: Target,
+        op: Op,
+    ) -> IoSlot {
         IoSlot(self.send(now, Waiter::Group(group.0), member, target, op))
     }
 
@@ -231,14 +250,33 @@ impl Members {
         request: u32,
         range: LbaRange,
     ) {
-        self.send(now, Waiter::Host { request, range }, member, Target::Data, Op::Read { at, data });
+        self.send(
+            now,
+            Waiter::Host { request, range },
+            member,
+            Target::Data,
+            Op::Read { at, data },
+        );
     }
 
-    fn send(&mut self, now: Nanos, waiter: Waiter, member: MemberIndex, target: Target, op: Op) -> u32 {
+    fn send(
+        &mut self,
+        now: Nanos,
+        waiter: Waiter,
+        member: MemberIndex,
+        target: Target,
+        op: Op,
+    ) -> u32 {
         let place = &mut self.members[member.at()];
         let op = translate(op, target, place.area, self.block_size);
         self.turn = self.turn.wrapping_add(1);
-        let mut entry = Inflight { waiter, member, turn: self.turn, deadline: now.plus(IO_TIMEOUT), done: None };
+        let mut entry = Inflight {
+            waiter,
+            member,
+            turn: self.turn,
+            deadline: now.plus(IO_TIMEOUT),
+            done: None,
+        };
         if place.queue.is_none() {
             entry.done = Some((op, Err(IoError::new(IoErrorKind::Gone))));
             return self.inflight.insert(entry);
@@ -298,7 +336,12 @@ impl Members {
     }
 
     /// Collects completions; clean host reads go to `host_reads`, the rest wakes its tasks. Returns how many.
-    pub(crate) fn poll(&mut self, now: Nanos, scheduler: &Scheduler, host_reads: &mut VecDeque<HostRead>) -> usize {
+    pub(crate) fn poll(
+        &mut self,
+        now: Nanos,
+        scheduler: &Scheduler,
+        host_reads: &mut VecDeque<HostRead>,
+    ) -> usize {
         let mut seen = 0;
         for at in 0..self.members.len() {
             let member = &mut self.members[at];
@@ -313,7 +356,14 @@ impl Members {
             seen += self.batch.len();
             member.outstanding -= self.batch.len() as u32;
             for done in self.batch.drain() {
-                complete(&mut self.inflight, &mut self.groups, scheduler, host_reads, &mut self.orphans, done);
+                complete(
+                    &mut self.inflight,
+                    &mut self.groups,
+                    scheduler,
+                    host_reads,
+                    &mut self.orphans,
+                    done,
+                );
             }
             Self::feed(&mut self.members[at]);
         }
@@ -323,14 +373,26 @@ impl Members {
         seen
     }
 
-    fn poll_graveyard(&mut self, now: Nanos, scheduler: &Scheduler, host_reads: &mut VecDeque<HostRead>) -> usize {
+    fn poll_graveyard(
+        &mut self,
+        now: Nanos,
+        scheduler: &Scheduler,
+        host_reads: &mut VecDeque<HostRead>,
+    ) -> usize {
         let mut seen = 0;
         for (queue, outstanding) in &mut self.graveyard {
             queue.poll(now, &mut self.batch);
             *outstanding -= self.batch.len() as u32;
             seen += self.batch.len();
             for done in self.batch.drain() {
-                complete(&mut self.inflight, &mut self.groups, scheduler, host_reads, &mut self.orphans, done);
+                complete(
+                    &mut self.inflight,
+                    &mut self.groups,
+                    scheduler,
+                    host_reads,
+                    &mut self.orphans,
+                    done,
+                );
             }
         }
         self.graveyard.retain(|(_, outstanding)| *outstanding > 0);
@@ -338,7 +400,12 @@ impl Members {
     }
 
     /// Gives up on I/Os that are overdue: their waiters go on with a time-out. Returns the members concerned.
-    pub(crate) fn expire(&mut self, now: Nanos, scheduler: &Scheduler, host_reads: &mut VecDeque<HostRead>) -> u64 {
+    pub(crate) fn expire(
+        &mut self,
+        now: Nanos,
+        scheduler: &Scheduler,
+        host_reads: &mut VecDeque<HostRead>,
+    ) -> u64 {
         let mut late = 0u64;
         for (_, entry) in self.inflight.iter_mut() {
             if entry.done.is_some() || now < entry.deadline {
@@ -350,7 +417,13 @@ impl Members {
                 Waiter::Group(group) => settle_one(&mut self.groups, group, scheduler),
                 Waiter::Host { request, range } => {
                     let member = entry.member;
-                    host_reads.push_back(HostRead { request, member, range, data: None, result: Err(error) });
+                    host_reads.push_back(HostRead {
+                        request,
+                        member,
+                        range,
+                        data: None,
+                        result: Err(error),
+                    });
                 }
             }
             late |= 1 << entry.member.0;
@@ -416,7 +489,9 @@ fn complete(
             let member = inflight.remove(slot).member;
             let data = match done.op {
                 Op::Read { data, .. } => Some(data),
-                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => None,
+                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
+                    None
+                }
             };
             host_reads.push_back(HostRead { request, member, range, data, result: done.result });
         }

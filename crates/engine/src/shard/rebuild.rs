@@ -144,7 +144,10 @@ async fn rebuild_region(shard: &Shard, ordinal: u32, targets: u64) -> bool {
             table.passed[member.at()] = ordinal + 1;
             ordinal + 1
         };
-        shard.counters().rebuilt_regions.store(u64::from(passed), std::sync::atomic::Ordering::Relaxed);
+        shard
+            .counters()
+            .rebuilt_regions
+            .store(u64::from(passed), std::sync::atomic::Ordering::Relaxed);
         shard.post(0, Peer::Rebuilt { from: shard.core, member, ordinal: passed });
     }
     true
@@ -161,7 +164,11 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
             }
             let band = Band { stripe: StripeIndex(stripe), index };
             shard.window.borrow_mut().outstanding += 1;
-            shard.bands.borrow_mut().enqueue(Span { band, work: work(), origin: Origin::Maintenance });
+            shard.bands.borrow_mut().enqueue(Span {
+                band,
+                work: work(),
+                origin: Origin::Maintenance,
+            });
         }
     }
     below(&shard.window, || 1).await;
@@ -175,7 +182,11 @@ fn members_of(mask: u64) -> impl Iterator<Item = MemberIndex> {
 
 impl Shard {
     fn maintenance_limit(&self) -> usize {
-        if self.requests.borrow().live() > 0 { MAINTENANCE_WINDOW_BUSY } else { MAINTENANCE_WINDOW_IDLE }
+        if self.requests.borrow().live() > 0 {
+            MAINTENANCE_WINDOW_BUSY
+        } else {
+            MAINTENANCE_WINDOW_IDLE
+        }
     }
 
     fn next_untrusted(&self) -> Option<RegionIndex> {

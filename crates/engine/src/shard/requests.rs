@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use strake_block::{BufMut, Completion, Durability, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token};
+use strake_block::{
+    BufMut, Completion, Durability, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token,
+};
 use strake_reactor::{Receiver, Sender};
 use strake_units::{BlockSize, Lba, LbaRange};
 
@@ -64,7 +66,12 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(capacity: usize, block_size: BlockSize, capacity_blocks: u64, io_bytes_max: u32) -> Self {
+    pub(crate) fn new(
+        capacity: usize,
+        block_size: BlockSize,
+        capacity_blocks: u64,
+        io_bytes_max: u32,
+    ) -> Self {
         Self {
             counts: Counts::default(),
             ports: Vec::new(),
@@ -131,7 +138,9 @@ impl Requests {
                 Body::Write { fill: Fill::Data(data), durability }
             }
             Op::Flush => Body::Flush,
-            Op::Deallocate { .. } => Body::Write { fill: Fill::Deallocate, durability: Durability::Normal },
+            Op::Deallocate { .. } => {
+                Body::Write { fill: Fill::Deallocate, durability: Durability::Normal }
+            }
             Op::WriteZeroes { durability, .. } => Body::Write { fill: Fill::Zeroes, durability },
         };
         let request = self.live.insert(Request {
@@ -160,7 +169,11 @@ impl Requests {
         if !whole || bytes > self.io_bytes_max as usize {
             return Err(IoErrorKind::Misaligned);
         }
-        if op.range(self.block_size).fits(self.capacity_blocks) { Ok(()) } else { Err(IoErrorKind::OutOfRange) }
+        if op.range(self.block_size).fits(self.capacity_blocks) {
+            Ok(())
+        } else {
+            Err(IoErrorKind::OutOfRange)
+        }
     }
 
     /// One more span of `request` is under way.
@@ -175,7 +188,12 @@ impl Requests {
     }
 
     /// One span of `request` is back.
-    pub(crate) fn span_back(&mut self, request: u32, result: Result<(), IoError>, data: Option<SgMut>) {
+    pub(crate) fn span_back(
+        &mut self,
+        request: u32,
+        result: Result<(), IoError>,
+        data: Option<SgMut>,
+    ) {
         let place = self.get(request);
         place.outstanding -= 1;
         if let Err(error) = result {
@@ -203,7 +221,9 @@ impl Requests {
         let result = error.map_or(Ok(()), Err);
         let op = match body {
             Body::Read { .. } => Op::Read { at: range.start, data },
-            Body::Write { fill: Fill::Data(data), durability } => Op::Write { at: range.start, data, durability },
+            Body::Write { fill: Fill::Data(data), durability } => {
+                Op::Write { at: range.start, data, durability }
+            }
             Body::Write { fill: Fill::Zeroes, durability } => Op::WriteZeroes { range, durability },
             Body::Write { fill: Fill::Deallocate, .. } => Op::Deallocate { range },
             Body::Flush => Op::Flush,
@@ -235,15 +255,26 @@ impl Requests {
     /// Answers everything that was never taken in, when the shard ends.
     pub(crate) fn abandon(&mut self) {
         for at in 0..self.ports.len() {
-            while let Some(PortRequest { token, op }) = self.ports[at].as_mut().and_then(|p| p.requests.recv()) {
-                self.answer(at, Completion { token, op, result: Err(IoError::new(IoErrorKind::Aborted)) });
+            while let Some(PortRequest { token, op }) =
+                self.ports[at].as_mut().and_then(|p| p.requests.recv())
+            {
+                self.answer(
+                    at,
+                    Completion { token, op, result: Err(IoError::new(IoErrorKind::Aborted)) },
+                );
             }
         }
     }
 }
 
 /// The data of `request` at `segment_lba`, as far as `blocks` go.
-pub(crate) fn slice(fill_range: LbaRange, data: &Sg, from: Lba, blocks: u64, block_size: BlockSize) -> Sg {
+pub(crate) fn slice(
+    fill_range: LbaRange,
+    data: &Sg,
+    from: Lba,
+    blocks: u64,
+    block_size: BlockSize,
+) -> Sg {
     let offset = (from.0 - fill_range.start.0) << block_size.shift();
     data.slice(offset as usize, (blocks << block_size.shift()) as usize)
 }

@@ -26,7 +26,12 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Memory for bands of `band_bytes` in stripes of `width` strips.
-    pub(crate) fn new(scheduler: &Scheduler, tasks: usize, band_bytes: usize, width: usize) -> Self {
+    pub(crate) fn new(
+        scheduler: &Scheduler,
+        tasks: usize,
+        band_bytes: usize,
+        width: usize,
+    ) -> Self {
         // The largest plan reads every other strip and computes the rest: never more than two bands' worth.
         let plan_max = 2 * width + 2;
         let large = if band_bytes <= SMALL_BYTES {
@@ -50,12 +55,14 @@ impl Scratch {
 
     /// Bytes of memory in both pools.
     pub(crate) fn bytes(&self) -> usize {
-        self.small.chunks() * self.small.chunk_bytes() + self.large.chunks() * self.large.chunk_bytes()
+        self.small.chunks() * self.small.chunk_bytes()
+            + self.large.chunks() * self.large.chunk_bytes()
     }
 
     /// True when every buffer is back.
     pub(crate) fn is_whole(&self) -> bool {
-        self.small.available() == self.small.chunks() && self.large.available() == self.large.chunks()
+        self.small.available() == self.small.chunks()
+            && self.large.available() == self.large.chunks()
     }
 
     fn put(&mut self, buf: BufMut) {

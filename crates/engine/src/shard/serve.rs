@@ -55,7 +55,12 @@ impl Shard {
         Ok(())
     }
 
-    fn hand_out_write(&self, request: u32, range: LbaRange, work: impl Fn() -> Work) -> Result<(), Stalled> {
+    fn hand_out_write(
+        &self,
+        request: u32,
+        range: LbaRange,
+        work: impl Fn() -> Work,
+    ) -> Result<(), Stalled> {
         let stripe_blocks = self.geometry.stripe_data_blocks();
         loop {
             let (next, bands_done) = {
@@ -112,7 +117,11 @@ impl Shard {
                         return Err(Stalled);
                     }
                     let work = Work::Read { range: part, data: cut(self) };
-                    self.send_to_owner(Span { band: piece.band, work, origin: self.origin(request) });
+                    self.send_to_owner(Span {
+                        band: piece.band,
+                        work,
+                        origin: self.origin(request),
+                    });
                 }
             }
         }
@@ -124,13 +133,17 @@ impl Shard {
         let members = self.members.borrow();
         let at = |copy: u8| {
             let role = Role::Data { strip: piece.segment.strip, copy };
-            let member = self.geometry.member(piece.band.stripe, self.geometry.position(piece.band.stripe, role));
+            let member = self
+                .geometry
+                .member(piece.band.stripe, self.geometry.position(piece.band.stripe, role));
             (members.view(member) == View::InSync).then_some(member)
         };
         match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => at(0),
             Scheme::Copies(_) if self.copies_may_differ.get() => None,
-            Scheme::Copies(copies) => (0..copies).filter_map(at).min_by_key(|member| members.load(*member)),
+            Scheme::Copies(copies) => {
+                (0..copies).filter_map(at).min_by_key(|member| members.load(*member))
+            }
         }
     }
 
@@ -182,11 +195,18 @@ impl Shard {
             return;
         };
         let piece = self.geometry.pieces(range).next().expect("a read has a piece");
-        let position = self.geometry.position_of_member(piece.band.stripe, member).expect("read from this stripe");
+        let position = self
+            .geometry
+            .position_of_member(piece.band.stripe, member)
+            .expect("read from this stripe");
         self.classify(piece.band.stripe, position, error.kind);
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
-        self.send_to_owner(Span { band: piece.band, work: Work::Read { range, data }, origin: self.origin(request) });
+        self.send_to_owner(Span {
+            band: piece.band,
+            work: Work::Read { range, data },
+            origin: self.origin(request),
+        });
     }
 }
 
@@ -215,11 +235,17 @@ pub(crate) async fn flush_members(shard: &Shard, group: super::members::Group) -
     for at in (0..64u8).filter(|at| mask & 1 << at != 0) {
         let member = MemberIndex(at);
         let target = super::members::Target::Raw;
-        slots.push((member, shard.members.borrow_mut().issue(shard.now.get(), group, member, target, Op::Flush)));
+        slots.push((
+            member,
+            shard.members.borrow_mut().issue(shard.now.get(), group, member, target, Op::Flush),
+        ));
     }
     settled(&shard.members, group).await;
     let mut members = shard.members.borrow_mut();
-    slots.into_iter().filter_map(|(m, slot)| members.take(slot).1.err().map(|e| (m, e.kind))).collect()
+    slots
+        .into_iter()
+        .filter_map(|(m, slot)| members.take(slot).1.err().map(|e| (m, e.kind)))
+        .collect()
 }
 
 impl Shard {

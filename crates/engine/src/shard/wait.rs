@@ -13,7 +13,11 @@ pub(crate) struct WaitQueue {
 impl WaitQueue {
     pub(crate) fn new(scheduler: &Scheduler) -> Self {
         let tasks = scheduler.capacity();
-        Self { scheduler: scheduler.clone(), waiting: Vec::with_capacity(tasks), queued: vec![false; tasks] }
+        Self {
+            scheduler: scheduler.clone(),
+            waiting: Vec::with_capacity(tasks),
+            queued: vec![false; tasks],
+        }
     }
 
     /// Registers the task that is being polled.

@@ -1,0 +1,71 @@
+//! An array on RAM drives, driven turn by turn on one thread.
+
+mod world;
+
+use strake_raid::Level;
+use world::World;
+
+/// Writes, reads back, and compares with a plain array of bytes, through every state of the members.
+fn check(level: Level, members: usize, group: Option<u8>, losses: usize, cores: u16) {
+    let mut world = World::new(level, members, group, cores);
+    world.scribble(200);
+    world.verify();
+    for member in 0..losses {
+        world.fail(member as u8 * 2 % members as u8);
+        world.scribble(60);
+        world.verify();
+    }
+    for member in 0..losses {
+        world.replace(member as u8 * 2 % members as u8);
+    }
+    world.scribble(60);
+    world.wait_healthy();
+    world.scribble(60);
+    world.verify();
+    world.restart();
+    world.verify();
+    world.crash();
+    world.scribble(20);
+    world.verify();
+}
+
+#[test]
+fn raid0_reads_what_was_written() {
+    check(Level::Raid0, 4, None, 0, 2);
+}
+
+#[test]
+fn raid1_survives_all_but_one() {
+    check(Level::Raid1, 3, None, 2, 1);
+}
+
+#[test]
+fn raid10_survives_one_of_each_pair() {
+    check(Level::Raid10, 4, None, 2, 2);
+}
+
+#[test]
+fn raid5_survives_one() {
+    check(Level::Raid5, 5, None, 1, 2);
+}
+
+#[test]
+fn raid6_survives_two() {
+    check(Level::Raid6, 8, None, 2, 1);
+    check(Level::Raid6, 8, None, 2, 3);
+}
+
+#[test]
+fn raid73_survives_three() {
+    check(Level::Raid73, 8, None, 3, 2);
+}
+
+#[test]
+fn four_parities_survive_four() {
+    check(Level::Parity(4), 10, None, 4, 2);
+}
+
+#[test]
+fn raid60_survives_two_in_a_group() {
+    check(Level::Raid60, 10, Some(5), 2, 2);
+}

@@ -1,1 +1,44 @@
-//! ondisk
+//! What Strake writes on a drive, apart from people's data, and which drives that makes an array.
+//!
+//! **What it is.** Codecs between values and bytes (labels, bitmap pages, the protective partition table), the
+//! places those bytes have on a drive, and the decision which labels found on drives form an array. The format is
+//! described byte for byte in `docs/on-disk.md`, and images of every released version are opened by tests forever.
+//!
+//! **What it must never do.** No I/O, clock, threads, randomness or `unsafe`; whoever has a drive reads it and
+//! passes the bytes. No bytes, however hostile, make it panic. It never decides about redundancy: how many
+//! members an array can do without is known to whoever knows the geometry.
+//!
+//! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the planes
+//! of region bits, then [`mod@assemble`], which turns labels into arrays or says why not.
+
+#![forbid(unsafe_code)]
+
+pub mod assemble;
+pub mod bitmap;
+mod bytes;
+pub mod error;
+pub mod foreign;
+pub mod gpt;
+pub mod layout;
+pub mod superblock;
+
+pub use assemble::{
+    Assembled, AssembledMember, Difference, Found, IgnoreReason, Policy, Refusal, Stale,
+    StaleReason, Verdict, assemble,
+};
+pub use bitmap::{
+    Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_PLANE, PageState, Plane, REGIONS_MAX, decode_page,
+    encode_page, newest_page,
+};
+pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
+pub use foreign::{Foreign, foreign_signature};
+pub use gpt::{protective_head, protective_tail};
+pub use layout::{
+    AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES, TAIL_BYTES,
+};
+pub use superblock::{
+    Address, GeometryRecord, MemberRecord, RecordedState, RingScan, Superblock, newest,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,430 @@
+//! Which labels form an array: a pure decision in consuming steps, `Scanned -> Matched -> Assembled`.
+//!
+//! **The argument.** A label of generation `g + 1` is written to the head ring of every member it calls live, a member
+//! that fails is called faulty in `g + 2` and the step repeats, then the tail rings are written, and only then does
+//! anybody act on it. Therefore:
+//!
+//! 1. The highest generation is always safe to follow: either everybody it calls live has it, or nobody acted on it.
+//! 2. A member that the newest label (generation `G`) calls in sync held `G - 1` before `G` was begun; otherwise `G`
+//!    would call it faulty. So it is in sync when its own newest label is `G`, or `G - 1` of the same history (the
+//!    update was cut short), and stale when it is older: no crash leaves it behind by two.
+//! 3. Let `C` be the members that the newest label records as in sync since before generation `g`, and let somebody
+//!    hold a label of generation `g`. If that label was acted on, every member it calls live had it. If it calls a
+//!    member of `C` live, then the newest label's history passed through it or it was never acted on. If it calls
+//!    none of `C` live, two histories exist: a fork.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use strake_units::{MemberIndex, Name, Uuid};
+
+use crate::superblock::{MemberRecord, RecordedState, Superblock};
+
+/// A drive with a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The caller's index of the drive.
+    pub drive: usize,
+    /// The newest valid label of its two rings.
+    pub label: Superblock,
+    /// Bytes of the device as it is now.
+    pub device_bytes: u64,
+}
+
+/// What somebody decided about arrays that are not complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Start with what is here: an operator said so, or the time to wait has passed.
+    pub allow_degraded: bool,
+}
+
+/// The answer for one array, or for one drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The array can start with these members. Whether its redundancy suffices is for the caller to check.
+    Assembled(Assembled),
+    /// Members are absent that were live when the newest label was written. A newer label may be on one of them.
+    Waiting {
+        /// The array.
+        array: Uuid,
+        /// Its name.
+        name: Name,
+        /// Slots whose members were live and cannot be used now.
+        missing: Vec<MemberIndex>,
+        /// Slots whose members can be used.
+        present: Vec<MemberIndex>,
+    },
+    /// The array must not start until a person has decided.
+    Refused {
+        /// The array.
+        array: Uuid,
+        /// Its name.
+        name: Name,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The drive takes no part.
+    Ignored {
+        /// The caller's index of the drive.
+        drive: usize,
+        /// Why.
+        reason: IgnoreReason,
+    },
+}
+
+/// An array ready to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    /// The newest label, from whichever member holds it.
+    pub superblock: Superblock,
+    /// One for every slot, in order.
+    pub members: Vec<AssembledMember>,
+}
+
+/// One slot of an assembled array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssembledMember {
+    /// The caller's index of the drive; `None` unless the state is in sync or rebuilding.
+    pub drive: Option<usize>,
+    /// The state to start with.
+    pub state: RecordedState,
+    /// While rebuilding: stripes from the start that may be trusted.
+    pub recovered_stripes: u64,
+    /// The drive of this member that is here and must not be used as it is.
+    pub stale: Option<Stale>,
+}
+
+/// A drive whose contents are out of date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// The caller's index of the drive.
+    pub drive: usize,
+    /// Why.
+    pub reason: StaleReason,
+}
+
+/// Why a member's contents are out of date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaleReason {
+    /// The newest label calls it faulty or missing: the array went on without it.
+    LeftBehind(RecordedState),
+    /// Its own newest label is older than any crash explains.
+    Lags {
+        /// Its generation.
+        own: u64,
+        /// The newest generation.
+        newest: u64,
+    },
+}
+
+impl fmt::Display for StaleReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LeftBehind(_) => {
+                f.write_str("the array went on without it; it has to be rebuilt")
+            }
+            Self::Lags { own, newest } => write!(
+                f,
+                "its label is of generation {own}, the array's of {newest}; it has to be rebuilt"
+            ),
+        }
+    }
+}
+
+/// Why an array must not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The same member is on several drives: one is a copy, and nothing says which.
+    Duplicate {
+        /// The member.
+        member: Uuid,
+        /// The caller's indices of all drives with it.
+        drives: Vec<usize>,
+    },
+    /// Two sets of members went on separately from a common past.
+    Fork(Difference),
+}
+
+/// Two labels of one array of which neither continues the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The drive with the label of the higher generation.
+    pub newer: usize,
+    /// Its generation, epoch and parent epoch.
+    pub newer_chain: (u64, Uuid, Uuid),
+    /// The drive with the other label.
+    pub older: usize,
+    /// Its generation, epoch and parent epoch.
+    pub older_chain: (u64, Uuid, Uuid),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duplicate { member, drives } => write!(
+                f,
+                "member {member} is on {} drives, so all but one are copies; detach the copies",
+                drives.len()
+            ),
+            Self::Fork(difference) => {
+                let (newer, older) = (&difference.newer_chain, &difference.older_chain);
+                write!(
+                    f,
+                    "its members went on separately: one side is at generation {} of epoch {} (after {}), the \
+                     other at generation {} of epoch {} (after {}); detach the side whose changes shall be lost",
+                    newer.0, newer.1, newer.2, older.0, older.1, older.2
+                )
+            }
+        }
+    }
+}
+
+/// Why a drive takes no part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IgnoreReason {
+    /// Its array was destroyed.
+    Destroyed,
+    /// Its label does not name it in its own slot.
+    SlotMismatch,
+    /// Another member has its slot now.
+    Replaced,
+    /// The device is smaller than recorded.
+    Shrunk {
+        /// Bytes recorded.
+        recorded: u64,
+        /// Bytes now.
+        actual: u64,
+    },
+}
+
+impl fmt::Display for IgnoreReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Destroyed => f.write_str("its array was destroyed"),
+            Self::SlotMismatch => f.write_str("its label does not name it in its own slot"),
+            Self::Replaced => f.write_str("another member has taken its place in the array"),
+            Self::Shrunk { recorded, actual } => {
+                write!(f, "it has {actual} bytes and had {recorded}; a member must not shrink")
+            }
+        }
+    }
+}
+
+/// Decides what the drives found amount to: one verdict for every array that is not destroyed, in order of array
+/// UUID, each preceded by the verdicts about drives that take no part in it.
+#[must_use]
+pub fn assemble(found: Vec<Found>, policy: Policy) -> Vec<Verdict> {
+    let mut arrays: BTreeMap<Uuid, Vec<Found>> = BTreeMap::new();
+    for drive in found {
+        arrays.entry(drive.label.array).or_default().push(drive);
+    }
+    let mut verdicts = Vec::new();
+    for drives in arrays.into_values() {
+        let mut step = Scanned { drives, verdicts: Vec::new() };
+        let verdict = step.matched().map(|matched| matched.assembled(policy));
+        verdicts.append(&mut step.verdicts);
+        match verdict {
+            Ok(verdict) => verdicts.push(verdict),
+            Err(refused) => verdicts.extend(refused),
+        }
+    }
+    verdicts
+}
+
+/// Drives whose labels name the same array; nothing else is known yet.
+struct Scanned {
+    drives: Vec<Found>,
+    verdicts: Vec<Verdict>,
+}
+
+/// Drives of one history, one for each member at most, and the label that describes them.
+struct Matched {
+    newest: Superblock,
+    drives: Vec<Found>,
+}
+
+/// Which label describes the array: the greatest one.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Authority {
+    /// The last update.
+    generation: u64,
+    /// Of several activations that got equally far, the one most members know.
+    holders: usize,
+    /// Any rule will do for identical labels.
+    slot: Reverse<MemberIndex>,
+}
+
+impl Scanned {
+    /// Finds the newest label and the drives that belong to it.
+    fn matched(&mut self) -> Result<Matched, Option<Verdict>> {
+        self.ignore(|drive| {
+            drive.label.own_record().is_none().then_some(IgnoreReason::SlotMismatch)
+        });
+        let Some(newest) = self.newest().cloned() else { return Err(None) };
+        let all = newest.label.destroyed;
+        self.ignore(|drive| (all || drive.label.destroyed).then_some(IgnoreReason::Destroyed));
+        if all {
+            return Err(None);
+        }
+        let refused = |reason| {
+            let (array, name) = (newest.label.array, newest.label.name.clone());
+            Err(Some(Verdict::Refused { array, name, reason }))
+        };
+        if let Some(duplicate) = self.duplicate() {
+            return refused(duplicate);
+        }
+        if let Some(other) = self.drives.iter().find(|other| is_fork(&newest.label, &other.label)) {
+            return refused(Refusal::Fork(difference(&newest, other)));
+        }
+        let newest = newest.label;
+        self.ignore(|drive| unusable(&newest, drive));
+        Ok(Matched { newest, drives: std::mem::take(&mut self.drives) })
+    }
+
+    fn newest(&self) -> Option<&Found> {
+        let chain = |label: &Superblock| (label.generation, label.epoch);
+        self.drives.iter().max_by_key(|drive| Authority {
+            generation: drive.label.generation,
+            holders: self.drives.iter().filter(|d| chain(&d.label) == chain(&drive.label)).count(),
+            slot: Reverse(drive.label.slot),
+        })
+    }
+
+    fn ignore(&mut self, why: impl Fn(&Found) -> Option<IgnoreReason>) {
+        let verdicts = &mut self.verdicts;
+        self.drives.retain(|found| match why(found) {
+            Some(reason) => {
+                verdicts.push(Verdict::Ignored { drive: found.drive, reason });
+                false
+            }
+            None => true,
+        });
+    }
+
+    fn duplicate(&self) -> Option<Refusal> {
+        let mut seen: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
+        for found in &self.drives {
+            seen.entry(found.label.member).or_default().push(found.drive);
+        }
+        let (member, drives) = seen.into_iter().find(|(_, drives)| drives.len() > 1)?;
+        Some(Refusal::Duplicate { member, drives })
+    }
+}
+
+fn unusable(newest: &Superblock, found: &Found) -> Option<IgnoreReason> {
+    let own = &found.label;
+    let recorded = newest.members.get(own.slot.at()).filter(|record| record.uuid == own.member);
+    let Some(recorded) = recorded else { return Some(IgnoreReason::Replaced) };
+    let recorded = recorded.bytes.max(own.own_record().map_or(0, |record| record.bytes));
+    let actual = found.device_bytes;
+    (actual < recorded).then_some(IgnoreReason::Shrunk { recorded, actual })
+}
+
+/// Whether `own` belongs to another history than `newest`; points 2 and 3 of the argument.
+fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
+    if own.generation == newest.generation && own.epoch == newest.epoch {
+        return own.members != newest.members || own.geometry != newest.geometry;
+    }
+    let in_sync_since = |record: &&MemberRecord| {
+        record.state == RecordedState::InSync && record.in_sync_generation <= own.generation
+    };
+    let mut lasting = newest.members.iter().filter(in_sync_since).peekable();
+    if lasting.peek().is_some() && !lasting.any(|record| own.calls_live(record.uuid)) {
+        return true;
+    }
+    let called_in_sync = newest
+        .members
+        .iter()
+        .any(|record| record.uuid == own.member && record.state == RecordedState::InSync);
+    called_in_sync && own.generation + 1 >= newest.generation && !precedes(own, newest)
+}
+
+/// Whether `own` is the label just before `newest`, in the same activation or the one before.
+fn precedes(own: &Superblock, newest: &Superblock) -> bool {
+    own.generation.checked_add(1) == Some(newest.generation)
+        && (own.epoch == newest.epoch || own.epoch == newest.parent_epoch)
+}
+
+fn difference(newer: &Found, older: &Found) -> Difference {
+    let chain = |label: &Superblock| (label.generation, label.epoch, label.parent_epoch);
+    Difference {
+        newer: newer.drive,
+        newer_chain: chain(&newer.label),
+        older: older.drive,
+        older_chain: chain(&older.label),
+    }
+}
+
+impl Matched {
+    fn assembled(self, policy: Policy) -> Verdict {
+        let slots = (0..self.newest.members.len()).map(|slot| MemberIndex(slot as u8));
+        let members: Vec<AssembledMember> = slots.clone().map(|slot| self.member(slot)).collect();
+        let has = |slot: &MemberIndex| members[slot.at()].drive.is_some();
+        let was_live = |slot: &MemberIndex| self.newest.members[slot.at()].state.is_live();
+        let missing: Vec<MemberIndex> = slots.clone().filter(|s| was_live(s) && !has(s)).collect();
+        if !missing.is_empty() && !policy.allow_degraded {
+            let present = slots.filter(has).collect();
+            let Superblock { array, name, .. } = self.newest;
+            return Verdict::Waiting { array, name, missing, present };
+        }
+        Verdict::Assembled(Assembled { superblock: self.newest, members })
+    }
+
+    fn member(&self, slot: MemberIndex) -> AssembledMember {
+        let recorded = &self.newest.members[slot.at()];
+        let Some(found) = self.drives.iter().find(|found| found.label.slot == slot) else {
+            let state = match recorded.state {
+                RecordedState::Faulty => RecordedState::Faulty,
+                RecordedState::InSync | RecordedState::Rebuilding | RecordedState::Missing => {
+                    RecordedState::Missing
+                }
+            };
+            return AssembledMember { drive: None, state, recovered_stripes: 0, stale: None };
+        };
+        match trust(&self.newest, recorded, &found.label) {
+            Ok((state, recovered_stripes)) => {
+                AssembledMember { drive: Some(found.drive), state, recovered_stripes, stale: None }
+            }
+            Err(reason) => AssembledMember {
+                drive: None,
+                state: RecordedState::Missing,
+                recovered_stripes: 0,
+                stale: Some(Stale { drive: found.drive, reason }),
+            },
+        }
+    }
+}
+
+/// What of a member's contents may be trusted: its state and the stripes recovered.
+fn trust(
+    newest: &Superblock,
+    recorded: &MemberRecord,
+    own: &Superblock,
+) -> Result<(RecordedState, u64), StaleReason> {
+    let current = own.generation == newest.generation && own.epoch == newest.epoch;
+    let lags = StaleReason::Lags { own: own.generation, newest: newest.generation };
+    // What a member says of itself limits what is believed: a label that promotes it may have been cut short.
+    let (own_state, own_stripes) = match own.own_record() {
+        Some(row) if current || precedes(own, newest) => (row.state, row.recovered_stripes),
+        Some(_) | None => (RecordedState::Missing, 0),
+    };
+    match (recorded.state, own_state) {
+        (state @ (RecordedState::Faulty | RecordedState::Missing), _) => {
+            Err(StaleReason::LeftBehind(state))
+        }
+        (RecordedState::InSync, RecordedState::InSync) => Ok((RecordedState::InSync, 0)),
+        (RecordedState::InSync, RecordedState::Rebuilding) => {
+            Ok((RecordedState::Rebuilding, own_stripes))
+        }
+        (RecordedState::InSync, RecordedState::Faulty | RecordedState::Missing) => Err(lags),
+        (RecordedState::Rebuilding, RecordedState::Rebuilding) => {
+            Ok((RecordedState::Rebuilding, own_stripes.min(recorded.recovered_stripes)))
+        }
+        // It joined with the label that was cut short, or nothing is known of what it holds: begin anew.
+        (
+            RecordedState::Rebuilding,
+            RecordedState::InSync | RecordedState::Faulty | RecordedState::Missing,
+        ) => Ok((RecordedState::Rebuilding, 0)),
+    }
+}

@@ -1,0 +1,276 @@
+//! Planes of bits, one bit per write-intent region, in pages of 4 KiB with two slots each.
+
+use std::fmt;
+
+use strake_units::Uuid;
+
+use crate::bytes::{get, put, u32_at, u64_at};
+use crate::error::{PageError, PageErrorKind};
+
+/// Bytes of one page, header included.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes of the page's header.
+pub const PAGE_HEADER_BYTES: usize = 32;
+/// Bits in one page.
+pub const PAGE_BITS: u32 = (PAGE_BYTES - PAGE_HEADER_BYTES) as u32 * 8;
+/// Pages of one plane.
+pub const PAGES_PER_PLANE: u32 = 2;
+/// Most regions of an array.
+pub const REGIONS_MAX: u32 = PAGE_BITS * PAGES_PER_PLANE;
+
+const PAGE_BIT_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
+const MAGIC: [u8; 4] = *b"SKBM";
+const AT_PLANE: usize = 4;
+const AT_PAGE: usize = 5;
+const AT_ARRAY: usize = 8;
+const AT_SEQUENCE: usize = 16;
+const AT_CRC: usize = 28;
+
+/// What a bit of a plane means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Plane {
+    /// A write may be under way in the region: members may disagree.
+    Intent,
+    /// The region was written at some time: it holds data.
+    Written,
+}
+
+impl Plane {
+    /// The number that stands for the plane on disk.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Intent => 0,
+            Self::Written => 1,
+        }
+    }
+}
+
+impl fmt::Display for Plane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Intent => "intent",
+            Self::Written => "written",
+        })
+    }
+}
+
+/// The record of a page. `bits` is what [`Bits::page_bytes`] returns.
+///
+/// # Panics
+/// When `bits` is longer than a page holds, or `page` is not below [`PAGES_PER_PLANE`].
+#[must_use]
+pub fn encode_page(
+    array: Uuid,
+    plane: Plane,
+    page: u32,
+    sequence: u64,
+    bits: &[u8],
+) -> [u8; PAGE_BYTES] {
+    assert!(page < PAGES_PER_PLANE, "a plane has fewer pages");
+    let mut out = [0; PAGE_BYTES];
+    put(&mut out, 0, &MAGIC);
+    out[AT_PLANE] = plane.code();
+    out[AT_PAGE] = page as u8;
+    put(&mut out, AT_ARRAY, &array.0[..8]);
+    put(&mut out, AT_SEQUENCE, &sequence.to_le_bytes());
+    put(&mut out, PAGE_HEADER_BYTES, bits);
+    let crc = page_crc(&out);
+    put(&mut out, AT_CRC, &crc.to_le_bytes());
+    out
+}
+
+/// The CRC-32C of a page: of everything but the CRC itself.
+fn page_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..AT_CRC]), &bytes[PAGE_HEADER_BYTES..])
+}
+
+/// The sequence and the bits of a page.
+///
+/// # Errors
+/// When the bytes are not a sound page of that array, plane and number.
+pub fn decode_page(
+    bytes: &[u8],
+    array: Uuid,
+    plane: Plane,
+    page: u32,
+) -> Result<(u64, Vec<u8>), PageError> {
+    let error = |kind| Err(PageError { kind, plane, page });
+    if bytes.len() != PAGE_BYTES {
+        return error(PageErrorKind::Truncated { bytes: bytes.len() });
+    }
+    if bytes[..4] != MAGIC {
+        return error(PageErrorKind::NotAPage);
+    }
+    if page_crc(bytes) != u32_at(bytes, AT_CRC) {
+        return error(PageErrorKind::Checksum);
+    }
+    if get::<8>(bytes, AT_ARRAY) != array.0[..8] {
+        return error(PageErrorKind::OtherArray);
+    }
+    if bytes[AT_PLANE] != plane.code() || u32::from(bytes[AT_PAGE]) != page {
+        return error(PageErrorKind::Misdirected);
+    }
+    Ok((u64_at(bytes, AT_SEQUENCE), bytes[PAGE_HEADER_BYTES..].to_vec()))
+}
+
+/// What the two slots of a page hold together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PageState {
+    /// The newer of the valid slots.
+    Valid {
+        /// Its sequence.
+        sequence: u64,
+        /// Its bits.
+        bits: Vec<u8>,
+    },
+    /// Neither slot is valid: every region of the page counts as set.
+    Lost,
+}
+
+/// The newer of the two slots of a page: `a` is the slot of even sequences, `b` that of odd ones.
+///
+/// A slot with the other slot's parity was written to the wrong place and counts as damaged. One member's answer
+/// can be too old when its newer slot rotted, so a reader takes the highest sequence of all members in sync.
+#[must_use]
+pub fn newest_page(a: &[u8], b: &[u8], array: Uuid, plane: Plane, page: u32) -> PageState {
+    let slot = |bytes, parity| {
+        decode_page(bytes, array, plane, page).ok().filter(|(sequence, _)| sequence % 2 == parity)
+    };
+    match slot(a, 0).into_iter().chain(slot(b, 1)).max_by_key(|(sequence, _)| *sequence) {
+        Some((sequence, bits)) => PageState::Valid { sequence, bits },
+        None => PageState::Lost,
+    }
+}
+
+/// One plane in memory: a bit per region. Bit `r` is bit `r mod 8` (counted from the least significant) of byte
+/// `r / 8` of its page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bits {
+    regions: u32,
+    pages: Vec<u8>,
+}
+
+impl Bits {
+    /// A plane for `regions` regions, all clear.
+    ///
+    /// # Panics
+    /// With more than [`REGIONS_MAX`] regions, which no geometry has.
+    #[must_use]
+    pub fn new(regions: u32) -> Self {
+        assert!(regions <= REGIONS_MAX, "a plane has at most {REGIONS_MAX} regions");
+        Self { regions, pages: vec![0; PAGES_PER_PLANE as usize * PAGE_BIT_BYTES] }
+    }
+
+    /// A plane for `regions` regions from the bits of its pages in order; `None` stands for a lost page, whose
+    /// regions are all set. Pages not given are lost.
+    #[must_use]
+    pub fn from_pages(regions: u32, pages: &[Option<Vec<u8>>]) -> Self {
+        let mut bits = Self::new(regions);
+        for page in 0..PAGES_PER_PLANE {
+            match pages.get(page as usize) {
+                Some(Some(bytes)) => bits.set_page(page, bytes),
+                Some(None) | None => bits.fill_page(page),
+            }
+        }
+        bits
+    }
+
+    /// Number of regions.
+    #[must_use]
+    pub const fn regions(&self) -> u32 {
+        self.regions
+    }
+
+    /// Sets the region's bit.
+    ///
+    /// # Panics
+    /// When there is no such region.
+    pub fn set(&mut self, region: u32) {
+        let (byte, mask) = self.place(region);
+        self.pages[byte] |= mask;
+    }
+
+    /// Clears the region's bit.
+    ///
+    /// # Panics
+    /// When there is no such region.
+    pub fn clear(&mut self, region: u32) {
+        let (byte, mask) = self.place(region);
+        self.pages[byte] &= !mask;
+    }
+
+    /// The region's bit.
+    ///
+    /// # Panics
+    /// When there is no such region.
+    #[must_use]
+    pub fn get(&self, region: u32) -> bool {
+        let (byte, mask) = self.place(region);
+        self.pages[byte] & mask != 0
+    }
+
+    /// The regions whose bit is set, in order.
+    pub fn iter_ones(&self) -> impl Iterator<Item = u32> + '_ {
+        let set = self.pages.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        set.flat_map(|(at, byte)| {
+            (0..8u32).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| at as u32 * 8 + bit)
+        })
+    }
+
+    /// Number of regions whose bit is set.
+    #[must_use]
+    pub fn count_ones(&self) -> u32 {
+        self.pages.iter().map(|byte| byte.count_ones()).sum()
+    }
+
+    /// The bits of one page, for [`encode_page`].
+    ///
+    /// # Panics
+    /// When `page` is not below [`PAGES_PER_PLANE`].
+    #[must_use]
+    pub fn page_bytes(&self, page: u32) -> &[u8] {
+        &self.pages[page_range(page)]
+    }
+
+    /// Replaces the bits of one page with those read from a drive. Bits past the last region are dropped, and
+    /// missing bytes count as clear.
+    ///
+    /// # Panics
+    /// When `page` is not below [`PAGES_PER_PLANE`].
+    pub fn set_page(&mut self, page: u32, bits: &[u8]) {
+        let own = &mut self.pages[page_range(page)];
+        own.fill(0);
+        let len = bits.len().min(own.len());
+        own[..len].copy_from_slice(&bits[..len]);
+        self.drop_excess();
+    }
+
+    /// Sets every bit of one page: what is known about it was lost.
+    ///
+    /// # Panics
+    /// When `page` is not below [`PAGES_PER_PLANE`].
+    pub fn fill_page(&mut self, page: u32) {
+        self.pages[page_range(page)].fill(0xff);
+        self.drop_excess();
+    }
+
+    fn drop_excess(&mut self) {
+        let whole = self.regions as usize / 8;
+        let Some(rest) = self.pages.get_mut(whole..) else { return };
+        if let Some((partial, beyond)) = rest.split_first_mut() {
+            *partial &= (1u8 << (self.regions % 8)) - 1;
+            beyond.fill(0);
+        }
+    }
+
+    fn place(&self, region: u32) -> (usize, u8) {
+        assert!(region < self.regions, "region {region} of {} does not exist", self.regions);
+        (region as usize / 8, 1 << (region % 8))
+    }
+}
+
+fn page_range(page: u32) -> std::ops::Range<usize> {
+    let start = page as usize * PAGE_BIT_BYTES;
+    start..start + PAGE_BIT_BYTES
+}

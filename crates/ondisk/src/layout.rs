@@ -1,0 +1,131 @@
+//! Where things are on a member: head area, data area, tail area.
+//!
+//! ```text
+//! 0        64 KiB      320 KiB    1 MiB                      16 MiB            end-4 MiB   end-512 KiB      end
+//! | GPT .. | head ring | unused | bitmap pages .. reserved | data ........ | reserved | tail ring .. GPT |
+//! ```
+//! The end is the device's size rounded down to 4 KiB, except for the backup GPT, which UEFI wants in the very
+//! last blocks.
+
+use crate::bitmap::{PAGE_BYTES, PAGES_PER_PLANE, Plane};
+
+/// Bytes of one ring slot, and of one label.
+pub const SLOT_BYTES: usize = 4096;
+/// Slots in one ring. A label of generation `g` is in slot `g mod 64`.
+pub const RING_SLOTS: u64 = 64;
+/// Bytes in front of the data area.
+pub const HEAD_BYTES: u64 = 16 << 20;
+/// Bytes behind the data area, counted from the device's end rounded down to 4 KiB.
+pub const TAIL_BYTES: u64 = 4 << 20;
+/// Most members of an array; the label's member table has this many rows.
+pub const MEMBERS_MAX: usize = 64;
+/// Bytes of the smallest device that can be a member: both areas and 1 MiB of data.
+pub const MEMBER_BYTES_MIN: u64 = HEAD_BYTES + TAIL_BYTES + (1 << 20);
+
+/// Bytes of one ring.
+pub const RING_BYTES: u64 = RING_SLOTS * SLOT_BYTES as u64;
+/// Where the head ring begins, in bytes from the device's start. Within the first MiB, which is what tools read
+/// to see what is on a device.
+pub const HEAD_RING_OFFSET: u64 = 64 << 10;
+/// Where the tail ring begins, in bytes before the device's end rounded down to 4 KiB.
+pub const TAIL_RING_FROM_END: u64 = 512 << 10;
+/// Where the bitmap pages begin, in bytes from the device's start.
+pub const BITMAP_OFFSET: u64 = 1 << 20;
+/// Planes for which there is room before the rest of the head, which is reserved.
+pub const PLANES_MAX: u64 = 16;
+
+const ALIGN: u64 = 4096;
+
+const _: () = assert!(HEAD_RING_OFFSET + RING_BYTES <= BITMAP_OFFSET);
+const _: () = assert!(
+    BITMAP_OFFSET + PLANES_MAX * PAGES_PER_PLANE as u64 * 2 * PAGE_BYTES as u64 <= HEAD_BYTES
+);
+const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
+// The backup GPT is at most 5 blocks of 4 KiB and must not reach into the ring.
+const _: () = assert!(TAIL_RING_FROM_END - RING_BYTES >= 5 * ALIGN);
+
+/// Which of the two rings of a member a label is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Copy {
+    /// The ring in front of the data area, written first.
+    Head,
+    /// The ring behind the data area, written second.
+    Tail,
+}
+
+impl Copy {
+    /// The byte that stands for the copy in a label's self-address.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Head => 0,
+            Self::Tail => 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Copy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Head => "head",
+            Self::Tail => "tail",
+        })
+    }
+}
+
+/// The areas of one member, derived from its size alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AreaLayout {
+    /// The device's bytes, rounded down to 4 KiB.
+    end: u64,
+}
+
+impl AreaLayout {
+    /// The areas of a device of `device_bytes`, or `None` when it is smaller than [`MEMBER_BYTES_MIN`].
+    #[must_use]
+    pub const fn of(device_bytes: u64) -> Option<Self> {
+        if device_bytes < MEMBER_BYTES_MIN {
+            return None;
+        }
+        Some(Self { end: device_bytes & !(ALIGN - 1) })
+    }
+
+    /// Byte offset of the slot for a label of `generation`.
+    #[must_use]
+    pub const fn slot_offset(&self, copy: Copy, generation: u64) -> u64 {
+        self.ring_range(copy).0 + generation % RING_SLOTS * SLOT_BYTES as u64
+    }
+
+    /// Byte offset and bytes of a whole ring.
+    #[must_use]
+    pub const fn ring_range(&self, copy: Copy) -> (u64, u64) {
+        match copy {
+            Copy::Head => (HEAD_RING_OFFSET, RING_BYTES),
+            Copy::Tail => (self.end - TAIL_RING_FROM_END, RING_BYTES),
+        }
+    }
+
+    /// Byte offset of the slot for `page` of `plane` at `sequence`. Each page has two slots, and the parity of the
+    /// sequence says which one, so writing a page never touches the one it replaces.
+    ///
+    /// # Panics
+    /// When `page` is not below [`PAGES_PER_PLANE`].
+    #[must_use]
+    pub const fn bitmap_page_offset(&self, plane: Plane, page: u32, sequence: u64) -> u64 {
+        assert!(page < PAGES_PER_PLANE, "a plane has fewer pages");
+        let pair = plane.code() as u64 * PAGES_PER_PLANE as u64 + page as u64;
+        BITMAP_OFFSET + (pair * 2 + sequence % 2) * PAGE_BYTES as u64
+    }
+
+    /// Byte offset of the data area.
+    #[must_use]
+    pub const fn data_offset(&self) -> u64 {
+        HEAD_BYTES
+    }
+
+    /// Bytes of the data area, a multiple of 4 KiB.
+    #[must_use]
+    pub const fn data_bytes(&self) -> u64 {
+        self.end - HEAD_BYTES - TAIL_BYTES
+    }
+}

@@ -1,0 +1,49 @@
+//! Bytes there and back, bytes damaged, and the table of what drives amount to.
+
+mod assembly;
+mod codecs;
+
+use strake_units::{MemberIndex, Uuid};
+
+use crate::{GeometryRecord, MemberRecord, RecordedState, Superblock};
+
+fn uuid(tag: u8) -> Uuid {
+    Uuid::from_random([tag; 16])
+}
+
+/// A label of slot 0 of an array with `members` members, all in sync since generation 1.
+fn label(members: u8, generation: u64) -> Superblock {
+    let row = |slot| MemberRecord {
+        uuid: uuid(0x10 + slot),
+        state: RecordedState::InSync,
+        in_sync_generation: 1,
+        recovered_stripes: 0,
+        bytes: 64 << 20,
+    };
+    Superblock {
+        array: uuid(1),
+        name: "tank".parse().unwrap(),
+        member: uuid(0x10),
+        slot: MemberIndex(0),
+        generation,
+        epoch: uuid(0xe1),
+        parent_epoch: uuid(0xe0),
+        geometry: GeometryRecord {
+            level: 6,
+            parity: 2,
+            members,
+            group_width: members,
+            strip_bytes: 65_536,
+            block_bytes: 4096,
+            layout: 1,
+            member_blocks: 1000,
+            region_stripes: 256,
+        },
+        clean: true,
+        destroyed: false,
+        members: (0..members).map(row).collect(),
+        compat: 0,
+        ro_compat: 0,
+        incompat: 0,
+    }
+}

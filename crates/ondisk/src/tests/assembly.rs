@@ -1,0 +1,213 @@
+//! One scenario for each row of the failure matrix that assembly answers for.
+
+use strake_units::{MemberIndex, Uuid};
+
+use super::{label, uuid};
+use crate::{
+    Assembled, Found, IgnoreReason, Policy, RecordedState, Refusal, StaleReason, Superblock, Verdict,
+    assemble,
+};
+use RecordedState::{Faulty, InSync, Missing, Rebuilding};
+
+const WAIT: Policy = Policy { allow_degraded: false };
+const START: Policy = Policy { allow_degraded: true };
+
+/// `array` as the member of `slot` holds it, on a drive with the same number.
+fn on(array: &Superblock, slot: u8) -> Found {
+    let mut label = array.clone();
+    label.slot = MemberIndex(slot);
+    label.member = label.members[usize::from(slot)].uuid;
+    Found { drive: usize::from(slot), label, device_bytes: 64 << 20 }
+}
+
+/// `array` one label later, with the given states.
+fn after(array: &Superblock, changes: &[(usize, RecordedState)]) -> Superblock {
+    let mut next = array.clone();
+    next.generation += 1;
+    for (slot, state) in changes {
+        next.members[*slot].state = *state;
+        if *state == InSync {
+            next.members[*slot].in_sync_generation = next.generation;
+        }
+    }
+    next
+}
+
+/// `array` activated anew with the given states.
+fn activated(array: &Superblock, epoch: Uuid, changes: &[(usize, RecordedState)]) -> Superblock {
+    let mut next = after(array, changes);
+    next.parent_epoch = array.epoch;
+    next.epoch = epoch;
+    next
+}
+
+fn assembled(found: Vec<Found>, policy: Policy) -> Assembled {
+    match assemble(found, policy).pop() {
+        Some(Verdict::Assembled(assembled)) => assembled,
+        other => panic!("expected an assembled array, got {other:?}"),
+    }
+}
+
+fn states(found: Vec<Found>, policy: Policy) -> Vec<RecordedState> {
+    assembled(found, policy).members.iter().map(|member| member.state).collect()
+}
+
+fn waits_for(found: Vec<Found>) -> Vec<u8> {
+    match assemble(found, WAIT).pop() {
+        Some(Verdict::Waiting { missing, .. }) => missing.iter().map(|slot| slot.0).collect(),
+        other => panic!("expected a wait, got {other:?}"),
+    }
+}
+
+fn refusal(found: Vec<Found>) -> Refusal {
+    match assemble(found, START).pop() {
+        Some(Verdict::Refused { reason, .. }) => reason,
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+#[test]
+fn f20_drives_in_any_order_make_the_same_array() {
+    let array = label(3, 5);
+    for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0], [2, 1, 0]] {
+        let found = order.map(|slot| on(&array, slot)).to_vec();
+        let drives = assembled(found, WAIT).members.into_iter().map(|member| member.drive);
+        assert_eq!(drives.collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    }
+}
+
+#[test]
+fn f15_a_member_left_behind_is_stale() {
+    for gone in [Faulty, Missing] {
+        let old = label(3, 5);
+        let new = after(&after(&old, &[(2, gone)]), &[]);
+        let result = assembled(vec![on(&new, 0), on(&new, 1), on(&old, 2)], WAIT);
+        assert_eq!((result.members[2].drive, result.members[2].state), (None, Missing));
+        let stale = result.members[2].stale.unwrap();
+        assert_eq!((stale.drive, stale.reason), (2, StaleReason::LeftBehind(gone)));
+    }
+}
+
+#[test]
+fn a_member_older_than_a_crash_explains_is_stale() {
+    let (old, new) = (label(3, 5), label(3, 7));
+    assert_eq!(waits_for(vec![on(&new, 0), on(&new, 1), on(&old, 2)]), [2]);
+    assert_eq!(states(vec![on(&new, 0), on(&new, 1), on(&old, 2)], START), [InSync, InSync, Missing]);
+}
+
+#[test]
+fn f25_an_update_cut_short_costs_no_member() {
+    let old = label(3, 5);
+    for new in [after(&old, &[]), activated(&old, uuid(0xe2), &[])] {
+        for reached in 0..3 {
+            let found = (0..3).map(|slot| on(if slot < reached { &new } else { &old }, slot)).collect();
+            assert_eq!(states(found, WAIT), [InSync; 3], "reached {reached}");
+        }
+    }
+}
+
+#[test]
+fn f16_a_partly_rebuilt_member_is_trusted_as_far_as_it_got() {
+    let mut new = after(&label(3, 5), &[(2, Rebuilding)]);
+    new.members[2].recovered_stripes = 40;
+    let member = |found| assembled(found, WAIT).members.remove(2);
+    let got = member(vec![on(&new, 0), on(&new, 1), on(&new, 2)]);
+    assert_eq!((got.drive, got.state, got.recovered_stripes), (Some(2), Rebuilding, 40));
+    // The promotion reached others only.
+    let promoted = after(&new, &[(2, InSync)]);
+    let got = member(vec![on(&promoted, 0), on(&promoted, 1), on(&new, 2)]);
+    assert_eq!((got.state, got.recovered_stripes), (Rebuilding, 40));
+    // A copy from before: nothing it holds can be told from what is missing.
+    let later = after(&after(&new, &[]), &[]);
+    let got = member(vec![on(&later, 0), on(&later, 1), on(&new, 2)]);
+    assert_eq!((got.state, got.recovered_stripes), (Rebuilding, 0));
+}
+
+#[test]
+fn f17_a_stale_half_waits_and_the_newer_half_wins() {
+    let old = label(4, 5);
+    let new = after(&after(&old, &[(2, Missing), (3, Missing)]), &[]);
+    let stale = || vec![on(&old, 2), on(&old, 3)];
+    assert_eq!(waits_for(stale()), [0, 1]);
+    let all = [stale(), vec![on(&new, 0), on(&new, 1)]].concat();
+    assert_eq!(states(all, WAIT), [InSync, InSync, Missing, Missing]);
+}
+
+#[test]
+fn f18_halves_that_ran_alone_are_refused() {
+    let old = label(4, 5);
+    let a = activated(&old, uuid(0xea), &[(2, Missing), (3, Missing)]);
+    let b = activated(&old, uuid(0xeb), &[(0, Missing), (1, Missing)]);
+    for later in 0..4 {
+        let a = (0..later).fold(a.clone(), |array, _| after(&array, &[]));
+        for found in [vec![on(&a, 0), on(&a, 1), on(&b, 2), on(&b, 3)], vec![on(&b, 3), on(&a, 0)]] {
+            let Refusal::Fork(difference) = refusal(found) else { panic!("not a fork") };
+            assert_ne!(difference.newer_chain.1, difference.older_chain.1);
+        }
+    }
+    // Each half activated again: the parents differ too.
+    let (a, b) = (activated(&a, uuid(0xec), &[]), activated(&b, uuid(0xed), &[]));
+    assert!(matches!(refusal(vec![on(&a, 0), on(&b, 2)]), Refusal::Fork(_)));
+}
+
+#[test]
+fn an_activation_nobody_acted_on_is_no_fork() {
+    let old = label(3, 5);
+    let cut_short = activated(&old, uuid(0xea), &[]);
+    let went_on = after(&activated(&old, uuid(0xeb), &[(0, Missing)]), &[]);
+    let found = vec![on(&cut_short, 0), on(&went_on, 1), on(&went_on, 2)];
+    assert_eq!(states(found, WAIT), [Missing, InSync, InSync]);
+}
+
+#[test]
+fn a_member_that_left_before_others_were_rebuilt_is_no_fork() {
+    let first = after(&label(3, 5), &[(0, Faulty)]);
+    let back = after(&after(&first, &[(2, Missing), (0, Rebuilding)]), &[(0, InSync)]);
+    let last = after(&back, &[(1, Faulty)]);
+    assert_eq!(states(vec![on(&last, 0), on(&first, 2)], WAIT), [InSync, Faulty, Missing]);
+}
+
+#[test]
+fn f21_copies_of_a_member_are_refused() {
+    let array = label(3, 5);
+    let copy = Found { drive: 9, ..on(&array, 1) };
+    let reason = refusal(vec![on(&array, 0), on(&array, 1), on(&array, 2), copy]);
+    assert_eq!(reason, Refusal::Duplicate { member: uuid(0x11), drives: vec![1, 9] });
+}
+
+#[test]
+fn f22_a_drive_that_shrank_takes_no_part() {
+    let array = label(3, 5);
+    let small = Found { device_bytes: (64 << 20) - 4096, ..on(&array, 1) };
+    let found = vec![on(&array, 0), small, on(&array, 2)];
+    let reason = IgnoreReason::Shrunk { recorded: 64 << 20, actual: (64 << 20) - 4096 };
+    assert_eq!(assemble(found.clone(), START)[0], Verdict::Ignored { drive: 1, reason });
+    assert_eq!(waits_for(found), [1]);
+}
+
+#[test]
+fn f24_a_drive_without_labels_is_waited_for() {
+    let array = label(3, 5);
+    assert_eq!(waits_for(vec![on(&array, 0), on(&array, 2)]), [1]);
+    let result = states(vec![on(&array, 0), on(&array, 2)], START);
+    assert_eq!(result, [InSync, Missing, InSync]);
+}
+
+#[test]
+fn drives_that_take_no_part_say_why() {
+    let check = |found: Vec<Found>, want: IgnoreReason| {
+        assert_eq!(assemble(found, START)[0], Verdict::Ignored { drive: 1, reason: want });
+    };
+    let array = label(3, 5);
+    let mut wrong = on(&array, 1);
+    wrong.label.slot = MemberIndex(2);
+    check(vec![on(&array, 0), wrong], IgnoreReason::SlotMismatch);
+    let mut new = after(&array, &[(1, Rebuilding)]);
+    new.members[1].uuid = uuid(0x77);
+    check(vec![on(&new, 0), on(&new, 2), on(&array, 1)], IgnoreReason::Replaced);
+    let mut gone = after(&array, &[]);
+    gone.destroyed = true;
+    let verdicts = assemble(vec![on(&gone, 1), on(&array, 0)], START);
+    let destroyed = |drive| Verdict::Ignored { drive, reason: IgnoreReason::Destroyed };
+    assert_eq!(verdicts, [destroyed(1), destroyed(0)]);
+}

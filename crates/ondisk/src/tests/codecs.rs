@@ -1,0 +1,263 @@
+use proptest::prelude::{any, proptest};
+
+use super::{label, uuid};
+use crate::layout::HEAD_RING_OFFSET;
+use crate::{
+    Address, AreaLayout, Bits, Copy, Foreign, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN, PageState,
+    Plane, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page, foreign_signature, newest,
+    newest_page, protective_head, protective_tail,
+};
+
+const MIB: usize = 1 << 20;
+
+fn head(generation: u64) -> Address {
+    let offset = HEAD_RING_OFFSET + generation % 64 * 4096;
+    Address { copy: Copy::Head, ring_slot: (generation % 64) as u8, offset: Some(offset) }
+}
+
+fn encoded(label: &Superblock) -> [u8; 4096] {
+    label.encode(Copy::Head, head(label.generation).offset.unwrap())
+}
+
+fn kind(bytes: &[u8], address: Address) -> Option<LabelErrorKind> {
+    Superblock::decode(bytes, address).err().map(|error| error.kind)
+}
+
+#[test]
+fn labels_round_trip() {
+    for (members, generation) in [(1, 1), (6, 63), (64, u64::MAX)] {
+        let label = label(members, generation);
+        assert_eq!(Superblock::decode(&encoded(&label), head(generation)), Ok(label));
+    }
+}
+
+#[test]
+fn every_changed_byte_of_a_label_is_noticed() {
+    let bytes = encoded(&label(6, 7));
+    for at in 0..bytes.len() {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut bad = bytes;
+            bad[at] ^= flip;
+            assert!(kind(&bad, head(7)).is_some(), "byte {at} ^ {flip:#x}");
+        }
+    }
+    for len in 0..bytes.len() {
+        assert_eq!(kind(&bytes[..len], head(7)), Some(LabelErrorKind::Truncated { bytes: len }));
+    }
+}
+
+#[test]
+fn a_torn_label_is_refused_at_every_boundary() {
+    // The same slot, 64 generations apart.
+    let (old, new) = (encoded(&label(64, 7)), encoded(&label(64, 71)));
+    for cut in (512..4096).step_by(512) {
+        for (first, second) in [(&new, &old), (&old, &new)] {
+            let torn = [&first[..cut], &second[cut..]].concat();
+            // Halves that are equal where they were exchanged make a whole record of either.
+            let whole = torn == old || torn == new;
+            assert_eq!(kind(&torn, head(7)).is_none(), whole, "torn at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_misdirected_label_is_refused() {
+    let bytes = encoded(&label(6, 7));
+    let meant_for = head(7).offset.unwrap();
+    let tail = Address { copy: Copy::Tail, ..head(7) };
+    for wrong in [head(8), tail, Address { offset: Some(0), ..head(7) }] {
+        assert_eq!(kind(&bytes, wrong), Some(LabelErrorKind::Misdirected { meant_for }));
+    }
+}
+
+#[test]
+fn unknown_features_are_refused_or_flagged() {
+    let mut newer = label(6, 7);
+    newer.incompat = 0x10;
+    let want = LabelErrorKind::Incompatible { unknown: 0x10, generation: 7 };
+    assert_eq!(kind(&encoded(&newer), head(7)), Some(want));
+    let mut flagged = label(6, 7);
+    flagged.ro_compat = 1;
+    assert!(Superblock::decode(&encoded(&flagged), head(7)).unwrap().is_read_only());
+    assert!(!label(6, 7).is_read_only());
+}
+
+fn ring(copy: Copy, labels: &[Superblock]) -> Vec<u8> {
+    let layout = AreaLayout::of(64 << 20).unwrap();
+    let (start, bytes) = layout.ring_range(copy);
+    let mut ring = vec![0; bytes as usize];
+    for label in labels {
+        let offset = layout.slot_offset(copy, label.generation);
+        let at = (offset - start) as usize;
+        ring[at..at + 4096].copy_from_slice(&label.encode(copy, offset));
+    }
+    ring
+}
+
+#[test]
+fn the_newest_valid_label_of_a_ring_is_found() {
+    for copy in [Copy::Head, Copy::Tail] {
+        let labels: Vec<_> = (60..70).map(|generation| label(6, generation)).collect();
+        let mut ring = ring(copy, &labels);
+        let scan = newest(&ring, copy);
+        assert_eq!((scan.newest.as_ref(), scan.valid, scan.damaged), (labels.last(), 10, 0));
+        ring[(69 % 64) * 4096 + 700] ^= 1;
+        let scan = newest(&ring, copy);
+        assert_eq!((scan.newest.as_ref(), scan.valid, scan.damaged), (Some(&labels[8]), 9, 1));
+    }
+}
+
+#[test]
+fn an_older_label_never_stands_in_for_one_not_understood() {
+    let mut newer = label(6, 9);
+    newer.incompat = 1;
+    let scan = newest(&ring(Copy::Head, &[label(6, 8), newer.clone()]), Copy::Head);
+    assert!(scan.newest.is_none() && scan.refused.is_some());
+    let scan = newest(&ring(Copy::Head, &[newer, label(6, 10)]), Copy::Head);
+    assert!(scan.newest.is_some() && scan.refused.is_none());
+}
+
+#[test]
+fn every_changed_byte_of_a_page_is_noticed() {
+    let mut bits = Bits::new(REGIONS_MAX);
+    [0, 7, 8, 32_511].into_iter().for_each(|region| bits.set(region));
+    let bytes = encode_page(uuid(1), Plane::Intent, 0, 4, bits.page_bytes(0));
+    let decoded = decode_page(&bytes, uuid(1), Plane::Intent, 0).unwrap();
+    assert_eq!(decoded, (4, bits.page_bytes(0).to_vec()));
+    for at in 0..bytes.len() {
+        let mut bad = bytes;
+        bad[at] ^= 0x10;
+        assert!(decode_page(&bad, uuid(1), Plane::Intent, 0).is_err(), "byte {at}");
+    }
+    assert!(decode_page(&bytes, uuid(1), Plane::Written, 0).is_err());
+    assert!(decode_page(&bytes, uuid(1), Plane::Intent, 1).is_err());
+    assert!(decode_page(&bytes, uuid(2), Plane::Intent, 0).is_err());
+    assert!(decode_page(&bytes[..4095], uuid(1), Plane::Intent, 0).is_err());
+}
+
+#[test]
+fn a_torn_page_leaves_the_one_before() {
+    let page = |sequence, byte| encode_page(uuid(1), Plane::Intent, 0, sequence, &[byte; 4064]);
+    let (old_a, b, new_a) = (page(4, 1), page(5, 2), page(6, 3));
+    let check = |a: &[u8], b: &[u8], want: Option<u64>| {
+        let got = match newest_page(a, b, uuid(1), Plane::Intent, 0) {
+            PageState::Valid { sequence, .. } => Some(sequence),
+            PageState::Lost => None,
+        };
+        assert_eq!(got, want);
+    };
+    check(&old_a, &b, Some(5));
+    check(&new_a, &b, Some(6));
+    for cut in (512..4096).step_by(512) {
+        check(&[&new_a[..cut], &old_a[cut..]].concat(), &b, Some(5));
+    }
+    check(&[0; 4096], &[0; 4096], None);
+    // In each other's place both count as damaged.
+    check(&b, &new_a, None);
+}
+
+#[test]
+fn bits_agree_with_a_list() {
+    for regions in [1, 8, 9, 32_512, 32_513, REGIONS_MAX] {
+        let mut bits = Bits::new(regions);
+        let wanted: Vec<u32> = (0..regions).step_by(7).chain([regions - 1]).collect();
+        wanted.iter().for_each(|region| bits.set(*region));
+        let pages = [Some(bits.page_bytes(0).to_vec()), Some(bits.page_bytes(1).to_vec())];
+        let again = Bits::from_pages(regions, &pages);
+        assert_eq!(again, bits);
+        assert!(wanted.iter().all(|region| again.get(*region)));
+        let mut sorted = wanted.clone();
+        sorted.dedup();
+        assert_eq!(again.iter_ones().collect::<Vec<_>>(), sorted);
+        assert_eq!(Bits::from_pages(regions, &[None, None]).count_ones(), regions);
+        bits.clear(0);
+        assert!(!bits.get(0));
+    }
+}
+
+#[test]
+fn areas_do_not_overlap() {
+    assert_eq!(AreaLayout::of(MEMBER_BYTES_MIN - 1), None);
+    for bytes in [MEMBER_BYTES_MIN, MEMBER_BYTES_MIN + 512, 7_681_501_126_656] {
+        let layout = AreaLayout::of(bytes).unwrap();
+        let data_end = layout.data_offset() + layout.data_bytes();
+        let (ring, ring_bytes) = layout.ring_range(Copy::Tail);
+        assert!(layout.data_offset() == HEAD_BYTES && data_end <= ring);
+        assert!(bytes - data_end >= TAIL_BYTES && layout.data_bytes() % 4096 == 0);
+        for block in [512, 4096] {
+            let gpt = protective_tail(bytes, block, uuid(9)).len() as u64;
+            assert!(ring + ring_bytes <= bytes - gpt);
+            let gpt = protective_head(bytes, block, uuid(9)).len() as u64;
+            assert!(gpt <= layout.ring_range(Copy::Head).0);
+        }
+    }
+}
+
+/// First and last MiB of a drive with `put` at the given offsets of the first.
+fn drive(put: &[(usize, &[u8])]) -> (Vec<u8>, Vec<u8>) {
+    let mut head = vec![0; MIB];
+    for (at, bytes) in put {
+        head[*at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    (head, vec![0; MIB])
+}
+
+#[test]
+fn what_others_left_is_named() {
+    let check = |at: usize, magic: &[u8], want: &str| {
+        let (head, tail) = drive(&[(at, magic)]);
+        let found = foreign_signature(&head, &tail).map(|found| found.to_string());
+        assert!(found.as_deref().is_some_and(|name| name.contains(want)), "{want}: {found:?}");
+    };
+    check(0, b"XFSB", "XFS");
+    check(0x438, &[0x53, 0xef], "ext2");
+    check(0x10040, b"_BHRfS_M", "btrfs");
+    check(4096, &[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0], "md");
+    check(512, b"LABELONE", "LVM2");
+    check(0, b"LUKS\xba\xbe", "LUKS");
+    check(4086, b"SWAPSPACE2", "swap");
+    check(0x8001, b"CD001", "ISO");
+    check(3, b"NTFS    ", "NTFS");
+    check(131_072, &0x00ba_b10c_u64.to_le_bytes(), "ZFS");
+    check(512, b"EFI PART", "GPT");
+    let (head, tail) = drive(&[]);
+    assert_eq!(foreign_signature(&head, &tail), None);
+    assert_eq!(foreign_signature(&[], &[]), None);
+}
+
+#[test]
+fn our_own_table_is_no_obstacle_but_a_living_label_is() {
+    for block in [512, 4096] {
+        let table = protective_head(64 << 20, block, uuid(9));
+        let backup = protective_tail(64 << 20, block, uuid(9));
+        let found = |label: &Superblock| {
+            let offset = head(label.generation).offset.unwrap() as usize;
+            let (head, mut tail) = drive(&[(0, &table), (offset, &encoded(label))]);
+            tail[MIB - backup.len()..].copy_from_slice(&backup);
+            foreign_signature(&head, &tail)
+        };
+        let mut gone = label(6, 7);
+        assert_eq!(found(&gone), Some(Foreign::Strake(Some("tank".to_owned()))));
+        gone.destroyed = true;
+        assert_eq!(found(&gone), None);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_decoding_panic(bytes: Vec<u8>, seed in any::<[u8; 32]>(), at in 0usize..4000) {
+        let mut page = encoded(&label(6, 7));
+        page[at..at + 32].copy_from_slice(&seed);
+        // With the checksums made right again, hostile fields get past them.
+        let digest = blake3::hash(&page[..4076]);
+        page[4076..4092].copy_from_slice(&digest.as_bytes()[..16]);
+        let crc = crc32c::crc32c(&page[..4092]);
+        page[4092..].copy_from_slice(&crc.to_le_bytes());
+        for bytes in [&bytes[..], &page[..]] {
+            let _ = Superblock::decode(bytes, head(7));
+            let _ = newest(bytes, Copy::Tail);
+            let _ = decode_page(bytes, uuid(1), Plane::Intent, 0);
+            let _ = foreign_signature(bytes, bytes);
+        }
+    }
+}

@@ -60,6 +60,7 @@ impl Connection {
                     Ok(()) if self.life != Life::Broken => return self.deliver(slot, offset, data),
                     Ok(()) | Err(_) => self.pools.put(data),
                 }
+                self.unpark(slot);
             }
             Op::Write { data, .. } => self.pools.put_shared(data),
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
@@ -86,25 +87,31 @@ impl Connection {
             }
             Framing::OneChunk | Framing::Simple => {
                 self.parked.push(Parked { slot, offset, data });
-                if is_last || request.length > HELD_BYTES_MAX {
+                if request.failure.is_some() {
+                    self.unpark(slot);
+                } else if is_last || request.length > HELD_BYTES_MAX {
                     self.send_in_order(slot);
                 }
-                if is_last && self.requests.get(slot).ordered < request.length {
+                if is_last && request.failure.is_some() {
                     self.conclude(slot);
                 }
             }
         }
     }
 
-    /// Queues what is there of a read whose data must be sent in order. A read that may be held has no
-    /// failure when this is called for its last piece, or sends nothing.
+    /// Gives the buffers of a failed read back that wait for their turn: the rest of it may need them.
+    fn unpark(&mut self, slot: SlotIndex) {
+        let pools = &mut self.pools;
+        for piece in self.parked.extract_if(.., |piece| piece.slot == slot) {
+            pools.put(piece.data);
+        }
+    }
+
+    /// Queues what is there of a read whose data must be sent in order.
     fn send_in_order(&mut self, slot: SlotIndex) {
         loop {
             let request = *self.requests.get(slot);
             let next = request.offset + u64::from(request.ordered);
-            if request.failure.is_some() {
-                return;
-            }
             let Some(at) =
                 self.parked.iter().position(|piece| piece.slot == slot && piece.offset == next)
             else {
@@ -155,10 +162,6 @@ impl Connection {
 
     /// A read that did not end with its data: it failed.
     fn conclude_read(&mut self, slot: SlotIndex, request: &Slot, framing: Framing) {
-        let pools = &mut self.pools;
-        for piece in self.parked.extract_if(.., |piece| piece.slot == slot) {
-            pools.put(piece.data);
-        }
         // Section "Request types", `NBD_CMD_READ`: after a header that promised data there is no way back.
         if framing == Framing::Simple && request.ordered > 0 {
             return self.break_off();

@@ -26,8 +26,9 @@ pub(super) enum Intake {
     Waiting { slot: SlotIndex, next: u64 },
     /// A piece of a write of which `filled` bytes are there.
     Receiving { slot: SlotIndex, next: u64, data: SgMut, filled: usize },
-    /// Payload nobody wants, of a request that was refused already.
-    Discarding { left: u32 },
+    /// Payload nobody wants, of a request that failed; it is answered when the payload is over, because a
+    /// client need not expect an answer earlier.
+    Discarding { slot: SlotIndex, left: u64 },
     /// Nothing more will be looked at.
     Closed,
 }
@@ -63,7 +64,7 @@ impl Connection {
             Intake::Receiving { slot, next, data, filled } => {
                 self.receive(slot, next, data, filled)
             }
-            Intake::Discarding { left } => self.discard(left),
+            Intake::Discarding { slot, left } => self.discard(slot, left),
         }
     }
 
@@ -139,12 +140,7 @@ impl Connection {
             Verdict::Refuse(code, words) => {
                 let slot = self.requests.begin(slot_of(&request, Work::Nothing));
                 self.requests.get(slot).failure = Some((code, words));
-                self.conclude(slot);
-                self.intake = match payload_bytes(&request) {
-                    0 => Intake::Header,
-                    left => Intake::Discarding { left },
-                };
-                Progress::Yes
+                self.give_up(slot, u64::from(payload_bytes(&request)))
             }
             Verdict::Disconnect | Verdict::Violation => {
                 self.drain();
@@ -171,8 +167,11 @@ impl Connection {
 
     /// Makes the next I/O of a request without payload.
     fn issue(&mut self, slot: SlotIndex, next: u64) -> Progress {
-        let Slot { work, cookie, .. } = *self.requests.get(slot);
-        let end = self.requests.get(slot).end();
+        let request = *self.requests.get(slot);
+        if request.failure.is_some() {
+            return self.give_up(slot, 0);
+        }
+        let (work, cookie, end) = (request.work, request.cookie, request.end());
         let size = self.facts.terms.block;
         let at = Lba(next >> size.shift());
         let effect = (end - next).min(EFFECT_BYTES_MAX);
@@ -213,7 +212,11 @@ impl Connection {
     }
 
     fn prepare_piece(&mut self, slot: SlotIndex, next: u64) -> Progress {
-        let end = self.requests.get(slot).end();
+        let request = self.requests.get(slot);
+        let end = request.end();
+        if request.failure.is_some() {
+            return self.give_up(slot, end - next);
+        }
         match self.pools.take(self.facts.piece(next, end)) {
             Some(data) => {
                 self.intake = Intake::Receiving { slot, next, data, filled: 0 };
@@ -275,15 +278,28 @@ impl Connection {
         self.hand_over(slot, Op::Write { at, data: freeze(data), durability }, end);
     }
 
-    fn discard(&mut self, left: u32) -> Progress {
-        let here = self.input.bytes().len().min(left as usize);
-        self.input.consume(here);
-        let left = left - here as u32;
-        if left == 0 {
-            self.intake = Intake::Header;
+    /// Goes on without the rest of a request that failed, of whose payload `left` bytes have yet to come.
+    fn give_up(&mut self, slot: SlotIndex, left: u64) -> Progress {
+        if left > 0 {
+            self.intake = Intake::Discarding { slot, left };
             return Progress::Yes;
         }
-        self.intake = Intake::Discarding { left };
+        self.intake = self.after_request();
+        let request = self.requests.get(slot);
+        request.issued = Issued::Wholly;
+        if request.is_over() {
+            self.conclude(slot);
+        }
+        Progress::Yes
+    }
+
+    fn discard(&mut self, slot: SlotIndex, left: u64) -> Progress {
+        let here = (self.input.bytes().len() as u64).min(left);
+        self.input.consume(here as usize);
+        if here == left {
+            return self.give_up(slot, 0);
+        }
+        self.intake = Intake::Discarding { slot, left: left - here };
         self.fill()
     }
 

@@ -3,6 +3,8 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
+pub mod client;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -93,6 +93,8 @@ pub(crate) struct Connection {
     /// Submitted since the doorbell was last rung.
     unrung: bool,
     batch: CompletionBatch,
+    /// Bytes of payload received this turn.
+    received_now: usize,
     life: Life,
     /// The socket may have bytes for us; cleared when it had fewer than asked for.
     readable: bool,
@@ -127,6 +129,7 @@ impl Connection {
             at_device: 0,
             unrung: false,
             batch: CompletionBatch::new(COMPLETIONS_PER_POLL),
+            received_now: 0,
             life: Life::Open,
             readable: true,
             writable: true,

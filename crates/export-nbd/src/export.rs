@@ -4,6 +4,7 @@ use crate::admit::{Ability, Access, Terms};
 use crate::error::{NbdError, NbdErrorKind};
 use crate::handshake::{Agreement, Directory, Offer, Refusal};
 use crate::limits::{DESCRIPTION_BYTES_MAX, EXPORTS_MAX, PIECE_BYTES_MAX, REQUEST_BYTES_MAX};
+use crate::server::Removal;
 use crate::wire::{STRING_BYTES_MAX, transmission_flag};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -175,6 +176,15 @@ pub(crate) struct Served {
 struct Seats {
     taken: u32,
     max: u32,
+    door: Door,
+}
+
+/// Whether an export takes new clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// It is being removed; to clients it is not there any more.
+    Closed,
 }
 
 /// The right to be a client of an export, and the proof that it cannot be removed yet. Dropped by whoever
@@ -199,8 +209,10 @@ impl Served {
 
     fn sit(self: &Arc<Self>) -> Result<Seat, Refusal> {
         let mut seats = self.lock();
-        if seats.taken >= seats.max {
-            return Err(Refusal::Full);
+        match seats.door {
+            Door::Closed => return Err(Refusal::Unknown),
+            Door::Open if seats.taken >= seats.max => return Err(Refusal::Full),
+            Door::Open => {}
         }
         seats.taken += 1;
         drop(seats);
@@ -212,6 +224,15 @@ impl Served {
         let result = self.left.wait_timeout_while(self.lock(), patience, |seats| seats.taken > 0);
         let (seats, _) = result.unwrap_or_else(PoisonError::into_inner);
         seats.taken == 0
+    }
+
+    fn is_open(&self) -> bool {
+        self.lock().door == Door::Open
+    }
+
+    /// Takes no new clients from now on.
+    fn close(&self) {
+        self.lock().door = Door::Closed;
     }
 
     fn offer(&self) -> Offer {
@@ -305,29 +326,37 @@ impl Registry {
             extents: export.extents,
             facts,
             counters: (0..self.cores).map(|_| Counters::default()).collect(),
-            seats: Mutex::new(Seats { taken: 0, max: self.seats_per_export }),
+            seats: Mutex::new(Seats { taken: 0, max: self.seats_per_export, door: Door::Open }),
             left: Condvar::new(),
         })
     }
 
-    /// Takes an export out, so that nobody new gets a seat at it.
-    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Served>> {
-        self.lock().as_mut()?.remove(name)
+    /// Closes an export to new clients. It stays in the registry, invisible to clients, until
+    /// [`forget`](Self::forget): its name is not free before its last I/O is over.
+    pub(crate) fn withdraw(&self, name: &str, removal: Removal) -> Result<Arc<Served>, NbdError> {
+        let exports = self.lock();
+        let exports = exports.as_ref().ok_or_else(stopped)?;
+        let served = exports.get(name).ok_or_else(|| unknown(name))?;
+        let taken = served.lock().taken;
+        match removal {
+            Removal::IfUnused if taken > 0 => {
+                let what = format!(
+                    "export {name:?} has {taken} connected clients: disconnect them or remove it by force"
+                );
+                Err(NbdError::new(NbdErrorKind::InUse, what))
+            }
+            Removal::IfUnused | Removal::Force => {
+                served.close();
+                Ok(Arc::clone(served))
+            }
+        }
     }
 
-    /// The same, unless somebody sits at it.
-    pub(crate) fn remove_unused(&self, name: &str) -> Result<Arc<Served>, NbdError> {
-        let mut exports = self.lock();
-        let exports = exports.as_mut().ok_or_else(stopped)?;
-        let Some(served) = exports.get(name) else { return Err(unknown(name)) };
-        let taken = served.lock().taken;
-        if taken > 0 {
-            let what = format!(
-                "export {name:?} has {taken} connected clients: disconnect them or remove it by force"
-            );
-            return Err(NbdError::new(NbdErrorKind::InUse, what));
+    /// Takes a withdrawn export out.
+    pub(crate) fn forget(&self, served: &Arc<Served>) {
+        if let Some(exports) = self.lock().as_mut() {
+            exports.remove(&served.name);
         }
-        exports.remove(name).ok_or_else(|| unknown(name))
     }
 
     /// Ends the registry and returns what was in it.
@@ -352,11 +381,12 @@ impl Registry {
             "" if exports.len() == 1 => exports.values().next(),
             _ => exports.get(name),
         };
+        let found = found.filter(|export| export.is_open());
         with(found.ok_or(Refusal::Unknown)?)
     }
 }
 
-pub(crate) fn unknown(name: &str) -> NbdError {
+fn unknown(name: &str) -> NbdError {
     NbdError::new(NbdErrorKind::Unknown, format!("there is no export named {name:?}"))
 }
 
@@ -368,7 +398,8 @@ impl Directory for Registry {
     type Seat = Seat;
 
     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
-        for export in self.lock().iter().flat_map(BTreeMap::values) {
+        let exports = self.lock();
+        for export in exports.iter().flat_map(BTreeMap::values).filter(|export| export.is_open()) {
             each(&export.name, &export.description);
         }
     }

@@ -53,6 +53,9 @@ pub const COMPLETIONS_PER_POLL: usize = 64;
 /// Requests of one connection begun in one turn, so that its neighbours get theirs.
 pub const REQUESTS_PER_TURN: usize = 64;
 
+/// Bytes of payload received by one connection in one turn, give or take a piece.
+pub const PAYLOAD_BYTES_PER_TURN: usize = 1 << 20;
+
 /// Bytes read ahead of what is known to be payload: room for a burst of request headers.
 pub const INPUT_BYTES: usize = 16 << 10;
 

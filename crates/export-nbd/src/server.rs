@@ -1,7 +1,7 @@
 //! The server as control threads see it.
 
 use crate::error::{NbdError, NbdErrorKind};
-use crate::export::{Export, ExportStats, Registry, Served, unknown};
+use crate::export::{Export, ExportStats, Registry, Served};
 use crate::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX,
 };
@@ -188,13 +188,12 @@ impl Server {
     /// # Errors
     /// When there is no such export; when it has clients and [`Removal::IfUnused`] was asked for; when the
     /// device did not complete what was in flight within the configured time (the export then takes no more
-    /// clients, but buffers of it are still out).
+    /// clients, and removing it can be tried again).
     pub fn remove_export(&self, name: &str, removal: Removal) -> Result<(), NbdError> {
-        let export = match removal {
-            Removal::IfUnused => self.registry.remove_unused(name)?,
-            Removal::Force => self.registry.remove(name).ok_or_else(|| unknown(name))?,
-        };
-        self.vacate(&export, Instant::now() + self.config.drain_time_max)
+        let export = self.registry.withdraw(name, removal)?;
+        self.vacate(&export, Instant::now() + self.config.drain_time_max)?;
+        self.registry.forget(&export);
+        Ok(())
     }
 
     fn vacate(&self, export: &Arc<Served>, deadline: Instant) -> Result<(), NbdError> {

@@ -3,7 +3,9 @@
 use super::{Connection, Life};
 use crate::admit::{Extents, Verdict, Work, admit, payload_bytes};
 use crate::input::Received;
-use crate::limits::{EFFECT_BYTES_MAX, EXTENTS_PER_REPLY, REQUESTS_PER_TURN};
+use crate::limits::{
+    EFFECT_BYTES_MAX, EXTENTS_PER_REPLY, PAYLOAD_BYTES_PER_TURN, REQUESTS_PER_TURN,
+};
 use crate::pools::freeze;
 use crate::replies::Reply;
 use crate::requests::{Issued, Slot, SlotIndex};
@@ -43,12 +45,13 @@ enum Progress {
 impl Connection {
     /// Takes in as much as fits, within the bound of a turn; says how much that was.
     pub(super) fn take_in(&mut self) -> usize {
+        self.received_now = 0;
         for step in 0..REQUESTS_PER_TURN {
             // A full device queue holds everything up, so that at most one request waits in the backlog.
-            if !self.backlog.is_empty() && self.submit_backlog() == 0 {
-                return step;
+            if !self.backlog.is_empty() {
+                return step + self.submit_backlog();
             }
-            if !self.backlog.is_empty() || self.take_step() == Progress::No {
+            if self.received_now >= PAYLOAD_BYTES_PER_TURN || self.take_step() == Progress::No {
                 return step;
             }
         }
@@ -245,6 +248,7 @@ impl Connection {
             }
             let received = self.input.fill_through(self.socket.as_fd(), &mut data, filled);
             filled = data.len().min(filled + received.bytes());
+            self.received_now += received.bytes();
             // The piece is put back first, so that a disconnection finds its buffers.
             let whole = filled == data.len();
             self.intake = Intake::Receiving { slot, next, data, filled };

@@ -4,8 +4,8 @@ use strake_units::{MemberIndex, Uuid};
 
 use super::{label, uuid};
 use crate::{
-    Assembled, Found, IgnoreReason, Policy, RecordedState, Refusal, StaleReason, Superblock, Verdict,
-    assemble,
+    Assembled, Found, IgnoreReason, Policy, RecordedState, Refusal, StaleReason, Superblock,
+    Verdict, assemble,
 };
 use RecordedState::{Faulty, InSync, Missing, Rebuilding};
 
@@ -92,7 +92,10 @@ fn f15_a_member_left_behind_is_stale() {
 fn a_member_older_than_a_crash_explains_is_stale() {
     let (old, new) = (label(3, 5), label(3, 7));
     assert_eq!(waits_for(vec![on(&new, 0), on(&new, 1), on(&old, 2)]), [2]);
-    assert_eq!(states(vec![on(&new, 0), on(&new, 1), on(&old, 2)], START), [InSync, InSync, Missing]);
+    assert_eq!(
+        states(vec![on(&new, 0), on(&new, 1), on(&old, 2)], START),
+        [InSync, InSync, Missing]
+    );
 }
 
 #[test]
@@ -100,7 +103,8 @@ fn f25_an_update_cut_short_costs_no_member() {
     let old = label(3, 5);
     for new in [after(&old, &[]), activated(&old, uuid(0xe2), &[])] {
         for reached in 0..3 {
-            let found = (0..3).map(|slot| on(if slot < reached { &new } else { &old }, slot)).collect();
+            let found =
+                (0..3).map(|slot| on(if slot < reached { &new } else { &old }, slot)).collect();
             assert_eq!(states(found, WAIT), [InSync; 3], "reached {reached}");
         }
     }
@@ -140,7 +144,8 @@ fn f18_halves_that_ran_alone_are_refused() {
     let b = activated(&old, uuid(0xeb), &[(0, Missing), (1, Missing)]);
     for later in 0..4 {
         let a = (0..later).fold(a.clone(), |array, _| after(&array, &[]));
-        for found in [vec![on(&a, 0), on(&a, 1), on(&b, 2), on(&b, 3)], vec![on(&b, 3), on(&a, 0)]] {
+        for found in [vec![on(&a, 0), on(&a, 1), on(&b, 2), on(&b, 3)], vec![on(&b, 3), on(&a, 0)]]
+        {
             let Refusal::Fork(difference) = refusal(found) else { panic!("not a fork") };
             assert_ne!(difference.newer_chain.1, difference.older_chain.1);
         }

@@ -3,9 +3,9 @@ use proptest::prelude::{any, proptest};
 use super::{label, uuid};
 use crate::layout::HEAD_RING_OFFSET;
 use crate::{
-    Address, AreaLayout, Bits, Copy, Foreign, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN, PageState,
-    Plane, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page, foreign_signature, newest,
-    newest_page, protective_head, protective_tail,
+    Address, AreaLayout, Bits, Copy, Foreign, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN,
+    PageState, Plane, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page,
+    foreign_signature, newest, newest_page, protective_head, protective_tail,
 };
 
 const MIB: usize = 1 << 20;

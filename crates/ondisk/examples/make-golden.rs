@@ -1,0 +1,26 @@
+//! Writes the golden images of the current format where `tests/golden.rs` reads them. Images that exist are left
+//! alone: what was released does not change.
+
+#[path = "../tests/golden/sample.rs"]
+mod sample;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use strake_ondisk::{Bits, Copy, Plane, encode_page};
+use strake_units::Uuid;
+
+fn main() -> io::Result<()> {
+    let mut bits = Bits::new(32_512);
+    sample::PAGE_REGIONS.into_iter().for_each(|region| bits.set(region));
+    let page =
+        encode_page(Uuid([1; 16]), Plane::Written, 0, sample::PAGE_SEQUENCE, bits.page_bytes(0));
+    write_new("label-1.bin", &sample::label().encode(Copy::Head, sample::LABEL_OFFSET))?;
+    write_new("page-1.bin", &page)
+}
+
+fn write_new(name: &str, bytes: &[u8]) -> io::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if path.exists() { Ok(()) } else { fs::write(path, bytes) }
+}

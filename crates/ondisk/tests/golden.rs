@@ -1,0 +1,25 @@
+//! Images of released formats are opened forever. Made once by `cargo run -p strake-ondisk --example make-golden`.
+
+#[path = "golden/sample.rs"]
+mod sample;
+
+use strake_ondisk::{Address, Bits, Copy, Plane, Superblock, decode_page};
+use strake_units::Uuid;
+
+#[test]
+fn the_label_of_format_1_opens() {
+    let bytes = include_bytes!("golden/label-1.bin");
+    let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
+    assert_eq!(Superblock::decode(bytes, address), Ok(sample::label()));
+    assert_eq!(&sample::label().encode(Copy::Head, sample::LABEL_OFFSET), bytes);
+}
+
+#[test]
+fn the_bitmap_page_of_format_1_opens() {
+    let bytes = include_bytes!("golden/page-1.bin");
+    let (sequence, page) =
+        decode_page(bytes, Uuid([1; 16]), Plane::Written, 0).expect("a sound page");
+    let bits = Bits::from_pages(32_512, &[Some(page), Some(Vec::new())]);
+    assert_eq!(sequence, sample::PAGE_SEQUENCE);
+    assert_eq!(bits.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
+}

@@ -1,0 +1,53 @@
+//! The values the golden images hold. They never change: a new format gets a file of its own.
+
+use strake_ondisk::{GeometryRecord, MemberRecord, RecordedState, Superblock};
+use strake_units::{MemberIndex, Uuid};
+
+/// Byte offset of the head ring's slot for generation 71, which the label is encoded for.
+pub const LABEL_OFFSET: u64 = (64 << 10) + 7 * 4096;
+/// Sequence of the bitmap page.
+pub const PAGE_SEQUENCE: u64 = 12;
+/// Regions set in the bitmap page.
+pub const PAGE_REGIONS: [u32; 4] = [0, 9, 4095, 32_511];
+
+/// The label of format 1.
+pub fn label() -> Superblock {
+    use RecordedState::{Faulty, InSync, Missing, Rebuilding};
+    let row = |(slot, state): (u8, RecordedState)| MemberRecord {
+        uuid: Uuid([0x20 + slot; 16]),
+        state,
+        in_sync_generation: 3 + u64::from(slot),
+        recovered_stripes: if state == Rebuilding { 77 } else { 0 },
+        bytes: 7_681_501_126_656,
+    };
+    Superblock {
+        array: Uuid([1; 16]),
+        name: "golden.1".parse().expect("a good name"),
+        member: Uuid([0x20; 16]),
+        slot: MemberIndex(0),
+        generation: 71,
+        epoch: Uuid([3; 16]),
+        parent_epoch: Uuid([4; 16]),
+        geometry: GeometryRecord {
+            level: 6,
+            parity: 2,
+            members: 5,
+            group_width: 5,
+            strip_bytes: 131_072,
+            block_bytes: 4096,
+            layout: 1,
+            member_blocks: 1_875_360_000,
+            region_stripes: 512,
+        },
+        clean: true,
+        destroyed: false,
+        members: [InSync, Rebuilding, Faulty, Missing, InSync]
+            .into_iter()
+            .zip(0..)
+            .map(|(state, slot)| row((slot, state)))
+            .collect(),
+        compat: 0,
+        ro_compat: 0,
+        incompat: 0,
+    }
+}

@@ -316,7 +316,7 @@ impl Opening<'_> {
         sysfs: &BlockSysfs,
     ) -> DeallocateReads {
         let can = match kind {
-            _ if read_only => return DeallocateReads::Unsupported,
+            Kind::File | Kind::Block if read_only => return DeallocateReads::Unsupported,
             // The kernel promises zeroes after this call; we do not build parity on a drive keeping that.
             Kind::Block if sysfs.fast_zeroes() => return DeallocateReads::Unspecified,
             Kind::Block => false,

@@ -322,3 +322,6 @@ impl Vectors<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,6 +121,55 @@ fn a_file_says_what_it_is() {
     assert!(notices.iter().any(|notice| notice.kind == NoticeKind::TailUnused), "{notices:?}");
 }
 
+/// Rings with deferred task running passed every other test and slept through their completions: the wake-up
+/// was lost and each sleep lasted until its time-out.
+#[test]
+fn a_core_can_sleep_on_the_queue() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::os::fd::BorrowedFd;
+    let file = Scratch::file(1 << 20);
+    let device = open(&file.0);
+    let mut queue = queue(&device, 1);
+    let mut batch = CompletionBatch::new(1);
+    for round in 0..50u8 {
+        let op = match round % 3 {
+            0 => write(0, buffer(round, 8192), Durability::Fua),
+            1 => Op::Flush,
+            _ => read(0, 8192),
+        };
+        queue.submit(Io { token: Token(0), op }).expect("an idle queue has room");
+        queue.ring_doorbell(Nanos(0));
+        while batch.is_empty() {
+            let Readiness::Fd(fd) = queue.readiness() else {
+                panic!("a queue at work is {:?}", queue.readiness());
+            };
+            // SAFETY: the descriptor belongs to the queue, which lives longer than this borrow.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+            let start = crate::wait::now();
+            let woken = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit));
+            assert_eq!(woken, Ok(1), "the queue must wake a sleeping core");
+            // At the time-out the kernel looks once more and may find what it did not wake us for.
+            let slept = crate::wait::now().since(start);
+            assert!(slept < Nanos::SECOND.times(10), "round {round} slept until its time-out");
+            queue.poll(Nanos(0), &mut batch);
+        }
+        assert!(batch.drain().all(|done| done.result.is_ok()));
+    }
+}
+
+/// Memory file systems take no `FALLOC_FL_ZERO_RANGE`, so zeroing has to find another way there.
+#[test]
+fn zeroing_finds_a_way_on_memory_file_systems() {
+    let folder = Path::new("/dev/shm");
+    let file = Scratch(folder.join(format!("strake-dev-uring-{}-shm", std::process::id())));
+    if let Err(error) = create_sparse(&file.0, 4 << 20) {
+        println!("skipped: no memory file system ({error})");
+        return;
+    }
+    agrees_with_a_model(&open(&file.0), 200, 5);
+}
+
 /// A loop device over a file, gone when the test ends.
 struct Loop(String);
 

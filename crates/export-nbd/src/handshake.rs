@@ -10,11 +10,14 @@
 //! the directory answers from what it knew when the export was added (CVE-2019-14850: a back end opened for
 //! whoever connects).
 
+mod options;
+
 use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SKIPPED_BYTES_MAX};
 use crate::wire::{
     self, CLIENT_FLAGS_BYTES, Cursor, OPTION_HEADER_BYTES, OptionHeader, allocation, client_flag,
-    info, option, option_reply, transmission_flag,
+    option, option_reply,
 };
+use options::{Answer, ContextQuery, Wanted, flags};
 
 /// What a client is told about an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -416,117 +419,6 @@ fn list(data: &[u8], directory: &impl Directory, answer: &mut Answer<'_>) {
         answer.reply(option_reply::SERVER, &[&length, name.as_bytes(), description.as_bytes()]);
     });
     answer.ack();
-}
-
-/// The transmission flags for one client: `NBD_FLAG_SEND_DF` exactly when replies are structured (section
-/// "Transmission flags").
-fn flags(offer: &Offer, replies: ReplyStyle) -> u16 {
-    match replies {
-        ReplyStyle::Simple => offer.flags,
-        ReplyStyle::Structured => offer.flags | transmission_flag::SEND_DF,
-    }
-}
-
-/// The data of `NBD_OPT_INFO` and `NBD_OPT_GO`.
-struct Wanted<'a> {
-    name: &'a str,
-    /// 16-bit numbers of [`info`], two bytes each.
-    kinds: &'a [u8],
-}
-
-impl<'a> Wanted<'a> {
-    fn parse(data: &'a [u8]) -> Option<Self> {
-        let mut cursor = Cursor::new(data);
-        let name = cursor.string()?;
-        let count = usize::from(cursor.u16()?);
-        let kinds = cursor.bytes(count * 2)?;
-        cursor.is_empty().then_some(Self { name, kinds })
-    }
-
-    fn wants(&self, kind: u16) -> bool {
-        self.kinds.chunks_exact(2).any(|bytes| bytes == kind.to_be_bytes())
-    }
-
-    /// Describes the export, each kind once however often it was asked for. Block sizes are sent to everybody:
-    /// they bind only those who asked, but spare the others errors.
-    fn describe(&self, offer: &Offer, replies: ReplyStyle, answer: &mut Answer<'_>) {
-        let flags = flags(offer, replies).to_be_bytes();
-        answer.info(info::EXPORT, &[&offer.bytes.to_be_bytes()[..], &flags].concat());
-        if self.wants(info::NAME) {
-            answer.info(info::NAME, offer.name.as_bytes());
-        }
-        if self.wants(info::DESCRIPTION) {
-            answer.info(info::DESCRIPTION, offer.description.as_bytes());
-        }
-        let sizes = [offer.block_bytes, offer.preferred_bytes, offer.payload_bytes_max];
-        answer.info(info::BLOCK_SIZE, &sizes.map(u32::to_be_bytes).concat());
-        answer.ack();
-    }
-}
-
-/// The data of the two metadata context options, reduced to what this server can offer.
-struct ContextQuery<'a> {
-    name: &'a str,
-    count: u32,
-    finds_allocation: bool,
-    finds_wildcard: bool,
-}
-
-impl<'a> ContextQuery<'a> {
-    fn parse(data: &'a [u8]) -> Option<Self> {
-        let mut cursor = Cursor::new(data);
-        let name = cursor.string()?;
-        let count = cursor.u32()?;
-        let (mut finds_allocation, mut finds_wildcard) = (false, false);
-        // A hostile count ends at the first query that is not there.
-        for _ in 0..count {
-            let query = cursor.string()?;
-            finds_allocation |= query == allocation::NAME;
-            finds_wildcard |= query == allocation::WILDCARD;
-        }
-        cursor.is_empty().then_some(Self { name, count, finds_allocation, finds_wildcard })
-    }
-}
-
-/// Appends replies to one option.
-struct Answer<'a> {
-    option: u32,
-    out: &'a mut Vec<u8>,
-}
-
-impl Answer<'_> {
-    fn reply(&mut self, kind: u32, parts: &[&[u8]]) {
-        let length = parts.iter().map(|part| part.len()).sum();
-        self.out.extend_from_slice(&wire::option_reply_header(self.option, kind, length));
-        for part in parts {
-            self.out.extend_from_slice(part);
-        }
-    }
-
-    fn ack(&mut self) {
-        self.reply(option_reply::ACK, &[]);
-    }
-
-    fn error(&mut self, kind: u32, words: &str) {
-        self.reply(kind, &[words.as_bytes()]);
-    }
-
-    fn refuse(&mut self, refusal: Refusal) {
-        match refusal {
-            Refusal::Unknown => self.error(option_reply::ERR_UNKNOWN, "no such export"),
-            Refusal::Full => self.error(option_reply::ERR_POLICY, "too many clients"),
-            Refusal::Stopping => self.error(option_reply::ERR_SHUTDOWN, "the server is stopping"),
-        }
-    }
-
-    fn info(&mut self, kind: u16, payload: &[u8]) {
-        self.reply(option_reply::INFO, &[&kind.to_be_bytes(), payload]);
-    }
-
-    fn context(&mut self, identifier: u32) {
-        let identifier = identifier.to_be_bytes();
-        self.reply(option_reply::META_CONTEXT, &[&identifier, allocation::NAME.as_bytes()]);
-    }
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ fn block_status_tells_holes_from_data() {
         fn extent(&self, at: Lba, blocks_max: u64) -> Extent {
             let left = 256 - at.0 % 256;
             let blocks = left.min(blocks_max);
-            Extent { range: LbaRange::new(at, blocks), written: at.0 / 256 % 2 == 0 }
+            Extent { range: LbaRange::new(at, blocks), written: (at.0 / 256).is_multiple_of(2) }
         }
     }
     let host = Host::start();

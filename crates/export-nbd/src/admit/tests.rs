@@ -143,8 +143,8 @@ proptest! {
         flags: u16, command in 0u16..10, offset: u64, length: u32, near: bool,
     ) {
         let t = terms();
-        let offset = if near { offset % (2 << 30) & !4095 } else { offset };
-        let length = if near { length % (64 * MIB) & !4095 } else { length };
+        let offset = if near { (offset % (2 << 30)) & !4095 } else { offset };
+        let length = if near { (length % (64 * MIB)) & !4095 } else { length };
         let request = request(command, flags, offset, length);
         if let Verdict::Do(work) = admit(&request, &t) {
             prop_assert!(offset.checked_add(u64::from(length)).is_some_and(|end| end <= t.bytes));

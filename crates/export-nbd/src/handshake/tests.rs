@@ -1,6 +1,7 @@
 //! Negotiations as byte strings: what a client sends against what it gets and what is decided.
 
 use super::*;
+use crate::wire::{info, transmission_flag};
 use proptest::prelude::*;
 
 /// A directory of two exports, `disk` and `full`, whose seats are their names.

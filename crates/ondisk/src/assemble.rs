@@ -226,7 +226,7 @@ pub fn assemble(found: Vec<Found>, policy: Policy) -> Vec<Verdict> {
         verdicts.append(&mut step.verdicts);
         match verdict {
             Ok(verdict) => verdicts.push(verdict),
-            Err(refused) => verdicts.extend(refused),
+            Err(refused) => verdicts.extend(refused.map(|verdict| *verdict)),
         }
     }
     verdicts
@@ -257,7 +257,7 @@ struct Authority {
 
 impl Scanned {
     /// Finds the newest label and the drives that belong to it.
-    fn matched(&mut self) -> Result<Matched, Option<Verdict>> {
+    fn matched(&mut self) -> Result<Matched, Option<Box<Verdict>>> {
         self.ignore(|drive| {
             drive.label.own_record().is_none().then_some(IgnoreReason::SlotMismatch)
         });
@@ -269,7 +269,7 @@ impl Scanned {
         }
         let refused = |reason| {
             let (array, name) = (newest.label.array, newest.label.name.clone());
-            Err(Some(Verdict::Refused { array, name, reason }))
+            Err(Some(Box::new(Verdict::Refused { array, name, reason })))
         };
         if let Some(duplicate) = self.duplicate() {
             return refused(duplicate);

@@ -210,7 +210,7 @@ impl Superblock {
         put(out, AT_GENERATION, &self.generation.to_le_bytes());
         out[AT_SLOT] = self.slot.0;
         out[AT_FLAGS] =
-            u8::from(self.clean) * FLAG_CLEAN | u8::from(self.destroyed) * FLAG_DESTROYED;
+            (u8::from(self.clean) * FLAG_CLEAN) | (u8::from(self.destroyed) * FLAG_DESTROYED);
         out[AT_COUNT] = self.members.len() as u8;
         out[AT_NAME_LEN] = self.name.as_str().len() as u8;
         put(out, AT_NAME, self.name.as_str().as_bytes());

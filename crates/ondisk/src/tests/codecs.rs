@@ -183,7 +183,7 @@ fn areas_do_not_overlap() {
         let data_end = layout.data_offset() + layout.data_bytes();
         let (ring, ring_bytes) = layout.ring_range(Copy::Tail);
         assert!(layout.data_offset() == HEAD_BYTES && data_end <= ring);
-        assert!(bytes - data_end >= TAIL_BYTES && layout.data_bytes() % 4096 == 0);
+        assert!(bytes - data_end >= TAIL_BYTES && layout.data_bytes().is_multiple_of(4096));
         for block in [512, 4096] {
             let gpt = protective_tail(bytes, block, uuid(9)).len() as u64;
             assert!(ring + ring_bytes <= bytes - gpt);

@@ -1,0 +1,19 @@
+//! Bounds of the transport, the same on both sides. Values: design page "security", row gRPC.
+
+/// Largest message in bytes, either way.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Calls at a time on one connection.
+pub const STREAMS_MAX: u32 = 100;
+
+/// Bytes of the headers of one call.
+pub const HEADER_BYTES_MAX: u32 = 64 << 10;
+
+/// Streams a client may have reset before the connection is closed, against floods of resets.
+pub const RESETS_MAX: usize = 1000;
+
+/// Drives in one request: more than any array has members, so that errors can still name what is wrong.
+pub const DRIVES_MAX: usize = 256;
+
+/// Bytes of a path or name in a request.
+pub const STRING_BYTES_MAX: usize = 4096;

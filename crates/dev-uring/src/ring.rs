@@ -32,6 +32,9 @@ pub(crate) struct Ring {
     unsubmitted: VecDeque<u32>,
     /// Requests the kernel has taken and not answered.
     in_kernel: u32,
+    /// Set when the kernel refused for good. Entries it never took still sit in the submission ring while their
+    /// slots have gone home, so nothing may ever be submitted again.
+    broken: Option<Errno>,
     /// Address ranges registered as fixed buffers; the index is the kernel's.
     registered: Vec<Range<usize>>,
     /// Keeps registered memory mapped for as long as the ring exists.
@@ -76,6 +79,7 @@ impl Ring {
             mode,
             unsubmitted: VecDeque::with_capacity(entries as usize),
             in_kernel: 0,
+            broken: None,
             registered: Vec::new(),
             _arenas: Vec::new(),
         })
@@ -117,17 +121,24 @@ impl Ring {
     /// Every address in `entry` must stay valid, unmoved and free of conflicting use until [`next`](Self::next)
     /// returned `slot`. A slot has at most one entry in the ring, so the ring, made for all slots, has room.
     pub(crate) unsafe fn push(&mut self, slot: u32, entry: squeue::Entry) {
+        self.unsubmitted.push_back(slot);
+        if self.broken.is_some() {
+            return;
+        }
         let entry = entry.user_data(u64::from(slot));
         // SAFETY: passed on to the caller.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the submission ring has an entry for every slot");
-        self.unsubmitted.push_back(slot);
     }
 
-    /// Hands everything pushed to the kernel. Temporary refusals leave the rest for the next call.
+    /// Hands everything pushed to the kernel. Temporary refusals leave the rest for the next call; after any
+    /// other refusal the ring is broken and what was pushed can only be [abandoned](Self::abandon).
     pub(crate) fn submit(&mut self) -> Result<(), Errno> {
         if self.unsubmitted.is_empty() {
             return Ok(());
+        }
+        if let Some(errno) = self.broken {
+            return Err(errno);
         }
         match self.ring.submit() {
             Ok(taken) => {
@@ -137,7 +148,10 @@ impl Ring {
             }
             Err(error) => match errno(&error) {
                 Errno::INTR | Errno::AGAIN | Errno::BUSY => Ok(()),
-                fatal => Err(fatal),
+                fatal => {
+                    self.broken = Some(fatal);
+                    Err(fatal)
+                }
             },
         }
     }
@@ -236,5 +250,47 @@ impl Drop for Ring {
         if !self.registered.is_empty() {
             let _ = self.ring.submitter().unregister_buffers();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mode, Ring};
+    use io_uring::opcode;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    /// A ring the kernel refused once must not submit what it refused later, when its buffers are gone.
+    #[test]
+    fn a_broken_ring_stays_broken_and_takes_nothing() {
+        let file = File::open("/proc/self/exe").expect("we run from a file");
+        let mut ring = Ring::open(2, Mode::Interrupts, file.as_fd()).expect("io_uring works");
+        let push = |ring: &mut Ring, slot: u32| {
+            let entry = opcode::Nop::new().build();
+            // SAFETY: a no-op names no memory.
+            unsafe { ring.push(slot, entry) };
+        };
+        push(&mut ring, 0);
+        ring.submit().expect("this thread made the ring");
+        // A ring has one issuer; any other thread is refused for good (`IORING_SETUP_SINGLE_ISSUER`).
+        let mut ring = std::thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                push(&mut ring, 1);
+                if ring.submit().is_ok() {
+                    println!("skipped: this kernel lets any thread submit");
+                    return None;
+                }
+                Some(ring)
+            });
+            other.join().expect("no panic")
+        });
+        let Some(ring) = &mut ring else { return };
+        assert_eq!((ring.abandon(), ring.abandon()), (Some(1), None));
+        for slot in 0..10 {
+            push(ring, slot);
+            assert!(ring.submit().is_err(), "back on its own thread it is still broken");
+            assert_eq!(ring.abandon(), Some(slot));
+        }
+        assert!(ring.drain(crate::limits::DRAIN));
     }
 }

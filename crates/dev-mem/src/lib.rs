@@ -8,7 +8,7 @@
 //! **What it must never do.** Read a clock, sleep, start a thread or draw real randomness: time arrives as the
 //! `now` of each call, chance as a seed, so that a run can be repeated exactly. Never hold data worth keeping.
 //!
-//! **Where to start.** [`ram`] for the plainest complete device, [`queue`] for the checks all of them share,
+//! **Where to start.** [`ram`] for the plainest complete device, `queue` for the checks all of them share,
 //! [`faulty`] for the list of faults.
 
 #![forbid(unsafe_code)]
@@ -18,7 +18,7 @@ pub mod error;
 pub mod faulty;
 pub mod model;
 pub mod null;
-pub mod queue;
+mod queue;
 pub mod ram;
 
 pub use device::MemSpec;

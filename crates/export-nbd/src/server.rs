@@ -113,6 +113,26 @@ impl Lane {
     }
 }
 
+/// Opens a lane on every core, or on none.
+fn open_lanes(cores: Vec<CoreHandle>) -> Result<Vec<Lane>, NbdError> {
+    let mut lanes = Vec::with_capacity(cores.len());
+    for (number, core) in cores.into_iter().enumerate() {
+        match Lane::open(core, number) {
+            Ok(lane) => lanes.push(lane),
+            Err(error) => {
+                lanes.into_iter().for_each(Lane::close);
+                return Err(error);
+            }
+        }
+    }
+    Ok(lanes)
+}
+
+fn no_thread(source: std::io::Error) -> NbdError {
+    let what = "cannot start the thread that accepts NBD clients";
+    NbdError::system(NbdErrorKind::System, what, source)
+}
+
 fn stopped(why: &str) -> NbdError {
     NbdError::new(NbdErrorKind::Stopped, format!("cannot serve NBD clients: {why}"))
 }
@@ -151,20 +171,16 @@ impl Server {
         let listener = Listener::open(listen)?;
         let address = listener.address();
         let registry = Arc::new(Registry::new(cores.len(), config.connections_per_export_max));
-        let lanes = cores
-            .into_iter()
-            .enumerate()
-            .map(|(number, core)| Lane::open(core, number))
-            .collect::<Result<Vec<_>, _>>()?;
-        let system = |source| {
-            let what = "cannot start the thread that accepts NBD clients";
-            NbdError::system(NbdErrorKind::System, what, source)
-        };
-        let (stop, stopping) = Stop::pair().map_err(system)?;
+        let (stop, stopping) = Stop::pair().map_err(no_thread)?;
+        let lanes = open_lanes(cores)?;
         let lobby = Lobby::new(listener, Arc::clone(&registry), lanes.clone(), config, stopping);
-        let thread = Builder::new().name("strake-nbd".into()).spawn(move || lobby.run());
-        let thread = Some(thread.map_err(system)?);
-        Ok(Self { registry, lanes, stop, thread, address, config })
+        match Builder::new().name("strake-nbd".into()).spawn(move || lobby.run()) {
+            Ok(thread) => Ok(Self { registry, lanes, stop, thread: Some(thread), address, config }),
+            Err(source) => {
+                lanes.into_iter().for_each(Lane::close);
+                Err(no_thread(source))
+            }
+        }
     }
 
     /// The TCP address it listens on, with the port the kernel chose if none was given; `None` for a unix

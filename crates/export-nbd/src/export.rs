@@ -413,3 +413,6 @@ impl Directory for Registry {
         self.look_up(name, |export| Ok((export.offer(), export.sit()?)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! findings, so each is tested on a made-up repository that breaks the rule.
 
 pub mod crates;
+pub mod doc_paths;
 pub mod documents;
 pub mod formats;
 pub mod layers;
@@ -62,6 +63,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("ascii", "sources are ASCII, except for strings in tests"),
     ("columns", "no source line is longer than 110 columns"),
     ("references", "tests and rules named in ARCHITECTURE.md exist"),
+    ("doc-paths", "sources and functions named in docs/io-path.md and docs/guarantees.md exist"),
 ];
 
 /// All findings of all checks, in order of path and line.
@@ -72,6 +74,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
     findings.extend(rules::check(repo));
     findings.extend(formats::check(repo));
     findings.extend(documents::check(repo));
+    findings.extend(doc_paths::check(repo));
     findings.sort();
     findings
 }

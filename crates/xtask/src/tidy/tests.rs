@@ -184,7 +184,22 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("references", 6, architecture("`tidy layer`")),
         ("references", 6, architecture("`crates/high/src/lib.rs::no_such_test`")),
         ("references", 6, architecture("`crates/high/src/gone.rs::f`")),
+        ("doc-paths", 2, walk("\n`crates/high/src/gone.rs`")),
+        ("doc-paths", 1, walk("`crates/high/src/part.rs::gone`")),
+        ("doc-paths", 1, walk("`part.rs::Shard::gone`")),
+        ("doc-paths", 1, walk("`lib.rs`")),
+        ("doc-paths", 1, walk("`art.rs`")),
+        ("doc-paths", 1, with(walk(""), "docs/guarantees.md", "`part.rs::only_in_a_comment`")),
     ]
+}
+
+/// A repository whose walk through the code says `text`.
+fn walk(text: &str) -> Repo {
+    with(
+        high("// fn only_in_a_comment\nstruct Shard;\nimpl Shard {\n    fn turn(&self) {}\n}\n"),
+        "docs/io-path.md",
+        text,
+    )
 }
 
 /// The line that `hash-docs` prints for a label source with this code.
@@ -241,6 +256,10 @@ fn good_code_near_the_rules_is_left_alone() {
             "use super::*;\n",
         ),
         with(sound(), "crates/high/src/part.rs", &format!("// {}\n", "x".repeat(107))),
+        walk(
+            "`part.rs`, `src/part.rs::Shard`, `crates/high/src/part.rs::turn`, `part.rs::Shard::turn`",
+        ),
+        walk("`turn` alone and\n```\ngone.rs::f\n```\n"),
     ];
     for (n, repo) in good.into_iter().enumerate() {
         assert_eq!(check(&repo), [], "example {n}");

@@ -58,7 +58,7 @@ pub enum Outcome {
     },
 }
 
-/// Finds arrays among `drives` and takes them as far as they go. `epoch` makes the identifier of a new
+/// Finds arrays among `drives` and takes those that are `wanted` as far as they go; the others are not touched. `epoch` makes the identifier of a new
 /// activation. Drives without a label are passed over.
 ///
 /// # Errors
@@ -66,6 +66,7 @@ pub enum Outcome {
 pub fn assemble(
     drives: &[Drive],
     policy: AssemblePolicy,
+    wanted: &dyn Fn(&Name, Uuid) -> bool,
     epoch: &mut dyn FnMut() -> Uuid,
     wait: Wait<'_>,
 ) -> (Vec<Outcome>, Vec<ArrayError>) {
@@ -73,11 +74,11 @@ pub fn assemble(
     let mut unreadable = Vec::new();
     for (at, drive) in drives.iter().enumerate() {
         match MemberIo::open(drive, wait).and_then(|mut io| io.inspect()) {
-            Ok(inspection) => found.extend(inspection.label.map(|label| Found {
-                drive: at,
-                device_bytes: drive.device.info().bytes(),
-                label,
-            })),
+            Ok(inspection) => {
+                let label = inspection.label.filter(|label| wanted(&label.name, label.array));
+                let device_bytes = drive.device.info().bytes();
+                found.extend(label.map(|label| Found { drive: at, device_bytes, label }));
+            }
             Err(error) => unreadable.push(error),
         }
     }
@@ -359,6 +360,12 @@ impl Assembled {
         (regions, (u64::from(regions) * region_blocks) << self.geometry.block_size().shift())
     }
 
+    /// The drives in use, by slot.
+    #[must_use]
+    pub fn drives(&self) -> Vec<Option<Drive>> {
+        self.drives.clone()
+    }
+
     pub(crate) fn untrusted(&self) -> Vec<RegionIndex> {
         if self.resync_regions().0 == 0 {
             return Vec::new();
@@ -432,4 +439,26 @@ impl Assembled {
             sequences: self.sequences.clone(),
         }
     }
+}
+
+/// Marks the labels of a stopped array as destroyed. They stay readable, so that it can be undone until the drives
+/// are used for something else.
+///
+/// # Errors
+/// When a drive fails; those before it are marked already.
+pub fn mark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<(), ArrayError> {
+    let mut labels = Vec::new();
+    for drive in drives {
+        labels.push(MemberIo::open(drive, wait)?.inspect()?.label);
+    }
+    let generation = labels.iter().flatten().map(|label| label.generation).max().unwrap_or(0) + 1;
+    for (drive, label) in drives.iter().zip(labels) {
+        let Some(mut label) = label else { continue };
+        label.destroyed = true;
+        label.generation = generation;
+        for copy in [Copy::Head, Copy::Tail] {
+            MemberIo::open(drive, wait)?.write_label(&label, copy)?;
+        }
+    }
+    Ok(())
 }

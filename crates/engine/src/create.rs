@@ -189,7 +189,11 @@ pub fn create(
     Ok(assembled)
 }
 
-fn refuse_occupied(drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> {
+/// Refuses a drive that holds something.
+///
+/// # Errors
+/// When it does, naming what was found; or when it cannot be read.
+pub fn refuse_occupied(drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> {
     let found = MemberIo::open(drive, wait)?.inspect()?;
     if let Some(label) = found.label.filter(|label| !label.destroyed) {
         return Err(occupied(

@@ -29,7 +29,9 @@ mod slab;
 pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
 pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble, mark_destroyed};
 pub use board::MemberStatus;
-pub use create::{CreatePlan, CreateSpec, Drive, Ids, create, plan_create, prepare_drive, refuse_occupied};
+pub use create::{
+    CreatePlan, CreateSpec, Drive, Ids, create, plan_create, prepare_drive, refuse_occupied,
+};
 pub use error::{ArrayError, ArrayErrorKind};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};

@@ -276,10 +276,13 @@ impl World {
         shuffled.reverse();
         self.uuids += 1;
         let fresh = self.uuids;
-        let (mut outcomes, unreadable) =
-            assemble(&shuffled, AssemblePolicy::default(), &mut || Uuid([fresh; 16]), &mut || {
-                Some(Nanos(0))
-            });
+        let (mut outcomes, unreadable) = assemble(
+            &shuffled,
+            AssemblePolicy::default(),
+            &|_, _| true,
+            &mut || Uuid([fresh; 16]),
+            &mut || Some(Nanos(0)),
+        );
         assert!(unreadable.is_empty(), "{unreadable:?}");
         match outcomes.pop() {
             Some(Outcome::Ready(assembled)) => self.start(*assembled),

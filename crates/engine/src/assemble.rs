@@ -146,6 +146,12 @@ fn open(
     wait: Wait<'_>,
 ) -> Result<Assembled, ArrayError> {
     let mut superblock = found.superblock.clone();
+    if superblock.is_read_only() {
+        return Err(ArrayError::refused(format!(
+            "array {} uses features {:#x} that this version cannot write; use the version that made it",
+            superblock.name, superblock.ro_compat
+        )));
+    }
     let geometry = geometry_of(&superblock)?;
     let mut states = Vec::new();
     let mut members = Vec::new();

@@ -115,7 +115,12 @@ impl<'a> MemberIo<'a> {
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
             let ring = self.read(offset, bytes, "reading its labels")?;
-            let found = strake_ondisk::newest(&ring, copy).newest;
+            let scan = strake_ondisk::newest(&ring, copy);
+            if let Some(refused) = scan.refused {
+                // An older label must not be used in place of one that is not understood.
+                return Err(ArrayError::refused(format!("{}: {refused}", self.path)));
+            }
+            let found = scan.newest;
             let better = |a: &Superblock, b: &Superblock| b.generation > a.generation;
             newest = match (newest, found) {
                 (Some(a), Some(b)) => Some(if better(&a, &b) { b } else { a }),

@@ -1,1 +1,32 @@
-//! control
+//! Control plane: drives, arrays, exports and their recorded configuration.
+//!
+//! **What it is.** A [`Manager`] owns the data cores, the drives that are open, the running arrays and the NBD
+//! servers, and does one command at a time to them. What has to outlast a restart (which drives belong to which
+//! array, what is exported where) is a [`Config`] in a [`Store`]; what an array is made of stands on its members.
+//!
+//! **What it must never do.** It takes no part in I/O. It acknowledges nothing that is not recorded, and begins
+//! nothing that could not be recorded. It never reads a request twice to mean two things: whatever is wrong with
+//! one is said before the first drive is touched.
+//!
+//! **Where to start.** [`manager`] for what is owned, then `arrays.rs` for a command from check to answer.
+
+#![forbid(unsafe_code)]
+
+mod arrays;
+pub mod drives;
+mod error;
+mod exports;
+mod import;
+mod label;
+pub mod manager;
+mod members;
+pub mod scan;
+pub mod store;
+mod view;
+
+pub use error::{ControlError, ControlErrorKind};
+pub use manager::{CoreChoice, Manager, Options};
+pub use store::{ArrayRecord, Config, ExportRecord, Store};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Why a command was refused or failed.
+
+use std::fmt;
+use strake_block::DeviceError;
+use strake_engine::{ArrayError, ArrayErrorKind};
+use strake_export_nbd::{NbdError, NbdErrorKind};
+
+/// What kind of refusal or failure it is; decides the gRPC status and the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ControlErrorKind {
+    /// The request makes no sense as put.
+    Usage,
+    /// There is no such array, drive or export.
+    NotFound,
+    /// The name is taken by something else.
+    Exists,
+    /// The thing is in a state that does not allow it.
+    State,
+    /// It would lose data or disturb somebody, and that was not asked for.
+    Refused,
+    /// A drive, a socket or another resource of the machine failed.
+    Device,
+    /// The state directory cannot be written, so nothing was done.
+    Store,
+    /// The daemon, a core or the array is stopping.
+    Stopped,
+}
+
+/// A kind to match and words for a person.
+#[derive(Debug)]
+pub struct ControlError {
+    /// What to decide on.
+    pub kind: ControlErrorKind,
+    /// What failed, on what, why, and what to do.
+    pub what: String,
+}
+
+impl ControlError {
+    /// An error of `kind` that says `what`.
+    pub fn new(kind: ControlErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into() }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(ControlErrorKind::Usage, what)
+    }
+
+    pub(crate) fn not_found(what: impl Into<String>) -> Self {
+        Self::new(ControlErrorKind::NotFound, what)
+    }
+
+    pub(crate) fn state(what: impl Into<String>) -> Self {
+        Self::new(ControlErrorKind::State, what)
+    }
+
+    pub(crate) fn refused(what: impl Into<String>) -> Self {
+        Self::new(ControlErrorKind::Refused, what)
+    }
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+impl From<ArrayError> for ControlError {
+    fn from(error: ArrayError) -> Self {
+        let kind = match error.kind {
+            ArrayErrorKind::Usage => ControlErrorKind::Usage,
+            ArrayErrorKind::State => ControlErrorKind::State,
+            ArrayErrorKind::Refused => ControlErrorKind::Refused,
+            ArrayErrorKind::Device => ControlErrorKind::Device,
+            ArrayErrorKind::Gone => ControlErrorKind::Stopped,
+        };
+        Self::new(kind, error.what)
+    }
+}
+
+impl From<DeviceError> for ControlError {
+    fn from(error: DeviceError) -> Self {
+        Self::new(ControlErrorKind::Device, error.to_string())
+    }
+}
+
+impl From<NbdError> for ControlError {
+    fn from(error: NbdError) -> Self {
+        let kind = match error.kind {
+            NbdErrorKind::BadAddress | NbdErrorKind::BadExport => ControlErrorKind::Usage,
+            NbdErrorKind::Duplicate => ControlErrorKind::Exists,
+            NbdErrorKind::Unknown => ControlErrorKind::NotFound,
+            NbdErrorKind::InUse => ControlErrorKind::Refused,
+            NbdErrorKind::TooMany => ControlErrorKind::State,
+            NbdErrorKind::Listen | NbdErrorKind::DrainTimeout | NbdErrorKind::System => ControlErrorKind::Device,
+            NbdErrorKind::Stopped => ControlErrorKind::Stopped,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,290 @@
+//! What the control plane owns, and how it starts and stops.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
+use strake_engine::{Array, Drive};
+use strake_export_nbd::Server;
+use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
+use strake_units::{CoreIndex, Uuid};
+
+use crate::drives::Drives;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::store::{Config, Store};
+use crate::view::Meters;
+
+/// Most data cores: beyond it, an array's shards have more mailboxes than stripes in flight.
+const CORES_MAX: usize = 64;
+
+/// Which CPUs get a data core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoreChoice {
+    /// Half of the CPUs this process may use, at least one: the other half serves clients and everything else.
+    Auto,
+    /// These, by the kernel's numbers.
+    Cpus(Vec<usize>),
+}
+
+impl std::str::FromStr for CoreChoice {
+    type Err = String;
+
+    /// Reads `auto`, or CPU numbers with commas and ranges: `0,2,4-7`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            let bad = || format!("{part:?} is not a CPU number; write numbers and ranges, such as 0,2,4-7, or auto");
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: usize = first.trim().parse().map_err(|_| bad())?;
+            let last: usize = last.trim().parse().map_err(|_| bad())?;
+            if first > last || last >= CpuSet::MAX_CPU {
+                return Err(bad());
+            }
+            cpus.extend(first..=last);
+            if cpus.len() > CORES_MAX {
+                return Err(format!("at most {CORES_MAX} data cores"));
+            }
+        }
+        let mut sorted = cpus.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != cpus.len() {
+            return Err("a CPU is named twice; every data core needs one of its own".to_owned());
+        }
+        Ok(Self::Cpus(cpus))
+    }
+}
+
+/// How the manager is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the data cores run.
+    pub cores: CoreChoice,
+    /// How long an array waits for missing members before it is started without them; `None` for ever.
+    pub assemble_timeout: Option<Duration>,
+}
+
+/// An array that runs.
+pub(crate) struct Running {
+    pub(crate) array: Array,
+    /// The drive in each slot, the failed ones too until they are replaced.
+    pub(crate) drives: Vec<Option<Drive>>,
+    /// Made in this run, so that a resync is its first initialization.
+    pub(crate) fresh: bool,
+    pub(crate) resync_bytes_at_start: u64,
+    pub(crate) meters: Meters,
+}
+
+impl Running {
+    pub(crate) fn new(array: Array, drives: Vec<Option<Drive>>, fresh: bool, resync_bytes_at_start: u64) -> Self {
+        Self { array, drives, fresh, resync_bytes_at_start, meters: Meters::default() }
+    }
+
+    pub(crate) fn uuid(&self) -> String {
+        self.array.uuid().to_string()
+    }
+}
+
+/// The control plane: one command at a time.
+pub struct Manager {
+    // Dropped in this order when it was not stopped: servers leave the arrays, arrays the cores.
+    pub(crate) servers: BTreeMap<String, Server>,
+    pub(crate) running: Vec<Running>,
+    pub(crate) drives: Drives,
+    cores: Vec<CoreThread>,
+    pub(crate) store: Store,
+    pub(crate) config: Config,
+    pub(crate) options: Options,
+    /// Why each recorded array that does not run does not, by its identity.
+    pub(crate) offline: BTreeMap<String, String>,
+    /// Why each recorded export that is not offered is not, by its name.
+    pub(crate) export_trouble: BTreeMap<String, String>,
+    pub(crate) started: Instant,
+    /// When recorded arrays were last looked for after the assemble timeout.
+    pub(crate) last_retry: Option<Instant>,
+    stopping: bool,
+}
+
+impl Manager {
+    /// Locks the state directory, starts the data cores, and starts what is recorded: arrays whose members are
+    /// here, and their exports. What cannot be started is reported by [`status`](Self::status), not an error.
+    ///
+    /// # Errors
+    /// When the state directory or the machine does not allow a daemon to run.
+    pub fn start(state_dir: &Path, options: Options) -> Result<Self, ControlError> {
+        let (store, config) = Store::open(state_dir)?;
+        let cores = start_cores(&options.cores)?;
+        let mut manager = Self {
+            servers: BTreeMap::new(),
+            running: Vec::new(),
+            drives: Drives::default(),
+            cores,
+            store,
+            config,
+            options,
+            offline: BTreeMap::new(),
+            export_trouble: BTreeMap::new(),
+            started: Instant::now(),
+            last_retry: None,
+            stopping: false,
+        };
+        manager.start_recorded();
+        Ok(manager)
+    }
+
+    pub(crate) fn core_handles(&self) -> Vec<CoreHandle> {
+        self.cores.iter().map(CoreThread::handle).collect()
+    }
+
+    /// Refuses commands once [`stop`](Self::stop) has begun.
+    pub(crate) fn check_open(&self) -> Result<(), ControlError> {
+        if self.stopping {
+            return Err(ControlError::new(ControlErrorKind::Stopped, "the daemon is stopping; start it again first"));
+        }
+        Ok(())
+    }
+
+    /// Stops in order: exports are drained, arrays marked clean, cores ended. Errors are returned, not fatal:
+    /// everything else is stopped all the same. A second call does nothing.
+    pub fn stop(&mut self) -> Vec<ControlError> {
+        self.stopping = true;
+        let mut errors: Vec<ControlError> = Vec::new();
+        for (_, server) in std::mem::take(&mut self.servers) {
+            errors.extend(server.stop().err().map(ControlError::from));
+        }
+        for running in self.running.drain(..) {
+            errors.extend(running.array.stop().err().map(ControlError::from));
+        }
+        self.drives.close_unless(|_| false);
+        self.cores.drain(..).for_each(CoreThread::stop);
+        errors
+    }
+
+    /// The daemon itself. `socket` is where it listens, `memory_bytes` and `cpu_us` what the process uses.
+    #[must_use]
+    pub fn daemon(&self, socket: &str, memory_bytes: u64, cpu_us: u64) -> Daemon {
+        let core = |(index, core): (usize, &CoreThread)| {
+            let (cpu, notice) = match core.pinning() {
+                Pinning::Any => (None, String::new()),
+                Pinning::Pinned { cpu } => (Some(cpu as u32), String::new()),
+                Pinning::Refused { cpu, os } => {
+                    let why = std::io::Error::from_raw_os_error(os);
+                    (None, format!("not pinned to CPU {cpu}: {why}"))
+                }
+            };
+            Core { index: index as u32, cpu, notice }
+        };
+        Daemon {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_us: self.started.elapsed().as_micros() as u64,
+            state_dir: self.store.dir().display().to_string(),
+            socket: socket.to_owned(),
+            cores: self.cores.iter().enumerate().map(core).collect(),
+            memory_bytes,
+            cpu_us,
+            state: if self.stopping { "stopping" } else { "serving" }.to_owned(),
+        }
+    }
+
+    /// Everything in one answer, with what is wrong first.
+    pub fn status(&mut self, daemon: Daemon) -> SystemStatus {
+        let arrays = self.arrays();
+        let exports = self.exports();
+        let mut problems: Vec<Problem> = arrays.iter().filter_map(crate::view::problem_of_array).collect();
+        problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| Problem {
+            object: format!("export/{}", e.name),
+            severity: "failed".to_owned(),
+            what: e.reason.clone(),
+            next_action: format!("strake array show {}", e.array),
+        }));
+        problems.sort_by_key(|p| p.severity != "failed");
+        let health = match problems.first() {
+            None => "ok",
+            Some(worst) if worst.severity == "failed" => "failed",
+            Some(_) => "degraded",
+        };
+        SystemStatus { health: health.to_owned(), problems, daemon: Some(daemon), arrays, exports }
+    }
+
+    /// Called about once a second: tries again to start arrays whose members were missing.
+    pub fn tick(&mut self) {
+        if !self.stopping && !self.offline.is_empty() {
+            self.start_recorded();
+        }
+    }
+
+    /// Where in `running` the array named (or identified by) `name` is.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.running.iter().position(|r| r.array.name().as_str() == name || r.uuid() == name)
+    }
+
+    /// The same, or why it is not there.
+    pub(crate) fn find_running(&self, name: &str) -> Result<usize, ControlError> {
+        if let Some(at) = self.find(name) {
+            return Ok(at);
+        }
+        let record = self.config.arrays.iter().find(|a| a.name == name || a.uuid == name);
+        match record.and_then(|r| self.offline.get(&r.uuid)) {
+            Some(why) => Err(ControlError::state(format!("array {name} is not running: {why}"))),
+            None => Err(self.no_such_array(name)),
+        }
+    }
+
+    pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
+        let known: Vec<&str> = self.config.arrays.iter().map(|a| a.name.as_str()).collect();
+        let hint = if known.is_empty() {
+            "there is none yet: strake array create ...".to_owned()
+        } else {
+            format!("there is: {}", known.join(", "))
+        };
+        ControlError::not_found(format!("there is no array {name:?}; {hint}"))
+    }
+
+    /// Closes the drives that belong to no running array.
+    pub(crate) fn close_unused_drives(&mut self) {
+        let used: Vec<String> = self
+            .running
+            .iter()
+            .flat_map(|r| r.drives.iter().flatten())
+            .map(|d| d.device.info().identity)
+            .collect();
+        self.drives.close_unless(|identity| used.iter().any(|u| u == identity));
+    }
+}
+
+/// A fresh random identifier.
+pub(crate) fn fresh_uuid() -> Result<Uuid, ControlError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| {
+        ControlError::new(ControlErrorKind::Device, format!("the kernel gives no random numbers: {e}"))
+    })?;
+    Ok(Uuid::from_random(bytes))
+}
+
+fn start_cores(choice: &CoreChoice) -> Result<Vec<CoreThread>, ControlError> {
+    let cpus = match choice {
+        CoreChoice::Cpus(cpus) => cpus.clone(),
+        CoreChoice::Auto => {
+            let allowed = sched_getaffinity(None).unwrap_or_default();
+            let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+            let take = (all.len() / 2).clamp(1, CORES_MAX);
+            all.iter().rev().take(take).rev().copied().collect()
+        }
+    };
+    // Without a known CPU the core runs on any.
+    let cpus: Vec<Option<usize>> = if cpus.is_empty() { vec![None] } else { cpus.into_iter().map(Some).collect() };
+    let start = |(index, cpu): (usize, Option<usize>)| {
+        let config = CoreConfig { cpu, ..CoreConfig::new(CoreIndex(index as u16)) };
+        CoreThread::start(config).map_err(|e| {
+            let what = format!("cannot start data core {index}: {e}; check the limits on threads and open files");
+            ControlError::new(ControlErrorKind::Device, what)
+        })
+    };
+    cpus.into_iter().enumerate().map(start).collect()
+}

@@ -1,0 +1,221 @@
+//! The recorded configuration: `state.json` in the state directory, changed in two steps.
+//!
+//! [`Store::prepare`] writes the next configuration beside the present one and makes it durable; only then is a
+//! command carried out; [`Prepared::commit`] renames it into place. A full or read-only directory therefore
+//! refuses a command before it has touched a drive, and a crash leaves the old or the new file, never a mix.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ControlError, ControlErrorKind};
+
+/// Version of the file written here.
+pub const VERSION: u32 = 1;
+
+/// Largest file that is read: far more than all arrays and exports of one daemon need.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What outlasts a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Arrays to start by themselves.
+    pub arrays: Vec<ArrayRecord>,
+    /// Exports to offer again.
+    pub exports: Vec<ExportRecord>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { version: VERSION, arrays: Vec::new(), exports: Vec::new() }
+    }
+}
+
+/// An array and where its drives were last seen. The labels on the drives decide; this says where to look.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayRecord {
+    /// Its identity.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// Paths of its drives.
+    pub drives: Vec<String>,
+}
+
+/// An export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportRecord {
+    /// What clients ask for.
+    pub name: String,
+    /// Identity of the array.
+    pub array: String,
+    /// Where it is offered, as `unix:/path` or `address:port`.
+    pub listen: String,
+    /// Writes are refused.
+    pub read_only: bool,
+}
+
+/// The state directory, locked by this process.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    // Holds the lock; closing it gives the directory free.
+    _lock: File,
+}
+
+/// A configuration that is on disk but not yet the one in force. Dropping it forgets it.
+#[derive(Debug)]
+#[must_use = "a prepared configuration takes effect when it is committed"]
+pub struct Prepared {
+    dir: PathBuf,
+    config: Config,
+    done: bool,
+}
+
+impl Store {
+    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration.
+    ///
+    /// # Errors
+    /// When another daemon uses the directory (named by its process ID), it cannot be written, or the file in
+    /// it cannot be read.
+    pub fn open(dir: &Path) -> Result<(Self, Config), ControlError> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| failed(dir, "create it", &e))?;
+        let lock = lock(dir)?;
+        let store = Self { dir: dir.to_owned(), _lock: lock };
+        let config = store.read()?;
+        // Dropped at once: it shows that the directory can be written before anything depends on it.
+        drop(store.prepare(&config)?);
+        Ok((store, config))
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn read(&self) -> Result<Config, ControlError> {
+        let path = self.dir.join("state.json");
+        let mut text = String::new();
+        match File::open(&path) {
+            Ok(file) => file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|e| failed(&path, "read it", &e))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
+            Err(error) => return Err(failed(&path, "read it", &error)),
+        };
+        let damaged = |why: String| {
+            let what = format!(
+                "{} cannot be understood ({why}); move it away, start again, and bring the arrays back with: \
+                 strake array import --drives ...",
+                path.display()
+            );
+            ControlError::new(ControlErrorKind::Store, what)
+        };
+        let config: Config = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        if config.version != VERSION {
+            return Err(damaged(format!("it has version {}, this program writes {VERSION}", config.version)));
+        }
+        Ok(config)
+    }
+
+    /// Writes `config` beside the one in force and makes it durable.
+    ///
+    /// # Errors
+    /// When the directory is full or read-only; nothing has changed then.
+    pub fn prepare(&self, config: &Config) -> Result<Prepared, ControlError> {
+        let path = self.dir.join("state.json.next");
+        let text = serde_json::to_vec_pretty(config)
+            .map_err(|e| ControlError::new(ControlErrorKind::Store, format!("cannot encode the state: {e}")))?;
+        let written = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).and_then(
+            |mut file| {
+                file.write_all(&text)?;
+                file.sync_all()
+            },
+        );
+        if let Err(error) = written {
+            // A rest of it would only take space where there is none.
+            let _ = fs::remove_file(&path);
+            return Err(failed(&path, "record the change", &error));
+        }
+        Ok(Prepared { dir: self.dir.clone(), config: config.clone(), done: false })
+    }
+}
+
+impl Prepared {
+    /// Puts it in force and returns it.
+    ///
+    /// # Errors
+    /// When the directory stopped working in between; it is then unknown which of the two is in force after a
+    /// restart.
+    pub fn commit(mut self) -> Result<Config, ControlError> {
+        let next = self.dir.join("state.json.next");
+        fs::rename(&next, self.dir.join("state.json")).map_err(|e| failed(&next, "record the change", &e))?;
+        self.done = true;
+        let synced = File::open(&self.dir).and_then(|dir| dir.sync_all());
+        synced.map_err(|e| failed(&self.dir, "record the change", &e))?;
+        Ok(std::mem::take(&mut self.config))
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if !self.done {
+            // What is left behind is overwritten by the next one.
+            let _ = fs::remove_file(self.dir.join("state.json.next"));
+        }
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, ControlError> {
+    let path = dir.join("lock");
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|e| failed(&path, "open it", &e))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            // Without a number the message is still true.
+            let _ = file.read_to_string(&mut pid);
+            let who = if pid.trim().is_empty() { "another straked".to_owned() } else { format!("process {}", pid.trim()) };
+            let what = format!(
+                "the state directory {} is in use by {who}; stop that daemon, or give this one another --state-dir",
+                dir.display()
+            );
+            return Err(ControlError::new(ControlErrorKind::State, what));
+        }
+        Err(errno) => return Err(failed(&path, "lock it", &errno.into())),
+    }
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .and_then(|()| file.sync_all());
+    written.map_err(|e| failed(&path, "write to it", &e))?;
+    Ok(file)
+}
+
+fn failed(path: &Path, doing: &str, error: &io::Error) -> ControlError {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::ReadOnlyFilesystem => "it is on a read-only file system; choose another with --state-dir",
+        io::ErrorKind::PermissionDenied => "make it writable for this user, or choose another with --state-dir",
+        _ => "check the directory, or choose another with --state-dir",
+    };
+    let what = format!("state directory: cannot {doing} ({}): {error}; {remedy}; nothing was done", path.display());
+    ControlError::new(ControlErrorKind::Store, what)
+}

@@ -1,0 +1,252 @@
+//! What people and scripts see of an array.
+
+use std::time::Instant;
+
+use strake_api::v1::{self as api, Problem};
+use strake_engine::{ArrayStatus, MemberStatus};
+use strake_raid::{Condition, MemberState};
+use strake_units::ByteSize;
+
+use crate::manager::{Manager, Running};
+use crate::store::ArrayRecord;
+
+/// Remembers how far a job was, to tell its rate.
+#[derive(Default)]
+pub(crate) struct Meters {
+    rebuild: Meter,
+    resync: Meter,
+}
+
+#[derive(Default)]
+struct Meter {
+    last: Option<(Instant, u64)>,
+    rate: u64,
+}
+
+impl Meter {
+    /// Shortest time between two samples that tells a rate.
+    const SAMPLE_SECONDS: f64 = 0.4;
+
+    /// Takes note of `done` bytes and returns bytes per second, 0 while unknown.
+    fn rate(&mut self, now: Instant, done: u64) -> u64 {
+        match self.last {
+            Some((at, before)) if done >= before => {
+                let seconds = now.duration_since(at).as_secs_f64();
+                if seconds >= Self::SAMPLE_SECONDS {
+                    self.rate = ((done - before) as f64 / seconds) as u64;
+                    self.last = Some((now, done));
+                }
+            }
+            Some(_) | None => {
+                self.last = Some((now, done));
+                self.rate = 0;
+            }
+        }
+        self.rate
+    }
+}
+
+fn progress(job: &str, of: strake_engine::Progress, meter: &mut Meter) -> api::Progress {
+    let rate = meter.rate(Instant::now(), of.done_bytes);
+    let left = of.total_bytes.saturating_sub(of.done_bytes);
+    api::Progress {
+        job: job.to_owned(),
+        done_bytes: of.done_bytes,
+        total_bytes: of.total_bytes,
+        rate_bytes_per_s: rate,
+        eta_s: left.checked_div(rate),
+    }
+}
+
+impl Running {
+    /// The array as a message; `exports` are the names it is offered under.
+    pub(crate) fn view(&mut self, exports: Vec<String>) -> api::Array {
+        let status = self.array.status();
+        let mut jobs = Vec::new();
+        match status.rebuild {
+            Some(of) => jobs.push(progress("rebuild", of, &mut self.meters.rebuild)),
+            None => self.meters.rebuild = Meter::default(),
+        }
+        let resync = if self.fresh { "initialize" } else { "resync" };
+        match status.resync {
+            Some(of) => jobs.push(progress(resync, of, &mut self.meters.resync)),
+            None => self.meters.resync = Meter::default(),
+        }
+        array_message(&status, self.fresh, jobs, exports, self.resync_bytes_at_start)
+    }
+}
+
+fn array_message(
+    status: &ArrayStatus,
+    fresh: bool,
+    progress: Vec<api::Progress>,
+    exports: Vec<String>,
+    resync_bytes_at_start: u64,
+) -> api::Array {
+    let geometry = &status.geometry;
+    let shift = geometry.block_size().shift();
+    let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
+    let absent = absent.fold(0u64, |mask, (at, _)| mask | 1 << at);
+    let counters = status.counters;
+    let (reason, next_action) = advice(status);
+    api::Array {
+        name: status.name.to_string(),
+        uuid: status.uuid.to_string(),
+        states: states(status, fresh),
+        level: geometry.level().to_string(),
+        group_size: if geometry.level().is_grouped() { u32::from(geometry.width()) } else { 0 },
+        size_bytes: geometry.capacity_blocks() << shift,
+        strip_bytes: geometry.strip_bytes(),
+        block_bytes: geometry.block_size().bytes(),
+        stripe_data_bytes: geometry.stripe_data_blocks() << shift,
+        members: status.members.iter().enumerate().map(|(at, m)| member(at, m)).collect(),
+        progress,
+        redundancy_left: geometry.redundancy(absent).map_or(0, u32::from),
+        generation: status.generation,
+        memory_bytes: status.scratch_bytes,
+        counters: Some(api::Counters {
+            reads: counters.reads,
+            read_bytes: counters.read_bytes,
+            writes: counters.writes,
+            write_bytes: counters.write_bytes,
+            degraded_reads: counters.degraded_reads,
+            medium_errors: counters.medium_errors,
+            repairs: counters.repairs,
+        }),
+        exports,
+        reason,
+        next_action,
+        resync_bytes_at_start,
+    }
+}
+
+fn states(status: &ArrayStatus, fresh: bool) -> Vec<String> {
+    let mut conditions = status.conditions;
+    if status.lost {
+        conditions = conditions.with(Condition::Lost);
+    }
+    let mut words: Vec<String> = conditions
+        .iter()
+        .filter(|c| !(status.lost && *c == Condition::Online))
+        .map(|c| c.word().to_owned())
+        .collect();
+    if status.rebuild_halted {
+        words.push("rebuild_halted".to_owned());
+    }
+    if status.resync.is_some() {
+        words.push(if fresh { "initializing" } else { "resyncing" }.to_owned());
+    }
+    words
+}
+
+fn member(at: usize, status: &MemberStatus) -> api::Member {
+    let state = match status.state {
+        MemberState::InSync => "in_sync",
+        MemberState::Rebuilding { .. } => "rebuilding",
+        MemberState::Faulty => "faulty",
+        MemberState::Missing => "missing",
+    };
+    api::Member {
+        position: at as u32,
+        uuid: status.uuid.to_string(),
+        state: state.to_owned(),
+        path: status.path.clone(),
+        cause: status.cause.map_or(String::new(), |kind| kind.text().to_owned()),
+    }
+}
+
+/// Why the array is not as it should be, and what to do about it.
+fn advice(status: &ArrayStatus) -> (String, String) {
+    let name = &status.name;
+    if status.lost || status.conditions.contains(Condition::Lost) {
+        let reason = "more members are gone than redundancy covers; nothing is served".to_owned();
+        return (reason, format!("bring members back, then: strake array import {name}"));
+    }
+    if status.rebuild_halted {
+        let reason = "the rebuild stopped: blocks it needs cannot be read any more".to_owned();
+        return (reason, format!("copy the data off array {name}, then replace the drives with unreadable blocks"));
+    }
+    let out = status.members.iter().position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
+    match out {
+        Some(at) => (String::new(), format!("strake array replace {name} --member {at} --with DRIVE")),
+        None if status.rebuild.is_some() => (String::new(), format!("strake wait {name} --for rebuild")),
+        None => (String::new(), String::new()),
+    }
+}
+
+/// What is wrong with an array, if anything is.
+pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
+    let is = |state: &str| array.states.iter().any(|s| s == state);
+    let severity = if is("lost") || is("offline") {
+        "failed"
+    } else if is("degraded") || is("rebuild_halted") {
+        "degraded"
+    } else {
+        return None;
+    };
+    let out: Vec<String> = array
+        .members
+        .iter()
+        .filter(|m| m.state == "faulty" || m.state == "missing")
+        .map(|m| format!("member {} {}", m.position, m.state))
+        .collect();
+    let what = if !array.reason.is_empty() {
+        array.reason.clone()
+    } else if out.is_empty() {
+        let job = array.progress.first();
+        job.map_or_else(
+            || "a member is being rebuilt".to_owned(),
+            |p| format!("rebuilding, {} of {} done", ByteSize(p.done_bytes), ByteSize(p.total_bytes)),
+        )
+    } else {
+        format!("{}; {} more may be lost", out.join(", "), array.redundancy_left)
+    };
+    Some(Problem {
+        object: format!("array/{}", array.name),
+        severity: severity.to_owned(),
+        what,
+        next_action: array.next_action.clone(),
+    })
+}
+
+/// A recorded array that does not run.
+fn offline(record: &ArrayRecord, why: &str) -> api::Array {
+    api::Array {
+        name: record.name.clone(),
+        uuid: record.uuid.clone(),
+        states: vec!["offline".to_owned()],
+        reason: why.to_owned(),
+        next_action: format!("strake array import {}", record.name),
+        members: Vec::new(),
+        ..api::Array::default()
+    }
+}
+
+impl Manager {
+    /// Every array: those that run and those that are recorded and do not.
+    pub fn arrays(&mut self) -> Vec<api::Array> {
+        let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
+        for record in &self.config.arrays {
+            if let Some(why) = self.offline.get(&record.uuid) {
+                arrays.push(offline(record, why));
+            }
+        }
+        arrays.sort_by(|a, b| a.name.cmp(&b.name));
+        arrays
+    }
+
+    /// One array by name or identity.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn array(&mut self, name: &str) -> Result<api::Array, crate::ControlError> {
+        let found = self.arrays().into_iter().find(|a| a.name == name || a.uuid == name);
+        found.ok_or_else(|| self.no_such_array(name))
+    }
+
+    pub(crate) fn view(&mut self, at: usize) -> api::Array {
+        let uuid = self.running[at].uuid();
+        let exports = self.config.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect();
+        self.running[at].view(exports)
+    }
+}

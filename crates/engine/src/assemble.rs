@@ -58,8 +58,8 @@ pub enum Outcome {
     },
 }
 
-/// Finds arrays among `drives` and takes those that are `wanted` as far as they go; the others are not touched. `epoch` makes the identifier of a new
-/// activation. Drives without a label are passed over.
+/// Finds arrays among `drives` and takes those that are `wanted` as far as they go; the others are not touched.
+/// `epoch` makes the identifier of a new activation. Drives without a label are passed over.
 ///
 /// # Errors
 /// Never as a whole: a drive that cannot be read counts as not here, and is reported in the second list.

@@ -104,7 +104,8 @@ impl fmt::Display for GeometryError {
         match self {
             Self::TooFewMembers { level, members, min } => write!(
                 f,
-                "RAID {level} needs at least {min} members and {members} were given: add members or choose another level"
+                "RAID {level} needs at least {min} members and {members} were given: add members or choose \
+                 another level"
             ),
             Self::TooManyMembers { level, members, max } => write!(
                 f,
@@ -148,7 +149,8 @@ impl fmt::Display for GeometryError {
             ),
             Self::StripSize { strip_bytes } => write!(
                 f,
-                "a strip of {strip_bytes} bytes is not possible: choose a power of two from {STRIP_BYTES_MIN} to {STRIP_BYTES_MAX} bytes"
+                "a strip of {strip_bytes} bytes is not possible: choose a power of two from {STRIP_BYTES_MIN} \
+                 to {STRIP_BYTES_MAX} bytes"
             ),
             Self::MemberTooSmall { member_blocks, strip_blocks } => write!(
                 f,

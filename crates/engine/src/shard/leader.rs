@@ -3,8 +3,8 @@
 //! Shard 0 leads. There is one writer of metadata and one order of state changes:
 //!
 //! ```text
-//!  a member fails ──> recorded on every survivor (generation + 1) ──> views sent to all shards
-//!       ──> all applied ──> settled: only now is a write that the member missed acknowledged
+//!  a member fails --> recorded on every survivor (generation + 1) --> views sent to all shards
+//!       --> all applied --> settled: only now is a write that the member missed acknowledged
 //! ```
 
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@ use super::lex::{self, Class};
 use super::repo::Repo;
 use super::source::Source;
 
-const COLUMNS_MAX: usize = 110;
+const COLUMNS_MAX: usize = 120;
 
 /// Names that make a function depend on more than its arguments.
 const IMPURE: [&str; 16] = [

@@ -87,7 +87,7 @@ fn is_test_path(path: &str) -> bool {
     let file = parts.next_back().unwrap_or_default();
     file == "tests.rs"
         || file.ends_with("_tests.rs")
-        || parts.any(|p| p == "tests" || p == "benches")
+        || parts.any(|p| p == "tests" || p == "benches" || p == "examples")
 }
 
 /// Offsets of attributes that make the next item exist in tests only.

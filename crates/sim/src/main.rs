@@ -1,2 +1,84 @@
-//! sim
-fn main() {}
+//! Runs seeds and says how to replay those that fail.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use strake_sim::{Report, Settings, run};
+
+const USAGE: &str = "usage: strake-sim [--seeds N] [--seed FIRST] [--seconds T] [--print]
+  runs N worlds (default 100) from seed FIRST on (default 1), stopping after T seconds;
+  --print writes every event of every world to standard error";
+
+struct Arguments {
+    seeds: u64,
+    first: u64,
+    seconds: Option<u64>,
+    print: bool,
+}
+
+fn main() -> ExitCode {
+    match arguments(std::env::args().skip(1)) {
+        Ok(arguments) => run_all(&arguments),
+        Err(problem) => {
+            eprintln!("strake-sim: {problem}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments { seeds: 100, first: 1, seconds: None, print: false };
+    while let Some(word) = words.next() {
+        let mut number = || -> Result<u64, String> {
+            let value = words.next().ok_or(format!("{word} needs a number"))?;
+            value.parse().map_err(|_| format!("{word} needs a number, not {value}"))
+        };
+        match word.as_str() {
+            "--seeds" => arguments.seeds = number()?,
+            "--seed" => arguments.first = number()?,
+            "--seconds" => arguments.seconds = Some(number()?),
+            "--print" => arguments.print = true,
+            other => return Err(format!("{other} is not an option")),
+        }
+    }
+    Ok(arguments)
+}
+
+fn run_all(arguments: &Arguments) -> ExitCode {
+    // A panic of the engine is a violation that is reported below.
+    std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
+    let started = Instant::now();
+    let limit = arguments.seconds.map(Duration::from_secs);
+    let (mut runs, mut violations, mut requests, mut hash) = (0u64, 0u64, 0u64, 0u64);
+    let mut faults: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for offset in 0..arguments.seeds {
+        if limit.is_some_and(|limit| started.elapsed() >= limit) {
+            break;
+        }
+        let seed = arguments.first.wrapping_add(offset);
+        let report = run(seed, Settings { print: arguments.print, ..Settings::default() });
+        runs += 1;
+        requests += report.requests;
+        hash = hash.rotate_left(1) ^ report.trace.hash();
+        for (kind, count) in report.trace.faults() {
+            *faults.entry(kind).or_insert(0) += count;
+        }
+        violations += u64::from(complain(&report));
+    }
+    let kinds: Vec<String> = faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
+    println!(
+        "{{\"runs\":{runs},\"violations\":{violations},\"requests\":{requests},\"faults\":{{{}}},\"seed\":{},\"trace_hash\":\"{hash:016x}\"}}",
+        kinds.join(","),
+        arguments.first
+    );
+    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints what went wrong, if anything did.
+fn complain(report: &Report) -> bool {
+    let Some(violation) = &report.violation else { return false };
+    eprintln!("seed {}: {}\n  {violation}", report.seed, report.shape);
+    eprintln!("  replay: cargo run -p strake-sim -- --seed {} --seeds 1 --print", report.seed);
+    true
+}

@@ -1,0 +1,112 @@
+//! The fault atlas: which faults may happen now, so that the world never goes beyond what an array promises to
+//! survive. A fault beyond that could excuse any outcome, and a run that may excuse itself proves nothing.
+//!
+//! A member is *impaired* while its drive is doomed (it failed an I/O that costs the member, hangs, or is gone),
+//! has unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if the
+//! geometry tolerates all impaired members together. After a crash none is injected until the resync is through:
+//! "crash and a drive lost in the same event" is promised only by `--consistency strict`.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use strake_raid::Geometry;
+
+/// Chances of a fault, per million I/Os of one drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// A block turns out to be unreadable until it is written again.
+    pub medium: u32,
+    /// An I/O fails, and with it the member.
+    pub device: u32,
+    /// The drive is pulled.
+    pub vanish: u32,
+    /// An I/O is not answered for longer than the engine waits.
+    pub hang: u32,
+    /// An I/O takes milliseconds to seconds.
+    pub delay: u32,
+}
+
+/// A deliberate lie of a drive, which the oracle has to catch: the proof that it can fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mutant {
+    /// Drives keep their word.
+    #[default]
+    None,
+    /// Some writes are acknowledged and not done.
+    LostWrite,
+    /// A flush is acknowledged and does nothing.
+    IdleFlush,
+    /// FUA writes stay in the cache.
+    IdleFua,
+    /// Some reads return a neighbour's bytes.
+    WrongRead,
+}
+
+#[derive(Debug)]
+struct State {
+    geometry: Option<Geometry>,
+    impaired: u64,
+    armed: bool,
+    rates: Rates,
+    mutant: Mutant,
+}
+
+/// What all drives of a world ask before they misbehave. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Faults(Arc<Mutex<State>>);
+
+impl Faults {
+    /// Nothing happens until [`arm`](Self::arm).
+    #[must_use]
+    pub fn new(rates: Rates, mutant: Mutant) -> Self {
+        Self(Arc::new(Mutex::new(State { geometry: None, impaired: 0, armed: false, rates, mutant })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("one thread runs the world")
+    }
+
+    /// The array whose limits count.
+    pub fn set_geometry(&self, geometry: Geometry) {
+        self.state().geometry = Some(geometry);
+    }
+
+    /// Allows faults, or stops them.
+    pub fn arm(&self, armed: bool) {
+        self.state().armed = armed;
+    }
+
+    /// Tells which members are impaired now.
+    pub fn set_impaired(&self, mask: u64) {
+        self.state().impaired = mask;
+    }
+
+    /// Members impaired now.
+    #[must_use]
+    pub fn impaired(&self) -> u64 {
+        self.state().impaired
+    }
+
+    /// The chances while armed, none otherwise.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        let state = self.state();
+        if state.armed { state.rates } else { Rates::default() }
+    }
+
+    /// The lie that drives tell.
+    #[must_use]
+    pub fn mutant(&self) -> Mutant {
+        self.state().mutant
+    }
+
+    /// Asks whether the drive of `slot` may become impaired, and if so counts it as such.
+    pub fn may_impair(&self, slot: u8) -> bool {
+        let mut state = self.state();
+        let mask = state.impaired | 1 << slot;
+        let allowed = state.armed && state.geometry.is_some_and(|g| g.tolerates(mask));
+        if allowed {
+            state.impaired = mask;
+        }
+        allowed
+    }
+}

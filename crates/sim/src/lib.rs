@@ -1,0 +1,28 @@
+//! The simulator: the real engine over simulated drives, on one thread, replayed by seed.
+//!
+//! **What it is.** [`run`] makes a world out of a seed: an array of random shape, drives with caches and faults,
+//! clients with random requests, an operator who fails, replaces, stops and crashes things. An oracle knows what
+//! every block may hold and compares every answer; at the end parity is compared with a textbook encoder.
+//!
+//! **What it must never do.** It draws no chance but from the seed, reads no clock, and depends on no iteration
+//! order: the same seed gives the same trace, to the last event. It never goes beyond what an array promises to
+//! survive without saying so, because a run that may excuse itself proves nothing.
+//!
+//! **Where to start.** [`world`] for the life of a world, [`drive`] for what drives do, [`faults`] for what is
+//! allowed to happen, [`oracle`] for what may be read. `strake-sim --seed S --seeds 1 --print` replays a run.
+
+#![forbid(unsafe_code)]
+
+pub mod content;
+pub mod drive;
+pub mod faults;
+pub mod medium;
+pub mod oracle;
+pub mod rng;
+pub mod shape;
+pub mod textbook;
+pub mod trace;
+pub mod world;
+
+pub use faults::Mutant;
+pub use world::{Report, Settings, run};

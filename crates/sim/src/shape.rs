@@ -1,0 +1,138 @@
+//! What a world is made of, drawn from its seed.
+
+use strake_block::{DeallocateReads, VolatileCache};
+use strake_raid::Level;
+use strake_units::BlockSize;
+
+use crate::drive::DriveSpec;
+use crate::faults::Rates;
+use crate::rng::Rng;
+
+/// The make-up of one world.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The level.
+    pub level: Level,
+    /// Members, all groups together.
+    pub members: usize,
+    /// Members per group for 50, 60, 70.
+    pub group_size: Option<u8>,
+    /// Strip in bytes.
+    pub strip_bytes: u32,
+    /// Block size asked for, if any.
+    pub block_size: Option<BlockSize>,
+    /// Drive of each member.
+    pub drives: Vec<DriveSpec>,
+    /// Shards.
+    pub cores: u16,
+    /// Whether waiting writes are merged.
+    pub merge: bool,
+    /// Clients, each with a queue on core `i % cores`.
+    pub clients: usize,
+    /// Requests each client keeps outstanding at most.
+    pub depth: usize,
+    /// Chances of faults.
+    pub rates: Rates,
+    /// Host requests of the whole run, not counting the final check.
+    pub requests: u64,
+    /// Requests between two control actions, on average.
+    pub calm: u64,
+}
+
+/// Level, width of a group: smallest and largest, groups: smallest and largest.
+const LEVELS: [(Level, [u64; 2], [u64; 2]); 12] = [
+    (Level::Raid0, [2, 5], [1, 1]),
+    (Level::Raid1, [2, 4], [1, 1]),
+    (Level::Raid10, [2, 2], [2, 3]),
+    (Level::Raid5, [3, 6], [1, 1]),
+    (Level::Raid5, [3, 6], [1, 1]),
+    (Level::Raid6, [4, 8], [1, 1]),
+    (Level::Raid6, [4, 8], [1, 1]),
+    (Level::Raid73, [5, 8], [1, 1]),
+    (Level::Parity(4), [6, 10], [1, 1]),
+    (Level::Raid50, [3, 4], [2, 3]),
+    (Level::Raid60, [4, 5], [2, 2]),
+    (Level::Raid70, [5, 6], [2, 2]),
+];
+
+impl Shape {
+    /// Draws a shape.
+    #[must_use]
+    pub fn draw(rng: &mut Rng) -> Self {
+        let (level, widths, groups) = rng.pick(&LEVELS);
+        let width = rng.between(widths[0], widths[1]);
+        let members = width * rng.between(groups[0], groups[1]);
+        let strip_bytes = rng.pick(&[4u32, 4, 8, 8, 16, 16, 32, 64, 64, 256]) << 10;
+        let mixed = rng.one_in(5);
+        let small = rng.one_in(2);
+        let rows = Self::rows(rng, strip_bytes);
+        let deallocate = if rng.one_in(4) { DeallocateReads::Unspecified } else { DeallocateReads::Zeroes };
+        let cached = rng.below(4);
+        let drive = |rng: &mut Rng| DriveSpec {
+            bytes: strake_ondisk::HEAD_BYTES
+                + strake_ondisk::TAIL_BYTES
+                + rows * u64::from(strip_bytes)
+                + 4096 * rng.below(4),
+            block_size: if small != (mixed && rng.one_in(2)) { BlockSize::B512 } else { BlockSize::B4096 },
+            cache: if cached == 0 || (cached == 1 && rng.one_in(2)) {
+                VolatileCache::Absent
+            } else {
+                VolatileCache::Present
+            },
+            deallocate,
+        };
+        let drives = (0..members).map(|_| drive(rng)).collect();
+        let cores = rng.between(1, 3) as u16;
+        Self {
+            level,
+            members: members as usize,
+            group_size: level.is_grouped().then_some(width as u8),
+            strip_bytes,
+            block_size: rng.one_in(5).then_some(BlockSize::B4096),
+            drives,
+            cores,
+            merge: !rng.one_in(4),
+            clients: usize::from(cores) + rng.below(2) as usize,
+            depth: rng.pick(&[1, 4, 8, 16]),
+            rates: Self::rates(rng),
+            requests: rng.between(100, 500),
+            calm: rng.pick(&[15, 40, 120]),
+        }
+    }
+
+    /// Few rows keep a rebuild short; some worlds are larger, so that they have several regions.
+    fn rows(rng: &mut Rng, strip_bytes: u32) -> u64 {
+        let fewest = (1u64 << 20).div_ceil(u64::from(strip_bytes));
+        let most = if rng.one_in(4) { 1_200 } else { 300 };
+        rng.between(fewest, most.max(fewest))
+    }
+
+    fn rates(rng: &mut Rng) -> Rates {
+        let rate = |rng: &mut Rng, most: u64| if rng.one_in(2) { 0 } else { rng.below(most) as u32 };
+        Rates {
+            medium: rate(rng, 8_000),
+            device: rate(rng, 1_500),
+            vanish: rate(rng, 800),
+            hang: rate(rng, 800),
+            delay: rate(rng, 5_000),
+        }
+    }
+
+    /// In a few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let group = self.group_size.map_or(String::new(), |g| format!(" in groups of {g}"));
+        format!(
+            "RAID {} of {}{group}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, {} requests, {:?}",
+            self.level,
+            self.members,
+            self.strip_bytes >> 10,
+            self.cores,
+            self.clients,
+            self.depth,
+            self.merge,
+            self.requests,
+            self.rates
+        )
+    }
+}

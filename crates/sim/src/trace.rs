@@ -1,0 +1,110 @@
+//! What happened, in order: a hash of everything, and the lines themselves when somebody wants to read them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use strake_units::Nanos;
+
+/// Lines kept for a person when a run fails.
+const LINES_KEPT: usize = 400;
+
+#[derive(Debug)]
+struct State {
+    hash: u64,
+    now: Nanos,
+    events: u64,
+    faults: BTreeMap<&'static str, u64>,
+    lines: VecDeque<String>,
+    keep: bool,
+    print: bool,
+}
+
+/// The record of one run. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Trace(Arc<Mutex<State>>);
+
+impl Trace {
+    /// An empty record. With `keep` the last lines are kept, with `print` all go to standard error.
+    #[must_use]
+    pub fn new(keep: bool, print: bool) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            hash: 0xcbf2_9ce4_8422_2325,
+            now: Nanos(0),
+            events: 0,
+            faults: BTreeMap::new(),
+            lines: VecDeque::new(),
+            keep: keep || print,
+            print,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("one thread runs the world")
+    }
+
+    /// Moves the clock that events are stamped with.
+    pub fn set_now(&self, now: Nanos) {
+        self.state().now = now;
+    }
+
+    /// The time of the run.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.state().now
+    }
+
+    /// Records an event: `numbers` go into the hash, `text` is made only if somebody keeps it.
+    pub fn event(&self, numbers: &[u64], text: impl FnOnce() -> String) {
+        let mut state = self.state();
+        state.events += 1;
+        let now = state.now.0;
+        for number in numbers.iter().chain([&now]) {
+            for byte in number.to_le_bytes() {
+                // FNV-1a (Fowler, Noll, Vo), 64 bits.
+                state.hash = (state.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+        if state.keep {
+            let line = format!("{:>14} {}", now, text());
+            if state.print {
+                eprintln!("{line}");
+            }
+            state.lines.push_back(line);
+            if state.lines.len() > LINES_KEPT {
+                state.lines.pop_front();
+            }
+        }
+    }
+
+
+    /// Counts a fault that was injected.
+    pub fn fault(&self, kind: &'static str) {
+        *self.state().faults.entry(kind).or_insert(0) += 1;
+    }
+
+    /// Hash over every event so far.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.state().hash
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.state().events
+    }
+
+    /// Faults injected so far, by kind.
+    #[must_use]
+    pub fn faults(&self) -> BTreeMap<&'static str, u64> {
+        self.state().faults.clone()
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        state.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}

@@ -1,0 +1,388 @@
+//! A world: one array on simulated drives, its clients, and what happens to them.
+
+mod client;
+mod control;
+mod ending;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use strake_block::VolatileCache;
+use strake_engine::{Array, CreateSpec, Drive, Ids, Options, Pending, Replacing};
+use strake_raid::{Geometry, MemberState};
+use strake_reactor::{Poller, Sleep, Turn};
+use strake_units::{CoreIndex, MemberIndex, Name, Nanos, Uuid};
+
+use crate::drive::{DriveSpec, SimDrive};
+use crate::faults::{Faults, Mutant};
+use crate::oracle::{Content, Oracle};
+use crate::rng::Rng;
+use crate::shape::Shape;
+use crate::trace::Trace;
+use client::{Client, Ground, Scene};
+
+/// Rounds in which nothing at all happens although somebody asks not to sleep, before that counts as a mistake.
+const SPIN_ROUNDS: u32 = 100_000;
+
+/// Simulated time without any progress after which a wait counts as stuck.
+const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
+
+/// How a run is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// The lie that drives tell.
+    pub mutant: Mutant,
+    /// Print every event.
+    pub print: bool,
+    /// Keep the last events for the report of a violation.
+    pub keep: bool,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// What the world was made of.
+    pub shape: String,
+    /// What went wrong, if anything did.
+    pub violation: Option<String>,
+    /// The record of the run.
+    pub trace: Trace,
+    /// Host requests made.
+    pub requests: u64,
+}
+
+/// Runs the world of `seed` to its end.
+#[must_use]
+pub fn run(seed: u64, settings: Settings) -> Report {
+    let trace = Trace::new(settings.keep, settings.print);
+    let mut rng = Rng::new(seed);
+    let shape = Shape::draw(&mut rng);
+    let mut requests = 0;
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(&shape, rng, settings, &trace)?;
+        let result = world.live();
+        requests = world.next_id;
+        result
+    }));
+    let violation = match result {
+        Ok(Ok(())) => None,
+        Ok(Err(violation)) => Some(violation),
+        Err(panic) => Some(format!("panic: {}", panic_text(&*panic))),
+    };
+    Report { seed, shape: shape.describe(), violation, trace, requests }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without words".to_owned())
+}
+
+/// A shard and whether its last turn found nothing to do.
+struct Shard {
+    poller: Box<dyn Poller>,
+    idle: bool,
+}
+
+/// The array while it runs.
+struct Running {
+    array: Array,
+    shards: Vec<Shard>,
+    clients: Vec<Client>,
+    clients_idle: bool,
+}
+
+/// A control operation that has not been answered.
+enum Asked {
+    Fail { member: MemberIndex, pending: Pending },
+    Replace { member: MemberIndex, replacing: Box<Replacing> },
+}
+
+struct World {
+    rng: Rng,
+    trace: Trace,
+    faults: Faults,
+    shape: Shape,
+    geometry: Geometry,
+    ground: Ground,
+    /// By slot.
+    drives: Vec<SimDrive>,
+    /// Drives that were members once and still answer.
+    retired: Vec<SimDrive>,
+    serial: u64,
+    running: Option<Running>,
+    asked: Vec<Asked>,
+    oracle: Oracle,
+    now: Nanos,
+    next_id: u64,
+    left: u64,
+    /// A crash left regions to resynchronize: no further faults until that is done.
+    recovering: bool,
+    stopping: bool,
+    lost: bool,
+}
+
+fn to_drive(drive: &SimDrive) -> Drive {
+    Drive { device: std::sync::Arc::new(drive.clone()), path: drive.name() }
+}
+
+impl World {
+    fn new(shape: &Shape, mut rng: Rng, settings: Settings, trace: &Trace) -> Result<Self, String> {
+        trace.event(&[1], || shape.describe());
+        let faults = Faults::new(shape.rates, settings.mutant);
+        let drives: Vec<SimDrive> = (0u64..)
+            .zip(&shape.drives)
+            .map(|(at, spec)| SimDrive::new(*spec, at as u8, at, &mut rng, trace, &faults))
+            .collect();
+        let spec = CreateSpec {
+            name: "sim".parse::<Name>().map_err(|e| e.to_string())?,
+            level: shape.level,
+            group_size: shape.group_size,
+            strip_bytes: shape.strip_bytes,
+            block_size: shape.block_size,
+        };
+        let list: Vec<Drive> = drives.iter().map(to_drive).collect();
+        let plan = strake_engine::plan_create(&spec, &list).map_err(|e| e.to_string())?;
+        let geometry = plan.geometry;
+        faults.set_geometry(geometry);
+        let ids = Ids {
+            array: Uuid::from_random(rng.bytes16()),
+            epoch: Uuid::from_random(rng.bytes16()),
+            members: (0..shape.members).map(|_| Uuid::from_random(rng.bytes16())).collect(),
+        };
+        let mut now = Nanos(0);
+        let assembled = {
+            let mut wait = patient(&mut now);
+            strake_engine::create(&plan, list, &ids, false, &mut wait).map_err(|e| e.to_string())?
+        };
+        let ground = ground(&geometry, &mut rng);
+        let serial = shape.members as u64;
+        let mut world = Self {
+            oracle: oracle(shape, &geometry),
+            rng,
+            trace: trace.clone(),
+            faults,
+            shape: shape.clone(),
+            geometry,
+            ground,
+            drives,
+            retired: Vec::new(),
+            serial,
+            running: None,
+            asked: Vec::new(),
+            now,
+            next_id: 1,
+            left: 0,
+            recovering: false,
+            stopping: false,
+            lost: false,
+        };
+        world.start(assembled)?;
+        Ok(world)
+    }
+
+    fn start(&mut self, assembled: strake_engine::Assembled) -> Result<(), String> {
+        let options = Options { merge: self.shape.merge };
+        let (array, pollers) =
+            Array::start_here(assembled, self.shape.cores, options).map_err(|e| format!("start: {e}"))?;
+        let device = array.device();
+        let mut clients = Vec::new();
+        for number in 0..self.shape.clients {
+            let core = CoreIndex((number % usize::from(self.shape.cores)) as u16);
+            let queue = device.open_queue(core, self.shape.depth as u32).map_err(|e| e.to_string())?;
+            clients.push(Client::new(number as u64, queue, self.shape.depth, self.rng.fork()));
+        }
+        let shards = pollers.into_iter().map(|poller| Shard { poller, idle: false }).collect();
+        self.running = Some(Running { array, shards, clients, clients_idle: false });
+        self.stopping = false;
+        self.refresh();
+        Ok(())
+    }
+
+    fn array(&self) -> &Array {
+        &self.running.as_ref().expect("the array runs").array
+    }
+
+    /// The whole life of a world.
+    fn live(&mut self) -> Result<(), String> {
+        self.faults.arm(true);
+        let mut budget = self.shape.requests;
+        while budget > 0 {
+            let burst = self.rng.between(1, 2 * self.shape.calm).min(budget);
+            budget -= burst;
+            self.left = burst;
+            // Sometimes the next thing happens while the last requests are still under way.
+            let leave = if self.rng.one_in(2) { self.rng.below(burst) } else { 0 };
+            self.run_until("requests to be made", |world| world.left <= leave)?;
+            budget += std::mem::take(&mut self.left);
+            if leave == 0 && self.rng.one_in(3) {
+                self.run_until("requests to be answered", |world| world.outstanding() == 0)?;
+            }
+            self.something_happens()?;
+        }
+        self.end()
+    }
+
+    fn outstanding(&self) -> usize {
+        self.running.as_ref().map_or(0, |r| r.clients.iter().map(Client::outstanding).sum())
+    }
+
+    /// Lets the world go on until `done`.
+    fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), String> {
+        let mut spins = 0;
+        let deadline = self.now.plus(PATIENCE);
+        while !done(self) {
+            if self.round()? {
+                spins = 0;
+                self.now = self.now.plus(Nanos(self.rng.between(1, 4) * 500));
+            } else {
+                spins += 1;
+                self.skip(what, spins)?;
+            }
+            if self.now > deadline {
+                return Err(format!("waited {} s for {what}: {}", PATIENCE.0 / Nanos::SECOND.0, self.picture()));
+            }
+            self.trace.set_now(self.now);
+        }
+        Ok(())
+    }
+
+    /// Gives some of the shards and clients a turn, in random order. True while anybody may have work.
+    fn round(&mut self) -> Result<bool, String> {
+        if self.rng.one_in(32) {
+            self.refresh();
+        }
+        let mut busy = self.take_control_answers()?;
+        let Some(running) = &mut self.running else { return Ok(false) };
+        let actors = running.shards.len() + 1;
+        let first = self.rng.below(actors as u64) as usize;
+        let skipped = if self.rng.one_in(3) { self.rng.below(actors as u64) as usize } else { actors };
+        for at in (0..actors).map(|at| (at + first) % actors).filter(|at| *at != skipped) {
+            if let Some(shard) = running.shards.get_mut(at) {
+                let turn = shard.poller.turn(self.now);
+                shard.idle = turn == Turn::Idle;
+                busy |= !shard.idle;
+                continue;
+            }
+            let mut work = false;
+            for client in &mut running.clients {
+                let mut scene = Scene {
+                    oracle: &mut self.oracle,
+                    trace: &self.trace,
+                    next_id: &mut self.next_id,
+                    left: &mut self.left,
+                    stopping: self.stopping,
+                    lost: self.lost,
+                    now: self.now,
+                };
+                work |= client.turn(&self.ground, &mut scene)?;
+            }
+            running.clients_idle = !work;
+            busy |= work;
+        }
+        if busy {
+            // Whoever had a turn before may have been given work since.
+            running.shards.iter_mut().for_each(|shard| shard.idle = false);
+            running.clients_idle = false;
+        }
+        Ok(busy || !running.clients_idle || running.shards.iter().any(|shard| !shard.idle))
+    }
+
+    /// Everybody is idle: moves the clock to the next thing that was announced.
+    fn skip(&mut self, what: &str, spins: u32) -> Result<(), String> {
+        let Some(running) = &self.running else { return Err(format!("nothing runs, waiting for {what}")) };
+        let mut sleep = Sleep::new();
+        running.shards.iter().for_each(|shard| shard.poller.sleep(&mut sleep));
+        if sleep.is_never() {
+            if spins > SPIN_ROUNDS {
+                return Err(format!("shards neither work nor sleep, waiting for {what}: {}", self.picture()));
+            }
+            self.now = self.now.plus(Nanos::MICRO);
+            return Ok(());
+        }
+        match sleep.deadline() {
+            Some(deadline) => self.now = deadline.max(self.now.plus(Nanos(1))),
+            None => return Err(format!("everybody sleeps for ever, waiting for {what}: {}", self.picture())),
+        }
+        // A real core reads its clock a little late.
+        self.now = self.now.plus(Nanos(self.rng.below(2_000)));
+        Ok(())
+    }
+
+    fn states(&self) -> Vec<MemberState> {
+        self.array().status().members.iter().map(|m| m.state).collect()
+    }
+
+    /// Tells the fault atlas how things stand.
+    fn refresh(&mut self) {
+        if self.running.is_none() {
+            return;
+        }
+        let status = self.array().status();
+        if status.resync.is_none() {
+            self.recovering = false;
+        }
+        let impaired = |(at, state): &(usize, MemberState)| {
+            let drive = &self.drives[*at];
+            *state != MemberState::InSync || drive.is_doomed() || drive.has_bad_blocks()
+        };
+        let states = status.members.iter().map(|m| m.state).enumerate();
+        let mask = states.filter(impaired).fold(0, |mask, (at, _)| mask | 1 << at);
+        self.faults.set_impaired(mask);
+    }
+
+    /// What a person wants to know first.
+    fn picture(&self) -> String {
+        let Some(running) = &self.running else { return "not running".to_owned() };
+        let status = running.array.status();
+        let members: Vec<String> =
+            status.members.iter().map(|m| m.cause.map_or(m.state.to_string(), |c| format!("{} ({c:?})", m.state))).collect();
+        format!(
+            "members [{}], resync {:?}, rebuild {:?}{}{}, {} request(s) outstanding, {} control operation(s), drives idle: {}",
+            members.join(", "),
+            status.resync,
+            status.rebuild,
+            if status.rebuild_halted { " halted" } else { "" },
+            if status.lost { ", LOST" } else { "" },
+            self.outstanding(),
+            self.asked.len(),
+            self.drives.iter().all(SimDrive::is_idle),
+        )
+    }
+
+    /// A fresh drive for `slot`, like the one it replaces.
+    fn new_drive(&mut self, slot: usize) -> SimDrive {
+        let spec: DriveSpec = self.shape.drives[slot];
+        self.serial += 1;
+        SimDrive::new(spec, slot as u8, self.serial, &mut self.rng, &self.trace, &self.faults)
+    }
+}
+
+fn oracle(shape: &Shape, geometry: &Geometry) -> Oracle {
+    let zeroes = shape.drives.iter().all(|d| d.deallocate == strake_block::DeallocateReads::Zeroes);
+    let first = if zeroes { Content::Zero } else { Content::Unknown };
+    let cached = shape.drives.iter().any(|d| d.cache == VolatileCache::Present);
+    let cache = if cached { VolatileCache::Present } else { VolatileCache::Absent };
+    Oracle::new(geometry.capacity_blocks(), geometry.block_size().bytes(), first, cache)
+}
+
+fn ground(geometry: &Geometry, rng: &mut Rng) -> Ground {
+    let capacity = geometry.capacity_blocks();
+    let mut spots: Vec<u64> = (0..rng.between(1, 3)).map(|_| rng.below(capacity)).collect();
+    spots.push(capacity.saturating_sub(64));
+    Ground {
+        capacity,
+        block_size: geometry.block_size(),
+        strip: u64::from(geometry.strip_blocks()),
+        stripe: geometry.stripe_data_blocks(),
+        spots,
+    }
+}
+
+/// A way to wait that always comes back, with a clock that moves.
+fn patient(now: &mut Nanos) -> impl FnMut() -> Option<Nanos> + '_ {
+    || {
+        *now = now.plus(Nanos(50_000));
+        Some(*now)
+    }
+}

@@ -1,0 +1,386 @@
+//! What happens to an array besides requests: members fail and are replaced, it is stopped, it crashes.
+
+use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome};
+use strake_raid::{MemberState, Role};
+use strake_units::{Lba, MemberIndex, Uuid};
+
+use super::{Asked, World, patient, to_drive};
+use crate::drive::{Crash, SimDrive};
+
+/// Attempts of a restart: plain, degraded, with loss accepted.
+const ATTEMPTS: usize = 3;
+
+impl World {
+    /// One thing that is not a request.
+    pub(super) fn something_happens(&mut self) -> Result<(), String> {
+        self.refresh();
+        match self.rng.below(12) {
+            0..=1 => self.fail_one(),
+            2..=4 => self.replace_one(),
+            5 => self.pull_one(),
+            6 => self.pass_time()?,
+            7 => self.crash(Crash::Kill)?,
+            8 => self.crash(Crash::Power)?,
+            9 => self.stop_and_start()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lets up to five seconds go by.
+    fn pass_time(&mut self) -> Result<(), String> {
+        let until = self.now.plus(strake_units::Nanos(self.rng.below(5_000) * 1_000_000));
+        self.faults.arm(self.rng.one_in(2) && !self.recovering);
+        let result = self.run_until_time(until);
+        self.faults.arm(!self.recovering);
+        result
+    }
+
+    fn run_until_time(&mut self, until: strake_units::Nanos) -> Result<(), String> {
+        while self.now < until {
+            if self.round()? {
+                self.now = self.now.plus(strake_units::Nanos(1_000));
+            } else if !self.skip_to(until) {
+                break;
+            }
+            self.trace.set_now(self.now);
+        }
+        Ok(())
+    }
+
+    /// Moves the clock as far as `until`. False when nothing will happen before.
+    fn skip_to(&mut self, until: strake_units::Nanos) -> bool {
+        let Some(running) = &self.running else { return false };
+        let mut sleep = strake_reactor::Sleep::new();
+        running.shards.iter().for_each(|shard| shard.poller.sleep(&mut sleep));
+        let next = if sleep.is_never() { self.now.plus(strake_units::Nanos::MICRO) } else { sleep.deadline().unwrap_or(until) };
+        self.now = next.max(self.now.plus(strake_units::Nanos(1))).min(until);
+        true
+    }
+
+    /// Slots whose member could fail now without loss.
+    fn expendable(&self) -> Vec<u8> {
+        if self.recovering {
+            return Vec::new();
+        }
+        let impaired = self.faults.impaired();
+        (0..self.shape.members as u8).filter(|slot| self.geometry.tolerates(impaired | 1 << slot)).collect()
+    }
+
+    fn fail_one(&mut self) {
+        let slots = self.expendable();
+        if slots.is_empty() {
+            return;
+        }
+        let slot = self.rng.pick(&slots);
+        if self.faults.may_impair(slot) {
+            self.fail(slot);
+        }
+    }
+
+    pub(super) fn fail(&mut self, slot: u8) {
+        self.trace.fault("fail");
+        self.trace.event(&[80, u64::from(slot)], || format!("control: fail member {slot}"));
+        let member = MemberIndex(slot);
+        let pending = self.array().begin_fail(member).expect("there is such a member");
+        self.asked.push(Asked::Fail { member, pending });
+    }
+
+    /// Pulls a drive.
+    fn pull_one(&mut self) {
+        let slots = self.expendable();
+        if slots.is_empty() {
+            return;
+        }
+        let slot = self.rng.pick(&slots);
+        if self.faults.may_impair(slot) {
+            self.trace.fault("vanish");
+            self.drives[usize::from(slot)].vanish();
+        }
+    }
+
+    fn replace_one(&mut self) {
+        let slots = self.replaceable();
+        if !slots.is_empty() {
+            let slot = self.rng.pick(&slots);
+            self.replace(slot);
+        }
+    }
+
+    /// Slots that are out of use and not being replaced.
+    pub(super) fn replaceable(&self) -> Vec<usize> {
+        let out = |(_, s): &(usize, MemberState)| matches!(s, MemberState::Faulty | MemberState::Missing);
+        let asked = |slot: usize| {
+            self.asked.iter().any(|a| matches!(a, Asked::Replace { member, .. } if member.at() == slot))
+        };
+        let slots = self.states().into_iter().enumerate().filter(out).map(|(at, _)| at);
+        slots.filter(|at| !asked(*at)).collect()
+    }
+
+    pub(super) fn replace(&mut self, slot: usize) {
+        self.trace.fault("replace");
+        self.trace.event(&[81, slot as u64], || format!("control: replace member {slot}"));
+        let fresh = self.new_drive(slot);
+        let uuid = Uuid::from_random(self.rng.bytes16());
+        let drive = to_drive(&fresh);
+        let armed = self.disarmed(|world| {
+            let mut wait = patient(&mut world.now);
+            strake_engine::prepare_drive(&drive, uuid, &mut wait).map(drop)
+        });
+        if armed.is_err() {
+            return;
+        }
+        let member = MemberIndex(slot as u8);
+        match self.array().begin_replace(member, &drive, uuid) {
+            Ok(replacing) => {
+                let old = std::mem::replace(&mut self.drives[slot], fresh);
+                self.retired.push(old);
+                self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
+            }
+            Err(error) => {
+                // The member's state may have moved on between the look and the order.
+                self.trace.event(&[82, slot as u64], || format!("replace refused: {error}"));
+            }
+        }
+    }
+
+    /// Does something during which no drive misbehaves.
+    fn disarmed<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
+        let rates = self.faults.rates();
+        self.faults.arm(false);
+        let result = what(self);
+        self.faults.arm(rates != crate::faults::Rates::default());
+        result
+    }
+
+    pub(super) fn take_control_answers(&mut self) -> Result<bool, String> {
+        let mut work = false;
+        let mut at = 0;
+        while at < self.asked.len() {
+            let (what, answer) = match &mut self.asked[at] {
+                Asked::Fail { member, pending } => (format!("fail {member}"), pending.poll()),
+                Asked::Replace { member, replacing } => (format!("replace {member}"), replacing.poll()),
+            };
+            let Some(answer) = answer else {
+                at += 1;
+                continue;
+            };
+            work = true;
+            let asked = self.asked.swap_remove(at);
+            self.trace.event(&[83, u64::from(answer.is_ok())], || format!("control: {what}: {answer:?}"));
+            let excused = match asked {
+                Asked::Fail { .. } => self.stopping || self.lost,
+                // The new drive may have died already.
+                Asked::Replace { member, .. } => self.drives[member.at()].is_doomed() || self.stopping || self.lost,
+            };
+            if let Err(error) = answer
+                && !excused
+            {
+                return Err(format!("{what} was refused: {error}"));
+            }
+        }
+        Ok(work)
+    }
+
+    /// The machine stops without warning and starts again.
+    fn crash(&mut self, crash: Crash) -> Result<(), String> {
+        let degraded = self.faults.impaired() != 0 || self.states().iter().any(|s| *s != MemberState::InSync);
+        // Most crashes hit a healthy array, so that most runs keep their bystanders under watch.
+        if degraded && self.rng.one_in(2) {
+            return Ok(());
+        }
+        self.trace.fault(match crash {
+            Crash::Kill => "kill",
+            Crash::Power => "power",
+        });
+        self.trace.event(&[84, crash as u64], || format!("control: {crash:?}; {}", self.picture()));
+        let stripes = self.unsettled_stripes(crash);
+        for drive in self.drives.iter().chain(&self.retired) {
+            drive.crash(crash);
+        }
+        self.running = None;
+        self.asked.clear();
+        self.oracle.crash(crash);
+        self.recovering = true;
+        self.return_some();
+        self.restart(&stripes)
+    }
+
+    /// Pulled drives may be back after a restart.
+    fn return_some(&mut self) {
+        for drive in &self.drives {
+            if self.rng.one_in(2) || !drive.is_gone() {
+                drive.come_back();
+            }
+        }
+    }
+
+    /// Stripes that a crash now leaves with parity that may disagree with the data.
+    fn unsettled_stripes(&self, crash: Crash) -> Vec<u64> {
+        let blocks = self.oracle.written().filter(|lba| self.oracle.is_unsettled(*lba, crash));
+        let mut stripes: Vec<u64> = blocks.map(|lba| self.geometry.place(Lba(lba)).stripe.0).collect();
+        stripes.dedup();
+        stripes
+    }
+
+    fn stop_and_start(&mut self) -> Result<(), String> {
+        self.trace.fault("stop");
+        self.trace.event(&[85], || format!("control: stop; {}", self.picture()));
+        if self.rng.one_in(2) {
+            self.run_until("requests before a stop", |world| world.outstanding() == 0)?;
+        }
+        let clean = self.stop()?;
+        if self.rng.one_in(2) {
+            self.drives.iter().for_each(|drive| drive.crash(Crash::Power));
+        }
+        self.return_some();
+        self.recovering |= !clean;
+        self.restart(&[])
+    }
+
+    /// Stops in order. True when nothing is left to resynchronize.
+    pub(super) fn stop(&mut self) -> Result<bool, String> {
+        // Control operations under way are answered first, as a daemon would see to.
+        self.run_until("control operations", |world| world.asked.is_empty())?;
+        self.stopping = true;
+        let quiet = self.array().begin_quiesce();
+        for shard in quiet {
+            let answered = std::cell::Cell::new(false);
+            self.run_until("the shards to fall quiet", |_| {
+                answered.set(answered.get() || shard.try_recv().is_ok());
+                answered.get()
+            })?;
+        }
+        let clean = self.array().status().resync.is_none();
+        let mut pending = self.array().begin_stop();
+        let answer = std::cell::RefCell::new(None);
+        let pending = std::cell::RefCell::new(&mut pending);
+        self.run_until("the stop to be recorded", |_| {
+            let mut answer = answer.borrow_mut();
+            if answer.is_none() {
+                *answer = pending.borrow_mut().poll();
+            }
+            answer.is_some()
+        })?;
+        let answer = answer.into_inner();
+        match answer {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(format!("stop: {error}")),
+            None => unreachable!("waited for it"),
+        }
+        self.leave()?;
+        self.oracle.crash(Crash::Kill);
+        self.oracle.all_stable();
+        Ok(clean)
+    }
+
+    /// Drops the array and sees that every request was answered.
+    fn leave(&mut self) -> Result<(), String> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        running.shards.clear();
+        for client in &mut running.clients {
+            let mut scene = super::Scene {
+                oracle: &mut self.oracle,
+                trace: &self.trace,
+                next_id: &mut self.next_id,
+                left: &mut 0,
+                stopping: true,
+                lost: self.lost,
+                now: self.now,
+            };
+            while client.take_answers(&self.ground, &mut scene)? {}
+            if client.outstanding() > 0 {
+                return Err(format!("{} request(s) were never answered by an array that was stopped", client.outstanding()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Assembles what the drives hold and starts it. `stripes` may have lost their bystanders.
+    pub(super) fn restart(&mut self, stripes: &[u64]) -> Result<(), String> {
+        let clean = !self.recovering;
+        let absent_here = self.drives.iter().any(SimDrive::is_gone);
+        let mut policy = AssemblePolicy::default();
+        for _ in 0..ATTEMPTS {
+            match self.assemble(policy)? {
+                Outcome::Ready(assembled) => return self.ready(*assembled, policy, stripes, clean),
+                Outcome::Waiting { what, .. } if absent_here && !policy.allow_degraded => {
+                    self.trace.event(&[86], || format!("waiting: {what}"));
+                    policy.allow_degraded = true;
+                }
+                Outcome::Refused { what, .. } if !policy.accept_loss && self.may_refuse(clean) => {
+                    self.trace.event(&[87], || format!("refused: {what}"));
+                    policy.accept_loss = true;
+                }
+                Outcome::Waiting { what, .. } => return Err(format!("waits without need: {what}")),
+                Outcome::Refused { what, .. } => return Err(format!("refused without need: {what}")),
+            }
+        }
+        Err("every attempt to assemble the array was turned down".to_owned())
+    }
+
+    /// Only a dirty parity array that lacks members may refuse.
+    fn may_refuse(&self, clean: bool) -> bool {
+        !clean && self.geometry.parity_strips() > 0
+    }
+
+    fn assemble(&mut self, policy: AssemblePolicy) -> Result<Outcome, String> {
+        let mut drives: Vec<Drive> =
+            self.drives.iter().chain(&self.retired).filter(|d| !d.is_gone()).map(to_drive).collect();
+        self.rng.shuffle(&mut drives);
+        let mut rng = self.rng.fork();
+        let mut epoch = || Uuid::from_random(rng.bytes16());
+        self.faults.arm(false);
+        let mut wait = patient(&mut self.now);
+        let (mut outcomes, unreadable) = strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait);
+        if let Some(error) = unreadable.first() {
+            return Err(format!("a drive could not be looked at: {error}"));
+        }
+        match (outcomes.pop(), outcomes.len()) {
+            (Some(outcome), 0) => Ok(outcome),
+            (_, count) => Err(format!("one array went down and {count} came up")),
+        }
+    }
+
+    fn ready(
+        &mut self,
+        assembled: Assembled,
+        policy: AssemblePolicy,
+        stripes: &[u64],
+        clean: bool,
+    ) -> Result<(), String> {
+        let (regions, bytes) = assembled.resync_regions();
+        self.trace.event(&[88, u64::from(regions), bytes], || format!("ready: {regions} region(s) to resynchronize"));
+        if clean && regions > 0 {
+            return Err(format!("{regions} region(s) to resynchronize after a clean stop"));
+        }
+        self.start(assembled)?;
+        let states = self.states();
+        if policy.accept_loss {
+            if states.iter().all(|s| *s == MemberState::InSync) {
+                return Err("a loss had to be accepted and every member is in sync".to_owned());
+            }
+            self.give_up(stripes, &states);
+        }
+        self.refresh();
+        self.faults.arm(!self.recovering);
+        Ok(())
+    }
+
+    /// Blocks of `stripes` that only parity can bring back may be anything now.
+    fn give_up(&mut self, stripes: &[u64], states: &[MemberState]) {
+        for stripe in stripes {
+            let stripe = strake_units::StripeIndex(*stripe);
+            for strip in 0..self.geometry.data_strips() {
+                let position = self.geometry.position(stripe, Role::Data { strip, copy: 0 });
+                if states[self.geometry.member(stripe, position).at()] == MemberState::InSync {
+                    continue;
+                }
+                let first = self.geometry.lba(strake_raid::Place { stripe, strip, offset: 0 }).0;
+                for lba in first..first + u64::from(self.geometry.strip_blocks()) {
+                    self.oracle.give_up(lba);
+                }
+            }
+        }
+    }
+}

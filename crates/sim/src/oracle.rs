@@ -125,7 +125,7 @@ impl Oracle {
     }
 
     fn first_write(&self) -> Write {
-        Write { id: 0, content: self.first, begun: 0, ended: 0, seen: 0, gone: NEVER, weak: false, fua: true }
+        Write { id: 0, content: self.first, begun: 0, ended: 0, seen: NEVER, gone: NEVER, weak: false, fua: true }
     }
 
     /// A write is acknowledged.

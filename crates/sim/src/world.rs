@@ -231,6 +231,7 @@ impl World {
     fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), String> {
         let mut spins = 0;
         let deadline = self.now.plus(PATIENCE);
+        self.wake_all();
         while !done(self) {
             if self.round()? {
                 spins = 0;
@@ -245,6 +246,14 @@ impl World {
             self.trace.set_now(self.now);
         }
         Ok(())
+    }
+
+    /// Whoever found nothing to do may have something now.
+    fn wake_all(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.shards.iter_mut().for_each(|shard| shard.idle = false);
+            running.clients_idle = false;
+        }
     }
 
     /// Gives some of the shards and clients a turn, in random order. True while anybody may have work.
@@ -282,10 +291,10 @@ impl World {
         }
         if busy {
             // Whoever had a turn before may have been given work since.
-            running.shards.iter_mut().for_each(|shard| shard.idle = false);
-            running.clients_idle = false;
+            self.wake_all();
+            return Ok(true);
         }
-        Ok(busy || !running.clients_idle || running.shards.iter().any(|shard| !shard.idle))
+        Ok(!running.clients_idle || running.shards.iter().any(|shard| !shard.idle))
     }
 
     /// Everybody is idle: moves the clock to the next thing that was announced.

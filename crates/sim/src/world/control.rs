@@ -37,6 +37,7 @@ impl World {
     }
 
     fn run_until_time(&mut self, until: strake_units::Nanos) -> Result<(), String> {
+        self.wake_all();
         while self.now < until {
             if self.round()? {
                 self.now = self.now.plus(strake_units::Nanos(1_000));

@@ -96,6 +96,11 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             continue;
         }
         let mut loan = shard.borrow(&plan).await;
+        if excluded.apply(shard.health(band)) != health {
+            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            scratch::end(&shard.scratch, loan);
+            continue;
+        }
         match shard.read_all(group, band, &plan, &mut loan).await {
             Err(failed) => excluded.learn(failed),
             Ok(reads) => {
@@ -180,6 +185,11 @@ async fn write_in_region(
             Query { band, health, segments: &batch.segments, intent: Intent::Write, copy_hint: 0 };
         let plan = strake_raid::plan(&shard.geometry, &query).map_err(|_| LOST)?;
         let mut loan = shard.borrow(&plan).await;
+        if excluded.apply(shard.health(band)) != health {
+            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            scratch::end(&shard.scratch, loan);
+            continue;
+        }
         let reads = match shard.read_all(group, band, &plan, &mut loan).await {
             Ok(reads) => reads,
             Err(failed) => {
@@ -223,6 +233,11 @@ async fn maintain(shard: &Shard, group: Group, band: Band, intent: Intent, origi
             break Ok(());
         }
         let mut loan = shard.borrow(&plan).await;
+        if excluded.apply(shard.health(band)) != health {
+            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            scratch::end(&shard.scratch, loan);
+            continue;
+        }
         let outcome = match shard.read_all(group, band, &plan, &mut loan).await {
             Err(failed) => {
                 excluded.learn(failed);

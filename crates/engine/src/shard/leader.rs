@@ -285,7 +285,7 @@ impl Shard {
 
     fn lead_rebuilt(&self, leader: &mut Leader, from: u16, member: MemberIndex, ordinal: u32) {
         leader.reached[member.at()][usize::from(from)] = ordinal;
-        if self.rebuilt_regions(&leader.reached[member.at()]) >= self.regions.count() {
+        if self.is_rebuilt(leader, member) {
             self.change(leader, Change::Rebuilt { member });
         } else if self.now.get() >= leader.next_checkpoint {
             leader.next_checkpoint = self.now.get().plus(CHECKPOINT_EVERY);
@@ -300,6 +300,11 @@ impl Shard {
         let first_missing =
             reached.iter().enumerate().map(|(core, done)| done * cores + core as u32).min();
         first_missing.unwrap_or(0).min(self.regions.count())
+    }
+
+    /// True when every region is complete on `member`.
+    pub(super) fn is_rebuilt(&self, leader: &Leader, member: MemberIndex) -> bool {
+        self.rebuilt_regions(&leader.reached[member.at()]) >= self.regions.count()
     }
 
     /// Stripes below which `member` is complete.

@@ -190,8 +190,11 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
     if !flush_all(shard, group).await {
         return;
     }
-    if !shard.leader_mut().transition(member, MemberEvent::Finished) {
-        return;
+    {
+        let mut leader = shard.leader_mut();
+        if !shard.is_rebuilt(&leader, member) || !leader.transition(member, MemberEvent::Finished) {
+            return;
+        }
     }
     if write_labels(shard, group).await {
         publish(shard).await;

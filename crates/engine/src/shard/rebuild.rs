@@ -25,11 +25,14 @@ pub(crate) struct RebuildTable {
     cores: u32,
     /// Per member: how many of this shard's regions, in order, are complete on it.
     passed: Vec<u32>,
+    /// Per member: how often its rebuild was started, so that work for a device that was replaced meanwhile does
+    /// not count for its successor.
+    started: Vec<u32>,
 }
 
 impl RebuildTable {
     pub(crate) fn new(core: u16, cores: u16, members: usize) -> Self {
-        Self { core: u32::from(core), cores: u32::from(cores), passed: vec![0; members] }
+        Self { core: u32::from(core), cores: u32::from(cores), passed: vec![0; members], started: vec![0; members] }
     }
 
     /// Regions of this shard among the first `regions` of the array.
@@ -48,6 +51,7 @@ impl RebuildTable {
     /// Starts `member` at `regions` complete regions of the array.
     pub(crate) fn start(&mut self, member: MemberIndex, regions: u32) {
         self.passed[member.at()] = self.own_below(regions);
+        self.started[member.at()] += 1;
     }
 
     /// True when `member` holds good data in `region`, one of this shard's.
@@ -126,9 +130,9 @@ async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
 }
 
 async fn rebuild_region(shard: &Shard, ordinal: u32, targets: u64) -> bool {
-    let (region, own) = {
+    let (region, own, started) = {
         let table = shard.rebuild.borrow();
-        (table.own_region(ordinal), table.own_below(shard.regions.count()))
+        (table.own_region(ordinal), table.own_below(shard.regions.count()), table.started.clone())
     };
     if ordinal < own && !whole_region(shard, region, || Work::Rebuild).await {
         shard.board.set_rebuild_halted(!shard.stopping());
@@ -136,7 +140,8 @@ async fn rebuild_region(shard: &Shard, ordinal: u32, targets: u64) -> bool {
     }
     for member in members_of(targets) {
         // A member that failed meanwhile starts over when it is replaced.
-        if shard.members.borrow().view(member) != View::Rebuilding {
+        let same = shard.rebuild.borrow().started[member.at()] == started[member.at()];
+        if !same || shard.members.borrow().view(member) != View::Rebuilding {
             continue;
         }
         let passed = {

@@ -183,7 +183,9 @@ impl SimDrive {
 
     /// Plugs it in again.
     pub fn come_back(&self) {
-        self.state().gone = false;
+        let mut state = self.state();
+        state.gone = false;
+        state.doomed = false;
     }
 
     /// The machine stops. Every queue ends; what survives depends on `crash` and chance.
@@ -566,6 +568,7 @@ impl State {
     }
 
     fn crash(&mut self, crash: Crash) {
+        self.doomed = self.gone;
         let lanes = std::mem::take(&mut self.lanes);
         if crash == Crash::Power && self.spec.cache == VolatileCache::Present {
             self.lose_cache();

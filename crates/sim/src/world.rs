@@ -333,11 +333,18 @@ impl World {
         }
         let impaired = |(at, state): &(usize, MemberState)| {
             let drive = &self.drives[*at];
-            *state != MemberState::InSync || drive.is_doomed() || drive.has_bad_blocks()
+            *state != MemberState::InSync || drive.is_doomed() || drive.has_bad_blocks() || self.is_asked(*at)
         };
         let states = status.members.iter().map(|m| m.state).enumerate();
         let mask = states.filter(impaired).fold(0, |mask, (at, _)| mask | 1 << at);
         self.faults.set_impaired(mask);
+    }
+
+    /// True when somebody asked for the member of `slot` to be failed or replaced and has no answer yet.
+    fn is_asked(&self, slot: usize) -> bool {
+        self.asked.iter().any(|asked| match asked {
+            Asked::Fail { member, .. } | Asked::Replace { member, .. } => member.at() == slot,
+        })
     }
 
     /// What a person wants to know first.

@@ -111,11 +111,8 @@ impl World {
     /// Slots that are out of use and not being replaced.
     pub(super) fn replaceable(&self) -> Vec<usize> {
         let out = |(_, s): &(usize, MemberState)| matches!(s, MemberState::Faulty | MemberState::Missing);
-        let asked = |slot: usize| {
-            self.asked.iter().any(|a| matches!(a, Asked::Replace { member, .. } if member.at() == slot))
-        };
         let slots = self.states().into_iter().enumerate().filter(out).map(|(at, _)| at);
-        slots.filter(|at| !asked(*at)).collect()
+        slots.filter(|at| !self.is_asked(*at)).collect()
     }
 
     pub(super) fn replace(&mut self, slot: usize) {
@@ -202,6 +199,8 @@ impl World {
         self.running = None;
         self.asked.clear();
         self.oracle.crash(crash);
+        // An unreadable block next to parity that a crash left behind is a second fault in the same event.
+        self.drives.iter().for_each(SimDrive::heal);
         self.recovering = true;
         self.return_some();
         self.restart(&stripes)

@@ -10,7 +10,9 @@
 //! | kill | the queues end | completed writes stay; what was in flight may be done in part |
 //! | power cut | the queues end | flushed and FUA writes stay; of the rest any part, in order |
 //!
-//! "In part" means some of the write's blocks of 512 B or 4 KiB; a logical block is never cut.
+//! "In part" means some of the write's blocks of 512 B or 4 KiB. A block of the array is never cut, even where the
+//! drive's are smaller: nothing promises that, and an array of 4 KiB blocks on drives that do cut theirs has no
+//! better blocks than these.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -543,7 +545,7 @@ impl State {
     /// Some of the blocks of a change.
     fn torn(&mut self, offset: u64, change: &Change) -> Vec<(u64, Change)> {
         self.trace.fault("torn");
-        let unit = if self.rng.one_in(2) { PAGE as u64 } else { u64::from(self.spec.block_size.bytes()) };
+        let unit = if self.rng.one_in(2) { PAGE as u64 } else { self.faults.atomic_bytes() };
         let units = change.len().div_ceil(unit);
         let cut = self.rng.below(units + 1);
         let mode = self.rng.below(3);

@@ -70,6 +70,12 @@ impl Faults {
         self.state().geometry = Some(geometry);
     }
 
+    /// Bytes that a drive writes completely or not at all.
+    #[must_use]
+    pub fn atomic_bytes(&self) -> u64 {
+        self.state().geometry.map_or(4096, |g| u64::from(g.block_size().bytes()))
+    }
+
     /// Allows faults, or stops them.
     pub fn arm(&self, armed: bool) {
         self.state().armed = armed;

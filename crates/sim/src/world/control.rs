@@ -193,6 +193,7 @@ impl World {
         });
         self.trace.event(&[84, crash as u64], || format!("control: {crash:?}; {}", self.picture()));
         let stripes = self.unsettled_stripes(crash);
+        let joining = self.asked.iter().any(|a| matches!(a, Asked::Replace { .. }));
         for drive in self.drives.iter().chain(&self.retired) {
             drive.crash(crash);
         }
@@ -203,7 +204,7 @@ impl World {
         self.drives.iter().for_each(SimDrive::heal);
         self.recovering = true;
         self.return_some();
-        self.restart(&stripes)
+        self.restart(&stripes, joining)
     }
 
     /// Pulled drives may be back after a restart.
@@ -235,7 +236,7 @@ impl World {
         }
         self.return_some();
         self.recovering |= !clean;
-        self.restart(&[])
+        self.restart(&[], false)
     }
 
     /// Stops in order. True when nothing is left to resynchronize.
@@ -296,10 +297,11 @@ impl World {
         Ok(())
     }
 
-    /// Assembles what the drives hold and starts it. `stripes` may have lost their bystanders.
-    pub(super) fn restart(&mut self, stripes: &[u64]) -> Result<(), String> {
+    /// Assembles what the drives hold and starts it. `stripes` may have lost their bystanders. A drive that was
+    /// `joining` may be named in the labels of the others and have none itself.
+    pub(super) fn restart(&mut self, stripes: &[u64], joining: bool) -> Result<(), String> {
         let clean = !self.recovering;
-        let absent_here = self.drives.iter().any(SimDrive::is_gone);
+        let absent_here = joining || self.drives.iter().any(SimDrive::is_gone);
         let mut policy = AssemblePolicy::default();
         for _ in 0..ATTEMPTS {
             match self.assemble(policy)? {

@@ -181,9 +181,7 @@ impl Manager {
         }
         let (drives, mut warnings) = self.retire_array(&view.uuid)?;
         for drive in &drives {
-            let label = inspect(drive).map(|i| i.label.filter(|l| l.array.to_string() == view.uuid && !l.destroyed));
-            let retired = label.and_then(|label| label.map_or(Ok(()), |label| retire(drive, &label)));
-            warnings.extend(retired.err().map(|e| e.what));
+            warnings.extend(retire(drive, &view.uuid).err().map(|e| e.what));
         }
         drop(drives);
         self.close_unused_drives();

@@ -60,7 +60,7 @@ impl Manager {
         // Space for the change is made sure of before anything is offered; the address may still get its port.
         let mut config = self.config.clone();
         config.exports.push(record.clone());
-        self.store.prepare(&config)?;
+        drop(self.store.prepare(&config)?);
         record.listen = self.offer(&record)?;
         if let Some(last) = config.exports.last_mut() {
             last.listen.clone_from(&record.listen);

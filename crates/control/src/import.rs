@@ -80,7 +80,7 @@ impl Manager {
     fn assemble_one(&mut self, drives: &[Drive], policy: AssemblePolicy) -> Result<(), ControlError> {
         let epoch = fresh_uuid()?;
         let mut wait = control_wait();
-        let (outcomes, unreadable) = assemble(drives, policy, &mut || epoch, &mut wait);
+        let (outcomes, unreadable) = assemble(drives, policy, &|_, _| true, &mut || epoch, &mut wait);
         for error in unreadable {
             tracing::warn!(reason = %error, "drive not readable");
         }

@@ -1,2 +1,46 @@
-//! daemon
-fn main() {}
+//! `straked`: the daemon.
+//!
+//! **What it is.** A process around one [`strake_control::Manager`]: it puts gRPC on a unix socket in front of it,
+//! decides who may call, and turns SIGTERM into a clean stop.
+//!
+//! **What it must never do.** No I/O of clients passes through here: control threads and data cores meet only in
+//! the manager. It never acknowledges what is not recorded, and never starts beside another daemon on the same
+//! state directory or socket.
+//!
+//! **Where to start.** [`run`] for the life of the process, [`services`] for what a call does, [`socket`] for who
+//! may call.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod process;
+mod run;
+mod services;
+mod shared;
+mod socket;
+
+#[cfg(test)]
+mod tests;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are no errors; everything else is wrong usage.
+            let code = if error.use_stderr() { 3 } else { 0 };
+            // Nobody is left to tell when the terminal is gone.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run::run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("straked: {why}");
+            ExitCode::from(2)
+        }
+    }
+}

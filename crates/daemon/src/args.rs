@@ -1,0 +1,80 @@
+//! The daemon's command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use strake_control::CoreChoice;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Serves Strake arrays.
+///
+/// Clients call it by gRPC on a unix socket, as `strake` does. SIGTERM and SIGINT stop it cleanly: exports are
+/// drained and arrays marked clean.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "straked", version)]
+pub struct Args {
+    /// Where drives of arrays and exports are recorded [default: /var/lib/strake for root, else ~/.local/state/strake]
+    #[arg(long, env = "STRAKE_STATE_DIR", value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Socket to listen on [default: /run/strake/straked.sock for root, else $XDG_RUNTIME_DIR/strake/straked.sock]
+    #[arg(long, env = "STRAKE_SOCKET", value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// CPUs for data cores, as 0,2,4-7; auto takes half of them
+    #[arg(long, default_value = "auto", value_name = "CPUS")]
+    pub cores: CoreChoice,
+    /// How log lines on stderr look; RUST_LOG chooses which there are
+    #[arg(long, value_enum, default_value = "text")]
+    pub log: LogFormat,
+    /// Seconds that an array waits for missing members before it starts degraded, or "never"
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
+    pub assemble_timeout: Timeout,
+}
+
+/// A time, or for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeout(pub Option<Duration>);
+
+fn parse_timeout(text: &str) -> Result<Timeout, String> {
+    if text == "never" {
+        return Ok(Timeout(None));
+    }
+    let seconds = text.parse::<u32>().map_err(|_| "write a whole number of seconds, or never".to_owned())?;
+    Ok(Timeout(Some(Duration::from_secs(u64::from(seconds)))))
+}
+
+impl Args {
+    /// The state directory, given or usual.
+    pub fn state_dir(&self) -> Result<PathBuf, String> {
+        if let Some(dir) = &self.state_dir {
+            return Ok(dir.clone());
+        }
+        if rustix::process::geteuid().is_root() {
+            return Ok(PathBuf::from("/var/lib/strake"));
+        }
+        let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+        let base = state.or_else(home).ok_or("neither XDG_STATE_HOME nor HOME is set; give --state-dir")?;
+        Ok(base.join("strake"))
+    }
+
+    /// The socket, given or usual.
+    pub fn socket(&self) -> Result<PathBuf, String> {
+        if let Some(socket) = &self.socket {
+            return Ok(socket.clone());
+        }
+        if rustix::process::geteuid().is_root() {
+            return Ok(PathBuf::from("/run/strake/straked.sock"));
+        }
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").ok_or("XDG_RUNTIME_DIR is not set; give --socket")?;
+        Ok(PathBuf::from(runtime).join("strake/straked.sock"))
+    }
+}

@@ -1,0 +1,151 @@
+//! The life of the process: start, serve, stop.
+
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+use strake_api::FILE_DESCRIPTOR_SET;
+use strake_api::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, RESETS_MAX, STREAMS_MAX};
+use strake_api::v1::array_service_server::ArrayServiceServer;
+use strake_api::v1::daemon_service_server::DaemonServiceServer;
+use strake_api::v1::drive_service_server::DriveServiceServer;
+use strake_api::v1::export_service_server::ExportServiceServer;
+use strake_control::{Manager, Options};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, LogFormat};
+use crate::shared::Shared;
+use crate::socket;
+
+/// Time between two looks for arrays whose members were missing.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long calls under way may take to end once the daemon is stopping.
+const CALLS_END: Duration = Duration::from_secs(5);
+
+/// Runs the daemon until it is told to stop.
+pub fn run(args: &Args) -> Result<(), String> {
+    start_log(args.log);
+    let state_dir = args.state_dir()?;
+    let path = args.socket()?;
+    let options = Options { cores: args.cores.clone(), assemble_timeout: args.assemble_timeout.0 };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(16)
+        .thread_name("strake-control")
+        .enable_all()
+        .build()
+        .map_err(|e| format!("cannot start the control threads: {e}"))?;
+    // The state directory's lock comes first: whoever holds it may replace a stale socket.
+    let manager = Manager::start(&state_dir, options).map_err(|e| e.to_string())?;
+    let shared = Shared::new(manager, &path.display().to_string());
+    let served = runtime.block_on(async {
+        let (listener, guard) = socket::listen(&path)?;
+        tracing::info!(socket = %path.display(), state_dir = %state_dir.display(), "serving");
+        let served = serve(&shared, listener, guard.gid).await;
+        drop(guard);
+        served
+    });
+    let stopped = runtime.block_on(shared.run(|manager| Ok(manager.stop())));
+    for error in stopped.map_err(|e| e.message().to_owned())? {
+        tracing::error!(reason = %error, "not stopped cleanly");
+    }
+    tracing::info!("stopped");
+    // A watch that still waits must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+fn start_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(false);
+    match format {
+        LogFormat::Text => log.with_ansi(stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), String> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<ArrayServiceServer<Shared>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(|e| format!("cannot offer reflection: {e}"))?;
+    let callers = UnixListenerStream::new(listener).filter_map(move |stream| match stream {
+        Ok(stream) => match socket::check_peer(&stream, gid) {
+            Ok(()) => Some(Ok(stream)),
+            Err(who) => {
+                tracing::warn!(%who, "refused a connection");
+                None
+            }
+        },
+        // One connection that could not be accepted is no reason to stop listening (RUSTSEC-2024-0376).
+        Err(error) => {
+            tracing::warn!(%error, "a connection could not be accepted");
+            None::<std::io::Result<_>>
+        }
+    });
+    let ticking = tokio::spawn(tick(shared.clone()));
+    let (told, end) = tokio::sync::watch::channel(false);
+    let mut graceful = end.clone();
+    let server = Server::builder()
+        .max_concurrent_streams(STREAMS_MAX)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
+        .add_service(DaemonServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(DriveServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(ArrayServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(ExportServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(health)
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(callers, async move {
+            // An error means that the sender is gone, which is an end as well.
+            let _ = graceful.wait_for(|end| *end).await;
+        });
+    let mut server = std::pin::pin!(server);
+    let ended = tokio::select! {
+        ended = &mut server => ended,
+        () = asked_to_stop(shared) => {
+            reporter.set_not_serving::<ArrayServiceServer<Shared>>().await;
+            // The receiver is held above.
+            let _ = told.send(true);
+            // Watches have no end of their own.
+            tokio::time::timeout(CALLS_END, &mut server).await.unwrap_or(Ok(()))
+        }
+    };
+    ticking.abort();
+    drop(end);
+    ended.map_err(|e| format!("serving ended: {e}"))
+}
+
+async fn tick(shared: Shared) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let ticked = shared.run(|manager| {
+            manager.tick();
+            Ok(())
+        });
+        if let Err(status) = ticked.await {
+            tracing::error!(reason = %status.message(), "cannot look for missing members");
+            return;
+        }
+    }
+}
+
+async fn asked_to_stop(shared: &Shared) {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        tracing::error!("signals cannot be received; stop this daemon with: strake daemon stop");
+        return shared.stop.notified().await;
+    };
+    tokio::select! {
+        _ = term.recv() => tracing::info!("stopping: SIGTERM"),
+        _ = int.recv() => tracing::info!("stopping: SIGINT"),
+        () = shared.stop.notified() => tracing::info!("stopping: asked by a client"),
+    }
+}

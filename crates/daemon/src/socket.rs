@@ -1,0 +1,80 @@
+//! The unix socket: made once, for one daemon, and open to few.
+//!
+//! The socket has mode 0660, so the file system already keeps strangers out; whoever connects is also asked of
+//! the kernel (`SO_PEERCRED`, unix(7)), and served when it is root, the daemon's own user, or a member of the
+//! socket's group by its effective group.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{UnixListener, UnixStream};
+
+/// A listening socket whose path goes away with it.
+pub struct Socket {
+    path: PathBuf,
+    identity: (u64, u64),
+    /// The group that may connect.
+    pub gid: u32,
+}
+
+/// Listens on `path`. A socket left behind by a daemon that is gone is replaced; one that answers is not.
+pub fn listen(path: &Path) -> Result<(UnixListener, Socket), String> {
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
+        made.map_err(|e| format!("cannot create {}: {e}; choose another place with --socket", parent.display()))?;
+    }
+    remove_stale(path)?;
+    let listener = UnixListener::bind(path)
+        .map_err(|e| format!("cannot listen on {}: {e}; choose another place with --socket", path.display()))?;
+    let failed = |e: std::io::Error| format!("cannot prepare the socket {}: {e}", path.display());
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
+    let meta = fs::symlink_metadata(path).map_err(failed)?;
+    let socket = Socket { path: path.to_owned(), identity: (meta.dev(), meta.ino()), gid: meta.gid() };
+    Ok((listener, socket))
+}
+
+fn remove_stale(path: &Path) -> Result<(), String> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("cannot examine {}: {error}", path.display())),
+    };
+    if !meta.file_type().is_socket() {
+        let shown = path.display();
+        return Err(format!("{shown} is there already and is not a socket; remove it or choose another --socket"));
+    }
+    match StdStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|e| format!("cannot replace the stale socket {}: {e}", path.display()))
+        }
+        Ok(_) => Err(format!("a daemon answers on {} already; stop it or choose another --socket", path.display())),
+        Err(error) => Err(format!("cannot tell who is on {}: {error}; choose another --socket", path.display())),
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
+        if ours {
+            // A path that stays behind is recognized as stale by the next daemon.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether a peer with these effective identities may call a daemon of user `own`, behind a socket of group `gid`.
+pub fn may_call(peer_uid: u32, peer_gid: u32, own: u32, gid: u32) -> bool {
+    peer_uid == 0 || peer_uid == own || peer_gid == gid
+}
+
+/// Whether the other end of `stream` may call.
+pub fn check_peer(stream: &UnixStream, gid: u32) -> Result<(), String> {
+    let peer = stream.peer_cred().map_err(|e| format!("a peer whose identity is unknown: {e}"))?;
+    if may_call(peer.uid(), peer.gid(), rustix::process::geteuid().as_raw(), gid) {
+        return Ok(());
+    }
+    Err(format!("user {} (group {})", peer.uid(), peer.gid()))
+}

@@ -6,6 +6,7 @@
 
 mod band_task;
 mod bands;
+mod build;
 mod driver;
 mod execute;
 mod leader;
@@ -18,7 +19,8 @@ mod scratch;
 mod serve;
 mod wait;
 
-pub(crate) use driver::{Link, ShardSpec, drive};
+pub(crate) use build::{Link, ShardSpec};
+pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
 
 use std::cell::{Cell, RefCell};

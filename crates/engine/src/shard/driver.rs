@@ -1,148 +1,38 @@
 //! Drives one shard: what happens in a turn, and in which order.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
-use strake_block::{BlockDevice, BufMut, IoErrorKind, Op};
-use strake_raid::{Geometry, Regions};
-use strake_reactor::{Poller, Receiver, Scheduler, Sender, Sleep, Tasks, Turn};
+use strake_block::{IoErrorKind, Op};
+use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 
-use super::bands::Bands;
-use super::leader::{Change, Leader, LeaderState};
-use super::members::{HostRead, Members};
-use super::rebuild::{RebuildTable, Window};
-use super::regions::RegionTable;
-use super::requests::Requests;
-use super::scratch::Scratch;
-use super::serve::items_capacity;
-use super::wait::WaitQueue;
+use super::build::{Link, ShardSpec, build};
+use super::leader::Change;
+use super::members::HostRead;
 use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve};
-use crate::array::Waker;
-use crate::board::Board;
-use crate::error::{ArrayError, ArrayErrorKind};
-use crate::limits::{
-    IO_BYTES_MAX, MERGE_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK,
-};
+use crate::error::ArrayError;
+use crate::limits::{REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
 use crate::message::{Control, Peer, View};
 
 /// Tasks polled in one turn before other work gets a look.
 const TASKS_PER_TURN: usize = TASKS_MAX;
 
-/// The mailboxes to and from another shard.
-pub(crate) struct Link {
-    pub(crate) send: Sender<Peer>,
-    pub(crate) receive: Receiver<Peer>,
-    pub(crate) wake: Waker,
-}
-
-/// Everything a shard is made of, on its way to the core that will drive it.
-pub(crate) struct ShardSpec {
-    pub(crate) core: u16,
-    pub(crate) cores: u16,
-    pub(crate) geometry: Geometry,
-    pub(crate) regions: Regions,
-    pub(crate) merge: bool,
-    pub(crate) board: Arc<Board>,
-    pub(crate) control: mpsc::Receiver<Control>,
-    /// By shard; `None` at our own place.
-    pub(crate) links: Vec<Option<Link>>,
-    pub(crate) views: Vec<View>,
-    /// Per member: stripes from the first on that are rebuilt.
-    pub(crate) recovered_stripes: Vec<u64>,
-    pub(crate) devices: Vec<Option<Arc<dyn BlockDevice>>>,
-    /// Regions of the whole array to be resynchronized.
-    pub(crate) untrusted: Vec<RegionIndex>,
-    pub(crate) leader: Option<LeaderState>,
-}
-
 /// Builds the shard on the core (or simulator thread) that will drive it.
 ///
 /// # Errors
 /// When a member's queue cannot be opened.
-pub(crate) fn drive(spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
-    let ShardSpec { control, links, devices, recovered_stripes, views, .. } = spec;
+pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
     let scheduler = Scheduler::new(TASKS_MAX);
-    let width = usize::from(spec.geometry.width());
-    let band_bytes = (spec.geometry.band_blocks() << spec.geometry.block_size().shift()) as usize;
-    let task_ios = TASKS_MAX * (width + MERGE_MAX / 2);
-    let core = CoreIndex(spec.core);
-    let block_size = spec.geometry.block_size();
-    let capacity = spec.geometry.capacity_blocks();
-    let own: VecDeque<RegionIndex> = {
-        let owner = |r: &RegionIndex| spec.regions.owner(*r, spec.cores) == core;
-        spec.untrusted.iter().copied().filter(owner).collect()
-    };
-    let mut members = Members::new(
-        core,
-        block_size,
-        spec.geometry.members(),
-        task_ios + 2 * REQUESTS_MAX,
-        TASKS_MAX,
-    );
-    for (at, device) in devices.iter().enumerate() {
-        if let Some(device) = device {
-            members.install(MemberIndex(at as u8), &**device, strake_ondisk::HEAD_BYTES)?;
-        }
-    }
-    members.set_views(&views);
-    members.settle_views();
-    let mut region_table = RegionTable::new(&scheduler, spec.regions.count());
-    own.iter().for_each(|region| region_table.distrust(*region));
-    let code = match spec.geometry.parity_strips() {
-        0 => None,
-        parity => Some(
-            strake_parity::Code::new(usize::from(spec.geometry.data_strips()), usize::from(parity))
-                .map_err(|e| ArrayError::new(ArrayErrorKind::Usage, e.to_string()))?,
-        ),
-    };
-    let shard = Shard {
-        core: spec.core,
-        cores: spec.cores,
-        geometry: spec.geometry,
-        regions: spec.regions,
-        code,
-        merge: spec.merge,
-        zeroes: BufMut::alone(band_bytes).freeze(),
-        now: Cell::new(Nanos(0)),
-        hint: Cell::new(0),
-        members: RefCell::new(members),
-        bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
-        requests: RefCell::new(Requests::new(REQUESTS_MAX, block_size, capacity, IO_BYTES_MAX)),
-        region_table: RefCell::new(region_table),
-        rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, spec.geometry.members())),
-        window: RefCell::new(Window::new(&scheduler)),
-        untrusted: RefCell::new(own),
-        scratch: RefCell::new(Scratch::new(&scheduler, TASKS_MAX, band_bytes, width)),
-        views_waiting: RefCell::new(WaitQueue::new(&scheduler)),
-        copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
-        remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
-        task_ios,
-        maintaining: Cell::new(false),
-        maintenance_failed: Cell::new(false),
-        stopping: Cell::new(false),
-        urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
-        jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + 8)),
-        outbox: RefCell::new(
-            (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect(),
-        ),
-        leader: spec.leader.map(|state| RefCell::new(Leader::new(state, &scheduler, spec.cores))),
-        board: spec.board,
-        scheduler: scheduler.clone(),
-    };
-    for (at, stripes) in recovered_stripes.into_iter().enumerate() {
-        let regions = shard.regions_below(stripes);
-        shard.rebuild.borrow_mut().start(MemberIndex(at as u8), regions);
-    }
+    let shard = build(&mut spec, &scheduler)?;
     shard.begin(&spec.untrusted);
     Ok(Box::new(Driver {
         shard: Rc::new(shard),
         tasks: Tasks::new(scheduler),
         start: run_job,
-        control,
-        links,
+        control: spec.control,
+        links: spec.links,
         inbox: VecDeque::new(),
         host_reads: VecDeque::with_capacity(REQUESTS_MAX),
         next_timeout_check: Nanos(0),

@@ -1,0 +1,146 @@
+//! Puts a shard together from what its array says about it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::{Arc, mpsc};
+
+use strake_block::{BlockDevice, BufMut};
+use strake_parity::Code;
+use strake_raid::{Geometry, Regions};
+use strake_reactor::{Receiver, Scheduler, Sender};
+use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
+
+use super::Shard;
+use super::bands::Bands;
+use super::leader::{Leader, LeaderState};
+use super::members::Members;
+use super::rebuild::{RebuildTable, Window};
+use super::regions::RegionTable;
+use super::requests::Requests;
+use super::scratch::Scratch;
+use super::serve::items_capacity;
+use super::wait::WaitQueue;
+use crate::array::Waker;
+use crate::board::Board;
+use crate::error::{ArrayError, ArrayErrorKind};
+use crate::limits::{IO_BYTES_MAX, MERGE_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED};
+use crate::message::{Control, Peer, View};
+
+/// The mailboxes to and from another shard.
+pub(crate) struct Link {
+    pub(crate) send: Sender<Peer>,
+    pub(crate) receive: Receiver<Peer>,
+    pub(crate) wake: Waker,
+}
+
+/// Everything a shard is made of, on its way to the core that will drive it.
+pub(crate) struct ShardSpec {
+    pub(crate) core: u16,
+    pub(crate) cores: u16,
+    pub(crate) geometry: Geometry,
+    pub(crate) regions: Regions,
+    pub(crate) merge: bool,
+    pub(crate) board: Arc<Board>,
+    pub(crate) control: mpsc::Receiver<Control>,
+    /// By shard; `None` at our own place.
+    pub(crate) links: Vec<Option<Link>>,
+    pub(crate) views: Vec<View>,
+    /// Per member: stripes from the first on that are rebuilt.
+    pub(crate) recovered_stripes: Vec<u64>,
+    pub(crate) devices: Vec<Option<Arc<dyn BlockDevice>>>,
+    /// Regions of the whole array to be resynchronized.
+    pub(crate) untrusted: Vec<RegionIndex>,
+    pub(crate) leader: Option<LeaderState>,
+}
+
+/// Builds the shard that `spec` describes. Takes the leader's state out of it.
+///
+/// # Errors
+/// When a member's queue cannot be opened.
+pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard, ArrayError> {
+    let geometry = spec.geometry;
+    let block_size = geometry.block_size();
+    let band_bytes = (geometry.band_blocks() << block_size.shift()) as usize;
+    let width = usize::from(geometry.width());
+    let own = own_untrusted(spec);
+    let mut region_table = RegionTable::new(scheduler, spec.regions.count());
+    own.iter().for_each(|region| region_table.distrust(*region));
+    let leader =
+        spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler, spec.cores)));
+    let requests =
+        Requests::new(REQUESTS_MAX, block_size, geometry.capacity_blocks(), IO_BYTES_MAX);
+    let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect();
+    let shard = Shard {
+        core: spec.core,
+        cores: spec.cores,
+        geometry,
+        regions: spec.regions,
+        code: code_of(&geometry)?,
+        merge: spec.merge,
+        zeroes: BufMut::alone(band_bytes).freeze(),
+        now: Cell::new(Nanos(0)),
+        hint: Cell::new(0),
+        scheduler: scheduler.clone(),
+        members: RefCell::new(open_members(spec)?),
+        bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
+        requests: RefCell::new(requests),
+        region_table: RefCell::new(region_table),
+        rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, geometry.members())),
+        window: RefCell::new(Window::new(scheduler)),
+        untrusted: RefCell::new(own),
+        scratch: RefCell::new(Scratch::new(scheduler, TASKS_MAX, band_bytes, width)),
+        views_waiting: RefCell::new(WaitQueue::new(scheduler)),
+        copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
+        remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
+        task_ios: task_ios(&geometry),
+        maintaining: Cell::new(false),
+        maintenance_failed: Cell::new(false),
+        stopping: Cell::new(false),
+        urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
+        jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + TASKS_RESERVED)),
+        outbox: RefCell::new(outbox),
+        leader,
+        board: Arc::clone(&spec.board),
+    };
+    for (at, stripes) in spec.recovered_stripes.iter().enumerate() {
+        let regions = shard.regions_below(*stripes);
+        shard.rebuild.borrow_mut().start(MemberIndex(at as u8), regions);
+    }
+    Ok(shard)
+}
+
+/// I/Os that band tasks may have in flight: every strip of a stripe for each, and what merging adds.
+fn task_ios(geometry: &Geometry) -> usize {
+    TASKS_MAX * (usize::from(geometry.width()) + MERGE_MAX / 2)
+}
+
+fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {
+    let ours = |r: &RegionIndex| spec.regions.owner(*r, spec.cores) == CoreIndex(spec.core);
+    spec.untrusted.iter().copied().filter(ours).collect()
+}
+
+fn open_members(spec: &ShardSpec) -> Result<Members, ArrayError> {
+    let geometry = &spec.geometry;
+    let inflight = task_ios(geometry) + 2 * REQUESTS_MAX;
+    let core = CoreIndex(spec.core);
+    let mut members =
+        Members::new(core, geometry.block_size(), geometry.members(), inflight, TASKS_MAX);
+    for (at, device) in spec.devices.iter().enumerate() {
+        if let Some(device) = device {
+            members.install(MemberIndex(at as u8), &**device, strake_ondisk::HEAD_BYTES)?;
+        }
+    }
+    members.set_views(&spec.views);
+    members.settle_views();
+    Ok(members)
+}
+
+fn code_of(geometry: &Geometry) -> Result<Option<Code>, ArrayError> {
+    if geometry.parity_strips() == 0 {
+        return Ok(None);
+    }
+    let (data, parity) =
+        (usize::from(geometry.data_strips()), usize::from(geometry.parity_strips()));
+    let code = Code::new(data, parity);
+    code.map(Some).map_err(|e| ArrayError::new(ArrayErrorKind::Usage, e.to_string()))
+}

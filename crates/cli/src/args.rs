@@ -1,0 +1,143 @@
+//! The grammar: `strake <object> <verb> [NAME] --long-flags`. Help, completions and manual pages all come from
+//! these definitions.
+
+pub mod array;
+pub mod export;
+pub mod parse;
+
+use crate::output::Format;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Software RAID for NVMe drives.
+///
+/// Exit codes: 0 fine, 1 degraded, 2 failed, 3 the command cannot be carried out as given, 4 could not tell (the
+/// daemon cannot be reached, say). `status`, `array show` and `wait` report health with them.
+#[derive(Debug, Parser)]
+#[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub struct Global {
+    /// Print tables for people, or the daemon's answer itself as one JSON document.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub output: Format,
+    /// Socket of the daemon [default: /run/strake/straked.sock for root, otherwise
+    /// $XDG_RUNTIME_DIR/strake/straked.sock].
+    #[arg(long, global = true, env = "STRAKE_SOCKET", value_name = "PATH", hide_env_values = true)]
+    pub socket: Option<PathBuf>,
+}
+
+impl Global {
+    /// The socket to use.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(crate::connect::default_socket)
+    }
+}
+
+/// An object, or one of the commands that stand alone.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Health of everything: what is wrong and what to do about it, then the arrays.
+    Status,
+    /// Drives that the daemon can see.
+    #[command(subcommand, arg_required_else_help = true)]
+    Drive(DriveVerb),
+    /// RAID arrays.
+    #[command(subcommand, arg_required_else_help = true)]
+    Array(array::ArrayVerb),
+    /// Ways for clients to reach an array.
+    #[command(subcommand, arg_required_else_help = true)]
+    Export(export::ExportVerb),
+    /// The daemon, straked.
+    #[command(subcommand, arg_required_else_help = true)]
+    Daemon(DaemonVerb),
+    /// Wait until an array has reached a goal, showing progress.
+    Wait(WaitArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell to print it for.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    Man {
+        /// The folder; made if it does not exist.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+}
+
+/// What can be done with drives.
+#[derive(Debug, Subcommand)]
+pub enum DriveVerb {
+    /// Every drive, what is on it and who uses it.
+    List,
+    /// One drive.
+    Show {
+        /// A path, or the name of a device such as nvme0n1.
+        #[arg(value_name = "DRIVE")]
+        name: String,
+    },
+}
+
+/// What can be done with the daemon.
+#[derive(Debug, Subcommand)]
+pub enum DaemonVerb {
+    /// Start the daemon and wait until it answers.
+    Start(DaemonStart),
+    /// Stop the daemon: clients are drained, arrays are marked clean.
+    Stop,
+    /// What is running, on which cores, with how much memory.
+    Status,
+}
+
+/// `strake daemon start`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct DaemonStart {
+    /// Stay in the foreground, with the daemon's log on standard error.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Folder for what the daemon remembers [default: the daemon's own].
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// CPUs for the data path, such as 0,1 [default: chosen by the daemon].
+    #[arg(long, value_name = "CPUS")]
+    pub cores: Option<String>,
+}
+
+/// `strake wait`.
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    /// The array.
+    #[arg(value_name = "ARRAY")]
+    pub name: String,
+    /// What to wait for.
+    #[arg(long = "for", value_enum, value_name = "GOAL")]
+    pub goal: Goal,
+    /// Give up after this long, such as 90s, 15m or 2h [default: never].
+    #[arg(long, value_parser = parse::duration, value_name = "TIME")]
+    pub timeout: Option<Duration>,
+}
+
+/// What `strake wait` can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Goal {
+    /// Every member that was being rebuilt is in sync.
+    Rebuild,
+    /// Parity is known to be true everywhere, after a crash or after create.
+    Resync,
+    /// Full redundancy, and nothing left to do.
+    Healthy,
+}

@@ -1,0 +1,15 @@
+//! One module per object: arguments in, one call, the answer printed.
+
+pub mod array;
+pub mod confirm;
+pub mod daemon;
+pub mod drive;
+pub mod export;
+pub mod status;
+
+/// Warnings of an answer go to standard error, in either format.
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("strake: warning: {warning}");
+    }
+}

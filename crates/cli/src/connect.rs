@@ -1,0 +1,109 @@
+//! The way to the daemon: a unix socket, by default where the daemon puts it.
+
+use crate::error::CliError;
+use crate::limits::CONNECT_TIMEOUT;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::path::{Path, PathBuf};
+use strake_api::v1::array_service_client::ArrayServiceClient;
+use strake_api::v1::daemon_service_client::DaemonServiceClient;
+use strake_api::v1::drive_service_client::DriveServiceClient;
+use strake_api::v1::export_service_client::ExportServiceClient;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+/// Where the daemon listens unless told otherwise: `/run/strake` for root, the user's runtime folder (XDG base
+/// directory specification) or, where there is none, a folder of the user's own in `/tmp` for everybody else.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    let user = rustix::process::geteuid();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
+    socket_for(user.is_root(), runtime.map(PathBuf::from), user.as_raw())
+}
+
+/// The rule of [`default_socket`], without looking at the process.
+#[must_use]
+pub fn socket_for(root: bool, runtime: Option<PathBuf>, uid: u32) -> PathBuf {
+    let folder = match (root, runtime) {
+        (true, _) => PathBuf::from("/run/strake"),
+        (false, Some(runtime)) => runtime.join("strake"),
+        (false, None) => PathBuf::from(format!("/tmp/strake-{uid}")),
+    };
+    folder.join("straked.sock")
+}
+
+/// A connection to the daemon, and the typed clients on it.
+#[derive(Clone)]
+pub struct Connection {
+    channel: Channel,
+}
+
+impl Connection {
+    /// Connects to the daemon at `socket`.
+    ///
+    /// # Errors
+    /// [`crate::error::ErrorKind::NoDaemon`] when nobody answers there, naming the socket and the remedy.
+    pub async fn open(socket: &Path) -> Result<Self, CliError> {
+        Self::try_open(socket).await.map_err(|e| CliError::no_daemon(socket, reason(&e)))
+    }
+
+    /// Connects without words of advice, for callers that try again.
+    ///
+    /// # Errors
+    /// What the transport said.
+    pub async fn try_open(socket: &Path) -> Result<Self, tonic::transport::Error> {
+        let path = socket.to_path_buf();
+        // The address is never resolved: the connector below ignores it, HTTP only wants one to be there.
+        let channel = Endpoint::from_static("http://straked.invalid")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_with_connector(service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            }))
+            .await?;
+        Ok(Self { channel })
+    }
+
+    /// Calls about the daemon itself.
+    #[must_use]
+    pub fn daemon(&self) -> DaemonServiceClient<Channel> {
+        DaemonServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about drives.
+    #[must_use]
+    pub fn drives(&self) -> DriveServiceClient<Channel> {
+        DriveServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about arrays.
+    #[must_use]
+    pub fn arrays(&self) -> ArrayServiceClient<Channel> {
+        ArrayServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about exports.
+    #[must_use]
+    pub fn exports(&self) -> ExportServiceClient<Channel> {
+        ExportServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+}
+
+/// The innermost cause of a transport error, in words: "transport error" alone helps nobody.
+fn reason(error: &tonic::transport::Error) -> String {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    match inner.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::NotFound) => "no such socket".to_owned(),
+        Some(io::ErrorKind::ConnectionRefused) => "nobody listens on it".to_owned(),
+        Some(io::ErrorKind::PermissionDenied) => "no permission to use it".to_owned(),
+        _ => inner.to_string(),
+    }
+}

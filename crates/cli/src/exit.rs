@@ -1,0 +1,93 @@
+//! What the process ends with. Scripts act on these, so they are part of the interface.
+
+use strake_api::v1::{Array, SystemStatus};
+use tonic::Code;
+
+/// Exit codes, the same for every command. Commands that ask (`status`, `array show`, `wait`) report health
+/// with them; commands that change something report whether they did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// Done, or healthy.
+    Fine,
+    /// Data is served, but redundancy is missing; or a wait ended before its goal.
+    Degraded,
+    /// Data is not served, or was lost.
+    Failed,
+    /// The command cannot be carried out as given: change it and try again.
+    Usage,
+    /// Nobody knows: the daemon cannot be reached, or did not answer.
+    Unknown,
+}
+
+impl Exit {
+    /// The number handed to the shell.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Degraded => 1,
+            Self::Failed => 2,
+            Self::Usage => 3,
+            Self::Unknown => 4,
+        }
+    }
+
+    /// What an error answer of the daemon means to a script. What the caller can fix is [`Exit::Usage`]; what
+    /// happened to data is [`Exit::Failed`]; everything else leaves the outcome open.
+    #[must_use]
+    pub const fn of_rpc(code: Code) -> Self {
+        match code {
+            Code::Ok => Self::Fine,
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unauthenticated => Self::Usage,
+            Code::Aborted | Code::DataLoss => Self::Failed,
+            Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable => Self::Unknown,
+        }
+    }
+
+    /// The health of one array.
+    #[must_use]
+    pub fn of_array(array: &Array) -> Self {
+        let is = |state: &str| array.states.iter().any(|s| s == state);
+        if is("lost") || is("offline") || !is("online") {
+            Self::Failed
+        } else if is("degraded") || is("exhausted") || is("rebuild_halted") {
+            Self::Degraded
+        } else {
+            Self::Fine
+        }
+    }
+
+    /// The health of everything, as the daemon judged it.
+    #[must_use]
+    pub fn of_status(status: &SystemStatus) -> Self {
+        match status.health.as_str() {
+            "ok" => Self::Fine,
+            "degraded" => Self::Degraded,
+            "failed" => Self::Failed,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The word that opens a table.
+    #[must_use]
+    pub const fn health(self) -> &'static str {
+        match self {
+            Self::Fine => "ok",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+            Self::Usage | Self::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! `strake`: the command line of Strake.
+//!
+//! **What it is.** It turns `strake <object> <verb> [NAME] --long-flags` into one call of the daemon's
+//! interface, prints the answer as a table for people or as the message itself in JSON, and ends with an exit
+//! code that a script can act on.
+//!
+//! **What it must never do.** It decides nothing about arrays: what is allowed, and why not, is the daemon's to
+//! say, so that every client hears the same. It touches no drive. It prints nothing but the answer to standard
+//! output, so that JSON can be piped.
+//!
+//! **Where to start.** [`args`] for the grammar, [`run`](mod@run) for what each command does, [`tables`] for what
+//! people see, [`exit`] for the exit codes.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod commands;
+pub mod connect;
+pub mod daemon;
+pub mod error;
+pub mod exit;
+pub mod limits;
+pub mod manual;
+pub mod output;
+pub mod paths;
+pub mod run;
+pub mod tables;
+pub mod wait;
+
+pub use run::main;

@@ -1,0 +1,41 @@
+//! Completions and manual pages, from the same definitions as the grammar.
+
+use crate::args::Cli;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::output::Output;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+use std::io::Write as _;
+use std::path::Path;
+
+/// Prints the completion script of `shell`.
+///
+/// # Errors
+/// When standard output is gone or full.
+pub fn completions(shell: Shell) -> Result<Exit, CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "strake", &mut script);
+    std::io::stdout()
+        .write_all(&script)
+        .map_err(|e| CliError::io("cannot write the completion script", &e))?;
+    Ok(Exit::Fine)
+}
+
+/// Writes a page per command into `dir`, as `strake.1`, `strake-array-create.1` and so on.
+///
+/// # Errors
+/// When the folder or a page cannot be written.
+pub fn pages(dir: &Path, out: &Output) -> Result<Exit, CliError> {
+    let fail = |e: std::io::Error| {
+        CliError::io(format_args!("cannot write pages to {}", dir.display()), &e)
+    };
+    std::fs::create_dir_all(dir).map_err(fail)?;
+    clap_mangen::generate_to(Cli::command(), dir).map_err(fail)?;
+    out.text(&format!(
+        "manual pages are in {}: man -l {}",
+        dir.display(),
+        dir.join("strake.1").display()
+    ))?;
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,105 @@
+//! Answers on standard output: a table, or the message itself.
+
+use crate::error::CliError;
+use crate::limits::WIDTH;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For scripts: the message under its proto field names.
+    Json,
+}
+
+/// Where answers go.
+pub struct Output {
+    format: Format,
+    width: usize,
+}
+
+impl Output {
+    /// Standard output in `format`, as wide as its terminal; [`WIDTH`] columns where there is none.
+    #[must_use]
+    pub fn stdout(format: Format) -> Self {
+        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |w| w.ws_col);
+        let width = if columns == 0 { WIDTH } else { usize::from(columns) };
+        Self { format, width }
+    }
+
+    /// How answers are printed here.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        self.format
+    }
+
+    /// True when a person watches standard output.
+    #[must_use]
+    pub fn on_terminal(&self) -> bool {
+        std::io::stdout().is_terminal()
+    }
+
+    /// Prints `message` as one JSON document, or what `table` makes of it in as many columns as it is given.
+    ///
+    /// # Errors
+    /// When standard output is gone or full.
+    pub fn print<M: Serialize>(
+        &self,
+        message: &M,
+        table: impl FnOnce(&M, usize) -> String,
+    ) -> Result<(), CliError> {
+        match self.format {
+            Format::Json => self.text(&json(message, Layout::Pretty)),
+            Format::Table => self.text(table(message, self.width).trim_end()),
+        }
+    }
+
+    /// Prints `message` like [`Output::print`], but JSON on one line: for answers that follow one another.
+    ///
+    /// # Errors
+    /// When standard output is gone or full.
+    pub fn print_one_of_many<M: Serialize>(
+        &self,
+        message: &M,
+        table: impl FnOnce(&M, usize) -> String,
+    ) -> Result<(), CliError> {
+        match self.format {
+            Format::Json => self.text(&json(message, Layout::Line)),
+            Format::Table => self.text(&table(message, self.width)),
+        }
+    }
+
+    /// Prints `text` and a line end.
+    ///
+    /// # Errors
+    /// When standard output is gone or full.
+    pub fn text(&self, text: &str) -> Result<(), CliError> {
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "{text}")
+            .and_then(|()| stdout.flush())
+            .map_err(|e| CliError::io("cannot write the answer to standard output", &e))
+    }
+}
+
+/// How a JSON document is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Over several lines, for one answer.
+    Pretty,
+    /// On one line, for answers that follow one another.
+    Line,
+}
+
+/// `message` as JSON.
+#[must_use]
+pub fn json<M: Serialize>(message: &M, layout: Layout) -> String {
+    let text = match layout {
+        Layout::Pretty => serde_json::to_string_pretty(message),
+        Layout::Line => serde_json::to_string(message),
+    };
+    text.expect("messages hold only numbers, texts and lists, which always have a JSON form")
+}

@@ -1,0 +1,50 @@
+//! From arguments to an exit code.
+
+use crate::args::{Cli, Command};
+use crate::commands::{array, daemon, drive, export, status};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::{manual, wait};
+use clap::Parser as _;
+use std::ffi::OsString;
+
+/// Runs the command that `arguments` spell, the first of them being the program's own name. Answers go to
+/// standard output, errors to standard error.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(cli)),
+        Err(error) => Err(CliError::io("cannot start", &error)),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("strake: {error}");
+        error.exit()
+    })
+}
+
+/// Help and version are answers; everything else clap says is a misuse, which is 3 here and 2 with clap.
+fn refused(error: &clap::Error) -> Exit {
+    // Nothing can be done when standard error itself is gone.
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage } else { Exit::Fine }
+}
+
+async fn run(cli: Cli) -> Result<Exit, CliError> {
+    let out = Output::stdout(cli.global.output);
+    let socket = cli.global.socket();
+    match cli.command {
+        Command::Status => status::run(&socket, &out).await,
+        Command::Drive(verb) => drive::run(verb, &socket, &out).await,
+        Command::Array(verb) => array::run(verb, &socket, &out).await,
+        Command::Export(verb) => export::run(verb, &socket, &out).await,
+        Command::Daemon(verb) => daemon::run(verb, &socket, &out).await,
+        Command::Wait(arguments) => wait::run(&arguments, &socket, &out).await,
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { dir } => manual::pages(&dir, &out),
+    }
+}

@@ -1,0 +1,40 @@
+//! Health of everything: what is wrong comes first.
+
+use super::{array, array::time, export, wrapped};
+use std::fmt::Write as _;
+use strake_api::v1::SystemStatus;
+
+/// Problems with their next action, then arrays, then exports.
+#[must_use]
+pub fn show(status: &SystemStatus, width: usize) -> String {
+    let mut out = format!("health: {}\n", status.health);
+    for problem in &status.problems {
+        let what = format!("{}: {}", problem.object, problem.what);
+        let _ = writeln!(out, "  {:<9}{}", problem.severity, wrapped(&what, width, 11));
+        if !problem.next_action.is_empty() {
+            let _ = writeln!(out, "  next     {}", wrapped(&problem.next_action, width, 11));
+        }
+    }
+    if let Some(daemon) = &status.daemon {
+        let up = time(daemon.uptime_us / 1_000_000);
+        let _ = writeln!(
+            out,
+            "straked {} is {}, {} cores, up {up}",
+            daemon.version,
+            daemon.state,
+            daemon.cores.len()
+        );
+    }
+    out.push('\n');
+    if status.arrays.is_empty() {
+        out.push_str("No arrays yet. See the drives: strake drive list\n");
+        out.push_str("Create one:              strake array create NAME --level 6 --drives ...\n");
+        return out;
+    }
+    out.push_str(&array::rows(&status.arrays, width));
+    if !status.exports.is_empty() {
+        out.push('\n');
+        out.push_str(&export::rows(&status.exports, width));
+    }
+    out
+}

@@ -1,0 +1,161 @@
+//! `strake wait`: until an array has reached a goal.
+
+use crate::args::{Goal, WaitArgs};
+use crate::connect::Connection;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::limits::WATCH_INTERVAL;
+use crate::output::Output;
+use crate::tables;
+use std::io::{IsTerminal, Write as _};
+use std::path::Path;
+use strake_api::v1::{Array, Progress, WatchArrayRequest};
+use tonic::Streaming;
+
+/// Where an array stands with respect to a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There.
+    Reached,
+    /// On its way, or not yet.
+    Waiting,
+    /// It cannot get there: data or the array is gone.
+    Lost,
+}
+
+/// Where `array` stands with respect to `goal`.
+///
+/// [`Goal::Rebuild`] looks at members that are being rebuilt, not at missing ones that nobody replaced: those are
+/// [`Goal::Healthy`]'s matter.
+#[must_use]
+pub fn standing(array: &Array, goal: Goal) -> Standing {
+    let is = |state: &str| array.states.iter().any(|s| s == state);
+    if is("lost") {
+        return Standing::Lost;
+    }
+    if !is("online") {
+        return Standing::Waiting;
+    }
+    let rebuilding = is("rebuilding") || array.members.iter().any(|m| m.state == "rebuilding");
+    let syncing = is("resyncing") || is("initializing");
+    let whole = array.members.iter().all(|m| m.state == "in_sync") && !is("degraded");
+    let reached = match goal {
+        Goal::Rebuild => !rebuilding && !is("rebuild_halted"),
+        Goal::Resync => !syncing,
+        Goal::Healthy => whole && !rebuilding && !syncing && !is("exhausted"),
+    };
+    if reached { Standing::Reached } else { Standing::Waiting }
+}
+
+/// Waits, showing progress on standard error, and prints the array at the end.
+///
+/// # Errors
+/// When the daemon cannot be reached or goes away, or the array does not exist or is taken away.
+pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let interval_us = u64::try_from(WATCH_INTERVAL.as_micros()).unwrap_or(u64::MAX);
+    let mut arrays = Connection::open(socket).await?.arrays();
+    let request = WatchArrayRequest { name: arguments.name.clone(), interval_us };
+    let mut changes = arrays.watch_array(request).await?.into_inner();
+    let mut shown = Shown::new();
+    let mut last = None;
+    let watching = until(&mut changes, arguments.goal, &mut shown, &mut last);
+    let ended = match arguments.timeout {
+        None => watching.await?,
+        Some(limit) => match tokio::time::timeout(limit, watching).await {
+            Ok(ended) => ended?,
+            Err(_) => Standing::Waiting,
+        },
+    };
+    shown.end();
+    if let Some(array) = &last {
+        out.print(array, |a, _| tables::array::line(a) + "\n")?;
+    }
+    match ended {
+        Standing::Reached => Ok(Exit::Fine),
+        Standing::Lost => Ok(Exit::Failed),
+        Standing::Waiting => {
+            let name = &arguments.name;
+            eprintln!(
+                "strake: {name}: the time is over and the goal is not reached: strake array show {name}"
+            );
+            Ok(if last.is_some() { Exit::Degraded } else { Exit::Unknown })
+        }
+    }
+}
+
+/// Reads answers until one settles the matter, leaving the latest in `last`.
+async fn until(
+    changes: &mut Streaming<Array>,
+    goal: Goal,
+    shown: &mut Shown,
+    last: &mut Option<Array>,
+) -> Result<Standing, CliError> {
+    while let Some(array) = changes.message().await? {
+        let standing = standing(&array, goal);
+        shown.show(&array);
+        *last = Some(array);
+        if standing != Standing::Waiting {
+            return Ok(standing);
+        }
+    }
+    Err(CliError::from(tonic::Status::unavailable(
+        "the daemon ended the watch: the array was taken away, or the daemon stopped; see strake status",
+    )))
+}
+
+/// What a person has been shown so far.
+pub(crate) struct Shown {
+    terminal: bool,
+    last: String,
+}
+
+impl Shown {
+    pub(crate) fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), last: String::new() }
+    }
+
+    /// Shows how far `array` is: rewrites its line on a terminal; elsewhere prints one when it says something new.
+    pub(crate) fn show(&mut self, array: &Array) {
+        if self.terminal {
+            // Carriage return and "erase to the end of the line" (ECMA-48 EL).
+            eprint!("\r\x1b[K{}", moment(array));
+            let _ = std::io::stderr().flush();
+            self.last = moment(array);
+            return;
+        }
+        let news = milestone(array);
+        if news != self.last {
+            eprintln!("{news}");
+            self.last = news;
+        }
+    }
+
+    /// Leaves the cursor on a fresh line.
+    pub(crate) fn end(&mut self) {
+        if self.terminal && !self.last.is_empty() {
+            eprintln!();
+        }
+    }
+}
+
+/// The line of this moment.
+fn moment(array: &Array) -> String {
+    let jobs: Vec<String> = array
+        .progress
+        .iter()
+        .map(|p| format!("{} {}", p.job, tables::array::progress(p)))
+        .collect();
+    format!(
+        "{}: {}",
+        array.name,
+        if jobs.is_empty() { array.states.join(" ") } else { jobs.join("; ") }
+    )
+}
+
+/// The line that changes with states and with every tenth of a job: what a log wants.
+#[must_use]
+pub fn milestone(array: &Array) -> String {
+    let tenth = |p: &Progress| format!(", {} {}%", p.job, tables::array::percent(p) / 10 * 10);
+    let jobs: String = array.progress.iter().map(tenth).collect();
+    format!("{}: {}{jobs}", array.name, array.states.join(" "))
+}

@@ -50,7 +50,7 @@ pub const TIMEOUT_CHECK: Nanos = Nanos(500 * Nanos::MILLI.0);
 /// A region's write-intent bit is cleared after it saw no write for one to two of these.
 pub const SWEEP_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// Regions whose rebuild may finish before the cursor in the labels is moved on.
+/// How often the rebuild cursor in the labels is moved on at most, while regions are being finished.
 pub const CHECKPOINT_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 
 /// Requests an array queue passes to its shard at a time.

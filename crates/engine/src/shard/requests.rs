@@ -29,9 +29,9 @@ pub(crate) struct Request {
     pub(crate) body: Body,
     /// The whole request.
     pub(crate) range: LbaRange,
-    /// Reads: the first block not yet handed out.
+    /// Reads: the first block not yet handed out. Writes: where the first stripe not yet handed out begins.
     pub(crate) next: Lba,
-    /// Writes: bands already handed out.
+    /// Writes: bands of that stripe already handed out.
     pub(crate) bands_done: usize,
     pub(crate) handed_out: bool,
     outstanding: u32,

@@ -3,7 +3,10 @@
 use std::rc::Rc;
 
 use strake_block::{Durability, IoError, IoErrorKind, Op, Sg, SgMut};
-use strake_raid::{Band, Intent, Query, Segment, SegmentList, Strategy, StripeHealth};
+use strake_raid::{
+    Band, Intent, Place, Query, Role, Segment, SegmentList, Strategy, StripeHealth, Window,
+};
+use strake_units::LbaRange;
 
 use super::Shard;
 use super::bands::{Batch, WriteBatch};
@@ -39,6 +42,8 @@ pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
 struct Excluded {
     unreadable: u64,
     absent: u64,
+    /// Positions that were written back once: if they cannot be read after that, they stay unreadable.
+    mended: u64,
 }
 
 impl Excluded {
@@ -118,7 +123,8 @@ async fn read(shard: &Shard, group: Group, span: Span) {
     shard.finish(origin, result, Some(data));
 }
 
-/// Writes recovered strips back over the blocks that could not be read (the drive will remap them).
+/// Writes recovered strips back over the blocks that could not be read (the drive will remap them). Returns the
+/// positions whose member failed that.
 async fn repair(
     shard: &Shard,
     group: Group,
@@ -126,7 +132,8 @@ async fn repair(
     plan: &strake_raid::Plan,
     excluded: Excluded,
     recovered: ReadBufs,
-) {
+) -> u64 {
+    let mut failed = 0;
     for (strip, buf) in plan.recover.iter().zip(recovered) {
         let position = shard.position_of_strip(band.stripe, *strip);
         if excluded.unreadable & 1 << position == 0 {
@@ -143,7 +150,50 @@ async fn repair(
         }
         match result {
             Ok(()) => shard.board.count_repair(),
-            Err(error) => shard.report(shard.geometry.member(band.stripe, position), error.kind),
+            Err(error) => {
+                failed |= 1 << position;
+                shard.report(shard.geometry.member(band.stripe, position), error.kind);
+            }
+        }
+    }
+    failed
+}
+
+/// Recovers data strips whose blocks could not be read over `window` and writes them back, as far as redundancy
+/// allows; those are readable again then. What a write or a resync computes from a recovered strip holds only
+/// if the drive holds the same: where parity is not trusted, the old bytes may come back as something else.
+async fn mend(shard: &Shard, group: Group, band: Band, window: Window, excluded: &mut Excluded) {
+    let geometry = &shard.geometry;
+    let wanted = excluded.unreadable & !excluded.mended;
+    for position in (0..geometry.width()).filter(|p| wanted & 1 << p != 0) {
+        let Role::Data { strip, .. } = geometry.role(band.stripe, position) else { continue };
+        excluded.mended |= 1 << position;
+        let start = geometry.lba(Place { stripe: band.stripe, strip, offset: window.offset });
+        let segments = geometry.segments(band, LbaRange::new(start, u64::from(window.blocks)));
+        loop {
+            let health = excluded.apply(shard.health(band));
+            let query =
+                Query { band, health, segments: &segments, intent: Intent::Read, copy_hint: 0 };
+            let Ok(plan) = strake_raid::plan(geometry, &query) else { break };
+            if plan.recover.is_empty() {
+                break;
+            }
+            let mut loan = shard.borrow(&plan).await;
+            if excluded.apply(shard.health(band)) != health {
+                scratch::end(&shard.scratch, loan);
+                continue;
+            }
+            let outcome = shard.read_all(group, band, &plan, &mut loan).await;
+            if let Ok(reads) = outcome {
+                let recovered = shard.recover(&plan, &reads, &mut loan);
+                scratch::give_back(&shard.scratch, reads);
+                excluded.absent |= repair(shard, group, band, &plan, *excluded, recovered).await;
+                excluded.unreadable &= !(1 << position);
+                scratch::end(&shard.scratch, loan);
+                break;
+            }
+            scratch::end(&shard.scratch, loan);
+            excluded.learn(outcome.err().unwrap_or_default());
         }
     }
 }
@@ -195,6 +245,7 @@ async fn write_in_region(
             Err(failed) => {
                 scratch::end(&shard.scratch, loan);
                 excluded.learn(failed);
+                mend(shard, group, band, plan.window, &mut excluded).await;
                 continue;
             }
         };
@@ -246,8 +297,12 @@ async fn maintain(shard: &Shard, group: Group, band: Band, intent: Intent, origi
             Ok(reads) => Some(shard.rewrite(group, band, &plan, reads, &mut loan).await),
         };
         scratch::end(&shard.scratch, loan);
-        if let Some(failed) = outcome {
-            break shard.await_out_of_use(band.stripe, failed.any()).await;
+        match outcome {
+            None => mend(shard, group, band, plan.window, &mut excluded).await,
+            // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
+            Some(failed) => {
+                break shard.await_out_of_use(band.stripe, failed.any() | excluded.absent).await;
+            }
         }
     };
     shard.finish(origin, result, None);

@@ -29,9 +29,9 @@ pub(crate) struct Request {
     pub(crate) body: Body,
     /// The whole request.
     pub(crate) range: LbaRange,
-    /// Reads: the first block not yet handed out. Writes: where the first stripe not yet handed out begins.
+    /// Reads: the first block not yet handed out. Writes: the first block of a stripe not wholly handed out.
     pub(crate) next: Lba,
-    /// Writes: bands of that stripe already handed out.
+    /// Writes: bands of that block's stripe already handed out.
     pub(crate) bands_done: usize,
     pub(crate) handed_out: bool,
     outstanding: u32,

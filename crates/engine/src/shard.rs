@@ -38,7 +38,7 @@ use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
 use self::bands::{Bands, WriteBatch};
 use self::execute::Failed;
 use self::leader::Leader;
-use self::members::{Group, Members};
+use self::members::{Failure, Group, Members};
 use self::rebuild::{RebuildTable, Window};
 use self::regions::RegionTable;
 use self::requests::Requests;
@@ -142,10 +142,18 @@ impl Shard {
         }
     }
 
+    /// Reports a failed I/O, unless the device it was sent to has been put out of use since: it says nothing about
+    /// the one that may be there now.
+    fn blame(&self, member: MemberIndex, failure: Failure) {
+        if !failure.former {
+            self.report(member, failure.kind);
+        }
+    }
+
     /// Sorts one failure as `execute` does.
-    fn classify(&self, stripe: StripeIndex, position: u8, kind: IoErrorKind) -> Failed {
+    fn classify(&self, stripe: StripeIndex, position: u8, failure: Failure) -> Failed {
         let mut failed = Failed::default();
-        self.note_failure(&mut failed, stripe, position, kind);
+        self.note_failure(&mut failed, stripe, position, failure);
         failed
     }
 
@@ -186,19 +194,19 @@ impl Shard {
         deallocates && !(self.covers(batch) && self.members.borrow().deallocate_zeroes())
     }
 
-    /// Waits until the members at `positions` are out of use on every shard, so that nobody can read what they
-    /// missed; fails when the array cannot go on without them.
-    async fn await_out_of_use(&self, stripe: StripeIndex, positions: u64) -> Result<(), IoError> {
+    /// Waits until the members at `positions` are out of use on every shard, or have been since the moment `since`,
+    /// so that nobody can read what they missed; fails when the array cannot go on without them.
+    async fn await_out_of_use(&self, stripe: StripeIndex, positions: u64, since: u64) -> Result<(), IoError> {
         for position in (0..self.geometry.width()).filter(|p| positions & 1 << p != 0) {
-            self.await_member_out(self.geometry.member(stripe, position)).await?;
+            self.await_member_out(self.geometry.member(stripe, position), since).await?;
         }
         Ok(())
     }
 
-    /// Waits until `member` is out of use on every shard.
-    async fn await_member_out(&self, member: MemberIndex) -> Result<(), IoError> {
+    /// Waits until `member` is out of use on every shard, or has been since the moment `since` and was replaced.
+    async fn await_member_out(&self, member: MemberIndex, since: u64) -> Result<(), IoError> {
         poll_fn(|_| {
-            if self.members.borrow().out_of_use(member) || self.board.is_lost() {
+            if self.members.borrow().was_out_of_use(member, since) || self.board.is_lost() {
                 return Poll::Ready(());
             }
             self.views_waiting.borrow_mut().register();

@@ -95,7 +95,7 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             match result {
                 Ok(()) => break Ok(()),
                 Err(error) => {
-                    excluded.learn(shard.classify(band.stripe, read.position, error.kind))
+                    excluded.learn(shard.classify(band.stripe, read.position, error))
                 }
             }
             continue;
@@ -152,7 +152,7 @@ async fn repair(
             Ok(()) => shard.board.count_repair(),
             Err(error) => {
                 failed |= 1 << position;
-                shard.report(shard.geometry.member(band.stripe, position), error.kind);
+                shard.blame(shard.geometry.member(band.stripe, position), error);
             }
         }
     }
@@ -229,6 +229,7 @@ async fn write_in_region(
     batch: &WriteBatch,
 ) -> Result<(), IoError> {
     let mut excluded = Excluded::default();
+    let since = shard.members.borrow().clock();
     loop {
         let health = excluded.apply(shard.health(band));
         let query =
@@ -262,13 +263,15 @@ async fn write_in_region(
         let failed = shard.write_all(group, band, &plan, batch, parity).await;
         // Members excluded because a read failed were not written either: both kinds are stale in this band
         // and must be out of use everywhere before the host may believe the write.
-        return shard.await_out_of_use(band.stripe, failed.any() | excluded.absent).await;
+        // So are those out of use here already, as long as another shard may still read what they missed.
+        return shard.await_out_of_use(band.stripe, failed.any() | health.absent, since).await;
     }
 }
 
 /// Resynchronizes or rebuilds one band.
 async fn maintain(shard: &Shard, group: Group, band: Band, intent: Intent, origin: Origin) {
     let mut excluded = Excluded::default();
+    let since = shard.members.borrow().clock();
     let nothing = SegmentList::new();
     let result = loop {
         let health = excluded.apply(shard.health(band));
@@ -301,7 +304,7 @@ async fn maintain(shard: &Shard, group: Group, band: Band, intent: Intent, origi
             None => mend(shard, group, band, plan.window, &mut excluded).await,
             // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
             Some(failed) => {
-                break shard.await_out_of_use(band.stripe, failed.any() | excluded.absent).await;
+                break shard.await_out_of_use(band.stripe, failed.any() | excluded.absent, since).await;
             }
         }
     };

@@ -8,7 +8,7 @@ use strake_units::{LbaRange, StripeIndex};
 
 use super::Shard;
 use super::bands::WriteBatch;
-use super::members::{Group, IoSlot, Target, settled};
+use super::members::{Failure, Group, IoSlot, Target, settled};
 use super::requests::slice;
 use super::scratch::{self, Loan};
 use crate::limits::MERGE_MAX;
@@ -83,7 +83,7 @@ impl Shard {
         for (read, slot) in plan.reads.iter().zip(slots) {
             let (op, result) = self.members.borrow_mut().take(slot);
             if let Err(error) = result {
-                self.note_failure(&mut failed, band.stripe, read.position, error.kind);
+                self.note_failure(&mut failed, band.stripe, read.position, error);
             }
             if let Some(Op::Read { data, .. }) = op {
                 bufs.extend(data.into_parts());
@@ -102,9 +102,9 @@ impl Shard {
         failed: &mut Failed,
         stripe: StripeIndex,
         position: u8,
-        kind: IoErrorKind,
+        failure: Failure,
     ) {
-        match kind {
+        match failure.kind {
             IoErrorKind::Medium => {
                 failed.medium |= 1 << position;
                 self.board.count_medium_error();
@@ -120,7 +120,7 @@ impl Shard {
             | IoErrorKind::Lost
             | IoErrorKind::Aborted => {
                 failed.member |= 1 << position;
-                self.report(self.geometry.member(stripe, position), kind);
+                self.blame(self.geometry.member(stripe, position), failure);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Shard {
             if let Err(error) = result {
                 // A write that fails costs the member whatever the reason: its block is stale from now on.
                 failed.member |= 1 << position;
-                self.report(self.geometry.member(band.stripe, position), error.kind);
+                self.blame(self.geometry.member(band.stripe, position), error);
             }
             if let Some(Op::Write { data, .. }) = op {
                 scratch::give_back_list(&self.scratch, data);
@@ -323,7 +323,7 @@ impl Shard {
             let (_, result) = self.members.borrow_mut().take(slot);
             if let Err(error) = result {
                 failed.member |= 1 << position;
-                self.report(self.geometry.member(band.stripe, position), error.kind);
+                self.blame(self.geometry.member(band.stripe, position), error);
             }
         }
         for (_, data) in sources {

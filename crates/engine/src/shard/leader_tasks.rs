@@ -220,16 +220,16 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
         }
         leader.state.superblock.clean = true;
     }
-    for (member, cause) in write_pages(shard, group).await {
-        fail_member(shard, group, member, MemberEvent::WriteFailed, Some(cause)).await;
+    for (member, failure) in write_pages(shard, group).await {
+        fail_member(shard, group, member, MemberEvent::WriteFailed, Some(failure.kind)).await;
     }
     if !shard.board.is_lost() && write_labels(shard, group).await { Ok(()) } else { Err(lost()) }
 }
 
 /// Flushes every member, taking those that fail out of use. False when too few are left.
 async fn flush_all(shard: &Shard, group: Group) -> bool {
-    for (member, cause) in flush_members(shard, group).await {
-        fail_member(shard, group, member, MemberEvent::WriteFailed, Some(cause)).await;
+    for (member, failure) in flush_members(shard, group).await {
+        fail_member(shard, group, member, MemberEvent::WriteFailed, Some(failure.kind)).await;
     }
     !shard.board.is_lost()
 }
@@ -247,14 +247,14 @@ async fn write_labels(shard: &Shard, group: Group) -> bool {
             shard.board.set_generation(shard.leader_mut().state.superblock.generation);
             return true;
         }
-        for (member, cause) in failed {
+        for (member, failure) in failed {
             let mut leader = shard.leader_mut();
             if !survives_without(shard, &leader, member) {
                 shard.lose(&mut leader);
                 return false;
             }
             leader.transition(member, MemberEvent::WriteFailed);
-            shard.board.update_member(member, |m| m.cause = Some(cause));
+            shard.board.update_member(member, |m| m.cause = Some(failure.kind));
         }
     }
 }
@@ -303,7 +303,7 @@ async fn write_metadata(
         if let Err(error) = result
             && failed.iter().all(|(known, _)| *known != member)
         {
-            failed.push((member, error.kind));
+            failed.push((member, error));
         }
     }
     failed

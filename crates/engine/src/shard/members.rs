@@ -35,8 +35,20 @@ enum Waiter {
         request: u32,
         range: LbaRange,
     },
+    /// Timed out, and its task has not looked yet.
+    Late,
     /// Timed out: nobody waits, but the device still owns the buffers.
     Nobody,
+}
+
+/// How an I/O failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What the device said.
+    pub(crate) kind: IoErrorKind,
+    /// The member was put out of use after the I/O was issued: this says nothing about the device that may have
+    /// taken its place since.
+    pub(crate) former: bool,
 }
 
 struct Inflight {
@@ -44,7 +56,10 @@ struct Inflight {
     member: MemberIndex,
     /// Counts reuse of the place, so that a late completion is not taken for its successor's.
     turn: u32,
-    deadline: Nanos,
+    /// When it is overdue; unknown until the device has it, because waiting in the backlog is not the device's fault.
+    deadline: Option<Nanos>,
+    /// [`Members::clock`] when it was issued.
+    issued: u64,
     done: Option<(Op, Result<(), IoError>)>,
 }
 
@@ -68,6 +83,10 @@ struct Member {
     area: DataArea,
     outstanding: u32,
     backlog: VecDeque<Io>,
+    /// The device let an I/O run into its time limit: it gets no more of them.
+    hung: bool,
+    /// [`Members::clock`] when the member was last put out of use.
+    left: u64,
     deallocate: DeallocateReads,
     cache: VolatileCache,
 }
@@ -80,6 +99,8 @@ pub(crate) struct HostRead {
     /// The buffer, unless the drive may still write to it.
     pub(crate) data: Option<strake_block::SgMut>,
     pub(crate) result: Result<(), IoError>,
+    /// When it was issued, for [`Members::left_since`].
+    pub(crate) issued: u64,
 }
 
 /// Where an operation addresses a member.
@@ -101,9 +122,13 @@ pub(crate) struct Members {
     graveyard: Vec<(Box<dyn IoQueue>, u32)>,
     batch: CompletionBatch,
     turn: u32,
+    /// Counts changes of the views.
+    clock: u64,
     degraded: bool,
     /// What came back after its task had given up on it: only the buffers still matter.
     orphans: Vec<Op>,
+    /// I/Os that no device was given, to be answered at the next poll.
+    refused: VecDeque<Completion>,
 }
 
 impl Members {
@@ -121,6 +146,8 @@ impl Members {
             area: DataArea { start_bytes: 0, device_shift: block_size.shift() },
             outstanding: 0,
             backlog: VecDeque::with_capacity(64),
+            hung: false,
+            left: 0,
             deallocate: DeallocateReads::Unspecified,
             cache: VolatileCache::Present,
         };
@@ -133,12 +160,15 @@ impl Members {
             graveyard: Vec::with_capacity(count),
             batch: CompletionBatch::new(MEMBER_DEPTH as usize),
             turn: 0,
+            clock: 1,
             degraded: true,
             orphans: Vec::new(),
+            refused: VecDeque::with_capacity(64),
         }
     }
 
-    /// Opens `device` for `member`, whose data area begins `start_bytes` into it.
+    /// Opens `device` for `member`, whose data area begins `start_bytes` into it. What was meant for the device
+    /// before it and has not reached it fails.
     pub(crate) fn install(
         &mut self,
         member: MemberIndex,
@@ -147,10 +177,12 @@ impl Members {
     ) -> Result<(), DeviceError> {
         let queue = device.open_queue(self.core, MEMBER_DEPTH)?;
         let place = &mut self.members[member.at()];
+        Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
         if let Some(old) = place.queue.replace(queue) {
             self.graveyard.push((old, place.outstanding));
         }
         place.outstanding = 0;
+        place.hung = false;
         let info = device.info();
         place.area = DataArea { start_bytes, device_shift: info.block_size.shift() };
         place.deallocate = info.deallocate;
@@ -158,10 +190,17 @@ impl Members {
         Ok(())
     }
 
+    fn refuse_backlog(place: &mut Member, refused: &mut VecDeque<Completion>, kind: IoErrorKind) {
+        let failed = |Io { token, op }| Completion { token, op, result: Err(IoError::new(kind)) };
+        refused.extend(place.backlog.drain(..).map(failed));
+    }
+
     pub(crate) fn set_views(&mut self, views: &[View]) {
+        self.clock += 1;
         for (member, view) in self.members.iter_mut().zip(views) {
             if *view == View::Absent && member.view != View::Absent {
                 member.settled = false;
+                member.left = self.clock;
             }
             member.view = *view;
         }
@@ -183,10 +222,19 @@ impl Members {
         self.degraded
     }
 
-    /// True when the member is out of use and every shard knows.
-    pub(crate) fn out_of_use(&self, member: MemberIndex) -> bool {
+    /// Counts changes of the views: a moment to ask [`was_out_of_use`](Self::was_out_of_use) about.
+    pub(crate) fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// True when the member is out of use and every shard knows, or was so at some time after `since` and has
+    /// been replaced.
+    pub(crate) fn was_out_of_use(&self, member: MemberIndex, since: u64) -> bool {
         let member = &self.members[member.at()];
-        member.view == View::Absent && member.settled
+        match member.view {
+            View::Absent => member.settled,
+            View::InSync | View::Rebuilding => member.left > since,
+        }
     }
 
     /// True when deallocating a band leaves zeroes on every member in use.
@@ -227,8 +275,8 @@ impl Members {
         assert_eq!(state.outstanding, 0, "a task left I/Os behind");
     }
 
-    /// Issues `op` to `member` as part of `group`. Always accepted: a member that has no queue answers at the
-    /// next wait with [`IoErrorKind::Gone`].
+    /// Issues `op` to `member` as part of `group`. Always accepted: for a member that has no queue or hangs, the
+    /// answer at the next poll is an error.
     pub(crate) fn issue(
         &mut self,
         now: Nanos,
@@ -270,50 +318,49 @@ impl Members {
         let place = &mut self.members[member.at()];
         let op = translate(op, target, place.area, self.block_size);
         self.turn = self.turn.wrapping_add(1);
-        let mut entry = Inflight {
-            waiter,
-            member,
-            turn: self.turn,
-            deadline: now.plus(IO_TIMEOUT),
-            done: None,
-        };
-        if place.queue.is_none() {
-            entry.done = Some((op, Err(IoError::new(IoErrorKind::Gone))));
-            return self.inflight.insert(entry);
-        }
-        if let Waiter::Group(group) = entry.waiter {
+        if let Waiter::Group(group) = waiter {
             self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
         }
-        let slot = self.inflight.insert(entry);
+        let issued = self.clock;
+        let slot = self.inflight.insert(Inflight { waiter, member, turn: self.turn, deadline: None, issued, done: None });
         let io = Io { token: Token(u64::from(self.turn) << 32 | u64::from(slot)), op };
         place.backlog.push_back(io);
-        Self::feed(place);
+        if place.queue.is_none() {
+            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
+        } else if place.hung {
+            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
+        } else {
+            Self::feed(place, &mut self.inflight, now);
+        }
         slot
     }
 
-    fn feed(member: &mut Member) {
+    fn feed(member: &mut Member, inflight: &mut Slab<Inflight>, now: Nanos) {
         let Some(queue) = member.queue.as_mut() else { return };
         while member.outstanding < MEMBER_DEPTH
             && let Some(io) = member.backlog.pop_front()
         {
+            let slot = slot_of(io.token);
             if let Err(back) = queue.submit(io) {
                 member.backlog.push_front(back);
                 return;
             }
+            inflight.get_mut(slot).expect("a backlogged I/O has its place").deadline = Some(now.plus(IO_TIMEOUT));
             member.outstanding += 1;
         }
     }
 
     /// Takes the outcome of a finished I/O.
-    pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), IoError>) {
+    pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
         let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
-        let done = entry.done.take();
-        if let Some((op, result)) = done {
+        let former = self.members[entry.member.at()].left > entry.issued;
+        if let Some((op, result)) = entry.done.take() {
             self.inflight.remove(slot.0);
-            return (Some(op), result);
+            return (Some(op), result.map_err(|error| Failure { kind: error.kind, former }));
         }
         // Timed out: the place stays occupied until the device lets go of the buffers.
-        (None, Err(IoError::new(IoErrorKind::Timeout)))
+        entry.waiter = Waiter::Nobody;
+        (None, Err(Failure { kind: IoErrorKind::Timeout, former }))
     }
 
     /// Operations that came back after their task had given up on them.
@@ -342,17 +389,17 @@ impl Members {
         scheduler: &Scheduler,
         host_reads: &mut VecDeque<HostRead>,
     ) -> usize {
-        let mut seen = 0;
+        let mut seen = self.refused.len();
+        while let Some(done) = self.refused.pop_front() {
+            complete(&mut self.inflight, &mut self.groups, scheduler, host_reads, &mut self.orphans, done);
+        }
         for at in 0..self.members.len() {
             let member = &mut self.members[at];
             let Some(queue) = member.queue.as_mut() else { continue };
-            if member.outstanding == 0 {
+            if member.outstanding == 0 && member.backlog.is_empty() {
                 continue;
             }
             queue.poll(now, &mut self.batch);
-            if self.batch.is_empty() {
-                continue;
-            }
             seen += self.batch.len();
             member.outstanding -= self.batch.len() as u32;
             for done in self.batch.drain() {
@@ -365,7 +412,7 @@ impl Members {
                     done,
                 );
             }
-            Self::feed(&mut self.members[at]);
+            Self::feed(&mut self.members[at], &mut self.inflight, now);
         }
         if !self.graveyard.is_empty() {
             seen += self.poll_graveyard(now, scheduler, host_reads);
@@ -408,27 +455,40 @@ impl Members {
     ) -> u64 {
         let mut late = 0u64;
         for (_, entry) in self.inflight.iter_mut() {
-            if entry.done.is_some() || now < entry.deadline {
+            if entry.done.is_some() || entry.deadline.is_none_or(|deadline| now < deadline) {
                 continue;
             }
-            let error = IoError::new(IoErrorKind::Timeout);
             match std::mem::replace(&mut entry.waiter, Waiter::Nobody) {
                 Waiter::Nobody => continue,
-                Waiter::Group(group) => settle_one(&mut self.groups, group, scheduler),
+                Waiter::Late => {
+                    entry.waiter = Waiter::Late;
+                    continue;
+                }
+                Waiter::Group(group) => {
+                    entry.waiter = Waiter::Late;
+                    settle_one(&mut self.groups, group, scheduler);
+                }
                 Waiter::Host { request, range } => {
-                    let member = entry.member;
-                    host_reads.push_back(HostRead {
-                        request,
-                        member,
-                        range,
-                        data: None,
-                        result: Err(error),
-                    });
+                    let (member, issued) = (entry.member, entry.issued);
+                    let result = Err(IoError::new(IoErrorKind::Timeout));
+                    host_reads.push_back(HostRead { request, member, range, data: None, result, issued });
                 }
             }
-            late |= 1 << entry.member.0;
+            if self.members[entry.member.at()].left <= entry.issued {
+                late |= 1 << entry.member.0;
+            }
+        }
+        for (_, place) in self.members.iter_mut().enumerate().filter(|(at, _)| late & 1 << at != 0) {
+            // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
+            place.hung = true;
+            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
         }
         late
+    }
+
+    /// True when `member` was put out of use after the moment `issued`.
+    pub(crate) fn left_since(&self, member: MemberIndex, issued: u64) -> bool {
+        self.members[member.at()].left > issued
     }
 
     /// What an idle core must watch to notice completions.
@@ -440,6 +500,9 @@ impl Members {
         }
         for (queue, _) in &self.graveyard {
             sleep.readiness(queue.readiness());
+        }
+        if !self.refused.is_empty() {
+            sleep.never();
         }
         if self.inflight.live() > 0 {
             // A drive that hangs says nothing: wake to look for overdue I/Os.
@@ -477,7 +540,7 @@ fn complete(
     orphans: &mut Vec<Op>,
     done: Completion,
 ) {
-    let slot = (done.token.0 & u64::from(u32::MAX)) as u32;
+    let slot = slot_of(done.token);
     let entry = inflight.get_mut(slot).expect("a device completed an I/O twice");
     assert_eq!(entry.turn, (done.token.0 >> 32) as u32, "a device made up a completion");
     match entry.waiter {
@@ -485,21 +548,24 @@ fn complete(
             entry.done = Some((done.op, done.result));
             settle_one(groups, group, scheduler);
         }
+        Waiter::Late => entry.done = Some((done.op, Err(IoError::new(IoErrorKind::Timeout)))),
         Waiter::Host { request, range } => {
-            let member = inflight.remove(slot).member;
+            let Inflight { member, issued, .. } = inflight.remove(slot);
             let data = match done.op {
                 Op::Read { data, .. } => Some(data),
-                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
-                    None
-                }
+                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => None,
             };
-            host_reads.push_back(HostRead { request, member, range, data, result: done.result });
+            host_reads.push_back(HostRead { request, member, range, data, result: done.result, issued });
         }
         Waiter::Nobody => {
             inflight.remove(slot);
             orphans.push(done.op);
         }
     }
+}
+
+fn slot_of(token: Token) -> u32 {
+    (token.0 & u64::from(u32::MAX)) as u32
 }
 
 /// Rewrites the addresses of `op` from the array's terms into the device's.

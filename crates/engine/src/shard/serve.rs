@@ -4,7 +4,7 @@ use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Piece, Role, Scheme};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
-use super::members::{HostRead, settled};
+use super::members::{Failure, HostRead, settled};
 use super::requests::Body;
 use super::{Job, Shard};
 use crate::limits::{ITEMS_MAX, MAILBOX_DEPTH, REQUESTS_MAX};
@@ -189,7 +189,7 @@ impl Shard {
 
     /// A clean read came back: answer it, or let the owner make the data up from the rest of the stripe.
     pub(crate) fn host_read_back(&self, read: HostRead) {
-        let HostRead { request, member, range, data, result } = read;
+        let HostRead { request, member, range, data, result, issued } = read;
         let Err(error) = result else {
             self.requests.borrow_mut().span_back(request, Ok(()), data);
             return;
@@ -199,7 +199,8 @@ impl Shard {
             .geometry
             .position_of_member(piece.band.stripe, member)
             .expect("read from this stripe");
-        self.classify(piece.band.stripe, position, error.kind);
+        let former = self.members.borrow().left_since(member, issued);
+        self.classify(piece.band.stripe, position, Failure { kind: error.kind, former });
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
         self.send_to_owner(Span {
@@ -225,7 +226,7 @@ pub(crate) async fn flush(shard: &Shard, request: u32) {
 }
 
 /// Members that failed something, and how.
-pub(crate) type FailedMembers = arrayvec::ArrayVec<(MemberIndex, IoErrorKind), 64>;
+pub(crate) type FailedMembers = arrayvec::ArrayVec<(MemberIndex, Failure), 64>;
 
 /// Flushes the members that need it. What one that fails this has lost was promised to be stable, so the caller
 /// sees to it that it is out of use before relying on the flush.
@@ -244,7 +245,7 @@ pub(crate) async fn flush_members(shard: &Shard, group: super::members::Group) -
     let mut members = shard.members.borrow_mut();
     slots
         .into_iter()
-        .filter_map(|(m, slot)| members.take(slot).1.err().map(|e| (m, e.kind)))
+        .filter_map(|(m, slot)| members.take(slot).1.err().map(|failure| (m, failure)))
         .collect()
 }
 
@@ -252,10 +253,13 @@ impl Shard {
     /// Reports members that failed and waits until they are out of use everywhere. Not for the task that writes
     /// labels: it is the one that puts members out of use.
     pub(crate) async fn expel(&self, failed: FailedMembers) -> Result<(), IoError> {
-        for (member, cause) in failed {
-            self.report(member, cause);
-            self.await_member_out(member).await?;
+        let since = self.members.borrow().clock();
+        for (member, failure) in &failed {
+            self.blame(*member, *failure);
         }
-        Ok(())
+        for (member, _) in failed.iter().filter(|(_, failure)| !failure.former) {
+            self.await_member_out(*member, since).await?;
+        }
+        if self.board.is_lost() { Err(IoError::new(IoErrorKind::Lost)) } else { Ok(()) }
     }
 }

@@ -6,9 +6,14 @@
 //! way may have happened or not; after a power cut, so may one that was acknowledged and not flushed, and what
 //! only such writes replaced may be back.
 //!
+//! Copies are the exception: while a write is under way one copy may have it and another not, so reads that see it
+//! in turn may see new, old, new. Real mirrors do the same, and no file system relies on more; such sightings
+//! prove nothing here.
+//!
 //! Times are counts of events of this oracle, not of the clock.
 
 use strake_block::VolatileCache;
+use strake_raid::Geometry;
 use strake_units::LbaRange;
 
 use crate::content;
@@ -74,6 +79,8 @@ pub struct Oracle {
     block_bytes: usize,
     first: Content,
     cache: VolatileCache,
+    /// Every block is stored more than once and read from any place.
+    copies: bool,
     time: u64,
     /// Acknowledged writes that ended before this are stable.
     stable_before: u64,
@@ -82,15 +89,16 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A new array of `blocks` blocks that read as `first`. `cache` says whether an acknowledged write may be
+    /// A new array of `geometry` whose blocks read as `first`. `cache` says whether an acknowledged write may be
     /// lost in a power cut.
     #[must_use]
-    pub fn new(blocks: u64, block_bytes: u32, first: Content, cache: VolatileCache) -> Self {
+    pub fn new(geometry: &Geometry, first: Content, cache: VolatileCache) -> Self {
         Self {
-            blocks: vec![Vec::new(); blocks as usize],
-            block_bytes: block_bytes as usize,
+            blocks: vec![Vec::new(); geometry.capacity_blocks() as usize],
+            block_bytes: geometry.block_size().bytes() as usize,
             first,
             cache,
+            copies: geometry.copies() > 1,
             time: 1,
             stable_before: 0,
             under_way: std::collections::BTreeSet::new(),
@@ -177,7 +185,7 @@ impl Oracle {
                 check(&[first], lba, bytes, begun.at, now)?;
             } else {
                 let seen = check(block, lba, bytes, begun.at, now)?;
-                observe(block, seen, begun.at, now);
+                observe(block, seen, begun.at, now, self.copies);
             }
         }
         Ok(())
@@ -284,8 +292,11 @@ struct Seen {
 }
 
 /// Learns from what a read saw.
-fn observe(block: &mut [Write], seen: Seen, begun: u64, now: u64) {
+fn observe(block: &mut [Write], seen: Seen, begun: u64, now: u64, copies: bool) {
     if block.len() < 2 || seen.content == Content::Unknown {
+        return;
+    }
+    if copies && block.iter().any(|w| w.content == seen.content && w.ended == NEVER) {
         return;
     }
     for write in block.iter_mut() {

@@ -379,7 +379,7 @@ fn oracle(shape: &Shape, geometry: &Geometry) -> Oracle {
     let first = if zeroes { Content::Zero } else { Content::Unknown };
     let cached = shape.drives.iter().any(|d| d.cache == VolatileCache::Present);
     let cache = if cached { VolatileCache::Present } else { VolatileCache::Absent };
-    Oracle::new(geometry.capacity_blocks(), geometry.block_size().bytes(), first, cache)
+    Oracle::new(geometry, first, cache)
 }
 
 fn ground(geometry: &Geometry, rng: &mut Rng) -> Ground {

@@ -1,0 +1,70 @@
+use crate::args::Args;
+use crate::process::cpu_ticks;
+use crate::shared::{check_drives, check_text, status_of};
+use crate::socket::{listen, may_call};
+use clap::{CommandFactory, Parser};
+use std::path::PathBuf;
+use strake_control::{ControlError, ControlErrorKind};
+use tonic::Code;
+
+#[test]
+fn the_command_line_is_consistent() {
+    Args::command().debug_assert();
+    let args = Args::try_parse_from(["straked", "--cores", "0,1", "--assemble-timeout", "never"]).expect("it is fine");
+    assert_eq!(args.assemble_timeout.0, None);
+    assert!(Args::try_parse_from(["straked", "--cores", "x"]).is_err());
+}
+
+#[test]
+fn root_the_owner_and_the_group_may_call() {
+    let check = |uid, gid, may| assert_eq!(may_call(uid, gid, 1000, 50), may, "user {uid}, group {gid}");
+    check(0, 0, true);
+    check(1000, 7, true);
+    check(1001, 50, true);
+    check(1001, 7, false);
+}
+
+#[test]
+fn the_command_name_does_not_confuse_processor_time() {
+    let stat = "1 (a) b) c) S 2 3 4 5 6 7 8 9 10 11 120 30 0 0 20 0";
+    assert_eq!(cpu_ticks(stat), Some(150));
+    assert_eq!(cpu_ticks("nonsense"), None);
+}
+
+#[test]
+fn every_kind_of_error_has_its_status() {
+    let check = |kind, code| assert_eq!(status_of(&ControlError::new(kind, "why")).code(), code, "{kind:?}");
+    check(ControlErrorKind::Usage, Code::InvalidArgument);
+    check(ControlErrorKind::NotFound, Code::NotFound);
+    check(ControlErrorKind::Exists, Code::AlreadyExists);
+    check(ControlErrorKind::State, Code::FailedPrecondition);
+    check(ControlErrorKind::Refused, Code::FailedPrecondition);
+    check(ControlErrorKind::Device, Code::Aborted);
+    check(ControlErrorKind::Store, Code::ResourceExhausted);
+    check(ControlErrorKind::Stopped, Code::Unavailable);
+}
+
+#[test]
+fn requests_beyond_the_limits_are_refused() {
+    assert!(check_text("name", &"x".repeat(4096)).is_ok());
+    assert!(check_text("name", &"x".repeat(4097)).is_err());
+    assert!(check_drives(&vec![String::new(); 256]).is_ok());
+    assert!(check_drives(&vec![String::new(); 257]).is_err());
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    let dir: PathBuf = std::env::temp_dir().join(format!("straked-test-{}", std::process::id()));
+    let path = dir.join("sock");
+    let (listener, guard) = listen(&path).expect("nobody listens there");
+    assert!(listen(&path).err().is_some_and(|why| why.contains("answers")));
+    drop(listener);
+    // The guard is kept from removing the path, as a killed daemon would leave it.
+    std::mem::forget(guard);
+    let (_listener, guard) = listen(&path).expect("the socket is stale");
+    drop(guard);
+    assert!(!path.exists());
+    std::fs::write(&path, b"precious").expect("it can be written");
+    assert!(listen(&path).err().is_some_and(|why| why.contains("not a socket")));
+    std::fs::remove_dir_all(&dir).expect("it can be removed");
+}

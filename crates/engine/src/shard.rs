@@ -45,7 +45,7 @@ use self::requests::Requests;
 use self::scratch::Scratch;
 use self::wait::WaitQueue;
 use crate::board::{Board, CoreCounters};
-use crate::message::{Fill, Origin, Peer, SpanDone, View};
+use crate::message::{Fill, Origin, Peer, Span, SpanDone, View};
 
 /// What a task slot is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,12 +92,13 @@ pub(crate) struct Shard {
     /// I/O places kept for band tasks.
     task_ios: usize,
     maintaining: Cell<bool>,
-    maintenance_failed: Cell<bool>,
     stopping: Cell<bool>,
     /// Jobs of the leader and of maintenance: band tasks may wait for them, so they never wait for band tasks.
     urgent: RefCell<VecDeque<Job>>,
     /// Flushes to start; bands come from the band table instead.
     jobs: RefCell<VecDeque<Job>>,
+    /// Parts of clean reads that failed and go to their owners instead.
+    retries: RefCell<VecDeque<Span>>,
     /// Messages to each shard (also to ourselves), sent at the end of the turn.
     outbox: RefCell<Vec<VecDeque<Peer>>>,
     leader: Option<RefCell<Leader>>,
@@ -121,8 +122,9 @@ impl Shard {
         self.regions.owner(self.regions.region_of(band.stripe), self.cores).0
     }
 
+    /// True when nothing new is to be begun.
     fn stopping(&self) -> bool {
-        self.stopping.get()
+        self.stopping.get() || self.board.is_lost()
     }
 
     /// Changes from read to read, so that copies share the load.
@@ -218,7 +220,6 @@ impl Shard {
 
     fn maintenance_ended(&self) {
         self.maintaining.set(false);
-        self.maintenance_failed.set(!self.stopping());
     }
 
     /// Starts resync and rebuild if there is any to do.

@@ -57,6 +57,12 @@ impl<T> Slab<T> {
         value
     }
 
+    /// Takes any value out, to empty the slab.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let at = self.places.iter().position(Option::is_some)?;
+        Some(self.remove(at as u32))
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         self.places.iter_mut().enumerate().filter_map(|(i, p)| p.as_mut().map(|v| (i as u32, v)))
     }

@@ -71,6 +71,10 @@ async fn read(shard: &Shard, group: Group, span: Span) {
     let segments = shard.geometry.segments(band, range);
     let mut excluded = Excluded::default();
     let result = loop {
+        if shard.board.is_lost() {
+            // A write cut short by the loss leaves its stripe inconsistent: what follows from it is not to be told.
+            break Err(LOST);
+        }
         let health = excluded.apply(shard.health(band));
         let query = Query {
             band,

@@ -94,10 +94,10 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
         task_ios: task_ios(&geometry),
         maintaining: Cell::new(false),
-        maintenance_failed: Cell::new(false),
         stopping: Cell::new(false),
         urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
         jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + TASKS_RESERVED)),
+        retries: RefCell::new(VecDeque::new()),
         outbox: RefCell::new(outbox),
         leader,
         board: Arc::clone(&spec.board),
@@ -109,9 +109,10 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     Ok(shard)
 }
 
-/// I/Os that band tasks may have in flight: every strip of a stripe for each, and what merging adds.
+/// I/Os that tasks may have in flight. For each a band task's, every strip of a stripe and what merging adds, or a
+/// flush's, every member of the array.
 fn task_ios(geometry: &Geometry) -> usize {
-    TASKS_MAX * (usize::from(geometry.width()) + MERGE_MAX / 2)
+    TASKS_MAX * (usize::from(geometry.width()) + MERGE_MAX).max(geometry.members())
 }
 
 fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {

@@ -151,7 +151,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             }
             Control::Quiesce { reply } => {
                 shard.stopping.set(true);
-                shard.region_table.borrow_mut().stop(IoErrorKind::Aborted);
+                shard.requests.borrow_mut().refuse(IoErrorKind::Aborted);
                 self.quiesced.push(reply);
             }
             Control::Stop { reply } => shard.lead_change(Change::Stop { reply }),
@@ -289,6 +289,7 @@ impl Shard {
             }
             Peer::CopiesAgree => self.copies_may_differ.set(false),
             Peer::Lost => {
+                self.requests.borrow_mut().refuse(IoErrorKind::Lost);
                 self.region_table.borrow_mut().stop(IoErrorKind::Lost);
                 self.views_waiting.borrow_mut().wake_all();
             }

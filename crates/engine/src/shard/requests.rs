@@ -43,6 +43,8 @@ pub(crate) struct Request {
 struct Port {
     requests: Receiver<PortRequest>,
     replies: Sender<PortReply>,
+    /// Requests taken in from it and not answered. Its number is not given to another port before these are gone.
+    live: u32,
 }
 
 /// Requests taken in since the start.
@@ -57,6 +59,8 @@ pub(crate) struct Counts {
 pub(crate) struct Requests {
     pub(crate) counts: Counts,
     ports: Vec<Option<Port>>,
+    /// Set when the array stops or is lost: what comes in from then on is answered with this.
+    refusing: Option<IoErrorKind>,
     live: Slab<Request>,
     /// Requests with spans left to hand out, in order of arrival.
     pub(crate) splitting: VecDeque<u32>,
@@ -75,6 +79,7 @@ impl Requests {
         Self {
             counts: Counts::default(),
             ports: Vec::new(),
+            refusing: None,
             live: Slab::new(capacity),
             splitting: VecDeque::with_capacity(capacity),
             block_size,
@@ -84,11 +89,16 @@ impl Requests {
     }
 
     pub(crate) fn connect(&mut self, requests: Receiver<PortRequest>, replies: Sender<PortReply>) {
-        let port = Port { requests, replies };
+        let port = Port { requests, replies, live: 0 };
         match self.ports.iter_mut().find(|p| p.is_none()) {
             Some(place) => *place = Some(port),
             None => self.ports.push(Some(port)),
         }
+    }
+
+    /// Takes nothing in any more: requests are answered with `kind`.
+    pub(crate) fn refuse(&mut self, kind: IoErrorKind) {
+        self.refusing = Some(kind);
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -106,7 +116,7 @@ impl Requests {
             for _ in 0..ACCEPT_PER_TURN.min(self.live.room()) {
                 let Some(port) = &mut self.ports[at] else { break };
                 let Some(PortRequest { token, op }) = port.requests.recv() else {
-                    if port.requests.abandoned() && port.requests.is_empty() {
+                    if port.requests.abandoned() && port.requests.is_empty() && port.live == 0 {
                         self.ports[at] = None;
                     }
                     break;
@@ -119,7 +129,8 @@ impl Requests {
     }
 
     fn take_in(&mut self, port: usize, token: Token, op: Op) {
-        if let Err(kind) = self.check(&op) {
+        let refused = self.refusing.map_or_else(|| self.check(&op), Err);
+        if let Err(kind) = refused {
             self.answer(port, Completion { token, op, result: Err(IoError::new(kind)) });
             return;
         }
@@ -156,6 +167,9 @@ impl Requests {
             reunion,
         });
         self.splitting.push_back(request);
+        if let Some(port) = &mut self.ports[port] {
+            port.live += 1;
+        }
     }
 
     fn check(&self, op: &Op) -> Result<(), IoErrorKind> {
@@ -217,8 +231,14 @@ impl Requests {
             Err(_) if place.error.is_none() => return self.restart(request),
             Err(_) => SgMut::default(),
         };
-        let Request { port, token, body, range, error, .. } = self.live.remove(request);
-        let result = error.map_or(Ok(()), Err);
+        let result = place.error.map_or(Ok(()), Err);
+        let request = self.live.remove(request);
+        self.conclude(request, data, result);
+    }
+
+    /// Sends a request home; `data` is a read's buffer.
+    fn conclude(&mut self, request: Request, data: SgMut, result: Result<(), IoError>) {
+        let Request { port, token, body, range, .. } = request;
         let op = match body {
             Body::Read { .. } => Op::Read { at: range.start, data },
             Body::Write { fill: Fill::Data(data), durability } => {
@@ -228,6 +248,9 @@ impl Requests {
             Body::Write { fill: Fill::Deallocate, .. } => Op::Deallocate { range },
             Body::Flush => Op::Flush,
         };
+        if let Some(port) = &mut self.ports[port] {
+            port.live -= 1;
+        }
         self.answer(port, Completion { token, op, result });
     }
 
@@ -252,8 +275,13 @@ impl Requests {
         }
     }
 
-    /// Answers everything that was never taken in, when the shard ends.
+    /// Answers everything there is, when the shard ends. Buffers of reads that are under way stay with the members'
+    /// queues.
     pub(crate) fn abandon(&mut self) {
+        let aborted = Err(IoError::new(IoErrorKind::Aborted));
+        while let Some(request) = self.live.pop() {
+            self.conclude(request, SgMut::default(), aborted);
+        }
         for at in 0..self.ports.len() {
             while let Some(PortRequest { token, op }) =
                 self.ports[at].as_mut().and_then(|p| p.requests.recv())

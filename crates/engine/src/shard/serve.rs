@@ -17,6 +17,14 @@ impl Shard {
     /// Hands out as much of the waiting requests as there is room for. Returns how many were finished with.
     pub(crate) fn hand_out(&self) -> usize {
         let mut done = 0;
+        while let Some(span) = { self.retries.borrow_mut().pop_front() } {
+            if !self.has_room_for(span.band) {
+                self.retries.borrow_mut().push_front(span);
+                return done;
+            }
+            self.send_to_owner(span);
+            done += 1;
+        }
         while let Some(request) = { self.requests.borrow().splitting.front().copied() } {
             if self.hand_out_one(request).is_err() {
                 break;
@@ -187,7 +195,8 @@ impl Shard {
         }
     }
 
-    /// A clean read came back: answer it, or let the owner make the data up from the rest of the stripe.
+    /// A clean read came back: answer it, or let the owner make the data up from the rest of the stripe as soon as
+    /// there is room for it (a whole queue of reads may fail at once).
     pub(crate) fn host_read_back(&self, read: HostRead) {
         let HostRead { request, member, range, data, result, issued } = read;
         let Err(error) = result else {
@@ -203,11 +212,8 @@ impl Shard {
         self.classify(piece.band.stripe, position, Failure { kind: error.kind, former });
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
-        self.send_to_owner(Span {
-            band: piece.band,
-            work: Work::Read { range, data },
-            origin: self.origin(request),
-        });
+        let work = Work::Read { range, data };
+        self.retries.borrow_mut().push_back(Span { band: piece.band, work, origin: self.origin(request) });
     }
 }
 

@@ -12,7 +12,8 @@ fn ours() -> FileDescriptorProto {
 
 fn check_fields(message: &str, json: &Value) {
     let file = ours();
-    let descriptor = file.message_type.iter().find(|m| m.name() == message).expect("the message exists");
+    let descriptor =
+        file.message_type.iter().find(|m| m.name() == message).expect("the message exists");
     let proto: BTreeSet<&str> = descriptor.field.iter().map(|f| f.name()).collect();
     let printed: BTreeSet<&str> =
         json.as_object().expect("a message is an object").keys().map(String::as_str).collect();
@@ -84,7 +85,8 @@ fn field_names_are_snake_case_and_numbers_unique() {
         let mut numbers = BTreeSet::new();
         for field in &message.field {
             let name = field.name();
-            let fine = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+            let fine =
+                name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
             assert!(fine, "{}.{name}", message.name());
             assert!(numbers.insert(field.number()), "{}.{name} reuses a number", message.name());
         }

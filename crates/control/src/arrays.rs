@@ -22,7 +22,10 @@ impl Manager {
     ///
     /// # Errors
     /// Anything wrong with the request or a drive; nothing has been written then, unless a drive failed midway.
-    pub fn create_array(&mut self, request: &CreateArrayRequest) -> Result<ArrayChange, ControlError> {
+    pub fn create_array(
+        &mut self,
+        request: &CreateArrayRequest,
+    ) -> Result<ArrayChange, ControlError> {
         self.check_open()?;
         let outcome = self.try_create(request);
         self.close_unused_drives();
@@ -63,7 +66,12 @@ impl Manager {
         })
     }
 
-    fn create_now(&mut self, plan: &CreatePlan, drives: Vec<Drive>, overwrite: bool) -> Result<usize, ControlError> {
+    fn create_now(
+        &mut self,
+        plan: &CreatePlan,
+        drives: Vec<Drive>,
+        overwrite: bool,
+    ) -> Result<usize, ControlError> {
         let ids = Ids {
             array: fresh_uuid()?,
             epoch: fresh_uuid()?,
@@ -94,7 +102,9 @@ impl Manager {
     ) -> Result<Option<ArrayChange>, ControlError> {
         let name = spec.name.as_str();
         let taken = |why: &str| {
-            let what = format!("there is an array {name} already, {why}; choose another name, or destroy that one first");
+            let what = format!(
+                "there is an array {name} already, {why}; choose another name, or destroy that one first"
+            );
             ControlError::new(ControlErrorKind::Exists, what)
         };
         let Some(at) = self.running.iter().position(|r| r.array.name() == &spec.name) else {
@@ -147,15 +157,29 @@ impl Manager {
     ///
     /// # Errors
     /// When there is no such array, it has exports (unless forced), or the state cannot be recorded.
-    pub fn unload_array(&mut self, request: &UnloadArrayRequest) -> Result<ArrayChange, ControlError> {
+    pub fn unload_array(
+        &mut self,
+        request: &UnloadArrayRequest,
+    ) -> Result<ArrayChange, ControlError> {
         self.check_open()?;
         let view = self.array(&request.name)?;
         refuse_exported(&view.name, &view.exports, request.force)?;
         let mut steps = removal_steps(&view.exports);
-        steps.push(format!("stop array {} and mark it clean; its data stays on its drives", view.name));
-        steps.push(format!("forget it; it comes back with: strake array import {}", import_hint(&view)));
+        steps.push(format!(
+            "stop array {} and mark it clean; its data stays on its drives",
+            view.name
+        ));
+        steps.push(format!(
+            "forget it; it comes back with: strake array import {}",
+            import_hint(&view)
+        ));
         if request.dry_run {
-            return Ok(ArrayChange { result: "planned".into(), array: Some(view), plan: steps, warnings: Vec::new() });
+            return Ok(ArrayChange {
+                result: "planned".into(),
+                array: Some(view),
+                plan: steps,
+                warnings: Vec::new(),
+            });
         }
         let warnings = self.retire_array(&view.uuid)?.1;
         self.close_unused_drives();
@@ -167,7 +191,10 @@ impl Manager {
     ///
     /// # Errors
     /// As [`unload_array`](Self::unload_array); drives whose label could not be written are warned about.
-    pub fn destroy_array(&mut self, request: &DestroyArrayRequest) -> Result<ArrayChange, ControlError> {
+    pub fn destroy_array(
+        &mut self,
+        request: &DestroyArrayRequest,
+    ) -> Result<ArrayChange, ControlError> {
         self.check_open()?;
         let at = self.find_running(&request.name)?;
         let view = self.view(at);
@@ -175,9 +202,16 @@ impl Manager {
         let mut steps = removal_steps(&view.exports);
         steps.push(format!("stop array {}", view.name));
         let here = view.members.iter().filter(|m| !m.path.is_empty());
-        steps.extend(here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)));
+        steps.extend(
+            here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)),
+        );
         if request.dry_run {
-            return Ok(ArrayChange { result: "planned".into(), array: Some(view), plan: steps, warnings: Vec::new() });
+            return Ok(ArrayChange {
+                result: "planned".into(),
+                array: Some(view),
+                plan: steps,
+                warnings: Vec::new(),
+            });
         }
         let (drives, mut warnings) = self.retire_array(&view.uuid)?;
         for drive in &drives {
@@ -225,7 +259,8 @@ fn removal_steps(exports: &[String]) -> Vec<String> {
 }
 
 fn import_hint(view: &strake_api::v1::Array) -> String {
-    let paths: Vec<&str> = view.members.iter().map(|m| m.path.as_str()).filter(|p| !p.is_empty()).collect();
+    let paths: Vec<&str> =
+        view.members.iter().map(|m| m.path.as_str()).filter(|p| !p.is_empty()).collect();
     format!("{} --drives {}", view.name, paths.join(","))
 }
 
@@ -235,9 +270,12 @@ pub(crate) fn remembered(drives: &[Drive]) -> Vec<String> {
 }
 
 fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelRequest), ControlError> {
-    let name: Name = request.name.parse().map_err(|e| ControlError::usage(format!("array name: {e}")))?;
-    let level: LevelRequest =
-        request.level.parse().map_err(|e| ControlError::usage(format!("level {:?}: {e}", request.level)))?;
+    let name: Name =
+        request.name.parse().map_err(|e| ControlError::usage(format!("array name: {e}")))?;
+    let level: LevelRequest = request
+        .level
+        .parse()
+        .map_err(|e| ControlError::usage(format!("level {:?}: {e}", request.level)))?;
     if request.drives.is_empty() {
         return Err(ControlError::usage("an array is made of drives; name them with --drives"));
     }
@@ -245,19 +283,23 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
         let what = format!("{} drives are too many for one array", request.drives.len());
         return Err(ControlError::usage(what));
     }
-    let group_size = match request.group_size {
-        None => None,
-        Some(size) => {
-            Some(u8::try_from(size).map_err(|_| ControlError::usage(format!("a group of {size} members is too large")))?)
-        }
-    };
+    let group_size =
+        match request.group_size {
+            None => None,
+            Some(size) => Some(u8::try_from(size).map_err(|_| {
+                ControlError::usage(format!("a group of {size} members is too large"))
+            })?),
+        };
     let block_size = match request.block_bytes {
         None => None,
         Some(bytes) => Some(BlockSize::from_bytes(bytes).ok_or_else(|| {
-            ControlError::usage(format!("blocks of {bytes} bytes are not supported; use 512 or 4096"))
+            ControlError::usage(format!(
+                "blocks of {bytes} bytes are not supported; use 512 or 4096"
+            ))
         })?),
     };
-    let strip_bytes = if request.strip_bytes == 0 { STRIP_BYTES_DEFAULT } else { request.strip_bytes };
+    let strip_bytes =
+        if request.strip_bytes == 0 { STRIP_BYTES_DEFAULT } else { request.strip_bytes };
     Ok((CreateSpec { name, level: level.level, group_size, strip_bytes, block_size }, level))
 }
 
@@ -265,7 +307,10 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
 pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
     for drive in drives {
         let found = inspect(drive)?;
-        let label = found.label.filter(|l| !l.destroyed).map(|l| format!("a member of array {} ({})", l.name, l.array));
+        let label = found
+            .label
+            .filter(|l| !l.destroyed)
+            .map(|l| format!("a member of array {} ({})", l.name, l.array));
         if let Some(what) = label.or_else(|| found.foreign.map(|f| f.to_string())) {
             return Err(ControlError::refused(format!(
                 "{} holds {what}; use another drive, or --overwrite if nobody needs what is on it",
@@ -281,7 +326,9 @@ fn describe(plan: &CreatePlan, drives: &[Drive]) -> Vec<String> {
     let mut steps: Vec<String> = drives
         .iter()
         .enumerate()
-        .map(|(at, d)| format!("label {} as member {at} ({})", d.path, ByteSize(d.device.info().bytes())))
+        .map(|(at, d)| {
+            format!("label {} as member {at} ({})", d.path, ByteSize(d.device.info().bytes()))
+        })
         .collect();
     steps.push(format!(
         "array {}: level {}, {} of data in strips of {}, {} drive(s) may be lost",

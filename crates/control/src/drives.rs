@@ -99,13 +99,17 @@ impl Drives {
             return Ok(memory.drive.clone());
         }
         if !spec.starts_with('/') {
-            let what = format!("{spec:?} is not an absolute path; name a drive by its path, such as /dev/nvme0n1");
+            let what = format!(
+                "{spec:?} is not an absolute path; name a drive by its path, such as /dev/nvme0n1"
+            );
             return Err(ControlError::usage(what));
         }
         let (device, notices) = UringDevice::open(Path::new(spec), OpenOptions::default())?;
         // Opening has just succeeded, so it is there; the key is taken of what is there now.
         let Some((key, kind)) = key_of(spec) else {
-            return Err(ControlError::state(format!("{spec} vanished while it was being opened; try again")));
+            return Err(ControlError::state(format!(
+                "{spec} vanished while it was being opened; try again"
+            )));
         };
         let drive = Drive { device: Arc::new(device), path: spec.to_owned() };
         let notices = notices.iter().map(ToString::to_string).collect();
@@ -113,17 +117,25 @@ impl Drives {
         Ok(drive)
     }
 
-    fn open_memory(&mut self, spec: &str, size: &str, kind: DriveKind) -> Result<Drive, ControlError> {
-        let bytes: ByteSize = size
-            .parse()
-            .map_err(|e| ControlError::usage(format!("{spec}: {e}; write it like {}:1GiB", kind.word())))?;
+    fn open_memory(
+        &mut self,
+        spec: &str,
+        size: &str,
+        kind: DriveKind,
+    ) -> Result<Drive, ControlError> {
+        let bytes: ByteSize = size.parse().map_err(|e| {
+            ControlError::usage(format!("{spec}: {e}; write it like {}:1GiB", kind.word()))
+        })?;
         if bytes.0 > MEMORY_BYTES_MAX {
-            let what = format!("{spec}: a drive in memory has at most {}", ByteSize(MEMORY_BYTES_MAX));
+            let what =
+                format!("{spec}: a drive in memory has at most {}", ByteSize(MEMORY_BYTES_MAX));
             return Err(ControlError::usage(what));
         }
         let blocks = bytes.0 >> BlockSize::B4096.shift();
         if blocks == 0 {
-            return Err(ControlError::usage(format!("{spec}: a drive has at least one block of 4096 bytes")));
+            return Err(ControlError::usage(format!(
+                "{spec}: a drive has at least one block of 4096 bytes"
+            )));
         }
         let device: Arc<dyn BlockDevice> = if kind == DriveKind::Ram {
             Arc::new(RamDevice::new(blocks, BlockSize::B4096))
@@ -133,7 +145,12 @@ impl Drives {
         let number = self.memory_made;
         self.memory_made += 1;
         let drive = Drive { device, path: format!("{}{number}", kind.word()) };
-        self.open.push(OpenDrive { key: Key::Memory(number), drive: drive.clone(), kind, notices: Vec::new() });
+        self.open.push(OpenDrive {
+            key: Key::Memory(number),
+            drive: drive.clone(),
+            kind,
+            notices: Vec::new(),
+        });
         Ok(drive)
     }
 
@@ -158,7 +175,10 @@ fn check_spec(spec: &str) -> Result<(), ControlError> {
         return Err(ControlError::usage("a drive is named by its path, not by nothing"));
     }
     if spec.len() > SPEC_BYTES_MAX {
-        let what = format!("a drive's path has at most {SPEC_BYTES_MAX} bytes, this one has {}", spec.len());
+        let what = format!(
+            "a drive's path has at most {SPEC_BYTES_MAX} bytes, this one has {}",
+            spec.len()
+        );
         return Err(ControlError::usage(what));
     }
     if spec.contains('\0') {

@@ -93,7 +93,9 @@ impl From<NbdError> for ControlError {
             NbdErrorKind::Unknown => ControlErrorKind::NotFound,
             NbdErrorKind::InUse => ControlErrorKind::Refused,
             NbdErrorKind::TooMany => ControlErrorKind::State,
-            NbdErrorKind::Listen | NbdErrorKind::DrainTimeout | NbdErrorKind::System => ControlErrorKind::Device,
+            NbdErrorKind::Listen | NbdErrorKind::DrainTimeout | NbdErrorKind::System => {
+                ControlErrorKind::Device
+            }
             NbdErrorKind::Stopped => ControlErrorKind::Stopped,
         };
         Self::new(kind, error.to_string())

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use strake_api::v1::{CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest};
+use strake_api::v1::{
+    CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest,
+};
 use strake_export_nbd::{Export, ExportStats, Listen, Removal, Server, ServerConfig};
 use strake_units::Name;
 
@@ -35,14 +37,25 @@ impl Manager {
     ///
     /// # Errors
     /// When the array is not there, the name is taken, or the address cannot be listened on.
-    pub fn create_export(&mut self, request: &CreateExportRequest) -> Result<ExportChange, ControlError> {
+    pub fn create_export(
+        &mut self,
+        request: &CreateExportRequest,
+    ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
         if !(request.via.is_empty() || request.via == "nbd") {
-            return Err(ControlError::usage(format!("cannot export via {:?}; this version offers nbd", request.via)));
+            return Err(ControlError::usage(format!(
+                "cannot export via {:?}; this version offers nbd",
+                request.via
+            )));
         }
         let at = self.find_running(&request.array)?;
-        let name = if request.name.is_empty() { self.running[at].array.name().to_string() } else { request.name.clone() };
-        let name: Name = name.parse().map_err(|e| ControlError::usage(format!("export name: {e}")))?;
+        let name = if request.name.is_empty() {
+            self.running[at].array.name().to_string()
+        } else {
+            request.name.clone()
+        };
+        let name: Name =
+            name.parse().map_err(|e| ControlError::usage(format!("export name: {e}")))?;
         let mut record = ExportRecord {
             name: name.to_string(),
             array: self.running[at].uuid(),
@@ -52,7 +65,9 @@ impl Manager {
         parse_listen(&record.listen)?;
         if let Some(existing) = self.config.exports.iter().find(|e| e.name == record.name) {
             if *existing != record {
-                let what = format!("there is an export {name} already; remove it first: strake export remove {name}");
+                let what = format!(
+                    "there is an export {name} already; remove it first: strake export remove {name}"
+                );
                 return Err(ControlError::new(ControlErrorKind::Exists, what));
             }
             return Ok(self.export_change("unchanged", &record));
@@ -77,7 +92,11 @@ impl Manager {
     }
 
     fn export_change(&self, result: &str, record: &ExportRecord) -> ExportChange {
-        ExportChange { result: result.to_owned(), export: Some(self.export_message(record)), plan: Vec::new() }
+        ExportChange {
+            result: result.to_owned(),
+            export: Some(self.export_message(record)),
+            plan: Vec::new(),
+        }
     }
 
     /// Puts an export on its server, which is started if need be. Returns the address, with its port.
@@ -95,9 +114,14 @@ impl Manager {
             server.add_export(export)?;
             return Ok(record.listen.clone());
         }
-        let server = Server::start(parse_listen(&record.listen)?, self.core_handles(), ServerConfig::default())?;
+        let server = Server::start(
+            parse_listen(&record.listen)?,
+            self.core_handles(),
+            ServerConfig::default(),
+        )?;
         server.add_export(export)?;
-        let listen = server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
+        let listen =
+            server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
         self.servers.insert(listen.clone(), server);
         Ok(listen)
     }
@@ -117,7 +141,8 @@ impl Manager {
     }
 
     pub(crate) fn withdraw_exports_of(&mut self, uuid: &str) -> Result<(), ControlError> {
-        let records: Vec<ExportRecord> = self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
+        let records: Vec<ExportRecord> =
+            self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
         for record in records {
             self.withdraw(&record, Removal::Force)?;
             self.export_trouble.remove(&record.name);
@@ -127,7 +152,8 @@ impl Manager {
 
     /// Offers the recorded exports of an array that has just been started.
     pub(crate) fn offer_recorded_exports(&mut self, uuid: &str) {
-        let records: Vec<ExportRecord> = self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
+        let records: Vec<ExportRecord> =
+            self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
         for record in records {
             match self.offer(&record) {
                 Ok(_) => {
@@ -152,7 +178,8 @@ impl Manager {
         let stats = self.servers.get(&record.listen).map(Server::exports).unwrap_or_default();
         let stats: Option<ExportStats> = stats.into_iter().find(|s| s.name == record.name);
         let running = self.running.iter().find(|r| r.uuid() == record.array);
-        let name = self.config.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
+        let name =
+            self.config.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
         let reason = match (&stats, running) {
             (Some(_), _) => String::new(),
             (None, None) => "its array is not running".to_owned(),
@@ -186,11 +213,15 @@ impl Manager {
     ///
     /// # Errors
     /// When there is none of that name, or it has clients and `force` was not given.
-    pub fn remove_export(&mut self, request: &RemoveExportRequest) -> Result<ExportChange, ControlError> {
+    pub fn remove_export(
+        &mut self,
+        request: &RemoveExportRequest,
+    ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
         let Some(at) = self.config.exports.iter().position(|e| e.name == request.name) else {
             let known: Vec<&str> = self.config.exports.iter().map(|e| e.name.as_str()).collect();
-            let what = format!("there is no export {:?}; there is: {}", request.name, known.join(", "));
+            let what =
+                format!("there is no export {:?}; there is: {}", request.name, known.join(", "));
             return Err(ControlError::not_found(what));
         };
         let record = self.config.exports[at].clone();

@@ -27,7 +27,8 @@ struct Found {
 impl Manager {
     /// Starts what is recorded and not running. What cannot be started is noted in `offline`.
     pub(crate) fn start_recorded(&mut self) {
-        let late = self.options.assemble_timeout.is_some_and(|limit| self.started.elapsed() >= limit);
+        let late =
+            self.options.assemble_timeout.is_some_and(|limit| self.started.elapsed() >= limit);
         if late && self.last_retry.is_some_and(|at| at.elapsed() < RETRY_EVERY) {
             return;
         }
@@ -38,7 +39,9 @@ impl Manager {
                 continue;
             }
             if let Err(error) = self.start_one(&record, policy) {
-                if self.offline.insert(record.uuid.clone(), error.what.clone()).as_ref() != Some(&error.what) {
+                if self.offline.insert(record.uuid.clone(), error.what.clone()).as_ref()
+                    != Some(&error.what)
+                {
                     tracing::warn!(array = %record.name, reason = %error.what, "array not started");
                 }
             }
@@ -46,25 +49,41 @@ impl Manager {
         self.close_unused_drives();
     }
 
-    fn start_one(&mut self, record: &ArrayRecord, policy: AssemblePolicy) -> Result<(), ControlError> {
+    fn start_one(
+        &mut self,
+        record: &ArrayRecord,
+        policy: AssemblePolicy,
+    ) -> Result<(), ControlError> {
         let mut trouble = Vec::new();
         let mut drives = Vec::new();
         let mut look = record.drives.clone();
-        if record.drives.iter().any(|path| path.starts_with("/dev/") && std::fs::metadata(path).is_err()) {
+        if record
+            .drives
+            .iter()
+            .any(|path| path.starts_with("/dev/") && std::fs::metadata(path).is_err())
+        {
             // Names of kernel devices change from start to start; labels do not.
             look.extend(scan::block_paths());
         }
         for path in &look {
             match self.open_labelled(path) {
-                Ok(Some((uuid, _, drive))) if uuid.to_string() == record.uuid => push_once(&mut drives, drive),
+                Ok(Some((uuid, _, drive))) if uuid.to_string() == record.uuid => {
+                    push_once(&mut drives, drive)
+                }
                 Ok(_) => {}
                 Err(error) if record.drives.contains(path) => trouble.push(error.what),
                 Err(_) => {}
             }
         }
         if drives.is_empty() {
-            let why = if trouble.is_empty() { "none of its drives was found".to_owned() } else { trouble.join("; ") };
-            return Err(ControlError::state(format!("{why}; bring its drives back, or: strake array import --drives ...")));
+            let why = if trouble.is_empty() {
+                "none of its drives was found".to_owned()
+            } else {
+                trouble.join("; ")
+            };
+            return Err(ControlError::state(format!(
+                "{why}; bring its drives back, or: strake array import --drives ..."
+            )));
         }
         self.assemble_one(&drives, policy)
     }
@@ -77,16 +96,23 @@ impl Manager {
     }
 
     /// Assembles and starts the one array that `drives` belong to, with its exports.
-    fn assemble_one(&mut self, drives: &[Drive], policy: AssemblePolicy) -> Result<(), ControlError> {
+    fn assemble_one(
+        &mut self,
+        drives: &[Drive],
+        policy: AssemblePolicy,
+    ) -> Result<(), ControlError> {
         let epoch = fresh_uuid()?;
         let mut wait = control_wait();
-        let (outcomes, unreadable) = assemble(drives, policy, &|_, _| true, &mut || epoch, &mut wait);
+        let (outcomes, unreadable) =
+            assemble(drives, policy, &|_, _| true, &mut || epoch, &mut wait);
         for error in unreadable {
             tracing::warn!(reason = %error, "drive not readable");
         }
         let assembled = match outcomes.into_iter().next() {
             Some(Outcome::Ready(assembled)) => *assembled,
-            Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => return Err(ControlError::refused(what)),
+            Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
+                return Err(ControlError::refused(what));
+            }
             None => return Err(ControlError::state("no member with a valid label was found")),
         };
         let (regions, resync_bytes) = assembled.resync_regions();
@@ -105,31 +131,44 @@ impl Manager {
     ///
     /// # Errors
     /// When a drive named cannot be opened, or nothing that was asked for could be started.
-    pub fn import_arrays(&mut self, request: &ImportArraysRequest) -> Result<ImportArraysResponse, ControlError> {
+    pub fn import_arrays(
+        &mut self,
+        request: &ImportArraysRequest,
+    ) -> Result<ImportArraysResponse, ControlError> {
         self.check_open()?;
         let outcome = self.try_import(request);
         self.close_unused_drives();
         outcome
     }
 
-    fn try_import(&mut self, request: &ImportArraysRequest) -> Result<ImportArraysResponse, ControlError> {
+    fn try_import(
+        &mut self,
+        request: &ImportArraysRequest,
+    ) -> Result<ImportArraysResponse, ControlError> {
         let name = request.name.as_str();
         let mut found = self.find_labelled(request)?;
         found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
         let running: Vec<String> = self.running.iter().map(Running::uuid).collect();
-        let mut response = ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
+        let mut response =
+            ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
         if let Some(at) = self.find(name) {
             response.arrays.push(self.view(at));
             return Ok(response);
         }
         if found.is_empty() {
             return Err(ControlError::not_found(if name.is_empty() {
-                "no drive with the label of an array was found; name drives with --drives".to_owned()
+                "no drive with the label of an array was found; name drives with --drives"
+                    .to_owned()
             } else {
-                format!("no drive with the label of array {name} was found; name its drives with --drives")
+                format!(
+                    "no drive with the label of array {name} was found; name its drives with --drives"
+                )
             }));
         }
-        let policy = AssemblePolicy { allow_degraded: request.allow_degraded, accept_loss: request.accept_loss };
+        let policy = AssemblePolicy {
+            allow_degraded: request.allow_degraded,
+            accept_loss: request.accept_loss,
+        };
         for (uuid, array) in found {
             if running.contains(&uuid) {
                 continue;
@@ -149,19 +188,26 @@ impl Manager {
         Ok(response)
     }
 
-    fn find_labelled(&mut self, request: &ImportArraysRequest) -> Result<BTreeMap<String, Found>, ControlError> {
+    fn find_labelled(
+        &mut self,
+        request: &ImportArraysRequest,
+    ) -> Result<BTreeMap<String, Found>, ControlError> {
         let mut found: BTreeMap<String, Found> = BTreeMap::new();
         let mut add = |labelled: Option<(Uuid, String, Drive)>| {
             if let Some((uuid, name, drive)) = labelled {
-                let array = found.entry(uuid.to_string()).or_insert(Found { name, drives: Vec::new() });
+                let array =
+                    found.entry(uuid.to_string()).or_insert(Found { name, drives: Vec::new() });
                 push_once(&mut array.drives, drive);
             }
         };
         for path in &request.drives {
             add(self.open_labelled(path)?);
         }
-        let known = |a: &&ArrayRecord| request.name.is_empty() || a.name == request.name || a.uuid == request.name;
-        let mut look: Vec<String> = self.config.arrays.iter().filter(known).flat_map(|a| a.drives.clone()).collect();
+        let known = |a: &&ArrayRecord| {
+            request.name.is_empty() || a.name == request.name || a.uuid == request.name
+        };
+        let mut look: Vec<String> =
+            self.config.arrays.iter().filter(known).flat_map(|a| a.drives.clone()).collect();
         if request.drives.is_empty() {
             look.extend(scan::block_paths());
         }
@@ -174,8 +220,15 @@ impl Manager {
         Ok(found)
     }
 
-    fn import_one(&mut self, uuid: &str, found: &Found, policy: AssemblePolicy) -> Result<ArrayMessage, ControlError> {
-        if let Some(other) = self.config.arrays.iter().find(|a| a.name == found.name && a.uuid != uuid) {
+    fn import_one(
+        &mut self,
+        uuid: &str,
+        found: &Found,
+        policy: AssemblePolicy,
+    ) -> Result<ArrayMessage, ControlError> {
+        if let Some(other) =
+            self.config.arrays.iter().find(|a| a.name == found.name && a.uuid != uuid)
+        {
             return Err(ControlError::refused(format!(
                 "array {} ({uuid}) has the name of another array here ({}); unload that one first",
                 found.name, other.uuid
@@ -185,7 +238,11 @@ impl Manager {
         let drives = remembered(&found.drives);
         match config.arrays.iter_mut().find(|a| a.uuid == uuid) {
             Some(record) => record.drives = drives,
-            None => config.arrays.push(ArrayRecord { uuid: uuid.to_owned(), name: found.name.clone(), drives }),
+            None => config.arrays.push(ArrayRecord {
+                uuid: uuid.to_owned(),
+                name: found.name.clone(),
+                drives,
+            }),
         }
         let prepared = self.store.prepare(&config)?;
         self.assemble_one(&found.drives, policy)?;

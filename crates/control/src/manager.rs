@@ -38,7 +38,11 @@ impl std::str::FromStr for CoreChoice {
         }
         let mut cpus = Vec::new();
         for part in text.split(',') {
-            let bad = || format!("{part:?} is not a CPU number; write numbers and ranges, such as 0,2,4-7, or auto");
+            let bad = || {
+                format!(
+                    "{part:?} is not a CPU number; write numbers and ranges, such as 0,2,4-7, or auto"
+                )
+            };
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let first: usize = first.trim().parse().map_err(|_| bad())?;
             let last: usize = last.trim().parse().map_err(|_| bad())?;
@@ -81,7 +85,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(array: Array, drives: Vec<Option<Drive>>, fresh: bool, resync_bytes_at_start: u64) -> Self {
+    pub(crate) fn new(
+        array: Array,
+        drives: Vec<Option<Drive>>,
+        fresh: bool,
+        resync_bytes_at_start: u64,
+    ) -> Self {
         Self { array, drives, fresh, resync_bytes_at_start, meters: Meters::default() }
     }
 
@@ -144,7 +153,10 @@ impl Manager {
     /// Refuses commands once [`stop`](Self::stop) has begun.
     pub(crate) fn check_open(&self) -> Result<(), ControlError> {
         if self.stopping {
-            return Err(ControlError::new(ControlErrorKind::Stopped, "the daemon is stopping; start it again first"));
+            return Err(ControlError::new(
+                ControlErrorKind::Stopped,
+                "the daemon is stopping; start it again first",
+            ));
         }
         Ok(())
     }
@@ -196,7 +208,8 @@ impl Manager {
     pub fn status(&mut self, daemon: Daemon) -> SystemStatus {
         let arrays = self.arrays();
         let exports = self.exports();
-        let mut problems: Vec<Problem> = arrays.iter().filter_map(crate::view::problem_of_array).collect();
+        let mut problems: Vec<Problem> =
+            arrays.iter().filter_map(crate::view::problem_of_array).collect();
         problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| Problem {
             object: format!("export/{}", e.name),
             severity: "failed".to_owned(),
@@ -262,7 +275,10 @@ impl Manager {
 pub(crate) fn fresh_uuid() -> Result<Uuid, ControlError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|e| {
-        ControlError::new(ControlErrorKind::Device, format!("the kernel gives no random numbers: {e}"))
+        ControlError::new(
+            ControlErrorKind::Device,
+            format!("the kernel gives no random numbers: {e}"),
+        )
     })?;
     Ok(Uuid::from_random(bytes))
 }
@@ -278,11 +294,14 @@ fn start_cores(choice: &CoreChoice) -> Result<Vec<CoreThread>, ControlError> {
         }
     };
     // Without a known CPU the core runs on any.
-    let cpus: Vec<Option<usize>> = if cpus.is_empty() { vec![None] } else { cpus.into_iter().map(Some).collect() };
+    let cpus: Vec<Option<usize>> =
+        if cpus.is_empty() { vec![None] } else { cpus.into_iter().map(Some).collect() };
     let start = |(index, cpu): (usize, Option<usize>)| {
         let config = CoreConfig { cpu, ..CoreConfig::new(CoreIndex(index as u16)) };
         CoreThread::start(config).map_err(|e| {
-            let what = format!("cannot start data core {index}: {e}; check the limits on threads and open files");
+            let what = format!(
+                "cannot start data core {index}: {e}; check the limits on threads and open files"
+            );
             ControlError::new(ControlErrorKind::Device, what)
         })
     };

@@ -16,7 +16,10 @@ impl Manager {
     ///
     /// # Errors
     /// When there is no such array or member, or data would be lost.
-    pub fn fail_member(&mut self, request: &FailMemberRequest) -> Result<ArrayChange, ControlError> {
+    pub fn fail_member(
+        &mut self,
+        request: &FailMemberRequest,
+    ) -> Result<ArrayChange, ControlError> {
         self.check_open()?;
         let at = self.find_running(&request.name)?;
         let (member, state) = self.member(at, request.member)?;
@@ -33,13 +36,19 @@ impl Manager {
             tracing::warn!(array = %name, member = member.0, "member failed by the operator");
             "changed"
         };
-        Ok(ArrayChange { result: result.into(), array: Some(self.view(at)), plan: steps, warnings: Vec::new() })
+        Ok(ArrayChange {
+            result: result.into(),
+            array: Some(self.view(at)),
+            plan: steps,
+            warnings: Vec::new(),
+        })
     }
 
     /// Refuses to fail a member that data depends on.
     fn refuse_loss(&self, at: usize, member: MemberIndex) -> Result<(), ControlError> {
         let status = self.running[at].array.status();
-        let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
+        let absent =
+            status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
         let absent = absent.fold(1u64 << member.0, |mask, (slot, _)| mask | 1 << slot);
         if status.geometry.tolerates(absent) {
             return Ok(());
@@ -52,10 +61,14 @@ impl Manager {
 
     fn member(&self, at: usize, member: u32) -> Result<(MemberIndex, MemberState), ControlError> {
         let status = self.running[at].array.status();
-        let found = status.members.get(member as usize).map(|m| (MemberIndex(member as u8), m.state));
+        let found =
+            status.members.get(member as usize).map(|m| (MemberIndex(member as u8), m.state));
         found.ok_or_else(|| {
             let last = status.members.len() - 1;
-            ControlError::usage(format!("array {} has members 0 to {last}, not {member}", status.name))
+            ControlError::usage(format!(
+                "array {} has members 0 to {last}, not {member}",
+                status.name
+            ))
         })
     }
 
@@ -63,7 +76,10 @@ impl Manager {
     ///
     /// # Errors
     /// When the member is in use, the drive does not fit or holds something, or the state cannot be recorded.
-    pub fn replace_member(&mut self, request: &ReplaceMemberRequest) -> Result<ArrayChange, ControlError> {
+    pub fn replace_member(
+        &mut self,
+        request: &ReplaceMemberRequest,
+    ) -> Result<ArrayChange, ControlError> {
         self.check_open()?;
         let outcome = self.try_replace(request);
         self.close_unused_drives();
@@ -90,13 +106,26 @@ impl Manager {
             self.replace_now(at, member, drive)?;
             "changed"
         };
-        Ok(ArrayChange { result: result.into(), array: Some(self.view(at)), plan: steps, warnings: Vec::new() })
+        Ok(ArrayChange {
+            result: result.into(),
+            array: Some(self.view(at)),
+            plan: steps,
+            warnings: Vec::new(),
+        })
     }
 
     /// The same drive in the same place again: nothing to do.
-    fn replaced_already(&mut self, at: usize, member: MemberIndex, path: &str) -> Option<ArrayChange> {
+    fn replaced_already(
+        &mut self,
+        at: usize,
+        member: MemberIndex,
+        path: &str,
+    ) -> Option<ArrayChange> {
         let status = self.running[at].array.status();
-        let live = matches!(status.members[member.at()].state, MemberState::InSync | MemberState::Rebuilding { .. });
+        let live = matches!(
+            status.members[member.at()].state,
+            MemberState::InSync | MemberState::Rebuilding { .. }
+        );
         let open = self.drives.by_path(path)?.drive.device.info().identity;
         let here = self.running[at].drives[member.at()].as_ref()?.device.info().identity;
         (live && open == here).then(|| ArrayChange {
@@ -107,24 +136,39 @@ impl Manager {
     }
 
     /// A replacement may be an empty drive, or the very drive that was in this place before.
-    fn check_drive(&self, at: usize, member: MemberIndex, drive: &Drive, overwrite: bool) -> Result<(), ControlError> {
+    fn check_drive(
+        &self,
+        at: usize,
+        member: MemberIndex,
+        drive: &Drive,
+        overwrite: bool,
+    ) -> Result<(), ControlError> {
         let identity = drive.device.info().identity;
         let running = &self.running[at];
-        let own = running.drives[member.at()].as_ref().is_some_and(|d| d.device.info().identity == identity);
+        let own = running.drives[member.at()]
+            .as_ref()
+            .is_some_and(|d| d.device.info().identity == identity);
         if own {
             return Ok(());
         }
         self.refuse_members(std::slice::from_ref(drive))?;
         let label = inspect(drive)?.label;
         let status = running.array.status();
-        let was_here = label.is_some_and(|l| l.array == status.uuid && l.member == status.members[member.at()].uuid);
+        let was_here = label.is_some_and(|l| {
+            l.array == status.uuid && l.member == status.members[member.at()].uuid
+        });
         if was_here || overwrite {
             return Ok(());
         }
         refuse_occupied(std::slice::from_ref(drive))
     }
 
-    fn replace_now(&mut self, at: usize, member: MemberIndex, drive: Drive) -> Result<(), ControlError> {
+    fn replace_now(
+        &mut self,
+        at: usize,
+        member: MemberIndex,
+        drive: Drive,
+    ) -> Result<(), ControlError> {
         let uuid = self.running[at].uuid();
         let mut drives = self.running[at].drives.clone();
         drives[member.at()] = Some(drive.clone());
@@ -152,7 +196,10 @@ impl Manager {
         self.check_open()?;
         let at = self.find_running(&request.name)?;
         let status = self.running[at].array.status();
-        let out = status.members.iter().position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
+        let out = status
+            .members
+            .iter()
+            .position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
         let Some(member) = out else {
             return Err(ControlError::state(format!(
                 "array {} has all its members; fail or replace one, there is no place for another drive",

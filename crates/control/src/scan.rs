@@ -33,12 +33,15 @@ pub fn block_paths() -> Vec<String> {
 }
 
 fn attribute(name: &str, file: &str) -> Option<String> {
-    fs::read_to_string(Path::new("/sys/block").join(name).join(file)).ok().map(|text| text.trim().to_owned())
+    fs::read_to_string(Path::new("/sys/block").join(name).join(file))
+        .ok()
+        .map(|text| text.trim().to_owned())
 }
 
 /// Who uses a kernel device: something stacked on it, or a mount of it or of one of its partitions.
 fn user(name: &str) -> Option<String> {
-    let mut holders = fs::read_dir(format!("/sys/block/{name}/holders")).into_iter().flatten().flatten();
+    let mut holders =
+        fs::read_dir(format!("/sys/block/{name}/holders")).into_iter().flatten().flatten();
     if let Some(holder) = holders.next() {
         return Some(format!("in use by {}", holder.file_name().to_string_lossy()));
     }
@@ -83,9 +86,13 @@ fn of_kernel(name: &str) -> DriveMessage {
         path,
         kind: if name.starts_with("nvme") { "nvme" } else { "block" }.to_owned(),
         size_bytes,
-        block_bytes: attribute(name, "queue/logical_block_size").and_then(|s| s.parse().ok()).unwrap_or(0),
+        block_bytes: attribute(name, "queue/logical_block_size")
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(0),
         model: attribute(name, "device/model").unwrap_or_default(),
-        serial: attribute(name, "device/serial").or_else(|| attribute(name, "serial")).unwrap_or_default(),
+        serial: attribute(name, "device/serial")
+            .or_else(|| attribute(name, "serial"))
+            .unwrap_or_default(),
         state: state.to_owned(),
         note,
         ..DriveMessage::default()
@@ -96,7 +103,8 @@ impl Manager {
     /// The machine's drives and every drive that is open.
     #[must_use]
     pub fn list_drives(&self) -> Vec<DriveMessage> {
-        let mut list: Vec<DriveMessage> = self.drives.all().iter().map(|d| self.of_open(d)).collect();
+        let mut list: Vec<DriveMessage> =
+            self.drives.all().iter().map(|d| self.of_open(d)).collect();
         for name in device_names() {
             let path = format!("/dev/{name}");
             match self.drives.by_path(&path) {
@@ -126,7 +134,9 @@ impl Manager {
         }
         let found = self.list_drives().into_iter().find(|d| d.path == path);
         found.ok_or_else(|| {
-            ControlError::not_found(format!("there is no drive {path:?}; strake drive list shows what there is"))
+            ControlError::not_found(format!(
+                "there is no drive {path:?}; strake drive list shows what there is"
+            ))
         })
     }
 
@@ -143,7 +153,12 @@ impl Manager {
             Some((array, slot, status)) => {
                 let faulty = status.state == MemberState::Faulty;
                 let why = status.cause.map(|c| c.text().to_owned());
-                (array, Some(slot as u32), if faulty { "failed" } else { "member" }, why.into_iter().collect())
+                (
+                    array,
+                    Some(slot as u32),
+                    if faulty { "failed" } else { "member" },
+                    why.into_iter().collect(),
+                )
             }
             None => (String::new(), None, "free", Vec::new()),
         };

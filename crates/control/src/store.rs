@@ -89,7 +89,11 @@ impl Store {
     /// When another daemon uses the directory (named by its process ID), it cannot be written, or the file in
     /// it cannot be read.
     pub fn open(dir: &Path) -> Result<(Self, Config), ControlError> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| failed(dir, "create it", &e))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|e| failed(dir, "create it", &e))?;
         let lock = lock(dir)?;
         let store = Self { dir: dir.to_owned(), _lock: lock };
         let config = store.read()?;
@@ -108,7 +112,10 @@ impl Store {
         let path = self.dir.join("state.json");
         let mut text = String::new();
         match File::open(&path) {
-            Ok(file) => file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|e| failed(&path, "read it", &e))?,
+            Ok(file) => file
+                .take(FILE_BYTES_MAX)
+                .read_to_string(&mut text)
+                .map_err(|e| failed(&path, "read it", &e))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
             Err(error) => return Err(failed(&path, "read it", &error)),
         };
@@ -122,7 +129,10 @@ impl Store {
         };
         let config: Config = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if config.version != VERSION {
-            return Err(damaged(format!("it has version {}, this program writes {VERSION}", config.version)));
+            return Err(damaged(format!(
+                "it has version {}, this program writes {VERSION}",
+                config.version
+            )));
         }
         Ok(config)
     }
@@ -133,14 +143,19 @@ impl Store {
     /// When the directory is full or read-only; nothing has changed then.
     pub fn prepare(&self, config: &Config) -> Result<Prepared, ControlError> {
         let path = self.dir.join("state.json.next");
-        let text = serde_json::to_vec_pretty(config)
-            .map_err(|e| ControlError::new(ControlErrorKind::Store, format!("cannot encode the state: {e}")))?;
-        let written = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).and_then(
-            |mut file| {
+        let text = serde_json::to_vec_pretty(config).map_err(|e| {
+            ControlError::new(ControlErrorKind::Store, format!("cannot encode the state: {e}"))
+        })?;
+        let written = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| {
                 file.write_all(&text)?;
                 file.sync_all()
-            },
-        );
+            });
         if let Err(error) = written {
             // A rest of it would only take space where there is none.
             let _ = fs::remove_file(&path);
@@ -158,7 +173,8 @@ impl Prepared {
     /// restart.
     pub fn commit(mut self) -> Result<Config, ControlError> {
         let next = self.dir.join("state.json.next");
-        fs::rename(&next, self.dir.join("state.json")).map_err(|e| failed(&next, "record the change", &e))?;
+        fs::rename(&next, self.dir.join("state.json"))
+            .map_err(|e| failed(&next, "record the change", &e))?;
         self.done = true;
         let synced = File::open(&self.dir).and_then(|dir| dir.sync_all());
         synced.map_err(|e| failed(&self.dir, "record the change", &e))?;
@@ -191,7 +207,11 @@ fn lock(dir: &Path) -> Result<File, ControlError> {
             let mut pid = String::new();
             // Without a number the message is still true.
             let _ = file.read_to_string(&mut pid);
-            let who = if pid.trim().is_empty() { "another straked".to_owned() } else { format!("process {}", pid.trim()) };
+            let who = if pid.trim().is_empty() {
+                "another straked".to_owned()
+            } else {
+                format!("process {}", pid.trim())
+            };
             let what = format!(
                 "the state directory {} is in use by {who}; stop that daemon, or give this one another --state-dir",
                 dir.display()
@@ -212,10 +232,17 @@ fn lock(dir: &Path) -> Result<File, ControlError> {
 fn failed(path: &Path, doing: &str, error: &io::Error) -> ControlError {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
-        io::ErrorKind::ReadOnlyFilesystem => "it is on a read-only file system; choose another with --state-dir",
-        io::ErrorKind::PermissionDenied => "make it writable for this user, or choose another with --state-dir",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "it is on a read-only file system; choose another with --state-dir"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "make it writable for this user, or choose another with --state-dir"
+        }
         _ => "check the directory, or choose another with --state-dir",
     };
-    let what = format!("state directory: cannot {doing} ({}): {error}; {remedy}; nothing was done", path.display());
+    let what = format!(
+        "state directory: cannot {doing} ({}): {error}; {remedy}; nothing was done",
+        path.display()
+    );
     ControlError::new(ControlErrorKind::Store, what)
 }

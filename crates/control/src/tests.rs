@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_api::v1::{
-    CreateArrayRequest, CreateExportRequest, DestroyArrayRequest, FailMemberRequest, ImportArraysRequest,
-    RemoveExportRequest, ReplaceMemberRequest, UnloadArrayRequest,
+    CreateArrayRequest, CreateExportRequest, DestroyArrayRequest, FailMemberRequest,
+    ImportArraysRequest, RemoveExportRequest, ReplaceMemberRequest, UnloadArrayRequest,
 };
 
 /// A directory that goes away with the test.
@@ -16,7 +16,8 @@ impl Folder {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("strake-control-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("strake-control-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("a temporary directory can be made");
         Self(path)
     }
@@ -49,7 +50,13 @@ impl Drop for Folder {
 }
 
 fn raid6(drives: Vec<String>) -> CreateArrayRequest {
-    CreateArrayRequest { name: "tank".into(), level: "6".into(), drives, strip_bytes: 64 << 10, ..Default::default() }
+    CreateArrayRequest {
+        name: "tank".into(),
+        level: "6".into(),
+        drives,
+        strip_bytes: 64 << 10,
+        ..Default::default()
+    }
 }
 
 fn check_refused<T>(result: Result<T, ControlError>, kind: ControlErrorKind, words: &str) {
@@ -60,7 +67,11 @@ fn check_refused<T>(result: Result<T, ControlError>, kind: ControlErrorKind, wor
 
 fn sample() -> Config {
     Config {
-        arrays: vec![ArrayRecord { uuid: "u".into(), name: "tank".into(), drives: vec!["/dev/x".into()] }],
+        arrays: vec![ArrayRecord {
+            uuid: "u".into(),
+            name: "tank".into(),
+            drives: vec!["/dev/x".into()],
+        }],
         exports: vec![ExportRecord {
             name: "tank".into(),
             array: "u".into(),
@@ -96,7 +107,8 @@ fn a_damaged_or_foreign_state_is_refused_by_name() {
     let folder = Folder::new();
     fs::write(folder.path("state.json"), b"{\"version\":1,").expect("it can be written");
     check_refused(read_back(&folder.0), ControlErrorKind::Store, "state.json");
-    fs::write(folder.path("state.json"), b"{\"version\":9,\"arrays\":[],\"exports\":[]}").expect("it can be written");
+    fs::write(folder.path("state.json"), b"{\"version\":9,\"arrays\":[],\"exports\":[]}")
+        .expect("it can be written");
     check_refused(read_back(&folder.0), ControlErrorKind::Store, "version 9");
 }
 
@@ -129,8 +141,12 @@ fn an_array_lives_through_failure_replacement_and_restart() {
     let array = manager.array("tank").expect("it is there");
     assert!(array.states.contains(&"degraded".to_owned()), "{:?}", array.states);
     assert_eq!(array.redundancy_left, 1);
-    let replace =
-        ReplaceMemberRequest { name: "tank".into(), member: 2, drive: drives[6].clone(), ..Default::default() };
+    let replace = ReplaceMemberRequest {
+        name: "tank".into(),
+        member: 2,
+        drive: drives[6].clone(),
+        ..Default::default()
+    };
     assert_eq!(manager.replace_member(&replace).expect("it is replaced").result, "changed");
     let listen = format!("unix:{}", folder.path("nbd.sock").display());
     let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
@@ -146,7 +162,9 @@ fn an_array_lives_through_failure_replacement_and_restart() {
     assert_eq!(manager.exports()[0].state, "online");
     let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
     check_refused(manager.destroy_array(&destroy), ControlErrorKind::Refused, "exported");
-    manager.remove_export(&RemoveExportRequest { name: "tank".into(), force: false }).expect("nobody uses it");
+    manager
+        .remove_export(&RemoveExportRequest { name: "tank".into(), force: false })
+        .expect("nobody uses it");
     manager.destroy_array(&destroy).expect("it is destroyed");
     check_refused(manager.array("tank"), ControlErrorKind::NotFound, "tank");
     assert!(manager.stop().is_empty());
@@ -158,9 +176,19 @@ fn an_unloaded_array_stays_away_until_it_is_imported() {
     let drives = folder.drives(4);
     let mut manager = folder.manager();
     manager.create_array(&raid6(drives.clone())).expect("it is created");
-    manager.unload_array(&UnloadArrayRequest { name: "tank".into(), ..Default::default() }).expect("it is unloaded");
-    check_refused(manager.create_array(&raid6(drives.clone())), ControlErrorKind::Refused, "member of array tank");
-    let import = ImportArraysRequest { name: "tank".into(), drives: drives[..3].to_vec(), ..Default::default() };
+    manager
+        .unload_array(&UnloadArrayRequest { name: "tank".into(), ..Default::default() })
+        .expect("it is unloaded");
+    check_refused(
+        manager.create_array(&raid6(drives.clone())),
+        ControlErrorKind::Refused,
+        "member of array tank",
+    );
+    let import = ImportArraysRequest {
+        name: "tank".into(),
+        drives: drives[..3].to_vec(),
+        ..Default::default()
+    };
     check_refused(manager.import_arrays(&import), ControlErrorKind::Refused, "member 3");
     let import = ImportArraysRequest { drives, ..import };
     assert_eq!(manager.import_arrays(&import).expect("it is imported").result, "changed");
@@ -190,7 +218,8 @@ fn bad_requests_are_refused_and_change_nothing() {
     check(CreateArrayRequest { drives: vec!["ram:lots".into(); 4], ..good.clone() }, "ram:lots");
     let twice = vec![drives[0].clone(), drives[1].clone(), drives[2].clone(), drives[0].clone()];
     check(CreateArrayRequest { drives: twice, ..good.clone() }, "twice");
-    let aliased = vec![drives[0].clone(), drives[1].clone(), drives[2].clone(), link.display().to_string()];
+    let aliased =
+        vec![drives[0].clone(), drives[1].clone(), drives[2].clone(), link.display().to_string()];
     check(CreateArrayRequest { drives: aliased, ..good.clone() }, "same drive");
     assert!(manager.arrays().is_empty());
     assert_eq!(manager.create_array(&good).expect("the drives are untouched").result, "created");

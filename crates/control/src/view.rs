@@ -164,12 +164,24 @@ fn advice(status: &ArrayStatus) -> (String, String) {
     }
     if status.rebuild_halted {
         let reason = "the rebuild stopped: blocks it needs cannot be read any more".to_owned();
-        return (reason, format!("copy the data off array {name}, then replace the drives with unreadable blocks"));
+        return (
+            reason,
+            format!(
+                "copy the data off array {name}, then replace the drives with unreadable blocks"
+            ),
+        );
     }
-    let out = status.members.iter().position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
+    let out = status
+        .members
+        .iter()
+        .position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
     match out {
-        Some(at) => (String::new(), format!("strake array replace {name} --member {at} --with DRIVE")),
-        None if status.rebuild.is_some() => (String::new(), format!("strake wait {name} --for rebuild")),
+        Some(at) => {
+            (String::new(), format!("strake array replace {name} --member {at} --with DRIVE"))
+        }
+        None if status.rebuild.is_some() => {
+            (String::new(), format!("strake wait {name} --for rebuild"))
+        }
         None => (String::new(), String::new()),
     }
 }
@@ -196,7 +208,13 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
         let job = array.progress.first();
         job.map_or_else(
             || "a member is being rebuilt".to_owned(),
-            |p| format!("rebuilding, {} of {} done", ByteSize(p.done_bytes), ByteSize(p.total_bytes)),
+            |p| {
+                format!(
+                    "rebuilding, {} of {} done",
+                    ByteSize(p.done_bytes),
+                    ByteSize(p.total_bytes)
+                )
+            },
         )
     } else {
         format!("{}; {} more may be lost", out.join(", "), array.redundancy_left)
@@ -246,7 +264,13 @@ impl Manager {
 
     pub(crate) fn view(&mut self, at: usize) -> api::Array {
         let uuid = self.running[at].uuid();
-        let exports = self.config.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect();
+        let exports = self
+            .config
+            .exports
+            .iter()
+            .filter(|e| e.array == uuid)
+            .map(|e| e.name.clone())
+            .collect();
         self.running[at].view(exports)
     }
 }

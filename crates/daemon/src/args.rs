@@ -47,7 +47,8 @@ fn parse_timeout(text: &str) -> Result<Timeout, String> {
     if text == "never" {
         return Ok(Timeout(None));
     }
-    let seconds = text.parse::<u32>().map_err(|_| "write a whole number of seconds, or never".to_owned())?;
+    let seconds =
+        text.parse::<u32>().map_err(|_| "write a whole number of seconds, or never".to_owned())?;
     Ok(Timeout(Some(Duration::from_secs(u64::from(seconds)))))
 }
 
@@ -62,7 +63,9 @@ impl Args {
         }
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
         let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-        let base = state.or_else(home).ok_or("neither XDG_STATE_HOME nor HOME is set; give --state-dir")?;
+        let base = state
+            .or_else(home)
+            .ok_or("neither XDG_STATE_HOME nor HOME is set; give --state-dir")?;
         Ok(base.join("strake"))
     }
 
@@ -74,7 +77,8 @@ impl Args {
         if rustix::process::geteuid().is_root() {
             return Ok(PathBuf::from("/run/strake/straked.sock"));
         }
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").ok_or("XDG_RUNTIME_DIR is not set; give --socket")?;
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+            .ok_or("XDG_RUNTIME_DIR is not set; give --socket")?;
         Ok(PathBuf::from(runtime).join("strake/straked.sock"))
     }
 }

@@ -62,7 +62,8 @@ pub fn run(args: &Args) -> Result<(), String> {
 
 fn start_log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(false);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(false);
     match format {
         LogFormat::Text => log.with_ansi(stderr().is_terminal()).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
@@ -98,10 +99,18 @@ async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), 
         .max_concurrent_streams(STREAMS_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
-        .add_service(DaemonServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
-        .add_service(DriveServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
-        .add_service(ArrayServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
-        .add_service(ExportServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(
+            DaemonServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            DriveServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            ArrayServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            ExportServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
         .add_service(health)
         .add_service(reflection)
         .serve_with_incoming_shutdown(callers, async move {
@@ -139,7 +148,9 @@ async fn tick(shared: Shared) {
 }
 
 async fn asked_to_stop(shared: &Shared) {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut int)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         tracing::error!("signals cannot be received; stop this daemon with: strake daemon stop");
         return shared.stop.notified().await;
     };

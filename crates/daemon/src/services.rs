@@ -7,10 +7,11 @@ use strake_api::v1::daemon_service_server::DaemonService;
 use strake_api::v1::drive_service_server::DriveService;
 use strake_api::v1::export_service_server::ExportService;
 use strake_api::v1::{
-    AddDriveRequest, Array, ArrayChange, CreateArrayRequest, CreateExportRequest, Daemon, DestroyArrayRequest, Drive,
-    ExportChange, FailMemberRequest, GetArrayRequest, GetDaemonRequest, GetDriveRequest, GetStatusRequest,
-    ImportArraysRequest, ImportArraysResponse, ListArraysRequest, ListArraysResponse, ListDrivesRequest,
-    ListDrivesResponse, ListExportsRequest, ListExportsResponse, RemoveExportRequest, ReplaceMemberRequest,
+    AddDriveRequest, Array, ArrayChange, CreateArrayRequest, CreateExportRequest, Daemon,
+    DestroyArrayRequest, Drive, ExportChange, FailMemberRequest, GetArrayRequest, GetDaemonRequest,
+    GetDriveRequest, GetStatusRequest, ImportArraysRequest, ImportArraysResponse,
+    ListArraysRequest, ListArraysResponse, ListDrivesRequest, ListDrivesResponse,
+    ListExportsRequest, ListExportsResponse, RemoveExportRequest, ReplaceMemberRequest,
     StopDaemonRequest, StopDaemonResponse, SystemStatus, UnloadArrayRequest, WatchArrayRequest,
 };
 use strake_control::Manager;
@@ -38,7 +39,10 @@ impl DaemonService for Shared {
         self.answer(move |m| Ok(daemon_of(m, &socket))).await
     }
 
-    async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<SystemStatus>, Status> {
+    async fn get_status(
+        &self,
+        _: Request<GetStatusRequest>,
+    ) -> Result<Response<SystemStatus>, Status> {
         let socket = self.socket.clone();
         self.answer(move |m| {
             let daemon = daemon_of(m, &socket);
@@ -47,7 +51,10 @@ impl DaemonService for Shared {
         .await
     }
 
-    async fn stop_daemon(&self, _: Request<StopDaemonRequest>) -> Result<Response<StopDaemonResponse>, Status> {
+    async fn stop_daemon(
+        &self,
+        _: Request<StopDaemonRequest>,
+    ) -> Result<Response<StopDaemonResponse>, Status> {
         self.stop.notify_one();
         Ok(Response::new(StopDaemonResponse { pid: std::process::id() }))
     }
@@ -55,11 +62,17 @@ impl DaemonService for Shared {
 
 #[async_trait]
 impl DriveService for Shared {
-    async fn list_drives(&self, _: Request<ListDrivesRequest>) -> Result<Response<ListDrivesResponse>, Status> {
+    async fn list_drives(
+        &self,
+        _: Request<ListDrivesRequest>,
+    ) -> Result<Response<ListDrivesResponse>, Status> {
         self.answer(|m| Ok(ListDrivesResponse { drives: m.list_drives() })).await
     }
 
-    async fn get_drive(&self, request: Request<GetDriveRequest>) -> Result<Response<Drive>, Status> {
+    async fn get_drive(
+        &self,
+        request: Request<GetDriveRequest>,
+    ) -> Result<Response<Drive>, Status> {
         let request = request.into_inner();
         check_text("path", &request.path)?;
         self.answer(move |m| m.drive(&request.path)).await
@@ -70,7 +83,10 @@ impl DriveService for Shared {
 impl ArrayService for Shared {
     type WatchArrayStream = ReceiverStream<Result<Array, Status>>;
 
-    async fn create_array(&self, request: Request<CreateArrayRequest>) -> Result<Response<ArrayChange>, Status> {
+    async fn create_array(
+        &self,
+        request: Request<CreateArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         check_text("level", &request.level)?;
@@ -78,11 +94,17 @@ impl ArrayService for Shared {
         self.answer(move |m| m.create_array(&request)).await
     }
 
-    async fn list_arrays(&self, _: Request<ListArraysRequest>) -> Result<Response<ListArraysResponse>, Status> {
+    async fn list_arrays(
+        &self,
+        _: Request<ListArraysRequest>,
+    ) -> Result<Response<ListArraysResponse>, Status> {
         self.answer(|m| Ok(ListArraysResponse { arrays: m.arrays() })).await
     }
 
-    async fn get_array(&self, request: Request<GetArrayRequest>) -> Result<Response<Array>, Status> {
+    async fn get_array(
+        &self,
+        request: Request<GetArrayRequest>,
+    ) -> Result<Response<Array>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.array(&request.name)).await
@@ -106,20 +128,29 @@ impl ArrayService for Shared {
         Ok(Response::new(ReceiverStream::new(receive)))
     }
 
-    async fn fail_member(&self, request: Request<FailMemberRequest>) -> Result<Response<ArrayChange>, Status> {
+    async fn fail_member(
+        &self,
+        request: Request<FailMemberRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.fail_member(&request)).await
     }
 
-    async fn replace_member(&self, request: Request<ReplaceMemberRequest>) -> Result<Response<ArrayChange>, Status> {
+    async fn replace_member(
+        &self,
+        request: Request<ReplaceMemberRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         check_text("drive", &request.drive)?;
         self.answer(move |m| m.replace_member(&request)).await
     }
 
-    async fn add_drive(&self, request: Request<AddDriveRequest>) -> Result<Response<ArrayChange>, Status> {
+    async fn add_drive(
+        &self,
+        request: Request<AddDriveRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         check_text("drive", &request.drive)?;
@@ -136,13 +167,19 @@ impl ArrayService for Shared {
         self.answer(move |m| m.import_arrays(&request)).await
     }
 
-    async fn unload_array(&self, request: Request<UnloadArrayRequest>) -> Result<Response<ArrayChange>, Status> {
+    async fn unload_array(
+        &self,
+        request: Request<UnloadArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.unload_array(&request)).await
     }
 
-    async fn destroy_array(&self, request: Request<DestroyArrayRequest>) -> Result<Response<ArrayChange>, Status> {
+    async fn destroy_array(
+        &self,
+        request: Request<DestroyArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.destroy_array(&request)).await
@@ -186,7 +223,10 @@ async fn watch(
 
 #[async_trait]
 impl ExportService for Shared {
-    async fn create_export(&self, request: Request<CreateExportRequest>) -> Result<Response<ExportChange>, Status> {
+    async fn create_export(
+        &self,
+        request: Request<CreateExportRequest>,
+    ) -> Result<Response<ExportChange>, Status> {
         let request = request.into_inner();
         check_text("array", &request.array)?;
         check_text("name", &request.name)?;
@@ -194,11 +234,17 @@ impl ExportService for Shared {
         self.answer(move |m| m.create_export(&request)).await
     }
 
-    async fn list_exports(&self, _: Request<ListExportsRequest>) -> Result<Response<ListExportsResponse>, Status> {
+    async fn list_exports(
+        &self,
+        _: Request<ListExportsRequest>,
+    ) -> Result<Response<ListExportsResponse>, Status> {
         self.answer(|m| Ok(ListExportsResponse { exports: m.exports() })).await
     }
 
-    async fn remove_export(&self, request: Request<RemoveExportRequest>) -> Result<Response<ExportChange>, Status> {
+    async fn remove_export(
+        &self,
+        request: Request<RemoveExportRequest>,
+    ) -> Result<Response<ExportChange>, Status> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.remove_export(&request)).await

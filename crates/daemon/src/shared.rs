@@ -19,7 +19,11 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(manager: Manager, socket: &str) -> Self {
-        Self { manager: Arc::new(Mutex::new(manager)), stop: Arc::new(Notify::new()), socket: socket.into() }
+        Self {
+            manager: Arc::new(Mutex::new(manager)),
+            stop: Arc::new(Notify::new()),
+            socket: socket.into(),
+        }
     }
 
     /// Runs `job` on the manager, on a thread that may block.
@@ -34,7 +38,9 @@ impl Shared {
             })?;
             job(&mut manager).map_err(|error| status_of(&error))
         });
-        done.await.map_err(|_| Status::internal("the command panicked; its cause is in the daemon's log"))?
+        done.await.map_err(|_| {
+            Status::internal("the command panicked; its cause is in the daemon's log")
+        })?
     }
 
     /// The same, as an answer.
@@ -63,7 +69,8 @@ pub fn status_of(error: &ControlError) -> Status {
 /// Refuses strings that no name or path can be.
 pub fn check_text(field: &str, text: &str) -> Result<(), Status> {
     if text.len() > STRING_BYTES_MAX {
-        let what = format!("{field} has {} bytes; at most {STRING_BYTES_MAX} are accepted", text.len());
+        let what =
+            format!("{field} has {} bytes; at most {STRING_BYTES_MAX} are accepted", text.len());
         return Err(Status::invalid_argument(what));
     }
     Ok(())
@@ -72,7 +79,8 @@ pub fn check_text(field: &str, text: &str) -> Result<(), Status> {
 /// The same for a list of drives.
 pub fn check_drives(drives: &[String]) -> Result<(), Status> {
     if drives.len() > DRIVES_MAX {
-        let what = format!("{} drives in one request; at most {DRIVES_MAX} are accepted", drives.len());
+        let what =
+            format!("{} drives in one request; at most {DRIVES_MAX} are accepted", drives.len());
         return Err(Status::invalid_argument(what));
     }
     drives.iter().try_for_each(|drive| check_text("a drive", drive))

@@ -24,15 +24,19 @@ pub struct Socket {
 pub fn listen(path: &Path) -> Result<(UnixListener, Socket), String> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
-        made.map_err(|e| format!("cannot create {}: {e}; choose another place with --socket", parent.display()))?;
+        made.map_err(|e| {
+            format!("cannot create {}: {e}; choose another place with --socket", parent.display())
+        })?;
     }
     remove_stale(path)?;
-    let listener = UnixListener::bind(path)
-        .map_err(|e| format!("cannot listen on {}: {e}; choose another place with --socket", path.display()))?;
+    let listener = UnixListener::bind(path).map_err(|e| {
+        format!("cannot listen on {}: {e}; choose another place with --socket", path.display())
+    })?;
     let failed = |e: std::io::Error| format!("cannot prepare the socket {}: {e}", path.display());
     fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
     let meta = fs::symlink_metadata(path).map_err(failed)?;
-    let socket = Socket { path: path.to_owned(), identity: (meta.dev(), meta.ino()), gid: meta.gid() };
+    let socket =
+        Socket { path: path.to_owned(), identity: (meta.dev(), meta.ino()), gid: meta.gid() };
     Ok((listener, socket))
 }
 
@@ -44,20 +48,28 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     };
     if !meta.file_type().is_socket() {
         let shown = path.display();
-        return Err(format!("{shown} is there already and is not a socket; remove it or choose another --socket"));
+        return Err(format!(
+            "{shown} is there already and is not a socket; remove it or choose another --socket"
+        ));
     }
     match StdStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|e| format!("cannot replace the stale socket {}: {e}", path.display()))
-        }
-        Ok(_) => Err(format!("a daemon answers on {} already; stop it or choose another --socket", path.display())),
-        Err(error) => Err(format!("cannot tell who is on {}: {error}; choose another --socket", path.display())),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
+            .map_err(|e| format!("cannot replace the stale socket {}: {e}", path.display())),
+        Ok(_) => Err(format!(
+            "a daemon answers on {} already; stop it or choose another --socket",
+            path.display()
+        )),
+        Err(error) => Err(format!(
+            "cannot tell who is on {}: {error}; choose another --socket",
+            path.display()
+        )),
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
+        let ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
         if ours {
             // A path that stays behind is recognized as stale by the next daemon.
             let _ = fs::remove_file(&self.path);

@@ -10,14 +10,16 @@ use tonic::Code;
 #[test]
 fn the_command_line_is_consistent() {
     Args::command().debug_assert();
-    let args = Args::try_parse_from(["straked", "--cores", "0,1", "--assemble-timeout", "never"]).expect("it is fine");
+    let args = Args::try_parse_from(["straked", "--cores", "0,1", "--assemble-timeout", "never"])
+        .expect("it is fine");
     assert_eq!(args.assemble_timeout.0, None);
     assert!(Args::try_parse_from(["straked", "--cores", "x"]).is_err());
 }
 
 #[test]
 fn root_the_owner_and_the_group_may_call() {
-    let check = |uid, gid, may| assert_eq!(may_call(uid, gid, 1000, 50), may, "user {uid}, group {gid}");
+    let check =
+        |uid, gid, may| assert_eq!(may_call(uid, gid, 1000, 50), may, "user {uid}, group {gid}");
     check(0, 0, true);
     check(1000, 7, true);
     check(1001, 50, true);
@@ -33,7 +35,9 @@ fn the_command_name_does_not_confuse_processor_time() {
 
 #[test]
 fn every_kind_of_error_has_its_status() {
-    let check = |kind, code| assert_eq!(status_of(&ControlError::new(kind, "why")).code(), code, "{kind:?}");
+    let check = |kind, code| {
+        assert_eq!(status_of(&ControlError::new(kind, "why")).code(), code, "{kind:?}")
+    };
     check(ControlErrorKind::Usage, Code::InvalidArgument);
     check(ControlErrorKind::NotFound, Code::NotFound);
     check(ControlErrorKind::Exists, Code::AlreadyExists);

@@ -132,10 +132,10 @@ impl Manager {
         if there {
             server.remove_export(&record.name, removal)?;
         }
-        if server.exports().is_empty() {
-            if let Some(server) = self.servers.remove(&record.listen) {
-                server.stop()?;
-            }
+        if server.exports().is_empty()
+            && let Some(server) = self.servers.remove(&record.listen)
+        {
+            server.stop()?;
         }
         Ok(())
     }

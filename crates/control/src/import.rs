@@ -38,12 +38,11 @@ impl Manager {
             if self.find(&record.uuid).is_some() {
                 continue;
             }
-            if let Err(error) = self.start_one(&record, policy) {
-                if self.offline.insert(record.uuid.clone(), error.what.clone()).as_ref()
+            if let Err(error) = self.start_one(&record, policy)
+                && self.offline.insert(record.uuid.clone(), error.what.clone()).as_ref()
                     != Some(&error.what)
-                {
-                    tracing::warn!(array = %record.name, reason = %error.what, "array not started");
-                }
+            {
+                tracing::warn!(array = %record.name, reason = %error.what, "array not started");
             }
         }
         self.close_unused_drives();

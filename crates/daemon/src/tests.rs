@@ -63,8 +63,9 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let (listener, guard) = listen(&path).expect("nobody listens there");
     assert!(listen(&path).err().is_some_and(|why| why.contains("answers")));
     drop(listener);
-    // The guard is kept from removing the path, as a killed daemon would leave it.
-    std::mem::forget(guard);
+    drop(guard);
+    // A listener without a guard leaves its path behind, as a killed daemon does.
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("the path is free"));
     let (_listener, guard) = listen(&path).expect("the socket is stale");
     drop(guard);
     assert!(!path.exists());

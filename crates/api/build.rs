@@ -1,5 +1,7 @@
 //! Compiles the interface with protox, so that nobody needs `protoc`.
 
+#![forbid(unsafe_code)]
+
 use prost::Message as _;
 use std::error::Error;
 use std::path::PathBuf;

@@ -184,7 +184,8 @@ impl Manager {
         self.running[at].array.begin_replace(member, &drive, member_uuid)?.wait()?;
         self.running[at].drives = drives;
         self.config = prepared.commit()?;
-        tracing::info!(array = %self.running[at].array.name(), member = member.0, drive = %drive.path, "member replaced");
+        let name = self.running[at].array.name();
+        tracing::info!(array = %name, member = member.0, drive = %drive.path, "member replaced");
         Ok(())
     }
 

@@ -201,15 +201,16 @@ impl SimDrive {
         self.state().lanes.values().all(|lane| lane.unrung.is_empty() && lane.pending.is_empty())
     }
 
-    /// Copies bytes out as a reader would see them, whatever is in flight.
-    pub fn peek(&self, offset: u64, data: &mut [u8]) {
-        self.state().visible.read(offset, data);
-    }
-
-    /// True when the 4 KiB at `offset` are known to be zeroes.
+    /// The 4 KiB at `offset` as a reader would see them, whatever is in flight; `None` when they are zeroes.
     #[must_use]
-    pub fn is_zero_page(&self, offset: u64) -> bool {
-        self.state().visible.is_zero_page(offset)
+    pub fn page(&self, offset: u64) -> Option<Box<[u8; PAGE]>> {
+        let state = self.state();
+        if state.visible.is_zero_page(offset) {
+            return None;
+        }
+        let mut page = Box::new([0; PAGE]);
+        state.visible.read(offset, &mut page[..]);
+        page.iter().any(|b| *b != 0).then_some(page)
     }
 }
 

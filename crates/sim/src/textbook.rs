@@ -4,7 +4,6 @@
 use strake_raid::{Geometry, Scheme};
 use strake_units::StripeIndex;
 
-use crate::drive::SimDrive;
 use crate::medium::PAGE;
 
 /// Multiplies in GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), bit by bit.
@@ -54,26 +53,40 @@ fn place(geometry: &Geometry, stripe: u64, strip: u8) -> (usize, u64) {
     ((group * width + position) as usize, row * u64::from(geometry.strip_bytes()))
 }
 
+/// A page of a member: its number and the byte offset on its drive; `None` when it is all zeroes.
+pub type ReadPage<'a> = &'a dyn Fn(usize, u64) -> Option<Box<[u8; PAGE]>>;
+
 /// Checks that parity, or all copies, of every stripe agree with the data on the drives.
 ///
 /// # Errors
 /// The first place where they do not.
-pub fn verify(geometry: &Geometry, drives: &[SimDrive]) -> Result<(), String> {
+pub fn verify(geometry: &Geometry, read: ReadPage<'_>) -> Result<(), String> {
+    let tables = tables(geometry);
     for stripe in 0..geometry.stripes() {
         match geometry.scheme() {
             Scheme::Copies(1) => {}
-            Scheme::Copies(copies) => verify_copies(geometry, drives, stripe, copies)?,
-            Scheme::Parity(_) => verify_parity(geometry, drives, stripe)?,
+            Scheme::Copies(copies) => verify_copies(geometry, read, stripe, copies)?,
+            Scheme::Parity(_) => verify_parity(geometry, read, stripe, &tables)?,
         }
     }
     Ok(())
 }
 
-fn verify_copies(geometry: &Geometry, drives: &[SimDrive], stripe: u64, copies: u8) -> Result<(), String> {
+/// For every parity and data strip, what each byte contributes.
+fn tables(geometry: &Geometry) -> Vec<Vec<[u8; 256]>> {
+    let (k, m) = (geometry.data_strips(), geometry.parity_strips());
+    let table = |parity: u8, data: u8| {
+        let factor = coefficient(m, parity, data);
+        std::array::from_fn(|byte| multiply(byte as u8, factor))
+    };
+    (0..m).map(|parity| (0..k).map(|data| table(parity, data)).collect()).collect()
+}
+
+fn verify_copies(geometry: &Geometry, read: ReadPage<'_>, stripe: u64, copies: u8) -> Result<(), String> {
     let offset = strake_ondisk::HEAD_BYTES + geometry.row(StripeIndex(stripe)) * u64::from(geometry.strip_bytes());
     for strip in 0..geometry.data_strips() {
         for at in (0..u64::from(geometry.strip_bytes())).step_by(PAGE) {
-            let page = |copy: u8| read(&drives[usize::from(strip * copies + copy)], offset + at);
+            let page = |copy: u8| read(usize::from(strip * copies + copy), offset + at);
             let first = page(0);
             if let Some(other) = (1..copies).find(|copy| page(*copy) != first) {
                 return Err(format!("stripe {stripe} strip {strip} byte {at}: copy {other} differs from copy 0"));
@@ -83,46 +96,43 @@ fn verify_copies(geometry: &Geometry, drives: &[SimDrive], stripe: u64, copies: 
     Ok(())
 }
 
-fn verify_parity(geometry: &Geometry, drives: &[SimDrive], stripe: u64) -> Result<(), String> {
+fn verify_parity(
+    geometry: &Geometry,
+    read: ReadPage<'_>,
+    stripe: u64,
+    tables: &[Vec<[u8; 256]>],
+) -> Result<(), String> {
     let (k, m) = (geometry.data_strips(), geometry.parity_strips());
     for at in (0..u64::from(geometry.strip_bytes())).step_by(PAGE) {
         let pages: Vec<Option<Box<[u8; PAGE]>>> = (0..k + m)
             .map(|strip| {
                 let (member, offset) = place(geometry, stripe, strip);
-                read(&drives[member], strake_ondisk::HEAD_BYTES + offset + at)
+                read(member, strake_ondisk::HEAD_BYTES + offset + at)
             })
             .collect();
+        let (data, parity) = pages.split_at(usize::from(k));
         if pages.iter().all(Option::is_none) {
             continue;
         }
-        for parity in 0..m {
-            let mut expected = Box::new([0u8; PAGE]);
-            for data in 0..k {
-                let Some(page) = &pages[usize::from(data)] else { continue };
-                let factor = coefficient(m, parity, data);
-                let table: Vec<u8> = (0..=255).map(|x| multiply(x, factor)).collect();
-                expected.iter_mut().zip(page.iter()).for_each(|(sum, byte)| *sum ^= table[usize::from(*byte)]);
-            }
-            let held = pages[usize::from(k + parity)].clone().unwrap_or_else(|| Box::new([0; PAGE]));
-            if held != expected {
-                let byte = held.iter().zip(expected.iter()).position(|(a, b)| a != b).unwrap_or(0);
-                return Err(format!(
-                    "stripe {stripe}: parity {parity} is wrong at byte {} of its strip on member {}",
-                    at as usize + byte,
-                    place(geometry, stripe, k + parity).0
-                ));
+        for (index, (held, tables)) in parity.iter().zip(tables).enumerate() {
+            let expected = encode(data, tables);
+            let held = held.clone().unwrap_or_else(|| Box::new([0; PAGE]));
+            if let Some(byte) = held.iter().zip(expected.iter()).position(|(a, b)| a != b) {
+                let (member, _) = place(geometry, stripe, k + index as u8);
+                let byte = at as usize + byte;
+                return Err(format!("stripe {stripe}: parity {index} is wrong at byte {byte} of its strip on member {member}"));
             }
         }
     }
     Ok(())
 }
 
-/// A page of a drive; `None` when it is all zeroes.
-fn read(drive: &SimDrive, offset: u64) -> Option<Box<[u8; PAGE]>> {
-    if drive.is_zero_page(offset) {
-        return None;
+fn encode(data: &[Option<Box<[u8; PAGE]>>], tables: &[[u8; 256]]) -> Box<[u8; PAGE]> {
+    let mut sum = Box::new([0u8; PAGE]);
+    for (page, table) in data.iter().zip(tables) {
+        if let Some(page) = page {
+            sum.iter_mut().zip(page.iter()).for_each(|(sum, byte)| *sum ^= table[usize::from(*byte)]);
+        }
     }
-    let mut page = Box::new([0; PAGE]);
-    drive.peek(offset, &mut page[..]);
-    page.iter().any(|b| *b != 0).then_some(page)
+    sum
 }

@@ -1,0 +1,114 @@
+//! Whole worlds: kept seeds, a fixed set, fresh seeds, replay, and lies that must be found out.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use strake_sim::{Mutant, Report, Settings, run};
+
+/// Every fault that worlds are made of. A set of seeds in which one never happens tests less than it says.
+const FAULTS: [&str; 11] =
+    ["delay", "error", "fail", "hang", "kill", "medium", "power", "replace", "stop", "torn", "vanish"];
+
+/// Seeds of one file in `seeds/`: one a line, lines that begin with `#` tell the story.
+fn seeds(text: &str) -> Vec<u64> {
+    text.lines()
+        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        .map(|line| line.trim().parse().unwrap_or_else(|_| panic!("{line} is not a seed")))
+        .collect()
+}
+
+/// Runs every seed and says which ones fail and how. Returns the faults that happened.
+fn check(seeds: impl IntoIterator<Item = u64>) -> BTreeMap<&'static str, u64> {
+    let mut faults = BTreeMap::new();
+    let mut complaints = Vec::new();
+    for seed in seeds {
+        let report = run(seed, Settings::default());
+        for (kind, count) in report.trace.faults() {
+            *faults.entry(kind).or_insert(0) += count;
+        }
+        complaints.extend(complaint(&report));
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    faults
+}
+
+fn complaint(report: &Report) -> Option<String> {
+    let violation = report.violation.as_ref()?;
+    let seed = report.seed;
+    Some(format!(
+        "seed {seed}: {}\n  {violation}\n  replay: cargo run -p strake-sim -- --seed {seed} --seeds 1 --print",
+        report.shape
+    ))
+}
+
+#[test]
+fn kept_seeds_hold() {
+    let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/seeds"))
+        .expect("the folder is part of the crate")
+        .map(|entry| entry.expect("a readable folder").path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no kept seeds");
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a readable file");
+        check(seeds(&text));
+    }
+}
+
+#[test]
+fn fixed_seeds_hold_and_see_every_fault() {
+    let faults = check(0..150);
+    for kind in FAULTS {
+        assert!(faults.contains_key(kind), "no {kind} in the fixed seeds");
+    }
+}
+
+#[test]
+fn more_fixed_seeds_hold() {
+    check(1_000_000..1_000_150);
+}
+
+#[test]
+fn fresh_seeds_hold() {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    let first = since.as_nanos() as u64 & 0xffff_ffff_ffff;
+    println!("fresh seeds from {first}");
+    check(first..first + 50);
+}
+
+#[test]
+fn a_seed_replays_to_the_last_event() {
+    for seed in 0..12 {
+        let (a, b) = (run(seed, Settings::default()), run(seed, Settings { keep: true, ..Settings::default() }));
+        assert_eq!((a.trace.hash(), a.trace.events()), (b.trace.hash(), b.trace.events()), "seed {seed}");
+        let other = run(seed + 1, Settings::default());
+        assert_ne!(a.trace.hash(), other.trace.hash(), "seeds {seed} and {} are one", seed + 1);
+    }
+}
+
+/// A drive that lies must be found out in most worlds in which it gets the chance.
+fn check_found_out(mutant: Mutant, at_least: usize, of: u64) {
+    let found = (0..of).filter(|seed| run(*seed, Settings { mutant, ..Settings::default() }).violation.is_some());
+    let found = found.count();
+    assert!(found >= at_least, "{mutant:?} was found out in {found} of {of} worlds");
+}
+
+#[test]
+fn a_lost_write_is_found_out() {
+    check_found_out(Mutant::LostWrite, 8, 10);
+}
+
+#[test]
+fn a_wrong_read_is_found_out() {
+    check_found_out(Mutant::WrongRead, 8, 10);
+}
+
+#[test]
+fn an_idle_flush_is_found_out() {
+    check_found_out(Mutant::IdleFlush, 2, 20);
+}
+
+#[test]
+fn an_idle_fua_is_found_out() {
+    check_found_out(Mutant::IdleFua, 4, 20);
+}

@@ -30,11 +30,18 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 pub struct Global {
     /// Print tables for people, or the daemon's answer itself as one JSON document.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT", help_heading = "Options of every command")]
     pub output: Format,
     /// Socket of the daemon [default: /run/strake/straked.sock for root, otherwise
     /// $XDG_RUNTIME_DIR/strake/straked.sock].
-    #[arg(long, global = true, env = "STRAKE_SOCKET", value_name = "PATH", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "STRAKE_SOCKET",
+        value_name = "PATH",
+        hide_env_values = true,
+        help_heading = "Options of every command"
+    )]
     pub socket: Option<PathBuf>,
 }
 
@@ -65,6 +72,8 @@ pub enum Command {
     Daemon(DaemonVerb),
     /// Wait until an array has reached a goal, showing progress.
     Wait(WaitArgs),
+    /// Make, use, break and repair a RAID 6 array on eight sparse files. Needs no root and no running daemon.
+    Demo(DemoArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell to print it for.
@@ -140,4 +149,15 @@ pub enum Goal {
     Resync,
     /// Full redundancy, and nothing left to do.
     Healthy,
+}
+
+/// `strake demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Leave the array running and its files in place, and say how to use them.
+    #[arg(long)]
+    pub keep: bool,
+    /// Make the demo's folder in this one [default: the temporary folder].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }

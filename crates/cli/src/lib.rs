@@ -2,14 +2,14 @@
 //!
 //! **What it is.** It turns `strake <object> <verb> [NAME] --long-flags` into one call of the daemon's
 //! interface, prints the answer as a table for people or as the message itself in JSON, and ends with an exit
-//! code that a script can act on.
+//! code that a script can act on. [`demo`] is the whole product on sparse files in one command.
 //!
 //! **What it must never do.** It decides nothing about arrays: what is allowed, and why not, is the daemon's to
 //! say, so that every client hears the same. It touches no drive. It prints nothing but the answer to standard
 //! output, so that JSON can be piped.
 //!
 //! **Where to start.** [`args`] for the grammar, [`run`](mod@run) for what each command does, [`tables`] for what
-//! people see, [`exit`] for the exit codes.
+//! people see, [`exit`] for the exit codes, [`demo`] for the first minute.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod args;
 pub mod commands;
 pub mod connect;
 pub mod daemon;
+pub mod demo;
 pub mod error;
 pub mod exit;
 pub mod limits;

@@ -5,7 +5,7 @@ use crate::commands::{array, daemon, drive, export, status};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::{manual, wait};
+use crate::{demo, manual, wait};
 use clap::Parser as _;
 use std::ffi::OsString;
 
@@ -44,6 +44,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Export(verb) => export::run(verb, &socket, &out).await,
         Command::Daemon(verb) => daemon::run(verb, &socket, &out).await,
         Command::Wait(arguments) => wait::run(&arguments, &socket, &out).await,
+        Command::Demo(arguments) => demo::run(&arguments, out.format()).await,
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::pages(&dir, &out),
     }

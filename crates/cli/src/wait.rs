@@ -84,7 +84,7 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
 }
 
 /// Reads answers until one settles the matter, leaving the latest in `last`.
-async fn until(
+pub(crate) async fn until(
     changes: &mut Streaming<Array>,
     goal: Goal,
     shown: &mut Shown,

@@ -26,8 +26,8 @@ pub(crate) enum Origin {
 /// What a span wants done to its part of a band.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Fill the buffer from the range, which lies in one strip.
-    Read { range: LbaRange, data: SgMut },
+    /// Fill the buffer from the range, which lies in one strip. Positions in `unreadable` were tried in vain.
+    Read { range: LbaRange, data: SgMut, unreadable: u64 },
     /// Change the parts of the range that lie in the band. The data is the whole request's.
     Write { range: LbaRange, fill: Fill, durability: Durability },
     /// Make parity (or copies) agree with the data.

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use strake_block::{Durability, IoError, IoErrorKind, Op, Sg, SgMut};
+use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Sg, SgMut};
 use strake_raid::{
     Band, Intent, Place, Query, Role, Segment, SegmentList, Strategy, StripeHealth, Window,
 };
-use strake_units::LbaRange;
+use strake_units::{Lba, LbaRange};
 
 use super::Shard;
 use super::bands::{Batch, WriteBatch};
@@ -65,11 +65,11 @@ const LOST: IoError = IoError::new(IoErrorKind::Lost);
 
 /// Reads a range of one strip, from whatever is left of its stripe if need be.
 async fn read(shard: &Shard, group: Group, span: Span) {
-    let Span { band, work: Work::Read { range, mut data }, origin } = span else {
+    let Span { band, work: Work::Read { range, mut data, unreadable }, origin } = span else {
         unreachable!("a read batch holds a read")
     };
     let segments = shard.geometry.segments(band, range);
-    let mut excluded = Excluded::default();
+    let mut excluded = Excluded { unreadable, ..Excluded::default() };
     let result = loop {
         if shard.board.is_lost() {
             // A write cut short by the loss leaves its stripe inconsistent: what follows from it is not to be told.
@@ -94,10 +94,13 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             data = match op {
                 Some(Op::Read { data, .. }) => data,
                 // The drive that timed out keeps the host's buffer; the answer comes in another one.
-                None | Some(_) => SgMut::from(strake_block::BufMut::alone(bytes)),
+                None | Some(_) => SgMut::from(BufMut::alone(bytes)),
             };
             match result {
-                Ok(()) => break Ok(()),
+                Ok(()) => {
+                    copy_back(shard, group, band, &segments[0], excluded, &data).await;
+                    break Ok(());
+                }
                 Err(error) => {
                     excluded.learn(shard.classify(band.stripe, read.position, error))
                 }
@@ -118,13 +121,36 @@ async fn read(shard: &Shard, group: Group, span: Span) {
                 scratch::give_back(&shard.scratch, reads);
                 repair(shard, group, band, &plan, excluded, recovered).await;
                 scratch::end(&shard.scratch, loan);
+                shard.board.count_degraded_read();
                 break Ok(());
             }
         }
         scratch::end(&shard.scratch, loan);
     };
-    shard.board.count_degraded_read();
     shard.finish(origin, result, Some(data));
+}
+
+/// Writes what one copy held over the copies that could not be read.
+async fn copy_back(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    segment: &Segment,
+    excluded: Excluded,
+    data: &SgMut,
+) {
+    for position in (0..shard.geometry.width()).filter(|p| excluded.unreadable & 1 << p != 0) {
+        let mut loan = scratch::borrow(&shard.scratch, 1, data.len()).await;
+        let mut buf = loan.take(data.len());
+        let mut rest = buf.as_mut_slice();
+        for part in data.parts() {
+            let (head, tail) = rest.split_at_mut(part.len());
+            head.copy_from_slice(part.as_slice());
+            rest = tail;
+        }
+        let at = shard.geometry.member_lba(band.stripe, segment.offset);
+        write_back(shard, group, band, position, at, buf).await;
+    }
 }
 
 /// Writes recovered strips back over the blocks that could not be read (the drive will remap them). Returns the
@@ -145,22 +171,34 @@ async fn repair(
             continue;
         }
         let at = shard.geometry.member_lba(band.stripe, plan.window.offset);
-        let op = Op::Write { at, data: Sg::from(buf.freeze()), durability: Durability::Normal };
-        let slot = shard.issue(group, band.stripe, position, op);
-        settled(&shard.members, group).await;
-        let (op, result) = shard.members.borrow_mut().take(slot);
-        if let Some(Op::Write { data, .. }) = op {
-            scratch::give_back_list(&shard.scratch, data);
-        }
-        match result {
-            Ok(()) => shard.board.count_repair(),
-            Err(error) => {
-                failed |= 1 << position;
-                shard.blame(shard.geometry.member(band.stripe, position), error);
-            }
+        if !write_back(shard, group, band, position, at, buf).await {
+            failed |= 1 << position;
         }
     }
     failed
+}
+
+/// Writes good bytes over blocks that could not be read; false when the member fails that.
+async fn write_back(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    position: u8,
+    at: Lba,
+    buf: BufMut,
+) -> bool {
+    let op = Op::Write { at, data: Sg::from(buf.freeze()), durability: Durability::Normal };
+    let slot = shard.issue(group, band.stripe, position, op);
+    settled(&shard.members, group).await;
+    let (op, result) = shard.members.borrow_mut().take(slot);
+    if let Some(Op::Write { data, .. }) = op {
+        scratch::give_back_list(&shard.scratch, data);
+    }
+    match result {
+        Ok(()) => shard.board.count_repair(),
+        Err(error) => shard.blame(shard.geometry.member(band.stripe, position), error),
+    }
+    result.is_ok()
 }
 
 /// Recovers data strips whose blocks could not be read over `window` and writes them back, as far as redundancy

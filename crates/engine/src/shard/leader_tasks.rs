@@ -39,12 +39,7 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
 async fn apply(shard: &Shard, group: Group, change: Change) {
     match change {
         Change::Failed { member, cause } => {
-            let event = if cause == IoErrorKind::Gone {
-                MemberEvent::Vanished
-            } else {
-                MemberEvent::WriteFailed
-            };
-            fail_member(shard, group, member, event, Some(cause)).await;
+            fail_member(shard, group, member, event_of(cause), Some(cause)).await;
         }
         Change::Fail { member, reply } => {
             let answer = fail_by_hand(shard, group, member).await;
@@ -60,6 +55,23 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
             let answer = stop(shard, group).await;
             answer_to(&reply, answer);
         }
+    }
+}
+
+/// What becomes of a member that failed an I/O it may not fail.
+const fn event_of(cause: IoErrorKind) -> MemberEvent {
+    match cause {
+        IoErrorKind::Gone => MemberEvent::Vanished,
+        IoErrorKind::Medium
+        | IoErrorKind::Device
+        | IoErrorKind::Timeout
+        | IoErrorKind::NoSpace
+        | IoErrorKind::OutOfRange
+        | IoErrorKind::Misaligned
+        | IoErrorKind::ReadOnly
+        | IoErrorKind::Unsupported
+        | IoErrorKind::Lost
+        | IoErrorKind::Aborted => MemberEvent::WriteFailed,
     }
 }
 
@@ -221,7 +233,7 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
         leader.state.superblock.clean = true;
     }
     for (member, failure) in write_pages(shard, group).await {
-        fail_member(shard, group, member, MemberEvent::WriteFailed, Some(failure.kind)).await;
+        fail_member(shard, group, member, event_of(failure.kind), Some(failure.kind)).await;
     }
     if !shard.board.is_lost() && write_labels(shard, group).await { Ok(()) } else { Err(lost()) }
 }
@@ -229,7 +241,7 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
 /// Flushes every member, taking those that fail out of use. False when too few are left.
 async fn flush_all(shard: &Shard, group: Group) -> bool {
     for (member, failure) in flush_members(shard, group).await {
-        fail_member(shard, group, member, MemberEvent::WriteFailed, Some(failure.kind)).await;
+        fail_member(shard, group, member, event_of(failure.kind), Some(failure.kind)).await;
     }
     !shard.board.is_lost()
 }
@@ -253,7 +265,7 @@ async fn write_labels(shard: &Shard, group: Group) -> bool {
                 shard.lose(&mut leader);
                 return false;
             }
-            leader.transition(member, MemberEvent::WriteFailed);
+            leader.transition(member, event_of(failure.kind));
             shard.board.update_member(member, |m| m.cause = Some(failure.kind));
         }
     }

@@ -124,7 +124,7 @@ impl Shard {
                     if !self.has_room_for(piece.band) {
                         return Err(Stalled);
                     }
-                    let work = Work::Read { range: part, data: cut(self) };
+                    let work = Work::Read { range: part, data: cut(self), unreadable: 0 };
                     self.send_to_owner(Span {
                         band: piece.band,
                         work,
@@ -209,10 +209,10 @@ impl Shard {
             .position_of_member(piece.band.stripe, member)
             .expect("read from this stripe");
         let former = self.members.borrow().left_since(member, issued);
-        self.classify(piece.band.stripe, position, Failure { kind: error.kind, former });
+        let failed = self.classify(piece.band.stripe, position, Failure { kind: error.kind, former });
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
-        let work = Work::Read { range, data };
+        let work = Work::Read { range, data, unreadable: failed.medium };
         self.retries.borrow_mut().push_back(Span { band: piece.band, work, origin: self.origin(request) });
     }
 }

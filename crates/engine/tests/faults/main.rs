@@ -1,0 +1,5 @@
+//! Stories of an array on drives that fail, on one thread.
+
+mod media;
+mod stage;
+mod writes;

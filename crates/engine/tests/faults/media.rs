@@ -1,0 +1,119 @@
+//! Blocks that cannot be read.
+
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule, RuleId};
+use strake_raid::{Level, MemberState};
+
+use crate::stage::{Set, Stage};
+
+/// Makes the home of array blocks `at..at+blocks` unreadable.
+fn spoil(stage: &Stage, at: u64, blocks: u64) -> (usize, RuleId) {
+    let (member, byte) = stage.home(at);
+    let range = stage.on_disk(byte, blocks);
+    let rule = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)).within(range);
+    (member, stage.disks[member].plan.add(rule))
+}
+
+/// One unreadable block: read, repaired, the member stays.
+fn check_repair(level: Level, members: usize) {
+    let mut stage = Set::new(level, members).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let (member, rule) = spoil(&stage, 40, 1);
+    stage.watch();
+    for _ in 0..4 {
+        let bytes = stage.read(0, 38, 6).expect("there is redundancy");
+        assert_eq!(bytes, stage.model[38 << 9..44 << 9]);
+    }
+    let (_, byte) = stage.home(40);
+    stage.rounds(100);
+    let covers = |s: &crate::stage::Seen| {
+        s.op == 'w' && s.drive == member && s.byte <= byte && s.byte + s.bytes > byte
+    };
+    assert!(stage.seen().iter().any(covers), "the block is written back");
+    assert!(stage.status().counters.repairs >= 1);
+    assert!(stage.status().counters.medium_errors >= 1);
+    assert_eq!(stage.state(member), MemberState::InSync);
+    stage.disks[member].plan.remove(rule);
+    stage.verify(1000);
+    stage.check_parity(10);
+}
+
+#[test]
+fn an_unreadable_block_is_made_up_and_written_back() {
+    check_repair(Level::Raid5, 4);
+    check_repair(Level::Raid6, 6);
+    check_repair(Level::Raid1, 2);
+    check_repair(Level::Raid10, 4);
+}
+
+/// A write whose old block cannot be read still keeps parity true.
+#[test]
+fn a_small_write_over_an_unreadable_block_works() {
+    for (level, members) in [(Level::Raid5, 5), (Level::Raid6, 8)] {
+        let mut stage = Set::new(level, members).build().expect("sound");
+        stage.fill(1000, 100, 3);
+        let (member, rule) = spoil(&stage, 40, 1);
+        assert_eq!(stage.write(39, 3, 77), Ok(()));
+        stage.disks[member].plan.remove(rule);
+        assert_eq!(stage.state(member), MemberState::InSync);
+        stage.verify(1000);
+        stage.check_parity(10);
+    }
+}
+
+#[test]
+fn without_redundancy_left_only_the_block_is_lost() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let (member, _) = stage.home(40);
+    stage.fail((member as u8 + 1) % 4).expect("one is allowed");
+    let (_, rule) = spoil(&stage, 40, 1);
+    assert_eq!(stage.read(0, 40, 1).err(), Some(IoErrorKind::Lost));
+    assert_eq!(stage.read(0, 41, 8).expect("the neighbours are there"), stage.model[41 << 9..49 << 9]);
+    assert!(!stage.status().lost);
+    // Overwriting it brings it back.
+    stage.disks[member].plan.remove(rule);
+    assert_eq!(stage.write(40, 1, 5), Ok(()));
+    stage.verify(1000);
+}
+
+#[test]
+fn a_rebuild_works_around_an_unreadable_block_and_mends_it() {
+    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let (member, rule) = spoil(&stage, 40, 1);
+    let target = (member as u8 + 1) % 6;
+    stage.fail(target).expect("allowed");
+    stage.replace(target).expect("replaceable");
+    stage.healthy();
+    stage.disks[member].plan.remove(rule);
+    assert_eq!(stage.state(member), MemberState::InSync);
+    stage.verify(1000);
+    stage.check_parity(20);
+}
+
+#[test]
+fn a_rebuild_without_redundancy_halts_at_an_unreadable_block() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let (member, rule) = spoil(&stage, 40, 1);
+    let target = (member as u8 + 1) % 4;
+    stage.fail(target).expect("allowed");
+    stage.replace(target).expect("replaceable");
+    stage.until("halting", |stage| stage.status().rebuild_halted);
+    assert_ne!(stage.state(usize::from(target)), MemberState::InSync);
+    assert!(!stage.status().lost);
+    // The target lacks its own block of the same column, which cannot be made up either.
+    let hole = (0..3).map(|strip| strip * 32 + 8).find(|at| stage.home(*at).0 == usize::from(target)).unwrap_or(40);
+    for at in (0..1000).step_by(8) {
+        match stage.read(0, at, 8) {
+            Ok(bytes) => assert_eq!(bytes, stage.model[(at as usize) << 9..(at as usize + 8) << 9]),
+            Err(kind) => {
+                assert_eq!(kind, IoErrorKind::Lost);
+                assert!(at == 40 || at == hole, "block {at} has all it needs");
+            }
+        }
+    }
+    stage.disks[member].plan.remove(rule);
+    stage.verify(1000);
+}

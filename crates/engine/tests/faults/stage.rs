@@ -1,0 +1,572 @@
+//! A stage for stories: faulty drives that are watched, one array, queues on any of its cores, passed-in time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use strake_block::{
+    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo, Durability, Io,
+    IoErrorKind, IoQueue, Op, Readiness, Sg, SgMut, Token,
+};
+use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
+use strake_engine::{
+    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, Options, Outcome, assemble,
+    create, plan_create, prepare_drive,
+};
+use strake_raid::{Level, MemberState};
+use strake_reactor::Poller;
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos, Uuid};
+
+/// Rounds after which a stage that does not answer counts as hung.
+const PATIENCE: u64 = 3_000_000;
+
+/// Where the data area of every member begins, in bytes.
+pub const DATA: u64 = 16 << 20;
+
+/// One I/O as a drive got it, in the order of all drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Number of the drive.
+    pub drive: usize,
+    /// First letter of the operation: read, write, flush, deallocate, zeroes.
+    pub op: char,
+    /// Where, in bytes.
+    pub byte: u64,
+    /// How much, in bytes.
+    pub bytes: u64,
+    /// True when it completed, false when it was submitted.
+    pub done: bool,
+}
+
+type Log = Arc<Mutex<Option<Vec<Seen>>>>;
+
+/// Writes down what reaches a device and what comes back.
+struct Watched {
+    inner: Box<dyn BlockDevice>,
+    drive: usize,
+    log: Log,
+}
+
+struct WatchedQueue {
+    inner: Box<dyn IoQueue>,
+    drive: usize,
+    size: BlockSize,
+    log: Log,
+    seen: CompletionBatch,
+}
+
+impl BlockDevice for Watched {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        Ok(Box::new(WatchedQueue {
+            inner: self.inner.open_queue(core, depth)?,
+            drive: self.drive,
+            size: self.inner.info().block_size,
+            log: Arc::clone(&self.log),
+            seen: CompletionBatch::new(64),
+        }))
+    }
+}
+
+impl WatchedQueue {
+    fn note(&self, op: &Op, done: bool) {
+        let letter = match op {
+            Op::Read { .. } => 'r',
+            Op::Write { .. } => 'w',
+            Op::Flush => 'f',
+            Op::Deallocate { .. } => 'd',
+            Op::WriteZeroes { .. } => 'z',
+        };
+        if let Some(log) = &mut *self.log.lock().expect("one thread") {
+            let range = op.range(self.size);
+            let (byte, bytes) = (range.start.bytes(self.size), range.blocks << self.size.shift());
+            log.push(Seen { drive: self.drive, op: letter, byte, bytes, done });
+        }
+    }
+}
+
+impl IoQueue for WatchedQueue {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.note(&io.op, false);
+        self.inner.submit(io)
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos) {
+        self.inner.ring_doorbell(now);
+    }
+
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        self.seen = CompletionBatch::new(batch.room().min(64));
+        let mut seen = std::mem::replace(&mut self.seen, CompletionBatch::new(0));
+        self.inner.poll(now, &mut seen);
+        for done in seen.drain() {
+            self.note(&done.op, true);
+            batch.push(done);
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.inner.readiness()
+    }
+}
+
+/// One drive: the device, its medium, and the handle that breaks it.
+#[derive(Clone)]
+pub struct Disk {
+    pub drive: Drive,
+    pub ram: RamDevice,
+    pub plan: FaultPlan,
+}
+
+/// What a stage is made of.
+#[derive(Clone)]
+pub struct Set {
+    pub level: Level,
+    pub members: usize,
+    pub group: Option<u8>,
+    pub cores: u16,
+    pub strip: u32,
+    pub disk_block: BlockSize,
+    pub array_block: Option<BlockSize>,
+    pub disk_bytes: u64,
+    pub merge: bool,
+    pub deallocate: DeallocateReads,
+    pub profile: Option<Profile>,
+    /// Cores to open queues on.
+    pub queues: Vec<u16>,
+    pub depth: u32,
+    /// Fill the drives with this byte first.
+    pub garbage: Option<u8>,
+}
+
+impl Set {
+    pub fn new(level: Level, members: usize) -> Self {
+        Self {
+            level,
+            members,
+            group: None,
+            cores: 1,
+            strip: 16 << 10,
+            disk_block: BlockSize::B512,
+            array_block: None,
+            disk_bytes: 28 << 20,
+            merge: true,
+            deallocate: DeallocateReads::Zeroes,
+            profile: None,
+            queues: vec![0],
+            depth: 256,
+            garbage: None,
+        }
+    }
+
+    pub fn disk(&self, number: usize, log: &Log) -> Disk {
+        let mut spec = MemSpec::new(self.disk_bytes >> self.disk_block.shift(), self.disk_block);
+        spec.deallocate = self.deallocate;
+        let ram = RamDevice::with_spec(spec);
+        if let Some(byte) = self.garbage {
+            let piece = vec![byte; 1 << 20];
+            (0..self.disk_bytes >> 20).for_each(|mib| ram.write_at(mib << 20, &piece).expect("inside"));
+        }
+        let plan = FaultPlan::new(number as u64 + 1);
+        let inner: Box<dyn BlockDevice> = match self.profile {
+            Some(profile) => {
+                let modelled = Modelled::new(ram.clone(), profile).expect("a sound profile");
+                Box::new(Faulty::new(modelled, plan.clone()))
+            }
+            None => Box::new(Faulty::new(ram.clone(), plan.clone())),
+        };
+        let device = Arc::new(Watched { inner, drive: number, log: Arc::clone(log) });
+        Disk { drive: Drive { device, path: format!("ram{number}") }, ram, plan }
+    }
+
+    fn spec(&self) -> CreateSpec {
+        CreateSpec {
+            name: "tank".parse().expect("a name"),
+            level: self.level,
+            group_size: self.group,
+            strip_bytes: self.strip,
+            block_size: self.array_block,
+        }
+    }
+
+    /// The array on fresh drives, or why not.
+    pub fn build(self) -> Result<Stage, ArrayError> {
+        let log = Log::default();
+        let disks: Vec<Disk> = (0..self.members).map(|at| self.disk(at, &log)).collect();
+        let drives: Vec<Drive> = disks.iter().map(|d| d.drive.clone()).collect();
+        let plan = plan_create(&self.spec(), &drives)?;
+        let ids = Ids {
+            array: Uuid([1; 16]),
+            epoch: Uuid([2; 16]),
+            members: (0..self.members as u8).map(|i| Uuid([100 + i; 16])).collect(),
+        };
+        let mut now = 0;
+        let mut wait = || {
+            now += 1_000_000;
+            Some(Nanos(now))
+        };
+        let assembled = create(&plan, drives, &ids, true, &mut wait)?;
+        let size = plan.geometry.block_size();
+        let bytes = plan.geometry.capacity_blocks() << size.shift();
+        let mut stage = Stage {
+            next_disk: self.members,
+            set: self,
+            log,
+            disks,
+            array: None,
+            pollers: Vec::new(),
+            queues: Vec::new(),
+            now: Nanos(1_000_000_000_000),
+            step: Nanos(1000),
+            model: vec![0; bytes.min(24 << 20) as usize],
+            size,
+            next: 0,
+            answers: BTreeMap::new(),
+            uuids: 1,
+        };
+        stage.start(assembled);
+        Ok(stage)
+    }
+}
+
+pub struct Stage {
+    pub set: Set,
+    pub log: Log,
+    pub disks: Vec<Disk>,
+    pub array: Option<Array>,
+    pub pollers: Vec<Box<dyn Poller>>,
+    pub queues: Vec<Box<dyn IoQueue>>,
+    pub now: Nanos,
+    pub step: Nanos,
+    pub model: Vec<u8>,
+    pub size: BlockSize,
+    next: u64,
+    pub answers: BTreeMap<u64, Completion>,
+    next_disk: usize,
+    uuids: u8,
+}
+
+pub type Answer = Result<(), IoErrorKind>;
+
+impl Stage {
+    pub fn start(&mut self, assembled: Assembled) {
+        let options = Options { merge: self.set.merge, ..Options::default() };
+        let (array, pollers) = Array::start_here(assembled, self.set.cores, options).expect("drives open");
+        let device = array.device();
+        let open = |core: &u16| device.open_queue(CoreIndex(*core), self.set.depth).expect("a queue opens");
+        self.queues = self.set.queues.iter().map(open).collect();
+        self.array = Some(array);
+        self.pollers = pollers;
+    }
+
+    pub fn array(&self) -> &Array {
+        self.array.as_ref().expect("running")
+    }
+
+    pub fn status(&self) -> ArrayStatus {
+        self.array().status()
+    }
+
+    pub fn state(&self, member: usize) -> MemberState {
+        self.status().members[member].state
+    }
+
+    /// One turn of every shard, and answers collected.
+    pub fn round(&mut self) {
+        self.now = self.now.plus(self.step);
+        for poller in &mut self.pollers {
+            poller.turn(self.now);
+        }
+        let mut batch = CompletionBatch::new(256);
+        for queue in &mut self.queues {
+            queue.poll(self.now, &mut batch);
+            for done in batch.drain() {
+                self.answers.insert(done.token.0, done);
+            }
+        }
+    }
+
+    pub fn rounds(&mut self, count: u64) {
+        (0..count).for_each(|_| self.round());
+    }
+
+    /// Lets `seconds` pass in steps of a quarter of a second.
+    pub fn pass(&mut self, seconds: u64) {
+        let step = std::mem::replace(&mut self.step, Nanos(250_000_000));
+        self.rounds(seconds * 4);
+        self.step = step;
+        self.rounds(100);
+    }
+
+    pub fn submit(&mut self, queue: usize, op: Op) -> u64 {
+        let mut io = Io { token: Token(self.next), op };
+        self.next += 1;
+        for _ in 0..PATIENCE {
+            match self.queues[queue].submit(io) {
+                Ok(()) => {
+                    let now = self.now;
+                    self.queues[queue].ring_doorbell(now);
+                    return self.next - 1;
+                }
+                Err(back) => io = back,
+            }
+            self.round();
+        }
+        panic!("the array takes no requests: {:?}", self.status());
+    }
+
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..PATIENCE {
+            if done(self) {
+                return;
+            }
+            self.round();
+        }
+        panic!("{what} does not happen: {:?}", self.array.as_ref().map(Array::status));
+    }
+
+    /// Waits for an answer.
+    pub fn answer(&mut self, id: u64) -> Completion {
+        self.until("the answer", |stage| stage.answers.contains_key(&id));
+        self.answers.remove(&id).expect("it is there")
+    }
+
+    pub fn result(&mut self, id: u64) -> Answer {
+        self.answer(id).result.map_err(|e| e.kind)
+    }
+
+    pub fn run(&mut self, queue: usize, op: Op) -> Answer {
+        let id = self.submit(queue, op);
+        self.result(id)
+    }
+
+    /// Bytes that follow from `seed`.
+    pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut out = Vec::with_capacity(bytes + 8);
+        while out.len() < bytes {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            out.extend_from_slice(&state.to_le_bytes());
+        }
+        out.truncate(bytes);
+        out
+    }
+
+    pub fn write_op(&self, at: u64, blocks: u64, seed: u64) -> Op {
+        let bytes = (blocks << self.size.shift()) as usize;
+        let mut buf = BufMut::alone(bytes);
+        buf.as_mut_slice().copy_from_slice(&Self::pattern(bytes, seed));
+        Op::Write { at: Lba(at), data: Sg::from(buf.freeze()), durability: Durability::Normal }
+    }
+
+    pub fn read_op(&self, at: u64, blocks: u64) -> Op {
+        Op::Read { at: Lba(at), data: SgMut::from(BufMut::alone((blocks << self.size.shift()) as usize)) }
+    }
+
+    /// What the model holds from now on.
+    pub fn expect(&mut self, at: u64, blocks: u64, seed: u64) {
+        let from = (at << self.size.shift()) as usize;
+        let bytes = Self::pattern((blocks << self.size.shift()) as usize, seed);
+        self.model[from..from + bytes.len()].copy_from_slice(&bytes);
+    }
+
+    pub fn write(&mut self, at: u64, blocks: u64, seed: u64) -> Answer {
+        let op = self.write_op(at, blocks, seed);
+        let answer = self.run(0, op);
+        if answer.is_ok() {
+            self.expect(at, blocks, seed);
+        }
+        answer
+    }
+
+    /// Writes `blocks` in all, in pieces of `piece`.
+    pub fn fill(&mut self, blocks: u64, piece: u64, seed: u64) {
+        let mut ids = Vec::new();
+        for at in (0..blocks).step_by(piece as usize) {
+            let length = piece.min(blocks - at);
+            let op = self.write_op(at, length, seed + at);
+            ids.push(self.submit(0, op));
+            self.expect(at, length, seed + at);
+        }
+        for id in ids {
+            assert_eq!(self.result(id), Ok(()));
+        }
+    }
+
+    pub fn read(&mut self, queue: usize, at: u64, blocks: u64) -> Result<Vec<u8>, IoErrorKind> {
+        let op = self.read_op(at, blocks);
+        let id = self.submit(queue, op);
+        bytes_of(self.answer(id))
+    }
+
+    /// Reads `blocks` from the start and compares.
+    pub fn verify(&mut self, blocks: u64) {
+        let shift = self.size.shift();
+        for at in (0..blocks).step_by(300) {
+            let length = 300.min(blocks - at);
+            let bytes = self.read(0, at, length).unwrap_or_else(|e| panic!("block {at}: {e:?}"));
+            let from = (at << shift) as usize;
+            let wrong = strake_parity::first_difference(&bytes, &self.model[from..from + bytes.len()]);
+            assert_eq!(wrong, None, "from block {at}");
+        }
+    }
+
+    pub fn fail(&mut self, member: u8) -> Result<(), ArrayError> {
+        let mut pending = self.array().begin_fail(MemberIndex(member))?;
+        let mut answer = None;
+        self.until("failing", |_| {
+            answer = pending.poll();
+            answer.is_some()
+        });
+        answer.expect("waited for")
+    }
+
+    pub fn spare(&mut self) -> Disk {
+        self.next_disk += 1;
+        self.set.disk(self.next_disk - 1, &self.log)
+    }
+
+    pub fn replace(&mut self, member: u8) -> Result<(), ArrayError> {
+        let disk = self.spare();
+        self.replace_with(member, disk)
+    }
+
+    pub fn replace_with(&mut self, member: u8, disk: Disk) -> Result<(), ArrayError> {
+        self.uuids += 1;
+        let uuid = Uuid([self.uuids; 16]);
+        prepare_drive(&disk.drive, uuid, &mut || Some(Nanos(0))).expect("the drive works");
+        let mut replacing = self.array().begin_replace(MemberIndex(member), &disk.drive, uuid)?;
+        self.disks[usize::from(member)] = disk;
+        let mut answer = None;
+        self.until("replacing", |_| {
+            answer = replacing.poll();
+            answer.is_some()
+        });
+        answer.expect("waited for")
+    }
+
+    pub fn healthy(&mut self) {
+        self.until("rebuilding", |stage| {
+            stage.status().members.iter().all(|m| m.state == MemberState::InSync)
+        });
+    }
+
+    pub fn stop(&mut self) -> Result<(), ArrayError> {
+        let mut quiet = self.array().begin_quiesce();
+        self.until("falling quiet", |_| {
+            quiet.retain(|q| q.try_recv().is_err());
+            quiet.is_empty()
+        });
+        let mut pending = self.array().begin_stop();
+        let mut answer = None;
+        self.until("stopping", |_| {
+            answer = pending.poll();
+            answer.is_some()
+        });
+        self.down();
+        answer.expect("waited for")
+    }
+
+    /// Drops everything where it stands.
+    pub fn down(&mut self) {
+        self.queues.clear();
+        self.array = None;
+        self.pollers.clear();
+        self.answers.clear();
+    }
+
+    pub fn find(&mut self, policy: AssemblePolicy) -> Outcome {
+        self.down();
+        self.uuids += 1;
+        let fresh = self.uuids;
+        let mut drives: Vec<Drive> = self.disks.iter().map(|d| d.drive.clone()).collect();
+        drives.reverse();
+        let mut now = self.now.0;
+        let mut wait = || {
+            now += 1_000_000;
+            Some(Nanos(now))
+        };
+        let (mut outcomes, _) =
+            assemble(&drives, policy, &|_, _| true, &mut || Uuid([fresh; 16]), &mut wait);
+        outcomes.pop().expect("an array")
+    }
+
+    /// Assembles and starts; returns how many regions are to be resynchronized.
+    pub fn again(&mut self, policy: AssemblePolicy) -> u32 {
+        match self.find(policy) {
+            Outcome::Ready(assembled) => {
+                let regions = assembled.resync_regions().0;
+                self.start(*assembled);
+                regions
+            }
+            Outcome::Waiting { what, .. } | Outcome::Refused { what, .. } => panic!("{what}"),
+        }
+    }
+
+    /// Starts to write down what the drives see.
+    pub fn watch(&mut self) {
+        *self.log.lock().expect("one thread") = Some(Vec::new());
+    }
+
+    /// What the drives saw since [`watch`](Self::watch).
+    pub fn seen(&mut self) -> Vec<Seen> {
+        self.log.lock().expect("one thread").take().unwrap_or_default()
+    }
+
+    /// Blocks of member `member` that hold array block `at`, for a rule: first block of the device and the strip.
+    pub fn home(&self, at: u64) -> (usize, u64) {
+        let geometry = self.status().geometry;
+        let place = geometry.place(Lba(at));
+        let position = geometry.position_of_strip(place.stripe, place.strip);
+        let member = geometry.member(place.stripe, position);
+        let byte = DATA + (geometry.member_lba(place.stripe, place.offset).0 << self.size.shift());
+        (member.at(), byte)
+    }
+
+    /// The range of `blocks` array blocks from byte `byte` in the blocks of the drives.
+    pub fn on_disk(&self, byte: u64, blocks: u64) -> LbaRange {
+        let shift = self.set.disk_block.shift();
+        LbaRange::new(Lba(byte >> shift), (blocks << self.size.shift()) >> shift)
+    }
+
+    /// Compares parity (up to two) on the media with what a textbook says, over the first `stripes` stripes.
+    pub fn check_parity(&self, stripes: u64) {
+        let geometry = self.status().geometry;
+        let bytes = (geometry.strip_blocks() as usize) << self.size.shift();
+        let strip_of = |stripe: u64, strip: u8| {
+            let index = strake_units::StripeIndex(stripe);
+            let member = geometry.member(index, geometry.position_of_strip(index, strip));
+            let byte = DATA + (geometry.member_lba(index, 0).0 << self.size.shift());
+            let mut out = vec![0; bytes];
+            self.disks[member.at()].ram.read_at(byte, &mut out).expect("inside");
+            out
+        };
+        let k = geometry.data_strips();
+        for stripe in 0..stripes.min(geometry.stripes()) {
+            let (mut p, mut q) = (vec![0u8; bytes], vec![0u8; bytes]);
+            for strip in (0..k).rev() {
+                let data = strip_of(stripe, strip);
+                for (at, byte) in data.iter().enumerate() {
+                    p[at] ^= byte;
+                    q[at] = (q[at] << 1) ^ (if q[at] & 0x80 != 0 { 0x1d } else { 0 }) ^ byte;
+                }
+            }
+            for (index, wanted) in [p, q].iter().enumerate().take(usize::from(geometry.parity_strips())) {
+                let there = strip_of(stripe, k + index as u8);
+                let wrong = strake_parity::first_difference(&there, wanted);
+                assert_eq!(wrong, None, "stripe {stripe}, parity {index}");
+            }
+        }
+    }
+}
+
+/// A read's bytes.
+pub fn bytes_of(done: Completion) -> Result<Vec<u8>, IoErrorKind> {
+    done.result.map_err(|e| e.kind)?;
+    let Op::Read { data, .. } = done.op else { panic!("a read came back as something else") };
+    Ok(data.parts().iter().flat_map(|part| part.as_slice()).copied().collect())
+}

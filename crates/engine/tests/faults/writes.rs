@@ -1,0 +1,162 @@
+//! Writes that fail on the way: acknowledged only when the label says who missed them.
+
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{AssemblePolicy, Outcome};
+use strake_raid::{Level, MemberState};
+
+use crate::stage::{DATA, Seen, Set, Stage};
+
+/// A write error on `victim` (data area only) during a write of `blocks` at `at`; restart; all data right.
+fn check(level: Level, members: usize, at: u64, blocks: u64, victim: usize) {
+    let mut stage = Set::new(level, members).build().expect("sound");
+    stage.fill(2000, 170, 7);
+    let area = stage.on_disk(DATA, 8000);
+    stage.disks[victim].plan.add(Rule::new(Ops::WRITE.and(Ops::ZEROES), Effect::Fail(IoErrorKind::Device)).within(area));
+    stage.watch();
+    assert_eq!(stage.write(at, blocks, 99), Ok(()));
+    let seen = stage.seen();
+    assert_eq!(stage.state(victim), MemberState::Faulty);
+    let label = |seen: &Seen| seen.op == 'w' && seen.byte < 1 << 20 && seen.done;
+    assert!(seen.iter().filter(|s| label(s)).count() >= members - 1, "labels were written before the answer");
+    stage.verify(2000);
+    let regions = stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+    assert!(regions > 0, "the crash left the region dirty");
+    assert_ne!(stage.state(victim), MemberState::InSync);
+    stage.verify(2000);
+    // The drive works again and takes its own place.
+    stage.disks[victim].plan.clear();
+    stage.replace(victim as u8).expect("replaceable");
+    stage.healthy();
+    stage.verify(2000);
+    stage.check_parity(20);
+}
+
+#[test]
+fn a_data_strip_fails_during_read_modify_write() {
+    let stage = Set::new(Level::Raid6, 8).build().expect("sound");
+    let (victim, _) = stage.home(3);
+    check(Level::Raid6, 8, 3, 2, victim);
+}
+
+#[test]
+fn a_parity_strip_fails_during_read_modify_write() {
+    let stage = Set::new(Level::Raid6, 8).build().expect("sound");
+    let data: Vec<usize> = (0..6).map(|strip| stage.home(strip * 32).0).collect();
+    let parity = (0..8).find(|m| !data.contains(m)).expect("two are parity");
+    check(Level::Raid6, 8, 3, 2, parity);
+}
+
+#[test]
+fn a_member_fails_during_reconstruct_and_full_stripe_writes() {
+    check(Level::Raid6, 8, 0, 32 * 5, 2);
+    check(Level::Raid5, 5, 0, 128, 1);
+    check(Level::Raid1, 3, 5, 9, 1);
+    check(Level::Raid10, 4, 5, 9, 1);
+}
+
+#[test]
+fn two_members_failing_in_one_turn_are_both_recorded() {
+    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    for victim in [1, 4] {
+        stage.disks[victim].plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
+    }
+    assert_eq!(stage.write(0, 128, 4), Ok(()));
+    assert_eq!(stage.state(1), MemberState::Missing);
+    assert_eq!(stage.state(4), MemberState::Missing);
+    stage.verify(1000);
+}
+
+/// The last allowed member fails: nothing is served, labels stay, and the drives can be assembled again.
+#[test]
+fn one_failure_too_many_stops_everything_and_records_nothing() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    stage.fail(0).expect("one is allowed");
+    let generation = stage.status().generation;
+    stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)));
+    assert_eq!(stage.write(0, 96, 5), Err(IoErrorKind::Lost));
+    stage.watch();
+    assert!(stage.status().lost);
+    assert_eq!(stage.write(200, 1, 6), Err(IoErrorKind::Lost));
+    assert_eq!(stage.read(0, 300, 20).err(), Some(IoErrorKind::Lost));
+    assert_eq!(stage.run(0, strake_block::Op::Flush), Err(IoErrorKind::Lost));
+    stage.pass(10);
+    assert_eq!(stage.status().generation, generation);
+    assert_eq!(stage.seen().iter().filter(|s| s.op == 'w').count(), 0, "nothing is recorded");
+    assert!(stage.stop().is_err());
+    stage.disks[1].plan.clear();
+    assert!(matches!(stage.find(AssemblePolicy::default()), Outcome::Refused { .. }), "it was dirty and degraded");
+    stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+    for at in (96..1000).step_by(8) {
+        let bytes = stage.read(0, at, 8).expect("readable");
+        let from = (at as usize) << 9;
+        assert_eq!(bytes, stage.model[from..from + bytes.len()], "block {at} was not being written");
+    }
+}
+
+/// B19 at the limit: two of RAID 5 in one turn.
+#[test]
+fn two_failures_in_one_turn_where_one_is_allowed_lose_the_array() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let ids: Vec<usize> = vec![0, 2];
+    for victim in &ids {
+        stage.disks[*victim].plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
+    }
+    assert_eq!(stage.write(0, 96, 5), Err(IoErrorKind::Lost));
+    for victim in ids {
+        stage.disks[victim].plan.clear();
+        stage.disks[victim].plan.return_device();
+    }
+    stage.again(AssemblePolicy { accept_loss: true, allow_degraded: true });
+    let bytes = stage.read(0, 500, 8).expect("readable");
+    assert_eq!(bytes, stage.model[500 << 9..508 << 9]);
+}
+
+/// An acknowledged write is never read back old through another core, whatever core the member was last seen by.
+#[test]
+fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.cores = 3;
+    set.queues = vec![0, 1, 2];
+    let mut stage = set.build().expect("sound");
+    stage.fill(300, 100, 3);
+    let (victim, _) = stage.home(0);
+    let mut pending = stage.array().begin_fail(strake_units::MemberIndex(victim as u8)).expect("a member");
+    let mut seed = 1000;
+    // Write the same block again and again while the failure makes its way through the shards, one at a time.
+    while pending.poll().is_none() {
+        seed += 1;
+        let op = stage.write_op(0, 1, seed);
+        let id = stage.submit(0, op);
+        while !stage.answers.contains_key(&id) {
+            for at in 0..stage.pollers.len() {
+                stage.now = stage.now.plus(stage.step);
+                // Other shards run ten times for each turn of the last.
+                let turns = if at == 2 && seed % 10 != 0 { 0 } else { 1 };
+                for _ in 0..turns {
+                    stage.pollers[at].turn(stage.now);
+                }
+            }
+            collect(&mut stage);
+        }
+        assert_eq!(stage.result(id), Ok(()));
+        stage.expect(0, 1, seed);
+        for queue in [1, 2] {
+            let bytes = stage.read(queue, 0, 1).expect("readable");
+            assert_eq!(bytes, stage.model[..512], "queue {queue}");
+        }
+    }
+}
+
+fn collect(stage: &mut Stage) {
+    let mut batch = strake_block::CompletionBatch::new(64);
+    for queue in &mut stage.queues {
+        queue.poll(stage.now, &mut batch);
+        for done in batch.drain() {
+            stage.answers.insert(done.token.0, done);
+        }
+    }
+}

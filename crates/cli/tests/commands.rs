@@ -1,0 +1,225 @@
+//! The real binary against a daemon that answers from a script: requests, exit codes, and what goes where.
+
+mod common;
+
+use common::{Folder, Ran, Script, against, array, strake};
+use strake_api::v1::{Array, SystemStatus};
+use tonic::Code;
+
+fn healthy() -> Script {
+    Script { arrays: vec![array(&["online"], &["in_sync"; 4])], ..Script::default() }
+}
+
+/// Runs `line` against `script` and holds the exit code.
+fn check(name: &str, script: Script, line: &str, code: i32) -> Ran {
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    let ran = against(name, script, &arguments);
+    assert_eq!(ran.code, code, "{line}\nstdout: {}\nstderr: {}", ran.stdout, ran.stderr);
+    ran
+}
+
+#[test]
+fn create_sends_what_was_typed_with_absolute_paths() {
+    let line = "array create tank --level n+4 --drives a.img,ram:1GiB --drives /x/b.img --strip 64KiB \
+                --group-size 4 --block-size 4096 --dry-run --overwrite";
+    let ran = check("create", healthy(), line, 0);
+    let heard = &ran.heard[0];
+    for part in [
+        "name: \"tank\"",
+        "level: \"n+4\"",
+        "/a.img\", \"ram:1GiB\", \"/x/b.img\"]",
+        "drives: [\"/",
+        "strip_bytes: 65536",
+        "group_size: Some(4)",
+        "block_bytes: Some(4096)",
+        "dry_run: true",
+        "overwrite: true",
+    ] {
+        assert!(heard.contains(part), "{part} is not in {heard}");
+    }
+    assert!(ran.stderr.contains("warning: a warning"), "{}", ran.stderr);
+}
+
+#[test]
+fn every_verb_reaches_its_call() {
+    let cases = [
+        (
+            "array fail tank --member 2",
+            "FailMemberRequest { name: \"tank\", member: 2, dry_run: false }",
+        ),
+        ("array replace tank --member 2 --with null:1GiB", "drive: \"null:1GiB\""),
+        (
+            "array add tank --drive /dev/null",
+            "AddDriveRequest { name: \"tank\", drive: \"/dev/null\"",
+        ),
+        ("array import --degraded --accept-loss", "allow_degraded: true, accept_loss: true"),
+        (
+            "array unload tank --force",
+            "UnloadArrayRequest { name: \"tank\", dry_run: false, force: true }",
+        ),
+        (
+            "array destroy tank --yes",
+            "DestroyArrayRequest { name: \"tank\", dry_run: false, force: false }",
+        ),
+        (
+            "array destroy tank --dry-run",
+            "DestroyArrayRequest { name: \"tank\", dry_run: true, force: false }",
+        ),
+        ("export create tank --via nbd --listen 127.0.0.1:10809 --read-only", "read_only: true"),
+        ("export remove tank --force", "RemoveExportRequest { name: \"tank\", force: true }"),
+        ("drive show /dev/null", "GetDriveRequest { path: \"/dev/null\" }"),
+        ("daemon stop", "StopDaemonRequest"),
+    ];
+    for (line, part) in cases {
+        let ran = check("verbs", healthy(), line, 0);
+        assert!(ran.heard.last().is_some_and(|h| h.contains(part)), "{line}: {:?}", ran.heard);
+    }
+}
+
+#[test]
+fn destroy_in_a_script_needs_yes() {
+    let ran = check("destroy", healthy(), "array destroy tank", 3);
+    assert!(ran.stderr.contains("--yes"), "{}", ran.stderr);
+    assert_eq!(ran.heard, [""; 0], "nothing was asked of the daemon");
+}
+
+#[test]
+fn errors_of_the_daemon_become_exit_codes() {
+    let cases = [
+        (Code::InvalidArgument, 3),
+        (Code::NotFound, 3),
+        (Code::AlreadyExists, 3),
+        (Code::FailedPrecondition, 3),
+        (Code::ResourceExhausted, 3),
+        (Code::Aborted, 2),
+        (Code::DataLoss, 2),
+        (Code::Unavailable, 4),
+        (Code::Unknown, 4),
+        (Code::Internal, 4),
+    ];
+    for (code, exit) in cases {
+        let script =
+            Script { refusal: Some((code, "drive /x is a filesystem: wipe it")), ..healthy() };
+        let ran = check("refused", script, "array add tank --drive /x --output json", exit);
+        assert_eq!(ran.stderr, "strake: drive /x is a filesystem: wipe it\n");
+        assert_eq!(ran.stdout, "", "errors go to standard error only");
+    }
+}
+
+#[test]
+fn questions_about_health_end_with_it() {
+    let states = [
+        (vec!["online"], 0),
+        (vec!["online", "initializing"], 0),
+        (vec!["online", "degraded", "rebuilding"], 1),
+        (vec!["online", "degraded", "exhausted"], 1),
+        (vec!["offline"], 2),
+        (vec!["online", "lost"], 2),
+    ];
+    for (states, code) in states {
+        let script = Script { arrays: vec![array(&states, &["in_sync"; 4])], ..Script::default() };
+        check("health", script, "array show tank", code);
+    }
+    for (health, code) in [("ok", 0), ("degraded", 1), ("failed", 2), ("something new", 4)] {
+        let status = SystemStatus { health: health.into(), ..SystemStatus::default() };
+        check("status", Script { status, ..Script::default() }, "status", code);
+    }
+}
+
+#[test]
+fn json_is_one_document_and_the_message_itself() {
+    let ran = check("json", healthy(), "array show tank --output json", 0);
+    let array: Array = serde_json::from_str(&ran.stdout).expect("one document");
+    assert_eq!(array, healthy().arrays[0]);
+    let watched =
+        Script { arrays: [healthy().arrays, healthy().arrays].concat(), ..Script::default() };
+    let ran = check("watch", watched, "array show tank --watch --output json", 0);
+    let read =
+        ran.stdout.lines().map(|l| serde_json::from_str::<Array>(l).expect("one document a line"));
+    assert_eq!(read.count(), 2);
+}
+
+#[test]
+fn wait_ends_when_the_goal_is_reached_or_cannot_be() {
+    let rebuilding = || array(&["online", "degraded", "rebuilding"], &["in_sync", "rebuilding"]);
+    let script = |arrays| Script { arrays, ..Script::default() };
+    let online = || array(&["online"], &["in_sync", "in_sync"]);
+    check("wait0", script(vec![rebuilding(), online()]), "wait tank --for rebuild", 0);
+    check("wait1", script(vec![online()]), "wait tank --for healthy --timeout 10s", 0);
+    check("wait2", script(vec![rebuilding(), array(&["lost"], &[])]), "wait tank --for healthy", 2);
+    let ran = check("wait4", script(vec![rebuilding()]), "wait tank --for rebuild", 4);
+    assert_eq!(ran.stderr.lines().next(), Some("tank: online degraded rebuilding"));
+    check("wait5", script(vec![rebuilding()]), "wait tank --for resync", 0);
+}
+
+#[test]
+fn misuse_is_3_and_help_is_0() {
+    let folder = Folder::new("misuse");
+    let misuse = [
+        "",
+        "arrey list",
+        "array",
+        "array create tank",
+        "array create tank --level 6",
+        "array create tank --level 6 --drives a --strip 64K",
+        "array create tank --level 6 --drives a --strip 9GiB",
+        "array fail tank",
+        "array fail tank --member -1",
+        "array fail tank --member 4294967296",
+        "wait tank --for glory",
+        "wait tank --for rebuild --timeout soon",
+        "export create tank --via smoke --listen x",
+        "status --output xml",
+        "completions klingon",
+        "array create tank --level 6 --drives a --strip 0",
+        "array create tank --level 6 --drives a,,b",
+    ];
+    for line in misuse {
+        let ran = strake(&folder, &line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(ran.code, 3, "{line:?}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "", "{line:?} prints to standard error");
+    }
+    for line in ["--help", "--version", "array create --help", "array --help"] {
+        let ran = strake(&folder, &line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
+    }
+}
+
+#[test]
+fn without_a_daemon_the_socket_and_the_remedy_are_named() {
+    let folder = Folder::new("nodaemon");
+    let ran = strake(&folder, &["status", "--socket", "/nowhere/s.sock"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (4, ""));
+    assert!(ran.stderr.contains("/nowhere/s.sock: no such socket"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("strake daemon start"), "{}", ran.stderr);
+    let file = folder.0.join("file");
+    std::fs::write(&file, "").expect("writable");
+    let ran = strake(&folder, &["status", "--socket", "file"]);
+    assert_eq!(ran.code, 4);
+    assert!(ran.stderr.contains("nobody listens on it"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_word_that_is_a_device_and_a_file_is_not_guessed() {
+    let folder = Folder::new("ambiguous");
+    std::fs::write(folder.0.join("null"), "").expect("writable");
+    let ran = strake(&folder, &["drive", "show", "null"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("say /dev/null or ./null"), "{}", ran.stderr);
+}
+
+#[test]
+fn completions_and_pages_cover_the_grammar() {
+    let folder = Folder::new("pages");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = strake(&folder, &["completions", shell]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        assert!(ran.stdout.contains("accept-loss"), "{shell}");
+    }
+    let ran = strake(&folder, &["man", "pages"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for page in ["strake.1", "strake-array-create.1", "strake-wait.1", "strake-demo.1"] {
+        let text = std::fs::read_to_string(folder.0.join("pages").join(page)).expect(page);
+        assert!(text.starts_with(".ie") || text.starts_with(".TH"), "{page} is not a manual page");
+    }
+}

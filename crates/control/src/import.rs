@@ -1,6 +1,8 @@
 //! From drives to running arrays: by themselves at start, and on request.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
@@ -9,7 +11,7 @@ use strake_engine::{Array, AssemblePolicy, Drive, Options, Outcome, assemble};
 use strake_units::Uuid;
 
 use crate::arrays::remembered;
-use crate::error::ControlError;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::label::inspect;
 use crate::manager::{Manager, Running, fresh_uuid};
 use crate::scan;
@@ -17,6 +19,13 @@ use crate::store::ArrayRecord;
 
 /// How often arrays are looked for once they are later than the assemble timeout.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
+
+/// How long after its start the daemon tries recorded drives again that are there and cannot be opened: the kernel
+/// lets go of the files of a killed process only when it has taken its rings apart, some time after its end.
+const RELEASE_WAIT: Duration = Duration::from_secs(3);
+
+/// Time between two such tries.
+const RELEASE_RETRY: Duration = Duration::from_millis(20);
 
 /// The labelled drives of one array.
 struct Found {
@@ -56,21 +65,20 @@ impl Manager {
         let mut trouble = Vec::new();
         let mut drives = Vec::new();
         let mut look = record.drives.clone();
-        if record
-            .drives
-            .iter()
-            .any(|path| path.starts_with("/dev/") && std::fs::metadata(path).is_err())
+        if record.drives.iter().any(|path| path.starts_with("/dev/") && fs::metadata(path).is_err())
         {
             // Names of kernel devices change from start to start; labels do not.
             look.extend(scan::block_paths());
         }
         for path in &look {
-            match self.open_labelled(path) {
+            let recorded = record.drives.contains(path);
+            let opened = if recorded { self.open_released(path) } else { self.open_labelled(path) };
+            match opened {
                 Ok(Some((uuid, _, drive))) if uuid.to_string() == record.uuid => {
                     push_once(&mut drives, drive)
                 }
                 Ok(_) => {}
-                Err(error) if record.drives.contains(path) => trouble.push(error.what),
+                Err(error) if recorded => trouble.push(error.what),
                 Err(_) => {}
             }
         }
@@ -85,6 +93,19 @@ impl Manager {
             )));
         }
         self.assemble_one(&drives, policy)
+    }
+
+    /// The same as [`open_labelled`](Self::open_labelled), with patience for drives that a daemon killed just now
+    /// still seems to hold.
+    fn open_released(&mut self, path: &str) -> Result<Option<(Uuid, String, Drive)>, ControlError> {
+        loop {
+            let outcome = self.open_labelled(path);
+            let busy = outcome.as_ref().is_err_and(|e| e.kind == ControlErrorKind::Device);
+            if !busy || self.started.elapsed() >= RELEASE_WAIT || fs::metadata(path).is_err() {
+                return outcome;
+            }
+            thread::sleep(RELEASE_RETRY);
+        }
     }
 
     /// Opens `path` and reads its label; `None` when it has none that counts.

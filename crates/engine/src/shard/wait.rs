@@ -7,7 +7,9 @@ use strake_reactor::{Scheduler, TaskId};
 pub(crate) struct WaitQueue {
     scheduler: Scheduler,
     waiting: Vec<TaskId>,
-    queued: Vec<bool>,
+    /// By task slot: who registered last. A task that ended without being woken from here leaves its number
+    /// behind, which must not keep the next task in its slot from registering.
+    queued: Vec<Option<TaskId>>,
 }
 
 impl WaitQueue {
@@ -16,14 +18,14 @@ impl WaitQueue {
         Self {
             scheduler: scheduler.clone(),
             waiting: Vec::with_capacity(tasks),
-            queued: vec![false; tasks],
+            queued: vec![None; tasks],
         }
     }
 
     /// Registers the task that is being polled.
     pub(crate) fn register(&mut self) {
         let task = self.scheduler.current();
-        if !std::mem::replace(&mut self.queued[task.slot()], true) {
+        if self.queued[task.slot()].replace(task) != Some(task) {
             self.waiting.push(task);
         }
     }
@@ -31,7 +33,7 @@ impl WaitQueue {
     /// Wakes everyone.
     pub(crate) fn wake_all(&mut self) {
         for task in self.waiting.drain(..) {
-            self.queued[task.slot()] = false;
+            self.queued[task.slot()] = None;
             self.scheduler.wake(task);
         }
     }

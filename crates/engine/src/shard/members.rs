@@ -87,6 +87,9 @@ struct Member {
     hung: bool,
     /// [`Members::clock`] when the member was last put out of use.
     left: u64,
+    /// [`Members::clock`] when a replacement last took its place, which happens only after every shard had put it
+    /// out of use.
+    joined: u64,
     deallocate: DeallocateReads,
     cache: VolatileCache,
 }
@@ -148,6 +151,7 @@ impl Members {
             backlog: VecDeque::with_capacity(64),
             hung: false,
             left: 0,
+            joined: 0,
             deallocate: DeallocateReads::Unspecified,
             cache: VolatileCache::Present,
         };
@@ -202,6 +206,9 @@ impl Members {
                 member.settled = false;
                 member.left = self.clock;
             }
+            if *view != View::Absent && member.view == View::Absent {
+                member.joined = self.clock;
+            }
             member.view = *view;
         }
         self.degraded = views.iter().any(|v| *v != View::InSync);
@@ -233,7 +240,7 @@ impl Members {
         let member = &self.members[member.at()];
         match member.view {
             View::Absent => member.settled,
-            View::InSync | View::Rebuilding => member.left > since,
+            View::InSync | View::Rebuilding => member.left > since || member.joined > since,
         }
     }
 

@@ -160,6 +160,20 @@ pub struct Replacing {
     wake: Waker,
     then: Option<Control>,
     recorded: Pending,
+    /// Keeps others from replacing the same member at the same time.
+    _claim: Claim,
+}
+
+/// A member that is being replaced.
+struct Claim {
+    board: Arc<Board>,
+    member: MemberIndex,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.board.end_replacing(self.member);
+    }
 }
 
 impl Replacing {
@@ -419,6 +433,13 @@ impl Array {
     ) -> Result<Replacing, ArrayError> {
         self.check_member(member)?;
         self.check_replacement(member, drive)?;
+        if !self.board.begin_replacing(member) {
+            return Err(ArrayError::state(format!(
+                "member {member} of array {} is being replaced already",
+                self.name
+            )));
+        }
+        let claim = Claim { board: Arc::clone(&self.board), member };
         let device = &drive.device;
         let opening = (0..self.shards.len())
             .map(|at| {
@@ -434,6 +455,7 @@ impl Array {
             wake: self.shards[0].wake.clone(),
             then: Some(Control::Replace { member, uuid, bytes, reply }),
             recorded: Pending { name: self.name.clone(), answer },
+            _claim: claim,
         })
     }
 

@@ -181,8 +181,9 @@ fn open(
     let regions = Regions::new(&geometry);
     let (intent, written, sequences) =
         read_bitmaps(&superblock, &states, &members, regions.count(), wait)?;
-    if absent != 0 && intent.count_ones() > 0 && !policy.accept_loss && geometry.parity_strips() > 0
-    {
+    // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written.
+    let dirty = intent.count_ones() > 0 && !superblock.clean && geometry.parity_strips() > 0;
+    if absent != 0 && dirty && !policy.accept_loss {
         return Err(dirty_and_degraded(&superblock, &geometry, &regions, &intent));
     }
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
@@ -292,8 +293,12 @@ fn read_bitmaps(
         for (at, plane) in [Plane::Intent, Plane::Written].into_iter().enumerate() {
             for page in 0..PAGES_PER_PLANE {
                 let doing = "reading its bitmap";
-                let a = io.read(layout.bitmap_page_offset(plane, page, 0), 4096, doing)?;
-                let b = io.read(layout.bitmap_page_offset(plane, page, 1), 4096, doing)?;
+                // A slot that cannot be read is lost on this member; others have it.
+                let mut slot = |parity| {
+                    let offset = layout.bitmap_page_offset(plane, page, parity);
+                    io.read(offset, 4096, doing).unwrap_or_default()
+                };
+                let (a, b) = (slot(0), slot(1));
                 let place = &mut newest[at * PAGES_PER_PLANE as usize + page as usize];
                 let here = strake_ondisk::newest_page(&a, &b, superblock.array, plane, page);
                 if sequence(&here) > sequence(place) {
@@ -302,7 +307,8 @@ fn read_bitmaps(
             }
         }
     }
-    let sequences = newest.iter().map(|page| sequence(page).unwrap_or(0)).collect();
+    // The next sequence, so that rewriting a page leaves its newest slot alone.
+    let sequences = newest.iter().map(|page| sequence(page).map_or(0, |newest| newest + 1)).collect();
     let pages: Vec<Option<Vec<u8>>> = newest
         .into_iter()
         .map(|page| match page {

@@ -50,6 +50,8 @@ pub(crate) struct Board {
     rebuild_halted: AtomicBool,
     generation: AtomicU64,
     lost: AtomicBool,
+    /// Members for which a replacement is under way, as a mask.
+    replacing: AtomicU64,
     /// Regions whose parity or copies are not yet known to be right. Changed once per region resynchronized.
     untrusted: Mutex<BTreeSet<u32>>,
 }
@@ -74,6 +76,7 @@ impl Board {
             rebuild_halted: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             lost: AtomicBool::new(false),
+            replacing: AtomicU64::new(0),
             untrusted: Mutex::new(untrusted),
         }
     }
@@ -117,6 +120,15 @@ impl Board {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Relaxed)
+    }
+
+    /// Begins to replace `member`; false when somebody else is at it.
+    pub(crate) fn begin_replacing(&self, member: MemberIndex) -> bool {
+        self.replacing.fetch_or(1 << member.0, Relaxed) & 1 << member.0 == 0
+    }
+
+    pub(crate) fn end_replacing(&self, member: MemberIndex) {
+        self.replacing.fetch_and(!(1 << member.0), Relaxed);
     }
 
     pub(crate) fn trust(&self, region: RegionIndex) {

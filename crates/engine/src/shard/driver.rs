@@ -140,10 +140,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 shard.requests.borrow_mut().connect(requests, replies)
             }
             Control::Install { member, device, reply } => {
-                let area = strake_ondisk::HEAD_BYTES;
-                let result = shard.members.borrow_mut().install(member, &*device, area);
                 // The control plane may have given up waiting.
-                let _ = reply.send(result.map_err(ArrayError::from));
+                let _ = reply.send(shard.install(member, &*device));
             }
             Control::Fail { member, reply } => shard.lead_change(Change::Fail { member, reply }),
             Control::Replace { member, uuid, bytes, reply } => {
@@ -248,6 +246,16 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
 }
 
 impl Shard {
+    /// Opens the device that is to take the place of `member`, unless the one there came into use meanwhile.
+    fn install(&self, member: MemberIndex, device: &dyn BlockDevice) -> Result<(), ArrayError> {
+        let mut members = self.members.borrow_mut();
+        if members.view(member) != View::Absent {
+            let what = format!("member {member} is in use; fail it before replacing it");
+            return Err(ArrayError::state(what));
+        }
+        Ok(members.install(member, device, strake_ondisk::HEAD_BYTES)?)
+    }
+
     /// First things: what the leader must know, and what needs resync or rebuild.
     fn begin(&self, untrusted: &[RegionIndex]) {
         let counters = self.counters();

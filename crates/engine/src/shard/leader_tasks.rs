@@ -15,7 +15,7 @@ use super::Shard;
 use super::leader::{Change, Leader, PLANES, Sweep};
 use super::members::{Group, Target, settled};
 use super::serve::{FailedMembers, flush_members};
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayErrorKind};
 use crate::message::Peer;
 
 type Reply = mpsc::Sender<Result<(), ArrayError>>;
@@ -174,7 +174,13 @@ async fn replace(
         ));
     }
     publish(shard).await;
-    Ok(())
+    match shard.leader_mut().state.states[member.at()] {
+        MemberState::Rebuilding { .. } | MemberState::InSync => Ok(()),
+        MemberState::Faulty | MemberState::Missing => Err(ArrayError::new(
+            ArrayErrorKind::Device,
+            format!("the drive that was to replace member {member} failed when its label was written; use another"),
+        )),
+    }
 }
 
 async fn checkpoint(shard: &Shard, group: Group) {

@@ -1,5 +1,9 @@
 //! Stories of an array on drives that fail, on one thread.
 
+mod hang;
+mod intent;
 mod media;
+mod queues;
+mod rebuild;
 mod stage;
 mod writes;

@@ -406,8 +406,9 @@ impl Stage {
     /// Reads `blocks` from the start and compares.
     pub fn verify(&mut self, blocks: u64) {
         let shift = self.size.shift();
-        for at in (0..blocks).step_by(300) {
-            let length = 300.min(blocks - at);
+        let piece = (150_000u64 >> shift).max(1);
+        for at in (0..blocks).step_by(piece as usize) {
+            let length = piece.min(blocks - at);
             let bytes = self.read(0, at, length).unwrap_or_else(|e| panic!("block {at}: {e:?}"));
             let from = (at << shift) as usize;
             let wrong = strake_parity::first_difference(&bytes, &self.model[from..from + bytes.len()]);

@@ -1,0 +1,135 @@
+//! Drives that never answer, or answer much later.
+
+use strake_block::Op;
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::AssemblePolicy;
+use strake_raid::{Level, MemberState};
+
+use crate::stage::{Set, Stage, bytes_of};
+
+/// A raid 6 with data, one member of which hangs from now on; the member and its first array block.
+fn hung(set: Set) -> (Stage, usize) {
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 100, 3);
+    let (victim, _) = stage.home(0);
+    stage.disks[victim].plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    (stage, victim)
+}
+
+#[test]
+fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
+    let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));
+    let mut ids = Vec::new();
+    for at in (0..1000).step_by(10) {
+        let op = stage.read_op(at, 10);
+        ids.push((at, stage.submit(0, op)));
+    }
+    let mut writes = Vec::new();
+    for at in (1000..2000).step_by(20) {
+        let op = stage.write_op(at, 5, at);
+        writes.push(stage.submit(0, op));
+        stage.expect(at, 5, at);
+    }
+    stage.pass(29);
+    assert_eq!(stage.state(victim), MemberState::InSync, "it has 30 seconds");
+    stage.pass(3);
+    for id in writes {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    for (at, id) in ids {
+        let bytes = bytes_of(stage.answer(id)).expect("there is redundancy");
+        assert_eq!(bytes, stage.model[(at as usize) << 9..(at as usize + 10) << 9], "block {at}");
+    }
+    assert_eq!(stage.state(victim), MemberState::Faulty);
+    stage.verify(2000);
+    // What hung is done at last, long after other writes to the same blocks.
+    stage.fill(2000, 100, 77);
+    stage.disks[victim].plan.clear();
+    stage.disks[victim].plan.release();
+    stage.rounds(1000);
+    stage.verify(2000);
+    stage.stop().expect("a clean stop");
+    stage.again(AssemblePolicy::default());
+    stage.verify(2000);
+}
+
+/// Late answers of the old device, by the hundred, must not count against the new one nor land on it.
+#[test]
+fn a_replacement_is_not_blamed_for_the_drive_before_it() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.depth = 1024;
+    let (mut stage, victim) = hung(set);
+    let old = stage.disks[victim].clone();
+    let mut ids = Vec::new();
+    // More than the member's queue takes: some wait in front of it.
+    for at in 0..600 {
+        let op = stage.read_op(at % 30, 1);
+        ids.push(stage.submit(0, op));
+        stage.rounds(1);
+    }
+    stage.fail(victim as u8).expect("allowed");
+    stage.pass(5);
+    stage.replace(victim as u8).expect("replaceable");
+    stage.fill(2000, 100, 78);
+    stage.pass(40);
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    assert_eq!(stage.state(victim), MemberState::InSync, "the time-outs were its predecessor's");
+    old.plan.clear();
+    old.plan.release();
+    stage.rounds(1000);
+    stage.verify(2000);
+    stage.check_parity(15);
+    stage.stop().expect("a clean stop");
+}
+
+/// Two members hang at once while a queue of writes is at each: labels must still be written.
+#[test]
+fn two_hanging_members_do_not_wait_for_each_other() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.depth = 1024;
+    let (mut stage, victim) = hung(set);
+    let second = (victim + 1) % 6;
+    stage.disks[second].plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    let mut ids = Vec::new();
+    for at in 0..900 {
+        let at = at * 2;
+        let op = if at % 4 == 0 { stage.read_op(at, 1) } else { stage.write_op(at, 1, at) };
+        if at % 4 != 0 {
+            stage.expect(at, 1, at);
+        }
+        ids.push(stage.submit(0, op));
+    }
+    stage.pass(100);
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    assert_eq!(stage.state(victim), MemberState::Faulty);
+    assert_eq!(stage.state(second), MemberState::Faulty);
+    stage.verify(2000);
+}
+
+/// A slow drive with a long line in front of it is slow, not dead.
+#[test]
+fn waiting_in_line_is_not_hanging() {
+    let mut profile = strake_dev_mem::Profile::INSTANT;
+    profile.read_iops = 20;
+    let mut set = Set::new(Level::Raid0, 2);
+    set.profile = Some(profile);
+    set.depth = 1024;
+    let mut stage = set.build().expect("sound");
+    let ids: Vec<u64> = (0..1000)
+        .map(|at| {
+            let op = stage.read_op(at, 1);
+            stage.submit(0, op)
+        })
+        .collect();
+    stage.step = strake_units::Nanos(10_000_000);
+    stage.rounds(6000);
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    assert!(!stage.status().lost);
+    assert_eq!(stage.run(0, Op::Flush), Ok(()));
+}

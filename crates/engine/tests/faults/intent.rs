@@ -1,0 +1,223 @@
+//! The write-intent bitmap: set before data, cleared after a flush, and what a crash at any moment leaves.
+
+use strake_block::Op;
+use strake_dev_mem::{Effect, Ops, Rule, When};
+use strake_engine::{AssemblePolicy, Outcome};
+use strake_raid::{Level, MemberState};
+
+use crate::stage::{DATA, Seen, Set};
+
+/// Bitmap pages lie in the second MiB.
+fn is_bitmap(seen: &Seen) -> bool {
+    seen.op == 'w' && (1 << 20..2 << 20).contains(&seen.byte)
+}
+
+#[test]
+fn the_bit_is_on_every_member_before_the_first_data_write_leaves() {
+    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+    stage.watch();
+    assert_eq!(stage.write(5, 3, 1), Ok(()));
+    let seen = stage.seen();
+    let first = seen.iter().position(|s| s.op == 'w' && s.byte >= DATA).expect("data was written");
+    for disk in 0..6 {
+        let persisted = seen[..first].iter().filter(|s| is_bitmap(s) && s.done && s.drive == disk).count();
+        assert_eq!(persisted, 2, "intent and written planes are on drive {disk} before data");
+    }
+}
+
+/// A region that falls idle is flushed on every member, then its bit is cleared; a crash then costs nothing.
+#[test]
+fn an_idle_region_is_flushed_and_then_forgotten() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.cores = 2;
+    let mut stage = set.build().expect("sound");
+    stage.disks.iter().for_each(|disk| drop(disk.plan.clone().with_cache()));
+    stage.stop().expect("clean");
+    stage.again(AssemblePolicy::default());
+    stage.fill(500, 50, 3);
+    stage.watch();
+    stage.pass(10);
+    let seen = stage.seen();
+    let cleared = seen.iter().position(|s| is_bitmap(s)).expect("the bit is cleared");
+    for disk in 0..6 {
+        assert!(seen[..cleared].iter().any(|s| s.op == 'f' && s.done && s.drive == disk), "drive {disk} was flushed");
+    }
+    assert_eq!(stage.again(AssemblePolicy::default()), 0, "a crash now leaves nothing to do");
+    stage.verify(500);
+}
+
+/// A write never runs in a region whose bit is not on the media, whatever the sweep is doing.
+#[test]
+fn writes_race_the_sweep_and_win() {
+    for offset in 0..20u64 {
+        let mut set = Set::new(Level::Raid5, 4);
+        set.cores = 2;
+        let mut stage = set.build().expect("sound");
+        stage.fill(100, 50, 3);
+        // The second sweep after the writes clears the bit.
+        stage.step = strake_units::Nanos(500_000_000);
+        stage.rounds(4);
+        // The sweep that finds the region idle begins in the first of these rounds.
+        stage.now = stage.now.plus(strake_units::Nanos(2_000_000_000));
+        stage.step = strake_units::Nanos(1000);
+        stage.rounds(offset);
+        let op = stage.write_op(7, 1, offset);
+        let id = stage.submit(0, op);
+        assert_eq!(stage.result(id), Ok(()));
+        stage.expect(7, 1, offset);
+        let regions = stage.again(AssemblePolicy::default());
+        assert_eq!(regions, 1, "the write of a moment ago is dirty");
+        stage.verify(100);
+    }
+}
+
+/// Stops dead after every possible number of rounds of a small history.
+#[test]
+fn a_crash_at_any_round_is_survived() {
+    for rounds in 0..60 {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.cores = 1 + (rounds % 3) as u16;
+        let mut stage = set.build().expect("sound");
+        stage.fill(100, 50, 3);
+        let op = stage.write_op(40_000 >> 1, 9, 1);
+        stage.submit(0, op);
+        let mut pending = stage.array().begin_fail(strake_units::MemberIndex(2)).expect("a member");
+        stage.rounds(rounds);
+        let failed = pending.poll().is_some();
+        // Whatever the label says, nothing acknowledged is lost.
+        let policy = AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() };
+        let regions = stage.again(policy);
+        assert!(regions <= 2, "{regions} regions after {rounds} rounds");
+        assert!(!failed || stage.state(2) != MemberState::InSync, "a recorded failure stays");
+        stage.verify(100);
+        stage.until("resynchronizing", |stage| stage.status().resync.is_none());
+        if stage.state(2) == MemberState::InSync {
+            stage.check_parity(8);
+        }
+        stage.verify(100);
+    }
+}
+
+#[test]
+fn a_dirty_degraded_array_is_refused_with_its_ranges() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(500, 100, 3);
+    stage.fail(1).expect("allowed");
+    stage.fill(100, 10, 4);
+    let Outcome::Refused { what, .. } = stage.find(AssemblePolicy::default()) else {
+        panic!("a crash while degraded must not go unnoticed")
+    };
+    assert!(what.contains("0+") && what.contains("--accept-loss"), "{what}");
+    stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+    stage.verify(500);
+    stage.stop().expect("clean");
+    stage.again(AssemblePolicy::default());
+    stage.verify(500);
+}
+
+/// Initialization that is not through is no crash.
+#[test]
+fn a_clean_stop_while_degraded_and_initializing_is_no_crash() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.deallocate = strake_block::DeallocateReads::Unspecified;
+    set.garbage = Some(0xa5);
+    set.disk_bytes = 60 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(100, 10, 4);
+    stage.fail(1).expect("allowed");
+    assert!(stage.status().resync.is_some());
+    stage.stop().expect("clean");
+    assert!(stage.again(AssemblePolicy::default()) > 0);
+    stage.verify(100);
+}
+
+/// Drives that promise nothing are initialized in the background: parity comes true, writes are safe meanwhile,
+/// and a restart goes on where it was.
+#[test]
+fn initialization_is_safe_to_write_over_and_resumes() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.cores = 2;
+    set.deallocate = strake_block::DeallocateReads::Unspecified;
+    set.garbage = Some(0xa5);
+    set.disk_bytes = 60 << 20;
+    let mut stage = set.build().expect("sound");
+    let total = stage.status().resync.expect("it initializes").total_bytes;
+    stage.fill(3000, 13, 4);
+    stage.until("some progress", |stage| stage.status().resync.is_none_or(|p| p.done_bytes > total / 3));
+    stage.fill(2000, 170, 5);
+    stage.pass(6);
+    stage.stop().expect("clean");
+    let left = stage.again(AssemblePolicy::default());
+    assert!((left as u64) < total >> 24, "{left} regions are left");
+    stage.fill(1000, 3, 6);
+    stage.until("initializing", |stage| stage.status().resync.is_none());
+    stage.verify(3000);
+    let stripes = stage.status().geometry.stripes();
+    stage.check_parity(stripes);
+}
+
+/// Zeroes and deallocations keep parity true, and never-written regions are left alone.
+#[test]
+fn zeroes_and_deallocations_keep_parity_true() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let mut stage = Set::new(level, 6).build().expect("sound");
+        let range = |at, blocks| strake_units::LbaRange::new(strake_units::Lba(at), blocks);
+        stage.watch();
+        assert_eq!(stage.run(0, Op::WriteZeroes { range: range(0, 9999), durability: Default::default() }), Ok(()));
+        assert_eq!(stage.run(0, Op::Deallocate { range: range(3, 9999) }), Ok(()));
+        assert_eq!(stage.seen().len(), 0, "nothing was written there");
+        stage.fill(4000, 170, 4);
+        for (at, blocks) in [(3, 1), (100, 1000), (1280, 32), (2000, 77)] {
+            assert_eq!(stage.run(0, Op::WriteZeroes { range: range(at, blocks), durability: Default::default() }), Ok(()));
+            let bytes = (at as usize) << 9..(at as usize + blocks as usize) << 9;
+            stage.model[bytes].fill(0);
+        }
+        stage.verify(4000);
+        assert_eq!(stage.run(0, Op::Deallocate { range: range(2500, 1000) }), Ok(()));
+        stage.check_parity(40);
+        stage.verify(2500);
+        let before: Vec<u8> = stage.read(0, 2500, 1000).expect("readable");
+        stage.fail(2).expect("allowed");
+        assert_eq!(stage.read(0, 2500, 1000).expect("readable"), before, "degraded reads say the same");
+        stage.verify(2500);
+    }
+}
+
+/// A member lost at any single I/O of a history, metadata included, costs nothing but the member.
+#[test]
+fn a_member_may_vanish_at_any_io() {
+    for nth in 1..60 {
+        let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+        stage.disks[3].plan.add(Rule::new(Ops::ANY, Effect::Vanish).when(When::Nth(nth)));
+        stage.fill(300, 50, 3);
+        assert_eq!(stage.run(0, Op::Flush), Ok(()));
+        if nth % 3 == 0 {
+            stage.pass(6);
+        }
+        let _ = stage.fail(1);
+        stage.fill(200, 30, 5);
+        stage.verify(300);
+        stage.stop().expect("a clean stop");
+        stage.disks[3].plan.clear();
+        stage.disks[3].plan.return_device();
+        let policy = AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() };
+        assert_eq!(stage.again(policy), 0);
+        stage.verify(300);
+        stage.down();
+    }
+}
+
+/// Reaches the very last I/Os too: those of the stop.
+#[test]
+fn a_member_may_vanish_while_stopping() {
+    for nth in 1..8 {
+        let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+        stage.fill(300, 50, 3);
+        stage.disks[3].plan.add(Rule::new(Ops::ANY, Effect::Vanish).when(When::Nth(nth)));
+        stage.stop().expect("five are enough");
+        stage.disks[3].plan.clear();
+        stage.disks[3].plan.return_device();
+        assert_eq!(stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() }), 0);
+        stage.verify(300);
+    }
+}

@@ -1,0 +1,306 @@
+//! Queues: bad requests, dropped queues, stops, floods.
+
+use strake_block::{BufMut, CompletionBatch, Io, IoErrorKind, Op, Sg, SgMut, Token};
+use strake_dev_mem::{Effect, Ops, Profile, Rule};
+use strake_raid::{Level, MemberState};
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange};
+
+use crate::stage::{Set, Stage};
+
+#[test]
+fn bad_requests_are_answered_and_change_nothing() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(500, 100, 3);
+    let blocks = stage.array().device().info().blocks;
+    let data = |bytes: usize| Sg::from(BufMut::alone(bytes).freeze());
+    let write = |at: u64, bytes: usize| Op::Write { at: Lba(at), data: data(bytes), durability: Default::default() };
+    let read = |at: u64, bytes: usize| Op::Read { at: Lba(at), data: SgMut::from(BufMut::alone(bytes)) };
+    let zeroes = |at, blocks| Op::WriteZeroes { range: LbaRange::new(Lba(at), blocks), durability: Default::default() };
+    let bad = [
+        (write(0, 100), IoErrorKind::Misaligned),
+        (Op::Write { at: Lba(0), data: Sg::default(), durability: Default::default() }, IoErrorKind::Misaligned),
+        (read(0, 513), IoErrorKind::Misaligned),
+        (read(0, (1 << 20) + 512), IoErrorKind::Misaligned),
+        (write(blocks, 512), IoErrorKind::OutOfRange),
+        (write(u64::MAX, 1024), IoErrorKind::OutOfRange),
+        (read(blocks - 1, 1024), IoErrorKind::OutOfRange),
+        (zeroes(blocks - 1, 2), IoErrorKind::OutOfRange),
+        (zeroes(1, u64::MAX), IoErrorKind::OutOfRange),
+        (Op::Deallocate { range: LbaRange::new(Lba(u64::MAX), u64::MAX) }, IoErrorKind::OutOfRange),
+    ];
+    for (op, kind) in bad {
+        let what = format!("{op:?}");
+        assert_eq!(stage.run(0, op), Err(kind), "{what}");
+    }
+    assert_eq!(stage.run(0, zeroes(5, 0)), Ok(()), "nothing is done well");
+    stage.verify(500);
+}
+
+#[test]
+fn block_sizes_fit_or_are_refused() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.disk_block = BlockSize::B4096;
+    set.array_block = Some(BlockSize::B512);
+    assert!(set.clone().build().is_err(), "an array cannot have smaller blocks than its drives");
+    set.disk_block = BlockSize::B512;
+    set.array_block = Some(BlockSize::B4096);
+    let mut stage = set.build().expect("larger blocks are fine");
+    stage.fill(300, 7, 3);
+    stage.fail(1).expect("allowed");
+    stage.fill(100, 3, 4);
+    let mut coarse = Set::new(Level::Raid5, 4);
+    coarse.disk_block = BlockSize::B4096;
+    let disk = coarse.disk(9, &stage.log.clone());
+    stage.replace_with(1, disk).expect("4096 over 4096");
+    stage.healthy();
+    stage.verify(300);
+    stage.check_parity(20);
+    let mut fine = Set::new(Level::Raid5, 4).build().expect("sound");
+    fine.fail(1).expect("allowed");
+    let disk = coarse.disk(9, &fine.log.clone());
+    assert!(fine.replace_with(1, disk).is_err(), "4096 under 512");
+}
+
+#[test]
+fn any_strip_size_works_degraded_and_rebuilt() {
+    for strip in [4 << 10, 1 << 20] {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.strip = strip;
+        let mut stage = set.build().expect("sound");
+        stage.fill(16_000, 2000, 3);
+        stage.fill(5000, 13, 4);
+        stage.fail(2).expect("allowed");
+        stage.fill(6000, 137, 5);
+        stage.verify(16_000);
+        stage.replace(2).expect("replaceable");
+        stage.healthy();
+        stage.verify(16_000);
+        stage.check_parity(3);
+    }
+}
+
+#[test]
+fn a_queue_in_the_place_of_another_gets_only_its_own_answers() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(500, 100, 3);
+    let device = stage.array().device();
+    for turns in 0..6 {
+        let mut first = device.open_queue(CoreIndex(0), 32).expect("opens");
+        for at in 0..20 {
+            let op = if at % 2 == 0 { stage.read_op(at, 3) } else { stage.write_op(at * 10, 3, at) };
+            if at % 2 == 1 {
+                stage.expect(at * 10, 3, at);
+            }
+            first.submit(Io { token: Token(at), op }).expect("room");
+        }
+        first.ring_doorbell(stage.now);
+        stage.rounds(turns);
+        drop(first);
+        stage.rounds(1);
+        let mut second = device.open_queue(CoreIndex(0), 32).expect("opens");
+        let mut batch = CompletionBatch::new(64);
+        let op = stage.read_op(1, 1);
+        second.submit(Io { token: Token(7), op }).expect("room");
+        for _ in 0..200 {
+            stage.rounds(1);
+            second.poll(stage.now, &mut batch);
+        }
+        let tokens: Vec<Token> = batch.drain().map(|done| done.token).collect();
+        assert_eq!(tokens, [Token(7)]);
+    }
+    stage.verify(400);
+    stage.stop().expect("nothing is left over");
+}
+
+/// A reader that never pauses does not hold up a stop, and gets an answer to everything.
+#[test]
+fn a_stop_ends_in_spite_of_a_busy_reader() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(500, 100, 3);
+    let mut quiet = stage.array().begin_quiesce();
+    let mut aborted = 0;
+    for round in 0..2000u64 {
+        for at in 0..8 {
+            let op = stage.read_op((round * 8 + at) % 400, 4);
+            stage.submit(0, op);
+        }
+        stage.round();
+        aborted += stage.answers.values().filter(|a| a.result.is_err()).count();
+        stage.answers.clear();
+        quiet.retain(|q| q.try_recv().is_err());
+    }
+    assert!(quiet.is_empty(), "the array never fell quiet");
+    assert!(aborted > 100);
+    let mut pending = stage.array().begin_stop();
+    stage.until("stopping", |_| pending.poll().is_some());
+    assert_eq!(stage.write(0, 1, 5), Err(IoErrorKind::Aborted));
+}
+
+#[test]
+fn everything_is_answered_when_the_array_is_dropped() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(500, 100, 3);
+    for disk in &stage.disks {
+        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    }
+    for at in 0..50 {
+        let op = if at % 2 == 0 { stage.read_op(at, 3) } else { stage.write_op(at, 3, at) };
+        stage.submit(0, op);
+        stage.rounds(at % 3);
+    }
+    stage.array = None;
+    stage.pollers.clear();
+    stage.answers.clear();
+    stage.rounds(5);
+    assert_eq!(stage.answers.len(), 50);
+    assert!(stage.answers.values().all(|a| a.result.map_err(|e| e.kind) == Err(IoErrorKind::Aborted)));
+    let op = stage.read_op(0, 1);
+    assert_eq!(stage.run(0, op), Err(IoErrorKind::Aborted));
+}
+
+fn flood(stage: &mut Stage, requests: u64) {
+    let blocks = stage.model.len() as u64 >> 9;
+    let mut ids = Vec::new();
+    let queues = stage.queues.len();
+    for at in 0..requests {
+        let place = at * 7919 % (blocks - 300);
+        let op = match at % 5 {
+            0 => Op::Flush,
+            1 | 2 => stage.read_op(place, 1 + at % 200),
+            _ => stage.write_op(place, 1 + at % 64, at),
+        };
+        ids.push(stage.submit(at as usize % queues, op));
+    }
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+}
+
+#[test]
+fn deep_queues_over_shallow_drives_come_to_an_end() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.cores = 3;
+    set.queues = vec![0, 1, 2];
+    set.depth = 1024;
+    let mut profile = Profile::SN861.slower(20);
+    profile.queue_depth = 4;
+    set.profile = Some(profile);
+    let mut stage = set.build().expect("sound");
+    stage.step = strake_units::Nanos(20_000);
+    flood(&mut stage, 6000);
+    stage.stop().expect("pools are whole");
+}
+
+/// Flushes fill the task slots and wait for a member that only the leader's task can put out of use.
+#[test]
+fn flushes_and_writes_waiting_for_a_failing_member_leave_room_for_the_leader() {
+    let mut set = Set::new(Level::Raid60, 60);
+    set.group = Some(5);
+    set.disk_bytes = 22 << 20;
+    set.depth = 1024;
+    let mut stage = set.build().expect("sound");
+    stage.disks.iter().for_each(|disk| drop(disk.plan.clone().with_cache()));
+    let mut stage = {
+        // Caches must be there when the array opens its members.
+        stage.stop().expect("clean");
+        stage.again(strake_engine::AssemblePolicy::default());
+        stage
+    };
+    stage.disks[7].plan.add(Rule::new(Ops::FLUSH.and(Ops::WRITE), Effect::Fail(IoErrorKind::Device)));
+    let mut ids: Vec<u64> = (0..600).map(|_| stage.submit(0, Op::Flush)).collect();
+    for at in 0..400 {
+        let op = stage.write_op(at * 100, 9, at);
+        ids.push(stage.submit(0, op));
+    }
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    assert_eq!(stage.state(7), MemberState::Faulty);
+}
+
+/// Thousands of clean reads fail at once while the band table is full of writes.
+#[test]
+fn reads_that_fail_by_the_thousand_wait_for_room() {
+    let mut set = Set::new(Level::Raid1, 2);
+    set.strip = 4 << 10;
+    set.depth = 1024;
+    let mut profile = Profile::SN861.slower(50);
+    profile.queue_depth = 64;
+    set.profile = Some(profile);
+    let mut stage = set.build().expect("sound");
+    stage.fill(1000, 100, 2);
+    let victim = 1;
+    let mut ids = Vec::new();
+    for at in 0..24 {
+        let op = stage.read_op(at % 4 * 2048, 2048);
+        ids.push(stage.submit(0, op));
+        stage.rounds(2);
+    }
+    for at in 0..60 {
+        let op = stage.write_op(at % 6 * 2048, 2048, at);
+        ids.push(stage.submit(0, op));
+    }
+    stage.rounds(5);
+    stage.disks[victim].plan.vanish();
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    assert_eq!(stage.state(victim), MemberState::Missing);
+}
+
+/// Adjacent writes that wait for one band become one plan.
+#[test]
+fn merging_saves_member_ios() {
+    let count = |merge: bool| {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.merge = merge;
+        let mut stage = set.build().expect("sound");
+        stage.fill(1000, 100, 3);
+        stage.watch();
+        let ids: Vec<u64> = (0..16)
+            .map(|at| {
+                let op = stage.write_op(at * 8, 8, at);
+                stage.submit(0, op)
+            })
+            .collect();
+        for (at, id) in ids.into_iter().enumerate() {
+            assert_eq!(stage.result(id), Ok(()));
+            stage.expect(at as u64 * 8, 8, at as u64);
+        }
+        let seen = stage.seen().iter().filter(|s| !s.done && s.byte >= crate::stage::DATA).count();
+        stage.verify(1000);
+        stage.check_parity(5);
+        seen
+    };
+    let (with, without) = (count(true), count(false));
+    assert!(with * 4 < without, "{with} I/Os with merging, {without} without");
+}
+
+#[test]
+fn scatter_lists_are_written_and_read_in_parts() {
+    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+    for (nth, parts) in [[1usize, 2, 3, 4], [31, 1, 40, 2], [64, 64, 64, 64]].into_iter().enumerate() {
+        let at = 20 + nth as u64 * 333;
+        let total: usize = parts.iter().sum();
+        let bytes = Stage::pattern(total << 9, 50 + nth as u64);
+        let mut list = Sg::default();
+        let mut from = 0;
+        for blocks in parts {
+            let mut buf = BufMut::alone(blocks << 9);
+            buf.as_mut_slice().copy_from_slice(&bytes[from..from + (blocks << 9)]);
+            from += blocks << 9;
+            list.push(buf.freeze()).expect("four fit");
+        }
+        let op = Op::Write { at: Lba(at), data: list, durability: Default::default() };
+        assert_eq!(stage.run(0, op), Ok(()));
+        stage.expect(at, total as u64, 50 + nth as u64);
+        let mut data = SgMut::default();
+        for blocks in parts.into_iter().rev() {
+            data.push(BufMut::alone(blocks << 9)).expect("four fit");
+        }
+        let id = stage.submit(0, Op::Read { at: Lba(at), data });
+        assert_eq!(crate::stage::bytes_of(stage.answer(id)).expect("readable"), bytes);
+    }
+    stage.verify(1500);
+    stage.check_parity(12);
+}

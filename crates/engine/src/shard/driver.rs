@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::mpsc;
 
-use strake_block::{IoErrorKind, Op};
+use strake_block::{BlockDevice, IoErrorKind, Op};
 use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 

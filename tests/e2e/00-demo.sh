@@ -28,10 +28,12 @@ say "verified $(json "it['verified_bytes'] >> 20") MiB in $(json "it['seconds']"
 
 # start_demo ARGUMENT...: runs the demo in the background until it is under load; sets demo_pid.
 start_demo() {
+    # Not what the last one said.
+    rm -f "$work/out" "$work/err"
     strake demo --output json --dir "$demo_dir" "$@" >"$work/out" 2>"$work/err" </dev/null &
     demo_pid=$!
     child_pids+=("$demo_pid")
-    within 60 "the demo is under load" grep -q "random reads and writes" "$work/err"
+    within 60 "the demo is under load" grep -qs "random reads and writes" "$work/err"
 }
 
 # interrupt SIGNAL: sends it to the demo, which must say that it did not finish.

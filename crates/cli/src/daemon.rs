@@ -3,6 +3,7 @@
 use crate::args::DaemonStart;
 use crate::connect::Connection;
 use crate::error::{CliError, ErrorKind};
+use crate::exit::Exit;
 use crate::limits::{LOG_TAIL_BYTES, START_ATTEMPTS, START_RETRY, STOP_ATTEMPTS};
 use crate::paths;
 use rustix::process::{Pid, test_kill_process};
@@ -112,7 +113,13 @@ pub async fn start_detached(launch: &Launch) -> Result<Child, CliError> {
         .map_err(|e| launch.cannot_start(&e))?;
     match answers(launch, &mut child).await {
         Ok(()) => Ok(child),
-        Err(why) => Err(not_started(launch, &why, &mut log, begin)),
+        Err(why) => {
+            // straked has the same exit codes: what it calls a misuse came from our arguments.
+            let ended = child.try_wait().ok().flatten().and_then(|status| status.code());
+            let misuse = ended == Some(i32::from(Exit::Usage.code()));
+            let kind = if misuse { ErrorKind::Usage } else { ErrorKind::NoDaemon };
+            Err(CliError { kind, text: not_started(launch, &why, &mut log, begin) })
+        }
     }
 }
 
@@ -135,20 +142,14 @@ async fn answers(launch: &Launch, child: &mut Child) -> Result<(), String> {
     Err(format!("it did not answer within {} s", (START_RETRY * START_ATTEMPTS).as_secs()))
 }
 
-fn not_started(launch: &Launch, why: &str, log: &mut File, begin: u64) -> CliError {
+fn not_started(launch: &Launch, why: &str, log: &mut File, begin: u64) -> String {
     let mut said = Vec::new();
     // A log that cannot be read back leaves the message shorter, nothing worse.
     let _ = log.seek(SeekFrom::Start(begin)).and_then(|_| log.read_to_end(&mut said));
     let from = said.len().saturating_sub(LOG_TAIL_BYTES);
     let said = String::from_utf8_lossy(&said[from..]).trim_end().replace('\n', "\n  ");
     let said = if said.is_empty() { "nothing".to_owned() } else { format!("\n  {said}") };
-    CliError {
-        kind: ErrorKind::NoDaemon,
-        text: format!(
-            "the daemon did not start: {why}. In its log, {}: {said}",
-            launch.log.display()
-        ),
-    }
+    format!("the daemon did not start: {why}. In its log, {}: {said}", launch.log.display())
 }
 
 /// Waits until process `pid` is gone.

@@ -23,7 +23,7 @@ use crate::output::Format;
 use report::Report;
 use sandbox::Sandbox;
 use scenario::Scenario;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Runs the demo. Whatever happens, Ctrl-C included, the daemon is stopped and the files are removed, unless
 /// they are to be kept.
@@ -32,13 +32,15 @@ use tokio::signal::unix::{SignalKind, signal};
 /// When it cannot even begin: no space, no folder.
 pub async fn run(arguments: &DemoArgs, format: Format) -> Result<Exit, CliError> {
     let mut report = Report::new(format);
+    // Before there is anything to clean up.
+    let mut signals = Signals::heard()?;
     let mut sandbox = match Sandbox::new(arguments.dir.as_deref()) {
         Ok(sandbox) => sandbox,
         Err(error) => return Ok(finish(report, Err(error))),
     };
     let told = tokio::select! {
         told = Scenario::new(&mut sandbox, &mut report).play() => told,
-        interrupted = interrupted() => interrupted,
+        interrupted = signals.interrupted() => Err(interrupted),
     };
     let cleaned = if arguments.keep {
         kept(&report, &sandbox);
@@ -49,21 +51,30 @@ pub async fn run(arguments: &DemoArgs, format: Format) -> Result<Exit, CliError>
     Ok(finish(report, told.and(cleaned)))
 }
 
-/// Ends when a person or the system wants the demo to end.
-async fn interrupted() -> Result<(), CliError> {
-    let fail = |e| CliError::io("cannot listen for signals", &e);
-    let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(fail)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = hangup.recv() => {}
+/// The ways in which a person or the system asks the demo to end. Once heard, none of them ends the process by
+/// itself any more.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn heard() -> Result<Self, CliError> {
+        let on = |kind| signal(kind).map_err(|e| CliError::io("cannot listen for signals", &e));
+        Ok(Self([
+            on(SignalKind::interrupt())?,
+            on(SignalKind::terminate())?,
+            on(SignalKind::hangup())?,
+        ]))
     }
-    Err(CliError {
-        kind: ErrorKind::Interrupted,
-        text: "interrupted; everything was cleaned up".to_owned(),
-    })
+
+    /// Ends when one of them comes.
+    async fn interrupted(&mut self) -> CliError {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        CliError { kind: ErrorKind::Interrupted, text: "interrupted".to_owned() }
+    }
 }
 
 fn kept(report: &Report, sandbox: &Sandbox) {

@@ -6,6 +6,9 @@ pub mod drive;
 pub mod export;
 pub mod status;
 
+#[cfg(test)]
+mod tests;
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use strake_units::ByteSize;
 
@@ -54,6 +57,11 @@ fn head(text: &str, width: usize) -> String {
     }
     let kept: String = text.chars().take(width.saturating_sub(3)).collect();
     format!("{kept}...")
+}
+
+/// Characters of the longest of `texts`, but at least `min` and at most `max`.
+fn widest<'a>(texts: impl Iterator<Item = &'a str>, min: usize, max: usize) -> usize {
+    texts.map(|t| t.chars().count()).max().unwrap_or(0).clamp(min, max)
 }
 
 /// `text`, or `-` when there is none.

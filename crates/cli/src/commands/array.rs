@@ -37,7 +37,14 @@ pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, C
 
 fn changed(change: &ArrayChange, out: &Output) -> Result<Exit, CliError> {
     warn(&change.warnings);
-    out.print(change, tables::array::change)?;
+    out.print(change, |c, width| tables::array::change(c, None, width))?;
+    Ok(Exit::Fine)
+}
+
+/// As [`changed`], for an array that is not there any more.
+fn gone(change: &ArrayChange, how: &str, out: &Output) -> Result<Exit, CliError> {
+    warn(&change.warnings);
+    out.print(change, |c, width| tables::array::change(c, Some(how), width))?;
     Ok(Exit::Fine)
 }
 
@@ -148,7 +155,11 @@ async fn unload(arguments: Stop, socket: &Path, out: &Output) -> Result<Exit, Cl
     let mut arrays = Connection::open(socket).await?.arrays();
     let Stop { name, force, yes: _, dry_run } = arguments;
     let request = UnloadArrayRequest { name, dry_run, force };
-    changed(&arrays.unload_array(request).await?.into_inner(), out)
+    gone(
+        &arrays.unload_array(request).await?.into_inner(),
+        "unloaded, its data stays on its drives",
+        out,
+    )
 }
 
 async fn destroy(arguments: Stop, socket: &Path, out: &Output) -> Result<Exit, CliError> {
@@ -161,5 +172,5 @@ async fn destroy(arguments: Stop, socket: &Path, out: &Output) -> Result<Exit, C
         confirm::ask(&what, &array.name, Danger::Data)?;
     }
     let request = DestroyArrayRequest { name, dry_run, force };
-    changed(&arrays.destroy_array(request).await?.into_inner(), out)
+    gone(&arrays.destroy_array(request).await?.into_inner(), "destroyed", out)
 }

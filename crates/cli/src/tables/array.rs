@@ -1,12 +1,12 @@
 //! Arrays.
 
-use super::{columns, head, or_dash, render, right, size, tail, wrapped};
+use super::{columns, head, or_dash, render, right, size, tail, widest, wrapped};
 use crate::exit::Exit;
 use std::fmt::Write as _;
 use strake_api::v1::{Array, ArrayChange, ImportArraysResponse, ListArraysResponse, Progress};
 
 /// Width of a progress bar.
-const BAR: u64 = 20;
+const BAR: u64 = 14;
 
 /// Every array, one a line.
 #[must_use]
@@ -21,9 +21,9 @@ pub fn list(answer: &ListArraysResponse, width: usize) -> String {
 /// The table of [`list`].
 pub(super) fn rows(arrays: &[Array], width: usize) -> String {
     let mut table = columns(&["health", "array", "level", "size", "members", "state"]);
-    let name_width =
-        arrays.iter().map(|a| a.name.chars().count()).max().unwrap_or(0).min(24).max(5);
-    let state_width = width.saturating_sub(10 + name_width + 2 + 9 + 12 + 9).max(12);
+    let name_width = widest(arrays.iter().map(|a| a.name.as_str()), 5, 20);
+    // Health, level, size and members at their widest, with the space after each.
+    let state_width = width.saturating_sub(name_width + 2 + 10 + 7 + 10 + 9).max(12);
     for array in arrays {
         let in_sync = array.members.iter().filter(|m| m.state == "in_sync").count();
         table.add_row([
@@ -90,12 +90,13 @@ fn headline(array: &Array, width: usize) -> String {
     if !array.next_action.is_empty() {
         let _ = writeln!(out, "next       {}", wrapped(&array.next_action, width, 11));
     }
-    let left = array.redundancy_left;
-    let _ = match left {
-        1 => writeln!(out, "redundancy 1 more member may be lost"),
-        0 => writeln!(out, "redundancy none: the next loss may cost data"),
-        _ => writeln!(out, "redundancy {left} more members may be lost"),
-    };
+    if array.states.iter().any(|s| s == "online") {
+        let _ = match array.redundancy_left {
+            0 => writeln!(out, "redundancy none: the next loss may cost data"),
+            1 => writeln!(out, "redundancy 1 more member may be lost"),
+            left => writeln!(out, "redundancy {left} more members may be lost"),
+        };
+    }
     out
 }
 
@@ -118,20 +119,20 @@ fn counters(array: &Array, out: &mut String) {
 }
 
 fn members(array: &Array, width: usize, out: &mut String) {
-    let mut table = columns(&["member", "state", "drive", "cause"]);
-    let cause_width =
-        array.members.iter().map(|m| m.cause.chars().count()).max().unwrap_or(0).clamp(5, 24);
-    let path_width = width.saturating_sub(8 + 12 + 2 + cause_width).max(16);
+    let mut table = columns(&["member", "state", "drive"]);
     for member in &array.members {
         table.add_row([
             member.position.to_string(),
             member.state.clone(),
-            tail(or_dash(&member.path), path_width),
-            head(or_dash(&member.cause), cause_width),
+            tail(or_dash(&member.path), width.saturating_sub(8 + 12).max(16)),
         ]);
     }
     right(&mut table, 0);
     out.push_str(&render(table));
+    for member in array.members.iter().filter(|m| !m.cause.is_empty()) {
+        let why = format!("member {}: {}", member.position, member.cause);
+        let _ = writeln!(out, "{}", wrapped(&why, width, 0));
+    }
 }
 
 /// Level with its group size where it has one, as `60 (groups of 6)`.
@@ -146,10 +147,10 @@ fn level(array: &Array) -> String {
 fn activity(array: &Array) -> String {
     let jobs: Vec<String> =
         array.progress.iter().map(|p| format!("{} {}%", p.job, percent(p))).collect();
-    if jobs.is_empty() {
-        array.states.join(" ")
-    } else {
-        format!("{}; {}", array.states.join(" "), jobs.join(", "))
+    // Jobs come first: what has to be cut off is at the end.
+    match jobs.is_empty() {
+        true => array.states.join(" "),
+        false => format!("{}; {}", jobs.join(", "), array.states.join(" ")),
     }
 }
 
@@ -195,21 +196,21 @@ pub fn time(seconds: u64) -> String {
     }
 }
 
-/// What a command did to an array.
+/// What a command did to an array. `gone` says so where the array is no longer there afterwards; otherwise it is
+/// shown in a line.
 #[must_use]
-pub fn change(change: &ArrayChange, width: usize) -> String {
+pub fn change(change: &ArrayChange, gone: Option<&str>, width: usize) -> String {
     let name = change.array.as_ref().map_or("", |a| a.name.as_str());
     let mut out = String::new();
     let _ = match change.result.as_str() {
         "planned" => writeln!(out, "array {name}: nothing was done; this would be:"),
-        result => writeln!(out, "array {name}: {result}"),
+        result => writeln!(out, "array {name}: {}", gone.unwrap_or(result)),
     };
     for step in &change.plan {
         let _ = writeln!(out, "  - {}", wrapped(step, width, 4));
     }
-    if let Some(array) =
-        change.array.as_ref().filter(|a| change.result != "planned" && !a.states.is_empty())
-    {
+    let stays = gone.is_none() && change.result != "planned";
+    if let Some(array) = change.array.as_ref().filter(|a| stays && !a.states.is_empty()) {
         let _ = writeln!(out, "{}", line(array));
     }
     out

@@ -1,6 +1,6 @@
 //! Drives.
 
-use super::{columns, head, or_dash, render, right, size, tail, wrapped};
+use super::{columns, head, or_dash, render, right, size, tail, widest, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{Drive, ListDrivesResponse};
 
@@ -12,16 +12,18 @@ pub fn list(answer: &ListDrivesResponse, width: usize) -> String {
             .to_owned();
     }
     let mut table = columns(&["state", "drive", "kind", "size", "array", "note"]);
-    let path_width =
-        answer.drives.iter().map(|d| d.path.chars().count()).max().unwrap_or(0).clamp(5, 28);
-    let note_width = width.saturating_sub(10 + path_width + 2 + 7 + 10 + 14).max(8);
-    for drive in &answer.drives {
+    let owners: Vec<String> = answer.drives.iter().map(|d| head(&owner(d), 12)).collect();
+    let owner_width = widest(owners.iter().map(String::as_str), 5, 12);
+    let path_width = widest(answer.drives.iter().map(|d| d.path.as_str()), 5, 28);
+    // State, kind and size at their widest, with the space after each.
+    let note_width = width.saturating_sub(10 + path_width + 2 + 7 + 10 + owner_width + 2).max(8);
+    for (drive, owner) in answer.drives.iter().zip(owners) {
         table.add_row([
             drive.state.clone(),
             tail(&drive.path, path_width),
             drive.kind.clone(),
             size(drive.size_bytes),
-            head(&owner(drive), 12),
+            owner,
             head(or_dash(note(drive)), note_width),
         ]);
     }

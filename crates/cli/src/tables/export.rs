@@ -1,23 +1,34 @@
 //! Exports.
 
-use super::{columns, head, or_dash, render, right, size, tail, wrapped};
+use super::{columns, head, or_dash, render, right, size, tail, widest, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{Export, ExportChange, ListExportsResponse};
 
-/// Every export, one a line.
+/// Every export, one a line, then what to give to clients.
 #[must_use]
 pub fn list(answer: &ListExportsResponse, width: usize) -> String {
     if answer.exports.is_empty() {
         return "No exports. Create one: strake export create ARRAY --via nbd --listen unix:/path\n".to_owned();
     }
-    rows(&answer.exports, width)
+    let mut out = rows(&answer.exports, width);
+    out.push('\n');
+    for export in &answer.exports {
+        // Never shortened: it is there to be copied.
+        let _ = writeln!(out, "{}: {}", export.name, or_dash(&export.uri));
+        if !export.reason.is_empty() {
+            let _ = writeln!(out, "  {}: {}", export.state, wrapped(&export.reason, width, 4));
+        }
+    }
+    out
 }
 
 /// The table of [`list`].
 pub(super) fn rows(exports: &[Export], width: usize) -> String {
-    let mut table = columns(&["state", "export", "array", "clients", "read", "written", "uri"]);
-    let name_width = exports.iter().map(|e| e.name.chars().count()).max().unwrap_or(0).clamp(6, 12);
-    let uri_width = width.saturating_sub(9 + (name_width + 2) * 2 + 9 + 11 + 11).max(12);
+    let mut table = columns(&["state", "export", "array", "clients", "read", "written", "listen"]);
+    let name_width =
+        widest(exports.iter().flat_map(|e| [e.name.as_str(), e.array.as_str()]), 6, 12);
+    // State, clients and two sizes at their widest, with the space after each.
+    let listen_width = width.saturating_sub((name_width + 2) * 2 + 9 + 9 + 11 + 11).max(12);
     for export in exports {
         table.add_row([
             export.state.clone(),
@@ -26,7 +37,7 @@ pub(super) fn rows(exports: &[Export], width: usize) -> String {
             export.connections.to_string(),
             size(export.read_bytes),
             size(export.write_bytes),
-            tail(or_dash(&export.uri), uri_width),
+            tail(or_dash(&export.listen), listen_width),
         ]);
     }
     for column in 3..6 {

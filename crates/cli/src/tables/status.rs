@@ -17,13 +17,11 @@ pub fn show(status: &SystemStatus, width: usize) -> String {
     }
     if let Some(daemon) = &status.daemon {
         let up = time(daemon.uptime_us / 1_000_000);
-        let _ = writeln!(
-            out,
-            "straked {} is {}, {} cores, up {up}",
-            daemon.version,
-            daemon.state,
-            daemon.cores.len()
-        );
+        let cores = match daemon.cores.len() {
+            1 => "1 core".to_owned(),
+            n => format!("{n} cores"),
+        };
+        let _ = writeln!(out, "straked {} is {} on {cores}, up {up}", daemon.version, daemon.state);
     }
     out.push('\n');
     if status.arrays.is_empty() {

@@ -95,8 +95,9 @@ impl Medium {
 
 fn junk_page(junk: u64, page: usize) -> [u8; PAGE] {
     let mut bytes = [0; PAGE];
+    let base = mix(junk ^ page as u64);
     for (at, word) in bytes.chunks_exact_mut(8).enumerate() {
-        word.copy_from_slice(&mix(junk ^ ((page * PAGE + at) as u64)).to_le_bytes());
+        word.copy_from_slice(&base.rotate_left(at as u32).wrapping_add(at as u64).to_le_bytes());
     }
     bytes
 }

@@ -220,6 +220,9 @@ impl World {
             }
             self.something_happens()?;
         }
+        if self.rng.one_in(4) {
+            self.lose_too_many()?;
+        }
         self.end()
     }
 

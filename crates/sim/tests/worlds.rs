@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use strake_sim::{Mutant, Report, Settings, run};
 
 /// Every fault that worlds are made of. A set of seeds in which one never happens tests less than it says.
-const FAULTS: [&str; 11] =
-    ["delay", "error", "fail", "hang", "kill", "medium", "power", "replace", "stop", "torn", "vanish"];
+const FAULTS: [&str; 12] =
+    ["delay", "error", "fail", "hang", "kill", "lose", "medium", "power", "replace", "stop", "torn", "vanish"];
 
 /// Seeds of one file in `seeds/`: one a line, lines that begin with `#` tell the story.
 fn seeds(text: &str) -> Vec<u64> {

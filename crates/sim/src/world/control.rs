@@ -207,6 +207,38 @@ impl World {
         self.restart(&stripes, joining)
     }
 
+    /// Pulls more drives at once than the array survives, while it is busy. Requests may fail then, but none may be
+    /// left unanswered or be answered with wrong data; and when the drives are back, so is everything acknowledged.
+    pub(super) fn lose_too_many(&mut self) -> Result<(), String> {
+        self.faults.arm(false);
+        self.run_until("control operations", |world| world.asked.is_empty())?;
+        self.run_until("the last requests before the loss", |world| world.outstanding() == 0)?;
+        self.make_whole()?;
+        let most = self.rng.between(1, 40);
+        self.left = most;
+        self.run_until("requests before the loss", |world| world.left <= most / 2)?;
+        self.trace.event(&[89], || format!("control: too many drives are pulled; {}", self.picture()));
+        let mut slots: Vec<usize> = (0..self.shape.members).collect();
+        self.rng.shuffle(&mut slots);
+        let mut gone = 0;
+        while self.geometry.tolerates(gone) {
+            let Some(slot) = slots.pop() else { break };
+            self.trace.fault("lose");
+            self.drives[slot].vanish();
+            gone |= 1 << slot;
+        }
+        self.lost = true;
+        self.run_until("answers from an array that is lost", |world| world.left == 0 && world.outstanding() == 0)?;
+        let stripes = self.unsettled_stripes(Crash::Kill);
+        self.drives.iter().for_each(|drive| drive.crash(Crash::Kill));
+        self.drives.iter().for_each(SimDrive::come_back);
+        self.running = None;
+        self.oracle.crash(Crash::Kill);
+        self.recovering = true;
+        self.lost = false;
+        self.restart(&stripes, false)
+    }
+
     /// Pulled drives may be back after a restart.
     fn return_some(&mut self) {
         for drive in &self.drives {

@@ -27,7 +27,7 @@ impl World {
     }
 
     /// Replaces who is out until every member is in sync and all parity is known to be right.
-    fn make_whole(&mut self) -> Result<(), String> {
+    pub(super) fn make_whole(&mut self) -> Result<(), String> {
         for _ in 0..REPAIRS_MAX {
             self.run_until("control operations", |world| world.asked.is_empty())?;
             self.wait_for_maintenance()?;

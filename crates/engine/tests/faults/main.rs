@@ -1,5 +1,6 @@
 //! Stories of an array on drives that fail, on one thread.
 
+mod any;
 mod hang;
 mod intent;
 mod media;

@@ -83,7 +83,7 @@ fn a_second_replacement_in_the_middle_of_the_first() {
 /// The target is replaced again at every distance into a region; nothing done for the first counts for the second.
 #[test]
 fn a_target_replaced_again_starts_from_nothing() {
-    for rounds in [1, 3, 10, 30, 100, 300, 1000] {
+    for rounds in [1, 10, 30, 300] {
         let mut set = Set::new(Level::Raid5, 4);
         set.disk_bytes = 60 << 20;
         let mut stage = set.build().expect("sound");
@@ -105,7 +105,7 @@ fn a_target_replaced_again_starts_from_nothing() {
 #[test]
 fn targets_and_sources_vanish_during_a_rebuild() {
     for source in [false, true] {
-        for nth in [1, 2, 5, 40, 200] {
+        for nth in [1, 40] {
             let mut stage = large(2);
             stage.fail(1).expect("allowed");
             let disk = stage.spare();
@@ -131,7 +131,7 @@ fn targets_and_sources_vanish_during_a_rebuild() {
 
 #[test]
 fn a_crash_right_after_a_replacement_leaves_a_rebuild() {
-    for rounds in 0..40 {
+    for rounds in (0..40).step_by(4) {
         let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
         stage.fill(1000, 100, 3);
         stage.fail(1).expect("allowed");

@@ -104,7 +104,10 @@ impl Drives {
             );
             return Err(ControlError::usage(what));
         }
-        let (device, notices) = UringDevice::open(Path::new(spec), OpenOptions::default())?;
+        let (device, notices) = UringDevice::open(Path::new(spec), OpenOptions::default())
+            .map_err(|e| {
+                ControlError::state(format!("{e}; check the path, or use another drive"))
+            })?;
         // Opening has just succeeded, so it is there; the key is taken of what is there now.
         let Some((key, kind)) = key_of(spec) else {
             return Err(ControlError::state(format!(

@@ -1,7 +1,6 @@
 //! Why a command was refused or failed.
 
 use std::fmt;
-use strake_block::DeviceError;
 use strake_engine::{ArrayError, ArrayErrorKind};
 use strake_export_nbd::{NbdError, NbdErrorKind};
 
@@ -79,14 +78,12 @@ impl From<ArrayError> for ControlError {
     }
 }
 
-impl From<DeviceError> for ControlError {
-    fn from(error: DeviceError) -> Self {
-        Self::new(ControlErrorKind::Device, error.to_string())
-    }
-}
-
 impl From<NbdError> for ControlError {
     fn from(error: NbdError) -> Self {
+        if error.kind == NbdErrorKind::Listen {
+            // The address is the caller's choice, so it is the caller who can mend it.
+            return Self::state(format!("{error}; choose another address with --listen"));
+        }
         let kind = match error.kind {
             NbdErrorKind::BadAddress | NbdErrorKind::BadExport => ControlErrorKind::Usage,
             NbdErrorKind::Duplicate => ControlErrorKind::Exists,

@@ -11,7 +11,7 @@ use strake_engine::{Array, AssemblePolicy, Drive, Options, Outcome, assemble};
 use strake_units::Uuid;
 
 use crate::arrays::remembered;
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
 use crate::label::inspect;
 use crate::manager::{Manager, Running, fresh_uuid};
 use crate::scan;
@@ -100,8 +100,10 @@ impl Manager {
     fn open_released(&mut self, path: &str) -> Result<Option<(Uuid, String, Drive)>, ControlError> {
         loop {
             let outcome = self.open_labelled(path);
-            let busy = outcome.as_ref().is_err_and(|e| e.kind == ControlErrorKind::Device);
-            if !busy || self.started.elapsed() >= RELEASE_WAIT || fs::metadata(path).is_err() {
+            if outcome.is_ok()
+                || self.started.elapsed() >= RELEASE_WAIT
+                || fs::metadata(path).is_err()
+            {
                 return outcome;
             }
             thread::sleep(RELEASE_RETRY);
@@ -168,7 +170,6 @@ impl Manager {
         let name = request.name.as_str();
         let mut found = self.find_labelled(request)?;
         found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
-        let running: Vec<String> = self.running.iter().map(Running::uuid).collect();
         let mut response =
             ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
         if let Some(at) = self.find(name) {
@@ -190,7 +191,8 @@ impl Manager {
             accept_loss: request.accept_loss,
         };
         for (uuid, array) in found {
-            if running.contains(&uuid) {
+            if let Some(at) = self.find(&uuid) {
+                response.arrays.push(self.view(at));
                 continue;
             }
             match self.import_one(&uuid, &array, policy) {
@@ -198,11 +200,11 @@ impl Manager {
                     response.result = "changed".into();
                     response.arrays.push(view);
                 }
-                Err(error) if response.arrays.is_empty() && !name.is_empty() => return Err(error),
+                Err(error) if !name.is_empty() => return Err(error),
                 Err(error) => response.warnings.push(error.what),
             }
         }
-        if response.arrays.is_empty() && !response.warnings.is_empty() {
+        if response.result == "unchanged" && !response.warnings.is_empty() {
             return Err(ControlError::refused(response.warnings.join("\n")));
         }
         Ok(response)

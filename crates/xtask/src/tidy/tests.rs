@@ -149,7 +149,7 @@ fn bad_code() -> Vec<(&'static str, usize, Repo)> {
         ("ascii", 2, high("\n// an arrow \u{2192} and another \u{2192}\n")),
         ("ascii", 1, high("const X: &str = \"\u{b5}s\";\n")),
         ("ascii", 1, with(sound(), "crates/high/src/tests.rs", "// \u{b5}s\n")),
-        ("columns", 2, high(&format!("\n// {}\n", "x".repeat(108)))),
+        ("columns", 2, high(&format!("\n// {}\n", "x".repeat(118)))),
     ]
 }
 
@@ -255,7 +255,7 @@ fn good_code_near_the_rules_is_left_alone() {
             "crates/high/src/a/doubles.rs",
             "use super::*;\n",
         ),
-        with(sound(), "crates/high/src/part.rs", &format!("// {}\n", "x".repeat(107))),
+        with(sound(), "crates/high/src/part.rs", &format!("// {}\n", "x".repeat(117))),
         walk(
             "`part.rs`, `src/part.rs::Shard`, `crates/high/src/part.rs::turn`, `part.rs::Shard::turn`",
         ),

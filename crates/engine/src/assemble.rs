@@ -62,7 +62,7 @@ pub enum Outcome {
 /// `epoch` makes the identifier of a new activation. Drives without a label are passed over.
 ///
 /// # Errors
-/// Never as a whole: a drive that cannot be read counts as not here, and is reported in the second list.
+/// Never as a whole: a drive that cannot be read or written counts as not here, and is reported in the second list.
 pub fn assemble(
     drives: &[Drive],
     policy: AssemblePolicy,
@@ -90,7 +90,21 @@ pub fn assemble(
                 let (array, name) = (assembled.superblock.array, assembled.superblock.name.clone());
                 outcomes.push(match open(assembled, drives, policy, epoch(), wait) {
                     Ok(ready) => Outcome::Ready(Box::new(ready)),
-                    Err(error) => Outcome::Refused { array, name, what: error.what },
+                    Err(NotOpened { drive: None, error }) => {
+                        Outcome::Refused { array, name, what: error.what }
+                    }
+                    Err(NotOpened { drive: Some(at), error }) => {
+                        // The drive is no good: decide anew about this array as if it were not here.
+                        unreadable.push(error);
+                        let mut rest = drives.to_vec();
+                        rest.remove(at);
+                        let only = |_: &Name, uuid: Uuid| uuid == array;
+                        let (mut others, mut errors) = assemble(&rest, policy, &only, epoch, wait);
+                        errors.retain(|e| unreadable.iter().all(|known| known.what != e.what));
+                        unreadable.append(&mut errors);
+                        outcomes.append(&mut others);
+                        continue;
+                    }
                 });
             }
             Verdict::Waiting { array, name, missing, .. } => {
@@ -107,6 +121,18 @@ pub fn assemble(
         }
     }
     (outcomes, unreadable)
+}
+
+/// Why an array was not opened, and the drive to blame when it was a drive.
+struct NotOpened {
+    drive: Option<usize>,
+    error: ArrayError,
+}
+
+impl From<ArrayError> for NotOpened {
+    fn from(error: ArrayError) -> Self {
+        Self { drive: None, error }
+    }
 }
 
 fn waiting(name: &Name, missing: &[MemberIndex]) -> String {
@@ -144,17 +170,18 @@ fn open(
     policy: AssemblePolicy,
     epoch: Uuid,
     wait: Wait<'_>,
-) -> Result<Assembled, ArrayError> {
+) -> Result<Assembled, NotOpened> {
     let mut superblock = found.superblock.clone();
     if superblock.is_read_only() {
-        return Err(ArrayError::refused(format!(
+        return Err(NotOpened::from(ArrayError::refused(format!(
             "array {} uses features {:#x} that this version cannot write; use the version that made it",
             superblock.name, superblock.ro_compat
-        )));
+        ))));
     }
     let geometry = geometry_of(&superblock)?;
     let mut states = Vec::new();
     let mut members = Vec::new();
+    let mut indices = Vec::new();
     for (slot, member) in found.members.into_iter().enumerate() {
         let state = match (member.state, member.drive) {
             (RecordedState::Faulty, _) => MemberState::Faulty,
@@ -166,26 +193,32 @@ fn open(
         };
         let usable = matches!(state, MemberState::InSync | MemberState::Rebuilding { .. });
         members.push(member.drive.filter(|_| usable).map(|at| drives[at].clone()));
+        indices.push(member.drive);
         superblock.members[slot].state = crate::shard::recorded(state);
         states.push(state);
     }
     let absent = absent_mask(&states);
     if !geometry.tolerates(absent) {
-        return Err(ArrayError::refused(format!(
+        return Err(NotOpened::from(ArrayError::refused(format!(
             "array {} has lost too many members to be started: {} of {} are in sync; bring members back",
             superblock.name,
             states.iter().filter(|s| **s == MemberState::InSync).count(),
             states.len()
-        )));
+        ))));
     }
     let regions = Regions::new(&geometry);
     let (intent, written, sequences) =
         read_bitmaps(&superblock, &states, &members, regions.count(), wait)?;
-    // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written.
-    let dirty = intent.count_ones() > 0 && !superblock.clean && geometry.parity_strips() > 0;
-    if absent != 0 && dirty && !policy.accept_loss {
-        return Err(dirty_and_degraded(&superblock, &geometry, &regions, &intent));
+    // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written;
+    // the array was serving like this before, unless yet another member is missing now.
+    let in_sync = |record: &strake_ondisk::MemberRecord| record.state == RecordedState::InSync;
+    let known = found.superblock.members.iter().map(in_sync).zip(&states);
+    let as_before = known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
+    let dirty = intent.count_ones() > 0 && geometry.parity_strips() > 0;
+    if absent != 0 && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
+        return Err(dirty_and_degraded(&superblock, &geometry, &regions, &intent).into());
     }
+    let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened { drive: indices[member.at()], error };
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
     let mut assembled = Assembled::new(
@@ -196,15 +229,15 @@ fn open(
         intent.clone(),
         written.clone(),
     );
-    assembled.write_labels(wait)?;
+    assembled.write_labels(wait).map_err(blame)?;
     superblock.generation += 1;
     superblock.parent_epoch = superblock.epoch;
     superblock.epoch = epoch;
     superblock.clean = false;
     assembled.superblock = superblock;
     assembled.sequences = sequences;
-    assembled.write_bitmaps(wait)?;
-    assembled.write_labels(wait)?;
+    assembled.write_bitmaps(wait).map_err(blame)?;
+    assembled.write_labels(wait).map_err(blame)?;
     Ok(assembled)
 }
 
@@ -392,46 +425,42 @@ impl Assembled {
             .filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)))
     }
 
-    /// Writes this generation's label to every member that is here: heads and tails.
-    pub(crate) fn write_labels(&self, wait: Wait<'_>) -> Result<(), ArrayError> {
+    /// Writes this generation's label to every member that is here: heads and tails. On failure says whose.
+    pub(crate) fn write_labels(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
         for copy in [Copy::Head, Copy::Tail] {
             for (member, drive) in self.live() {
                 let mut label = self.superblock.clone();
                 label.slot = member;
                 label.member = label.members[member.at()].uuid;
-                MemberIo::open(drive, wait)?.write_label(&label, copy)?;
+                let written = MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
+                written.map_err(|error| (member, error))?;
             }
         }
         Ok(())
     }
 
-    /// Writes every bitmap page to every member that is here.
-    pub(crate) fn write_bitmaps(&self, wait: Wait<'_>) -> Result<(), ArrayError> {
-        for (_, drive) in self.live() {
-            let layout = AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
-                ArrayError::usage(format!("{} has become too small to be a member", drive.path))
-            })?;
-            let mut io = MemberIo::open(drive, wait)?;
-            for (at, (plane, bits)) in
-                [(Plane::Intent, &self.intent), (Plane::Written, &self.written)]
-                    .into_iter()
-                    .enumerate()
-            {
-                for page in 0..PAGES_PER_PLANE {
-                    let sequence = self.sequences[at * PAGES_PER_PLANE as usize + page as usize];
-                    let record = strake_ondisk::encode_page(
-                        self.superblock.array,
-                        plane,
-                        page,
-                        sequence,
-                        bits.page_bytes(page),
-                    );
-                    io.write(
-                        layout.bitmap_page_offset(plane, page, sequence),
-                        &record,
-                        "writing its bitmap",
-                    )?;
-                }
+    /// Writes every bitmap page to every member that is here. On failure says whose.
+    pub(crate) fn write_bitmaps(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
+        for (member, drive) in self.live() {
+            self.write_bitmap(drive, wait).map_err(|error| (member, error))?;
+        }
+        Ok(())
+    }
+
+    fn write_bitmap(&self, drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> {
+        let layout = AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
+            ArrayError::usage(format!("{} has become too small to be a member", drive.path))
+        })?;
+        let mut io = MemberIo::open(drive, wait)?;
+        let planes = [(Plane::Intent, &self.intent), (Plane::Written, &self.written)];
+        for (at, (plane, bits)) in planes.into_iter().enumerate() {
+            for page in 0..PAGES_PER_PLANE {
+                let sequence = self.sequences[at * PAGES_PER_PLANE as usize + page as usize];
+                let bytes = bits.page_bytes(page);
+                let array = self.superblock.array;
+                let record = strake_ondisk::encode_page(array, plane, page, sequence, bytes);
+                let offset = layout.bitmap_page_offset(plane, page, sequence);
+                io.write(offset, &record, "writing its bitmap")?;
             }
         }
         Ok(())

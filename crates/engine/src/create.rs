@@ -184,8 +184,8 @@ pub fn create(
         intent,
         written,
     );
-    assembled.write_bitmaps(wait)?;
-    assembled.write_labels(wait)?;
+    assembled.write_bitmaps(wait).map_err(|(_, error)| error)?;
+    assembled.write_labels(wait).map_err(|(_, error)| error)?;
     Ok(assembled)
 }
 

@@ -7,4 +7,5 @@ mod media;
 mod queues;
 mod rebuild;
 mod stage;
+mod start;
 mod writes;

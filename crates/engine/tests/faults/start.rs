@@ -1,0 +1,65 @@
+//! Drives that fail while an array is put together.
+
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule, When};
+use strake_engine::{AssemblePolicy, Outcome};
+use strake_raid::{Level, MemberState};
+
+use crate::stage::{DATA, Set};
+
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+
+/// A drive that has turned read-only, or dies at the n-th write of the start, counts as not here.
+#[test]
+fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
+    for nth in 1..10 {
+        let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+        stage.fill(500, 50, 3);
+        stage.stop().expect("clean");
+        let rule = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+        stage.disks[2].plan.add(if nth == 1 { rule } else { rule.when(When::Nth(nth)) });
+        if let Outcome::Ready(_) = stage.find(AssemblePolicy::default()) {
+            continue;
+        }
+        assert!(matches!(stage.find(AssemblePolicy::default()), Outcome::Waiting { .. } | Outcome::Ready(_)));
+        stage.disks[2].plan.clear();
+        stage.disks[2].plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)));
+        stage.again(DEGRADED);
+        assert_eq!(stage.state(2), MemberState::Missing);
+        stage.verify(500);
+        stage.fill(500, 70, 9);
+        stage.stop().expect("clean");
+        // The drive is well again, but was left behind.
+        stage.disks[2].plan.clear();
+        stage.again(DEGRADED);
+        assert_ne!(stage.state(2), MemberState::InSync);
+        stage.verify(500);
+    }
+}
+
+#[test]
+fn an_unreadable_bitmap_slot_on_one_member_is_no_obstacle() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(500, 50, 3);
+    let range = stage.on_disk(1 << 20, (DATA >> 10) >> 9);
+    stage.disks[0].plan.add(Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)).within(range));
+    assert_eq!(stage.again(AssemblePolicy::default()), 1, "only what is dirty by the others");
+    stage.verify(500);
+}
+
+/// The array stopped while it was resynchronizing, and then a member was lost: that is the crash's damage still.
+#[test]
+fn a_member_lost_before_its_resync_was_through_is_not_passed_over() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.deallocate = strake_block::DeallocateReads::Unspecified;
+    set.disk_bytes = 60 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(100, 10, 4);
+    assert!(stage.status().resync.is_some());
+    stage.stop().expect("clean");
+    let disk = stage.disks.remove(1);
+    assert!(matches!(stage.find(DEGRADED), Outcome::Refused { .. }));
+    stage.disks.insert(1, disk);
+    stage.again(AssemblePolicy::default());
+    stage.verify(100);
+}

@@ -94,7 +94,7 @@ fn finish(mut report: Report, told: Result<(), CliError>) -> Exit {
     summary.ok = exit == Exit::Fine;
     summary.error = told.as_ref().err().map(ToString::to_string);
     if let Err(error) = &told {
-        eprintln!("strake: demo: {error}");
+        crate::output::tell(format_args!("strake: demo: {error}"));
     }
     report.end();
     exit

@@ -4,6 +4,7 @@ use crate::error::CliError;
 use crate::limits::WIDTH;
 use clap::ValueEnum;
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 /// How answers are printed.
@@ -102,4 +103,10 @@ pub fn json<M: Serialize>(message: &M, layout: Layout) -> String {
         Layout::Line => serde_json::to_string(message),
     };
     text.expect("messages hold only numbers, texts and lists, which always have a JSON form")
+}
+
+/// Prints `text` and a line end to standard error. A standard error that is gone must not end the command: there
+/// may be a daemon to stop and files to remove, and nobody is left to be told.
+pub fn tell(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -22,7 +22,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => Err(CliError::io("cannot start", &error)),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("strake: {error}");
+        crate::output::tell(format_args!("strake: {error}"));
         error.exit()
     })
 }

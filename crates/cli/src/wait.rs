@@ -5,7 +5,7 @@ use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::limits::WATCH_INTERVAL;
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::tables;
 use std::io::{IsTerminal, Write as _};
 use std::path::Path;
@@ -75,9 +75,9 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
         Standing::Lost => Ok(Exit::Failed),
         Standing::Waiting => {
             let name = &arguments.name;
-            eprintln!(
+            tell(format_args!(
                 "strake: {name}: the time is over and the goal is not reached: strake array show {name}"
-            );
+            ));
             Ok(if last.is_some() { Exit::Degraded } else { Exit::Unknown })
         }
     }
@@ -118,14 +118,15 @@ impl Shown {
     pub(crate) fn show(&mut self, array: &Array) {
         if self.terminal {
             // Carriage return and "erase to the end of the line" (ECMA-48 EL).
-            eprint!("\r\x1b[K{}", moment(array));
-            let _ = std::io::stderr().flush();
+            let mut stderr = std::io::stderr();
+            // As with tell(): a terminal that is gone ends nothing.
+            let _ = write!(stderr, "\r\x1b[K{}", moment(array)).and_then(|()| stderr.flush());
             self.last = moment(array);
             return;
         }
         let news = milestone(array);
         if news != self.last {
-            eprintln!("{news}");
+            tell(&news);
             self.last = news;
         }
     }
@@ -133,7 +134,7 @@ impl Shown {
     /// Leaves the cursor on a fresh line.
     pub(crate) fn end(&mut self) {
         if self.terminal && !self.last.is_empty() {
-            eprintln!();
+            tell("");
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The real binary against a daemon that answers from a script: requests, exit codes, and what goes where.
 
 mod common;
+mod fake;
 
-use common::{Folder, Ran, Script, against, array, strake};
+use common::Folder;
+use fake::{Ran, Script, against, array, strake};
 use strake_api::v1::{Array, SystemStatus};
 use tonic::Code;
 

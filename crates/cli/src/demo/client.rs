@@ -168,7 +168,7 @@ impl Sender {
     /// Sends `request`, with `data` if it is a write.
     ///
     /// # Errors
-    /// When the connection is gone, or the server has read nothing for [`SILENCE_MAX`].
+    /// When the connection is gone, or the server has read nothing for half a minute.
     pub fn send(&mut self, request: Request, data: &[u8]) -> io::Result<()> {
         let mut header = [0; 28];
         header[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -193,7 +193,7 @@ impl Receiver {
     /// The next reply; `None` when the server has closed the connection between two replies.
     ///
     /// # Errors
-    /// When the connection breaks, stays silent for [`SILENCE_MAX`], or carries something else.
+    /// When the connection breaks, stays silent for half a minute, or carries something else.
     pub fn reply(&mut self) -> io::Result<Option<Reply>> {
         let mut first = [0; 1];
         if self.0.read(&mut first)? == 0 {

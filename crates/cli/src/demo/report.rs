@@ -1,7 +1,8 @@
 //! What the demo says: a paragraph per step for people, one line at the end for scripts.
 
-use crate::output::Format;
+use crate::output::{Format, Layout, json, tell};
 use serde::Serialize;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 /// One thing that was done.
@@ -71,8 +72,8 @@ impl Report {
     /// Says a line that is no step.
     pub fn say(&self, text: &str) {
         match self.format {
-            Format::Table => println!("{text}"),
-            Format::Json => eprintln!("{text}"),
+            Format::Table => answer(text),
+            Format::Json => tell(text),
         }
     }
 
@@ -103,13 +104,17 @@ impl Report {
         self.summary.seconds = rounded(self.began.elapsed().as_secs_f64());
         let summary = self.summary;
         match self.format {
-            Format::Table => println!("\n{}", sentence(&summary)),
-            Format::Json => {
-                println!("{}", crate::output::json(&summary, crate::output::Layout::Line))
-            }
+            Format::Table => answer(&format!("\n{}", sentence(&summary))),
+            Format::Json => answer(&json(&summary, Layout::Line)),
         }
         summary
     }
+}
+
+/// A line on standard output. As with [`tell`], a reader that has gone does not end the demo, which has a daemon to
+/// stop and files to remove.
+fn answer(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 fn step(name: &str, what: &str, time: Duration, moved: Moved) -> Step {

@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use strake_block::{
-    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo, Durability, Io, IoError,
-    IoErrorKind, IoQueue, Op, Readiness, VolatileCache,
+    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo, Durability,
+    Io, IoError, IoErrorKind, IoQueue, Op, Readiness, VolatileCache,
 };
 use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
 
@@ -121,7 +121,14 @@ pub struct SimDrive(Arc<Mutex<State>>);
 impl SimDrive {
     /// A new drive for member `slot`, full of junk unless it promises zeroes.
     #[must_use]
-    pub fn new(spec: DriveSpec, slot: u8, serial: u64, rng: &mut Rng, trace: &Trace, faults: &Faults) -> Self {
+    pub fn new(
+        spec: DriveSpec,
+        slot: u8,
+        serial: u64,
+        rng: &mut Rng,
+        trace: &Trace,
+        faults: &Faults,
+    ) -> Self {
         let mut rng = rng.fork();
         let junk = (spec.deallocate != DeallocateReads::Zeroes).then(|| rng.bits());
         let medium = Medium::new(spec.bytes, junk);
@@ -307,14 +314,19 @@ impl State {
     fn check(&self, op: &Op) {
         let block = u64::from(self.spec.block_size.bytes());
         let (offset, bytes) = self.range_bytes(op);
-        assert!(offset + bytes <= self.spec.bytes, "{}: {} beyond the end", self.name, describe(op));
+        assert!(
+            offset + bytes <= self.spec.bytes,
+            "{}: {} beyond the end",
+            self.name,
+            describe(op)
+        );
         let length = match op {
             Op::Read { data, .. } => Some(data.len()),
             Op::Write { data, .. } => Some(data.len()),
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => None,
         };
         if let Some(length) = length {
-            let fits = length > 0 && length as u64 % block == 0 && length <= 1 << 20;
+            let fits = length > 0 && (length as u64).is_multiple_of(block) && length <= 1 << 20;
             assert!(fits, "{}: a transfer of {length} bytes", self.name);
         }
     }
@@ -340,7 +352,11 @@ impl State {
             } else if self.rng.chance(rates.hang) && self.faults.may_impair(self.slot) {
                 self.trace.fault("hang");
                 self.doomed = true;
-                due = if self.rng.one_in(2) { Nanos(u64::MAX) } else { due.plus(Nanos(self.rng.between(31, 90) * 1_000_000_000)) };
+                due = if self.rng.one_in(2) {
+                    Nanos(u64::MAX)
+                } else {
+                    due.plus(Nanos(self.rng.between(31, 90) * 1_000_000_000))
+                };
             } else if self.rng.chance(rates.medium) {
                 self.spoil(&io.op);
             }
@@ -353,11 +369,20 @@ impl State {
 
     fn mutates(&mut self, op: &Op) -> bool {
         match (self.faults.mutant(), op) {
-            (Mutant::LostWrite, Op::Write { durability: Durability::Normal, .. }) => self.rng.one_in(50),
+            (Mutant::LostWrite, Op::Write { durability: Durability::Normal, .. }) => {
+                self.rng.one_in(50)
+            }
             (Mutant::WrongRead, Op::Read { at, .. }) => {
                 at.bytes(self.spec.block_size) >= strake_ondisk::HEAD_BYTES && self.rng.one_in(50)
             }
-            (Mutant::None | Mutant::LostWrite | Mutant::IdleFlush | Mutant::IdleFua | Mutant::WrongRead, _) => false,
+            (
+                Mutant::None
+                | Mutant::LostWrite
+                | Mutant::IdleFlush
+                | Mutant::IdleFua
+                | Mutant::WrongRead,
+                _,
+            ) => false,
         }
     }
 
@@ -365,7 +390,10 @@ impl State {
     fn spoil(&mut self, op: &Op) {
         let (offset, bytes) = self.range_bytes(op);
         let data = matches!(op, Op::Read { .. }) && offset >= strake_ondisk::HEAD_BYTES;
-        if data && offset + bytes <= self.spec.bytes - strake_ondisk::TAIL_BYTES && self.faults.may_impair(self.slot) {
+        if data
+            && offset + bytes <= self.spec.bytes - strake_ondisk::TAIL_BYTES
+            && self.faults.may_impair(self.slot)
+        {
             self.trace.fault("medium");
             let block = u64::from(self.spec.block_size.bytes());
             self.bad.insert((offset + self.rng.below(bytes / block) * block) / block);
@@ -375,7 +403,9 @@ impl State {
     fn vanish(&mut self) {
         self.gone = true;
         self.doomed = true;
-        self.trace.event(&[u64::from(self.slot), 90], || format!("{} (member {}) is gone", self.name, self.slot));
+        self.trace.event(&[u64::from(self.slot), 90], || {
+            format!("{} (member {}) is gone", self.name, self.slot)
+        });
     }
 
     fn poll(&mut self, lane: u64, now: Nanos, batch: &mut CompletionBatch) {
@@ -420,8 +450,16 @@ impl State {
             }
         }
         let (offset, bytes) = self.range_bytes(&op);
-        let numbers = [u64::from(self.slot), kind(&op), offset, bytes, result.map_or_else(|e| e as u64 + 1, |()| 0)];
-        self.trace.event(&numbers, || format!("{} member {}: {} {result:?}", self.name, self.slot, describe(&op)));
+        let numbers = [
+            u64::from(self.slot),
+            kind(&op),
+            offset,
+            bytes,
+            result.map_or_else(|e| e as u64 + 1, |()| 0),
+        ];
+        self.trace.event(&numbers, || {
+            format!("{} member {}: {} {result:?}", self.name, self.slot, describe(&op))
+        });
         Completion { token, op, result: result.map_err(IoError::new) }
     }
 
@@ -450,7 +488,9 @@ impl State {
                     self.destage(count);
                 }
             }
-            Op::WriteZeroes { durability, .. } => self.change(offset, Change::Zeroes(bytes), *durability),
+            Op::WriteZeroes { durability, .. } => {
+                self.change(offset, Change::Zeroes(bytes), *durability)
+            }
             Op::Deallocate { .. } => self.deallocate(offset, bytes),
         }
         Ok(())
@@ -458,9 +498,12 @@ impl State {
 
     fn deallocate(&mut self, offset: u64, bytes: u64) {
         match self.spec.deallocate {
-            DeallocateReads::Zeroes => self.change(offset, Change::Zeroes(bytes), Durability::Normal),
+            DeallocateReads::Zeroes => {
+                self.change(offset, Change::Zeroes(bytes), Durability::Normal)
+            }
             DeallocateReads::Unspecified | DeallocateReads::Unsupported => {
-                for at in (offset..offset + bytes).step_by(PAGE).filter(|at| at % PAGE as u64 == 0) {
+                for at in (offset..offset + bytes).step_by(PAGE).filter(|at| at % PAGE as u64 == 0)
+                {
                     let junk = self.rng.bits().to_le_bytes().repeat(PAGE / 8);
                     self.change(at, Change::Bytes(junk), Durability::Normal);
                 }
@@ -498,7 +541,9 @@ impl State {
         let fua = durability == Durability::Fua && self.faults.mutant() != Mutant::IdleFua;
         if fua {
             // Older cached bytes of the same place must not come out of the cache after these.
-            let overlaps = |u: &Unflushed| u.offset < offset + change.len() && offset < u.offset + u.change.len();
+            let overlaps = |u: &Unflushed| {
+                u.offset < offset + change.len() && offset < u.offset + u.change.len()
+            };
             let count = self.unflushed.iter().rposition(overlaps).map_or(0, |at| at + 1);
             self.destage(count);
             apply(&mut self.stable, offset, &change);
@@ -529,7 +574,9 @@ impl State {
                 Change::Bytes(all)
             }
             Op::WriteZeroes { .. } => Change::Zeroes(bytes),
-            Op::Deallocate { .. } if self.spec.deallocate == DeallocateReads::Zeroes => Change::Zeroes(bytes),
+            Op::Deallocate { .. } if self.spec.deallocate == DeallocateReads::Zeroes => {
+                Change::Zeroes(bytes)
+            }
             Op::Deallocate { .. } => return,
         };
         match self.rng.below(4) {
@@ -561,7 +608,9 @@ impl State {
                 let from = index * unit;
                 let len = unit.min(change.len() - from);
                 let part = match change {
-                    Change::Bytes(bytes) => Change::Bytes(bytes[from as usize..(from + len) as usize].to_vec()),
+                    Change::Bytes(bytes) => {
+                        Change::Bytes(bytes[from as usize..(from + len) as usize].to_vec())
+                    }
                     Change::Zeroes(_) => Change::Zeroes(len),
                 };
                 parts.push((offset + from, part));
@@ -577,7 +626,8 @@ impl State {
             self.lose_cache();
         }
         // Nothing of what was not rung for ever reached the drive.
-        let mut flying: Vec<Io> = lanes.into_values().flat_map(|lane| lane.pending).map(|p| p.io).collect();
+        let mut flying: Vec<Io> =
+            lanes.into_values().flat_map(|lane| lane.pending).map(|p| p.io).collect();
         self.rng.shuffle(&mut flying);
         for io in flying {
             self.perhaps(&io.op);
@@ -630,6 +680,8 @@ pub fn describe(op: &Op) -> String {
         Op::Write { at, data, durability } => format!("write {at}+{}B {durability:?}", data.len()),
         Op::Flush => "flush".to_owned(),
         Op::Deallocate { range } => format!("deallocate {}+{}", range.start, range.blocks),
-        Op::WriteZeroes { range, durability } => format!("zero {}+{} {durability:?}", range.start, range.blocks),
+        Op::WriteZeroes { range, durability } => {
+            format!("zero {}+{} {durability:?}", range.start, range.blocks)
+        }
     }
 }

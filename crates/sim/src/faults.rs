@@ -58,7 +58,13 @@ impl Faults {
     /// Nothing happens until [`arm`](Self::arm).
     #[must_use]
     pub fn new(rates: Rates, mutant: Mutant) -> Self {
-        Self(Arc::new(Mutex::new(State { geometry: None, impaired: 0, armed: false, rates, mutant })))
+        Self(Arc::new(Mutex::new(State {
+            geometry: None,
+            impaired: 0,
+            armed: false,
+            rates,
+            mutant,
+        })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

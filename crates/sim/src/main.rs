@@ -66,7 +66,8 @@ fn run_all(arguments: &Arguments) -> ExitCode {
         }
         violations += u64::from(complain(&report));
     }
-    let kinds: Vec<String> = faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
+    let kinds: Vec<String> =
+        faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
     println!(
         "{{\"runs\":{runs},\"violations\":{violations},\"requests\":{requests},\"faults\":{{{}}},\"seed\":{},\"trace_hash\":\"{hash:016x}\"}}",
         kinds.join(","),

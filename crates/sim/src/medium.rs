@@ -50,7 +50,8 @@ impl Medium {
                 Page::Zero => target.fill(0),
                 Page::Fresh => match self.junk {
                     None => target.fill(0),
-                    Some(junk) => target.copy_from_slice(&junk_page(junk, page)[within..within + target.len()]),
+                    Some(junk) => target
+                        .copy_from_slice(&junk_page(junk, page)[within..within + target.len()]),
                 },
             }
         }

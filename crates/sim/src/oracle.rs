@@ -121,8 +121,16 @@ impl Oracle {
     pub fn begin_write(&mut self, id: u64, range: LbaRange, content: Content, weak: bool) -> Begun {
         let begun = self.begin(id);
         let first = self.first_write();
-        let write =
-            Write { id, content, begun: begun.at, ended: NEVER, seen: NEVER, gone: NEVER, weak, fua: false };
+        let write = Write {
+            id,
+            content,
+            begun: begun.at,
+            ended: NEVER,
+            seen: NEVER,
+            gone: NEVER,
+            weak,
+            fua: false,
+        };
         for block in &mut self.blocks[range.start.0 as usize..range.end().0 as usize] {
             if block.is_empty() {
                 block.push(first);
@@ -133,7 +141,16 @@ impl Oracle {
     }
 
     fn first_write(&self) -> Write {
-        Write { id: 0, content: self.first, begun: 0, ended: 0, seen: NEVER, gone: NEVER, weak: false, fua: true }
+        Write {
+            id: 0,
+            content: self.first,
+            begun: 0,
+            ended: 0,
+            seen: NEVER,
+            gone: NEVER,
+            weak: false,
+            fua: true,
+        }
     }
 
     /// A write is acknowledged.
@@ -206,7 +223,10 @@ impl Oracle {
                     .copied()
                     .collect();
                 *block = kept;
-                block.iter_mut().filter(|w| !is_stable(w, cache, stable_before)).for_each(|w| w.weak = true);
+                block
+                    .iter_mut()
+                    .filter(|w| !is_stable(w, cache, stable_before))
+                    .for_each(|w| w.weak = true);
             }
             for write in block.iter_mut() {
                 if write.ended == NEVER {
@@ -224,7 +244,8 @@ impl Oracle {
     /// The operator has accepted that `lba` may hold anything.
     pub fn give_up(&mut self, lba: u64) {
         let now = self.tick();
-        let unknown = Write { content: Content::Unknown, begun: now, ended: now, ..self.first_write() };
+        let unknown =
+            Write { content: Content::Unknown, begun: now, ended: now, ..self.first_write() };
         self.blocks[lba as usize] = vec![unknown];
     }
 
@@ -272,7 +293,8 @@ fn check(block: &[Write], lba: u64, bytes: &[u8], begun: u64, now: u64) -> Resul
     };
     let mut matching = block.iter().filter(visible).filter(|w| w.content.matches(lba, bytes));
     let Some(found) = matching.next() else {
-        let allowed: Vec<String> = block.iter().filter(visible).map(|w| format!("{:?}", w.content)).collect();
+        let allowed: Vec<String> =
+            block.iter().filter(visible).map(|w| format!("{:?}", w.content)).collect();
         return Err(format!(
             "block {lba} reads as {}; allowed: {}; history: {:?}",
             content::describe(bytes),
@@ -302,7 +324,10 @@ fn observe(block: &mut [Write], seen: Seen, begun: u64, now: u64, copies: bool) 
     for write in block.iter_mut() {
         if write.id == seen.id && seen.alone {
             write.seen = write.seen.min(now);
-        } else if write.content != seen.content && write.content != Content::Unknown && write.over() <= begun {
+        } else if write.content != seen.content
+            && write.content != Content::Unknown
+            && write.over() <= begun
+        {
             write.gone = write.gone.min(now);
         }
     }

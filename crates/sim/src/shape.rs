@@ -66,14 +66,19 @@ impl Shape {
         let mixed = rng.one_in(5);
         let small = rng.one_in(2);
         let rows = Self::rows(rng, strip_bytes);
-        let deallocate = if rng.one_in(4) { DeallocateReads::Unspecified } else { DeallocateReads::Zeroes };
+        let deallocate =
+            if rng.one_in(4) { DeallocateReads::Unspecified } else { DeallocateReads::Zeroes };
         let cached = rng.below(4);
         let drive = |rng: &mut Rng| DriveSpec {
             bytes: strake_ondisk::HEAD_BYTES
                 + strake_ondisk::TAIL_BYTES
                 + rows * u64::from(strip_bytes)
                 + 4096 * rng.below(4),
-            block_size: if small != (mixed && rng.one_in(2)) { BlockSize::B512 } else { BlockSize::B4096 },
+            block_size: if small != (mixed && rng.one_in(2)) {
+                BlockSize::B512
+            } else {
+                BlockSize::B4096
+            },
             cache: if cached == 0 || (cached == 1 && rng.one_in(2)) {
                 VolatileCache::Absent
             } else {
@@ -108,7 +113,8 @@ impl Shape {
     }
 
     fn rates(rng: &mut Rng) -> Rates {
-        let rate = |rng: &mut Rng, most: u64| if rng.one_in(2) { 0 } else { rng.below(most) as u32 };
+        let rate =
+            |rng: &mut Rng, most: u64| if rng.one_in(2) { 0 } else { rng.below(most) as u32 };
         Rates {
             medium: rate(rng, 8_000),
             device: rate(rng, 1_500),

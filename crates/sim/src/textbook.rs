@@ -49,7 +49,8 @@ fn place(geometry: &Geometry, stripe: u64, strip: u8) -> (usize, u64) {
     let m = u64::from(geometry.parity_strips());
     let first = width - 1 - row % width;
     let strip = u64::from(strip);
-    let position = if strip < k { (first + m + strip) % width } else { (first + strip - k) % width };
+    let position =
+        if strip < k { (first + m + strip) % width } else { (first + strip - k) % width };
     ((group * width + position) as usize, row * u64::from(geometry.strip_bytes()))
 }
 
@@ -82,14 +83,22 @@ fn tables(geometry: &Geometry) -> Vec<Vec<[u8; 256]>> {
     (0..m).map(|parity| (0..k).map(|data| table(parity, data)).collect()).collect()
 }
 
-fn verify_copies(geometry: &Geometry, read: ReadPage<'_>, stripe: u64, copies: u8) -> Result<(), String> {
-    let offset = strake_ondisk::HEAD_BYTES + geometry.row(StripeIndex(stripe)) * u64::from(geometry.strip_bytes());
+fn verify_copies(
+    geometry: &Geometry,
+    read: ReadPage<'_>,
+    stripe: u64,
+    copies: u8,
+) -> Result<(), String> {
+    let offset = strake_ondisk::HEAD_BYTES
+        + geometry.row(StripeIndex(stripe)) * u64::from(geometry.strip_bytes());
     for strip in 0..geometry.data_strips() {
         for at in (0..u64::from(geometry.strip_bytes())).step_by(PAGE) {
             let page = |copy: u8| read(usize::from(strip * copies + copy), offset + at);
             let first = page(0);
             if let Some(other) = (1..copies).find(|copy| page(*copy) != first) {
-                return Err(format!("stripe {stripe} strip {strip} byte {at}: copy {other} differs from copy 0"));
+                return Err(format!(
+                    "stripe {stripe} strip {strip} byte {at}: copy {other} differs from copy 0"
+                ));
             }
         }
     }
@@ -120,7 +129,9 @@ fn verify_parity(
             if let Some(byte) = held.iter().zip(expected.iter()).position(|(a, b)| a != b) {
                 let (member, _) = place(geometry, stripe, k + index as u8);
                 let byte = at as usize + byte;
-                return Err(format!("stripe {stripe}: parity {index} is wrong at byte {byte} of its strip on member {member}"));
+                return Err(format!(
+                    "stripe {stripe}: parity {index} is wrong at byte {byte} of its strip on member {member}"
+                ));
             }
         }
     }
@@ -131,7 +142,9 @@ fn encode(data: &[Option<Box<[u8; PAGE]>>], tables: &[[u8; 256]]) -> Box<[u8; PA
     let mut sum = Box::new([0u8; PAGE]);
     for (page, table) in data.iter().zip(tables) {
         if let Some(page) = page {
-            sum.iter_mut().zip(page.iter()).for_each(|(sum, byte)| *sum ^= table[usize::from(*byte)]);
+            sum.iter_mut()
+                .zip(page.iter())
+                .for_each(|(sum, byte)| *sum ^= table[usize::from(*byte)]);
         }
     }
     sum

@@ -77,7 +77,6 @@ impl Trace {
         }
     }
 
-
     /// Counts a fault that was injected.
     pub fn fault(&self, kind: &'static str) {
         *self.state().faults.entry(kind).or_insert(0) += 1;

@@ -75,7 +75,8 @@ pub fn run(seed: u64, settings: Settings) -> Report {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without words".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without words".to_owned())
 }
 
 /// A shard and whether its last turn found nothing to do.
@@ -183,13 +184,14 @@ impl World {
 
     fn start(&mut self, assembled: strake_engine::Assembled) -> Result<(), String> {
         let options = Options { merge: self.shape.merge };
-        let (array, pollers) =
-            Array::start_here(assembled, self.shape.cores, options).map_err(|e| format!("start: {e}"))?;
+        let (array, pollers) = Array::start_here(assembled, self.shape.cores, options)
+            .map_err(|e| format!("start: {e}"))?;
         let device = array.device();
         let mut clients = Vec::new();
         for number in 0..self.shape.clients {
             let core = CoreIndex((number % usize::from(self.shape.cores)) as u16);
-            let queue = device.open_queue(core, self.shape.depth as u32).map_err(|e| e.to_string())?;
+            let queue =
+                device.open_queue(core, self.shape.depth as u32).map_err(|e| e.to_string())?;
             clients.push(Client::new(number as u64, queue, self.shape.depth, self.rng.fork()));
         }
         let shards = pollers.into_iter().map(|poller| Shard { poller, idle: false }).collect();
@@ -244,7 +246,11 @@ impl World {
                 self.skip(what, spins)?;
             }
             if self.now > deadline {
-                return Err(format!("waited {} s for {what}: {}", PATIENCE.0 / Nanos::SECOND.0, self.picture()));
+                return Err(format!(
+                    "waited {} s for {what}: {}",
+                    PATIENCE.0 / Nanos::SECOND.0,
+                    self.picture()
+                ));
             }
             self.trace.set_now(self.now);
         }
@@ -268,7 +274,8 @@ impl World {
         let Some(running) = &mut self.running else { return Ok(false) };
         let actors = running.shards.len() + 1;
         let first = self.rng.below(actors as u64) as usize;
-        let skipped = if self.rng.one_in(3) { self.rng.below(actors as u64) as usize } else { actors };
+        let skipped =
+            if self.rng.one_in(3) { self.rng.below(actors as u64) as usize } else { actors };
         for at in (0..actors).map(|at| (at + first) % actors).filter(|at| *at != skipped) {
             if let Some(shard) = running.shards.get_mut(at) {
                 let turn = shard.poller.turn(self.now);
@@ -302,19 +309,29 @@ impl World {
 
     /// Everybody is idle: moves the clock to the next thing that was announced.
     fn skip(&mut self, what: &str, spins: u32) -> Result<(), String> {
-        let Some(running) = &self.running else { return Err(format!("nothing runs, waiting for {what}")) };
+        let Some(running) = &self.running else {
+            return Err(format!("nothing runs, waiting for {what}"));
+        };
         let mut sleep = Sleep::new();
         running.shards.iter().for_each(|shard| shard.poller.sleep(&mut sleep));
         if sleep.is_never() {
             if spins > SPIN_ROUNDS {
-                return Err(format!("shards neither work nor sleep, waiting for {what}: {}", self.picture()));
+                return Err(format!(
+                    "shards neither work nor sleep, waiting for {what}: {}",
+                    self.picture()
+                ));
             }
             self.now = self.now.plus(Nanos::MICRO);
             return Ok(());
         }
         match sleep.deadline() {
             Some(deadline) => self.now = deadline.max(self.now.plus(Nanos(1))),
-            None => return Err(format!("everybody sleeps for ever, waiting for {what}: {}", self.picture())),
+            None => {
+                return Err(format!(
+                    "everybody sleeps for ever, waiting for {what}: {}",
+                    self.picture()
+                ));
+            }
         }
         // A real core reads its clock a little late.
         self.now = self.now.plus(Nanos(self.rng.below(2_000)));
@@ -336,7 +353,10 @@ impl World {
         }
         let impaired = |(at, state): &(usize, MemberState)| {
             let drive = &self.drives[*at];
-            *state != MemberState::InSync || drive.is_doomed() || drive.has_bad_blocks() || self.is_asked(*at)
+            *state != MemberState::InSync
+                || drive.is_doomed()
+                || drive.has_bad_blocks()
+                || self.is_asked(*at)
         };
         let states = status.members.iter().map(|m| m.state).enumerate();
         let mask = states.filter(impaired).fold(0, |mask, (at, _)| mask | 1 << at);
@@ -354,8 +374,11 @@ impl World {
     fn picture(&self) -> String {
         let Some(running) = &self.running else { return "not running".to_owned() };
         let status = running.array.status();
-        let members: Vec<String> =
-            status.members.iter().map(|m| m.cause.map_or(m.state.to_string(), |c| format!("{} ({c:?})", m.state))).collect();
+        let members: Vec<String> = status
+            .members
+            .iter()
+            .map(|m| m.cause.map_or(m.state.to_string(), |c| format!("{} ({c:?})", m.state)))
+            .collect();
         format!(
             "members [{}], resync {:?}, rebuild {:?}{}{}, {} request(s) outstanding, {} control operation(s), drives idle: {}",
             members.join(", "),

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use strake_block::{BufMut, CompletionBatch, Durability, Io, IoError, IoQueue, Op, Sg, SgMut, Token};
+use strake_block::{
+    BufMut, CompletionBatch, Durability, Io, IoError, IoQueue, Op, Sg, SgMut, Token,
+};
 use strake_dev_mem::{FaultPlan, Faulty, RamDevice};
 use strake_engine::{Array, CreateSpec, Drive, Ids, Options, Pending, Replacing};
 use strake_raid::{Geometry, Level, MemberState};
@@ -59,7 +61,8 @@ impl Rig {
             drives.push(drive);
         }
         let name: Name = "small".parse().expect("a name");
-        let spec = CreateSpec { name, level, group_size, strip_bytes: STRIP_BYTES, block_size: None };
+        let spec =
+            CreateSpec { name, level, group_size, strip_bytes: STRIP_BYTES, block_size: None };
         let plan = strake_engine::plan_create(&spec, &drives).expect("a possible array");
         let ids = Ids {
             array: Uuid::from_random(rng.bytes16()),
@@ -68,8 +71,10 @@ impl Rig {
         };
         let geometry = plan.geometry;
         let mut now = Nanos(0);
-        let assembled = strake_engine::create(&plan, drives, &ids, false, &mut patient(&mut now)).expect("created");
-        let (array, pollers) = Array::start_here(assembled, 1, Options::default()).expect("started");
+        let assembled = strake_engine::create(&plan, drives, &ids, false, &mut patient(&mut now))
+            .expect("created");
+        let (array, pollers) =
+            Array::start_here(assembled, 1, Options::default()).expect("started");
         let queue = array.device().open_queue(CoreIndex(0), 8).expect("a queue");
         let stripes = 2 * u64::from(geometry.width()) * geometry.groups() as u64 + 2;
         let expected = vec![0; (stripes * geometry.stripe_data_blocks()) as usize * BLOCK];
@@ -86,7 +91,8 @@ impl Rig {
         if turn == Turn::Idle {
             let mut sleep = Sleep::new();
             self.pollers.iter().for_each(|poller| poller.sleep(&mut sleep));
-            self.now = sleep.deadline().filter(|_| !sleep.is_never()).unwrap_or(self.now).max(self.now);
+            self.now =
+                sleep.deadline().filter(|_| !sleep.is_never()).unwrap_or(self.now).max(self.now);
         }
         self.now = self.now.plus(Nanos(1000));
     }
@@ -102,7 +108,10 @@ impl Rig {
     }
 
     fn run(&mut self, op: Op) -> Result<Op, IoError> {
-        assert!(self.queue.submit(Io { token: Token(1), op }).is_ok(), "one request at a time fits");
+        assert!(
+            self.queue.submit(Io { token: Token(1), op }).is_ok(),
+            "one request at a time fits"
+        );
         self.queue.ring_doorbell(self.now);
         for _ in 0..TURNS_MAX {
             self.turn();
@@ -116,14 +125,16 @@ impl Rig {
 
     fn read(&mut self, range: LbaRange) -> Result<Vec<u8>, IoError> {
         let data = SgMut::from(BufMut::alone(range.blocks as usize * BLOCK));
-        let Op::Read { data, .. } = self.run(Op::Read { at: range.start, data })? else { unreachable!("a read") };
+        let Op::Read { data, .. } = self.run(Op::Read { at: range.start, data })? else {
+            unreachable!("a read")
+        };
         Ok(data.parts().iter().flat_map(|part| part.as_slice().to_vec()).collect())
     }
 
     /// One of the operations that change a range, in turn; zeroes for those that bring no data.
     fn change(&mut self, range: LbaRange, kind: usize) -> Result<(), IoError> {
         let span = range.start.0 as usize * BLOCK..range.end().0 as usize * BLOCK;
-        let durability = if kind % 2 == 0 { Durability::Normal } else { Durability::Fua };
+        let durability = if kind.is_multiple_of(2) { Durability::Normal } else { Durability::Fua };
         if kind % 5 == 4 {
             self.run(Op::WriteZeroes { range, durability })?;
             self.expected[span].fill(0);
@@ -151,7 +162,8 @@ impl Rig {
     fn replace(&mut self, member: u8) {
         let (ram, plan, drive) = pulled(1000 + u64::from(member));
         let uuid = Uuid::from_random(self.rng.bytes16());
-        strake_engine::prepare_drive(&drive, uuid, &mut patient(&mut self.now)).expect("a good drive");
+        strake_engine::prepare_drive(&drive, uuid, &mut patient(&mut self.now))
+            .expect("a good drive");
         let mut replacing: Replacing =
             self.array.begin_replace(MemberIndex(member), &drive, uuid).expect("it is out");
         self.rams[usize::from(member)] = ram;
@@ -166,8 +178,12 @@ impl Rig {
 
     fn check_read(&mut self, range: LbaRange, context: &str) {
         let span = range.start.0 as usize * BLOCK..range.end().0 as usize * BLOCK;
-        let data = self.read(range).unwrap_or_else(|error| panic!("{context}: read {range:?}: {error}"));
-        assert!(data == self.expected[span], "{context}: read {range:?} returned other bytes than were written");
+        let data =
+            self.read(range).unwrap_or_else(|error| panic!("{context}: read {range:?}: {error}"));
+        assert!(
+            data == self.expected[span],
+            "{context}: read {range:?} returned other bytes than were written"
+        );
     }
 
     fn check_everything(&mut self, context: &str) {
@@ -202,7 +218,8 @@ fn masks(geometry: &Geometry, survived: bool) -> Vec<u64> {
     }
     // One loss too many, and no more than that.
     let barely = |mask: &u64| {
-        let mut without = (0..geometry.members()).filter(|at| mask & 1 << at != 0).map(|at| mask & !(1 << at));
+        let mut without =
+            (0..geometry.members()).filter(|at| mask & 1 << at != 0).map(|at| mask & !(1 << at));
         !geometry.tolerates(*mask) && without.any(|mask| geometry.tolerates(mask))
     };
     all.filter(barely).collect()
@@ -216,7 +233,8 @@ fn members_of(mask: u64) -> impl Iterator<Item = u8> {
 fn spans(geometry: &Geometry, stripe: u64) -> impl Iterator<Item = LbaRange> + use<> {
     let blocks = geometry.stripe_data_blocks();
     let first = stripe * blocks;
-    (first..first + blocks).flat_map(move |start| (1..=2 * blocks).map(move |len| LbaRange::new(Lba(start), len)))
+    (first..first + blocks)
+        .flat_map(move |start| (1..=2 * blocks).map(move |len| LbaRange::new(Lba(start), len)))
 }
 
 /// Writes every span with the members of `mask` lost, reads it back, and after a rebuild reads everything again.
@@ -228,23 +246,30 @@ fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
         let stripes = rig.expected.len() as u64 / BLOCK as u64 / geometry.stripe_data_blocks();
         // Data from before the loss: in every stripe, so that there is something to recover.
         for stripe in 0..stripes {
-            let all = LbaRange::new(Lba(stripe * geometry.stripe_data_blocks()), geometry.stripe_data_blocks());
+            let all = LbaRange::new(
+                Lba(stripe * geometry.stripe_data_blocks()),
+                geometry.stripe_data_blocks(),
+            );
             rig.change(all, 0).expect("a healthy array takes a write");
         }
         for member in members_of(mask) {
-            let pending = rig.array.begin_fail(MemberIndex(member)).expect("there is such a member");
+            let pending =
+                rig.array.begin_fail(MemberIndex(member)).expect("there is such a member");
             rig.answer(pending);
         }
         rig.check_everything(&context);
         // Parity rotates from stripe to stripe: each mask meets another one.
         let stripe = turn as u64 % (stripes - 2);
         for (kind, span) in spans(&geometry, stripe).enumerate() {
-            rig.change(span, kind).unwrap_or_else(|error| panic!("{context}: write {span:?}: {error}"));
+            rig.change(span, kind)
+                .unwrap_or_else(|error| panic!("{context}: write {span:?}: {error}"));
             rig.check_read(span, &context);
         }
         rig.check_everything(&context);
         members_of(mask).for_each(|member| rig.replace(member));
-        rig.until("the rebuild", |array| array.status().members.iter().all(|m| m.state == MemberState::InSync));
+        rig.until("the rebuild", |array| {
+            array.status().members.iter().all(|m| m.state == MemberState::InSync)
+        });
         rig.check_everything(&context);
         rig.check_parity(&context);
     }
@@ -259,7 +284,10 @@ fn check_lost(level: Level, members: usize, group_size: Option<u8>) {
         let mut rig = Rig::new(level, members, group_size, mask);
         let stripes = rig.expected.len() as u64 / BLOCK as u64 / geometry.stripe_data_blocks();
         for stripe in 0..stripes {
-            let all = LbaRange::new(Lba(stripe * geometry.stripe_data_blocks()), geometry.stripe_data_blocks());
+            let all = LbaRange::new(
+                Lba(stripe * geometry.stripe_data_blocks()),
+                geometry.stripe_data_blocks(),
+            );
             rig.change(all, 0).expect("a healthy array takes a write");
         }
         let order: Vec<u8> = members_of(mask).collect();
@@ -268,11 +296,15 @@ fn check_lost(level: Level, members: usize, group_size: Option<u8>) {
         let first = turn as u64 % (stripes - 2);
         for stripe in first..first + 2 {
             for span in spans(&geometry, stripe) {
-                let bytes = span.start.0 as usize * BLOCK..(span.end().0 as usize * BLOCK).min(rig.expected.len());
+                let bytes = span.start.0 as usize * BLOCK
+                    ..(span.end().0 as usize * BLOCK).min(rig.expected.len());
                 match rig.read(span) {
                     Ok(data) => {
                         answers += 1;
-                        assert!(data[..bytes.len()] == rig.expected[bytes], "{context}: read {span:?} is wrong");
+                        assert!(
+                            data[..bytes.len()] == rig.expected[bytes],
+                            "{context}: read {span:?} is wrong"
+                        );
                     }
                     Err(_) => errors += 1,
                 }

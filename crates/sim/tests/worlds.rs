@@ -6,8 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use strake_sim::{Mutant, Report, Settings, run};
 
 /// Every fault that worlds are made of. A set of seeds in which one never happens tests less than it says.
-const FAULTS: [&str; 12] =
-    ["delay", "error", "fail", "hang", "kill", "lose", "medium", "power", "replace", "stop", "torn", "vanish"];
+const FAULTS: [&str; 12] = [
+    "delay", "error", "fail", "hang", "kill", "lose", "medium", "power", "replace", "stop", "torn",
+    "vanish",
+];
 
 /// Seeds of one file in `seeds/`: one a line, lines that begin with `#` tell the story.
 fn seeds(text: &str) -> Vec<u64> {
@@ -79,8 +81,15 @@ fn fresh_seeds_hold() {
 #[test]
 fn a_seed_replays_to_the_last_event() {
     for seed in 0..12 {
-        let (a, b) = (run(seed, Settings::default()), run(seed, Settings { keep: true, ..Settings::default() }));
-        assert_eq!((a.trace.hash(), a.trace.events()), (b.trace.hash(), b.trace.events()), "seed {seed}");
+        let (a, b) = (
+            run(seed, Settings::default()),
+            run(seed, Settings { keep: true, ..Settings::default() }),
+        );
+        assert_eq!(
+            (a.trace.hash(), a.trace.events()),
+            (b.trace.hash(), b.trace.events()),
+            "seed {seed}"
+        );
         let other = run(seed + 1, Settings::default());
         assert_ne!(a.trace.hash(), other.trace.hash(), "seeds {seed} and {} are one", seed + 1);
     }
@@ -88,7 +97,8 @@ fn a_seed_replays_to_the_last_event() {
 
 /// A drive that lies must be found out in most worlds in which it gets the chance.
 fn check_found_out(mutant: Mutant, at_least: usize, of: u64) {
-    let found = (0..of).filter(|seed| run(*seed, Settings { mutant, ..Settings::default() }).violation.is_some());
+    let found = (0..of)
+        .filter(|seed| run(*seed, Settings { mutant, ..Settings::default() }).violation.is_some());
     let found = found.count();
     assert!(found >= at_least, "{mutant:?} was found out in {found} of {of} worlds");
 }

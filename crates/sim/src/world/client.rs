@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use strake_block::{
-    BufMut, Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Sg, SgMut, Token,
+    BufMut, Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Sg,
+    SgMut, Token,
 };
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
@@ -47,7 +48,11 @@ impl Ground {
         };
         let length = length.clamp(1, max.min(if rng.one_in(20) { max } else { 512 }));
         let spot = SPOT_BYTES >> self.block_size.shift();
-        let start = if rng.one_in(10) { rng.below(self.capacity) } else { rng.pick(&self.spots) + rng.below(spot) };
+        let start = if rng.one_in(10) {
+            rng.below(self.capacity)
+        } else {
+            rng.pick(&self.spots) + rng.below(spot)
+        };
         let start = match rng.below(4) {
             0 => start / self.strip * self.strip,
             1 => start / self.stripe * self.stripe,
@@ -101,7 +106,14 @@ pub struct Client {
 impl Client {
     /// A client on `queue`.
     pub fn new(number: u64, queue: Box<dyn IoQueue>, depth: usize, rng: Rng) -> Self {
-        Self { number, queue, batch: CompletionBatch::new(depth.max(1)), live: BTreeMap::new(), depth, rng }
+        Self {
+            number,
+            queue,
+            batch: CompletionBatch::new(depth.max(1)),
+            live: BTreeMap::new(),
+            depth,
+            rng,
+        }
     }
 
     /// Requests not yet answered.
@@ -133,7 +145,12 @@ impl Client {
     ///
     /// # Errors
     /// When the array does not take it.
-    pub fn read(&mut self, ground: &Ground, range: LbaRange, scene: &mut Scene<'_>) -> Result<(), String> {
+    pub fn read(
+        &mut self,
+        ground: &Ground,
+        range: LbaRange,
+        scene: &mut Scene<'_>,
+    ) -> Result<(), String> {
         let op = read_op(ground, range);
         self.submit(range, What::Read, op, None, scene)?;
         self.queue.ring_doorbell(scene.now);
@@ -164,7 +181,13 @@ impl Client {
             7..=15 => {
                 let data = self.data(ground, range, id);
                 let op = Op::Write { at: range.start, data, durability };
-                self.submit(range, What::Write { fua }, op, Some((Content::Pattern(id), false)), scene)
+                self.submit(
+                    range,
+                    What::Write { fua },
+                    op,
+                    Some((Content::Pattern(id), false)),
+                    scene,
+                )
             }
             16 => {
                 let op = Op::WriteZeroes { range, durability };
@@ -172,7 +195,13 @@ impl Client {
             }
             17 => {
                 let op = Op::Deallocate { range };
-                self.submit(range, What::Write { fua: false }, op, Some((Content::Zero, true)), scene)
+                self.submit(
+                    range,
+                    What::Write { fua: false },
+                    op,
+                    Some((Content::Zero, true)),
+                    scene,
+                )
             }
             _ => self.submit(LbaRange::default(), What::Flush, Op::Flush, None, scene),
         }
@@ -220,13 +249,22 @@ impl Client {
             None => scene.oracle.begin(id),
         };
         if let Err(back) = self.queue.submit(Io { token: Token(id), op }) {
-            return Err(format!("client {} has room and its queue has not: {}", self.number, describe(&back.op)));
+            return Err(format!(
+                "client {} has room and its queue has not: {}",
+                self.number,
+                describe(&back.op)
+            ));
         }
         self.live.insert(id, Request { begun, range, what });
         Ok(())
     }
 
-    fn answered(&mut self, ground: &Ground, answer: Completion, scene: &mut Scene<'_>) -> Result<(), String> {
+    fn answered(
+        &mut self,
+        ground: &Ground,
+        answer: Completion,
+        scene: &mut Scene<'_>,
+    ) -> Result<(), String> {
         let Completion { token, op, result } = answer;
         let Some(request) = self.live.remove(&token.0) else {
             return Err(format!("an answer to request {} that was not made, or twice", token.0));
@@ -241,16 +279,29 @@ impl Client {
         }
     }
 
-    fn succeeded(&self, ground: &Ground, request: Request, op: Op, scene: &mut Scene<'_>) -> Result<(), String> {
+    fn succeeded(
+        &self,
+        ground: &Ground,
+        request: Request,
+        op: Op,
+        scene: &mut Scene<'_>,
+    ) -> Result<(), String> {
         let Request { begun, range, what } = request;
         match (what, op) {
             (What::Read, Op::Read { data, .. }) => {
                 let mut bytes = Vec::with_capacity(data.len());
                 data.parts().iter().for_each(|part| bytes.extend_from_slice(part.as_slice()));
                 if bytes.len() as u64 != range.blocks << ground.block_size.shift() {
-                    return Err(format!("read {} of {range:?} came home with {} bytes", begun.id, bytes.len()));
+                    return Err(format!(
+                        "read {} of {range:?} came home with {} bytes",
+                        begun.id,
+                        bytes.len()
+                    ));
                 }
-                scene.oracle.end_read(begun, range, &bytes).map_err(|what| format!("read {}: {what}", begun.id))
+                scene
+                    .oracle
+                    .end_read(begun, range, &bytes)
+                    .map_err(|what| format!("read {}: {what}", begun.id))
             }
             (What::Write { fua }, _) => {
                 scene.oracle.end_write(begun, range, fua);

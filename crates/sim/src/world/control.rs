@@ -54,7 +54,11 @@ impl World {
         let Some(running) = &self.running else { return false };
         let mut sleep = strake_reactor::Sleep::new();
         running.shards.iter().for_each(|shard| shard.poller.sleep(&mut sleep));
-        let next = if sleep.is_never() { self.now.plus(strake_units::Nanos::MICRO) } else { sleep.deadline().unwrap_or(until) };
+        let next = if sleep.is_never() {
+            self.now.plus(strake_units::Nanos::MICRO)
+        } else {
+            sleep.deadline().unwrap_or(until)
+        };
         self.now = next.max(self.now.plus(strake_units::Nanos(1))).min(until);
         true
     }
@@ -65,7 +69,9 @@ impl World {
             return Vec::new();
         }
         let impaired = self.faults.impaired();
-        (0..self.shape.members as u8).filter(|slot| self.geometry.tolerates(impaired | 1 << slot)).collect()
+        (0..self.shape.members as u8)
+            .filter(|slot| self.geometry.tolerates(impaired | 1 << slot))
+            .collect()
     }
 
     fn fail_one(&mut self) {
@@ -110,7 +116,8 @@ impl World {
 
     /// Slots that are out of use and not being replaced.
     pub(super) fn replaceable(&self) -> Vec<usize> {
-        let out = |(_, s): &(usize, MemberState)| matches!(s, MemberState::Faulty | MemberState::Missing);
+        let out =
+            |(_, s): &(usize, MemberState)| matches!(s, MemberState::Faulty | MemberState::Missing);
         let slots = self.states().into_iter().enumerate().filter(out).map(|(at, _)| at);
         slots.filter(|at| !self.is_asked(*at)).collect()
     }
@@ -157,7 +164,9 @@ impl World {
         while at < self.asked.len() {
             let (what, answer) = match &mut self.asked[at] {
                 Asked::Fail { member, pending } => (format!("fail {member}"), pending.poll()),
-                Asked::Replace { member, replacing } => (format!("replace {member}"), replacing.poll()),
+                Asked::Replace { member, replacing } => {
+                    (format!("replace {member}"), replacing.poll())
+                }
             };
             let Some(answer) = answer else {
                 at += 1;
@@ -165,11 +174,14 @@ impl World {
             };
             work = true;
             let asked = self.asked.swap_remove(at);
-            self.trace.event(&[83, u64::from(answer.is_ok())], || format!("control: {what}: {answer:?}"));
+            self.trace
+                .event(&[83, u64::from(answer.is_ok())], || format!("control: {what}: {answer:?}"));
             let excused = match asked {
                 Asked::Fail { .. } => self.stopping || self.lost,
                 // The new drive may have died already.
-                Asked::Replace { member, .. } => self.drives[member.at()].is_doomed() || self.stopping || self.lost,
+                Asked::Replace { member, .. } => {
+                    self.drives[member.at()].is_doomed() || self.stopping || self.lost
+                }
             };
             if let Err(error) = answer
                 && !excused
@@ -182,7 +194,8 @@ impl World {
 
     /// The machine stops without warning and starts again.
     fn crash(&mut self, crash: Crash) -> Result<(), String> {
-        let degraded = self.faults.impaired() != 0 || self.states().iter().any(|s| *s != MemberState::InSync);
+        let degraded =
+            self.faults.impaired() != 0 || self.states().iter().any(|s| *s != MemberState::InSync);
         // Most crashes hit a healthy array, so that most runs keep their bystanders under watch.
         if degraded && self.rng.one_in(2) {
             return Ok(());
@@ -217,7 +230,8 @@ impl World {
         let most = self.rng.between(1, 40);
         self.left = most;
         self.run_until("requests before the loss", |world| world.left <= most / 2)?;
-        self.trace.event(&[89], || format!("control: too many drives are pulled; {}", self.picture()));
+        self.trace
+            .event(&[89], || format!("control: too many drives are pulled; {}", self.picture()));
         let mut slots: Vec<usize> = (0..self.shape.members).collect();
         self.rng.shuffle(&mut slots);
         let mut gone = 0;
@@ -228,7 +242,9 @@ impl World {
             gone |= 1 << slot;
         }
         self.lost = true;
-        self.run_until("answers from an array that is lost", |world| world.left == 0 && world.outstanding() == 0)?;
+        self.run_until("answers from an array that is lost", |world| {
+            world.left == 0 && world.outstanding() == 0
+        })?;
         let stripes = self.unsettled_stripes(Crash::Kill);
         self.drives.iter().for_each(|drive| drive.crash(Crash::Kill));
         self.drives.iter().for_each(SimDrive::come_back);
@@ -251,7 +267,8 @@ impl World {
     /// Stripes that a crash now leaves with parity that may disagree with the data.
     fn unsettled_stripes(&self, crash: Crash) -> Vec<u64> {
         let blocks = self.oracle.written().filter(|lba| self.oracle.is_unsettled(*lba, crash));
-        let mut stripes: Vec<u64> = blocks.map(|lba| self.geometry.place(Lba(lba)).stripe.0).collect();
+        let mut stripes: Vec<u64> =
+            blocks.map(|lba| self.geometry.place(Lba(lba)).stripe.0).collect();
         stripes.dedup();
         stripes
     }
@@ -323,7 +340,10 @@ impl World {
             };
             while client.take_answers(&self.ground, &mut scene)? {}
             if client.outstanding() > 0 {
-                return Err(format!("{} request(s) were never answered by an array that was stopped", client.outstanding()));
+                return Err(format!(
+                    "{} request(s) were never answered by an array that was stopped",
+                    client.outstanding()
+                ));
             }
         }
         Ok(())
@@ -347,7 +367,9 @@ impl World {
                     policy.accept_loss = true;
                 }
                 Outcome::Waiting { what, .. } => return Err(format!("waits without need: {what}")),
-                Outcome::Refused { what, .. } => return Err(format!("refused without need: {what}")),
+                Outcome::Refused { what, .. } => {
+                    return Err(format!("refused without need: {what}"));
+                }
             }
         }
         Err("every attempt to assemble the array was turned down".to_owned())
@@ -359,14 +381,20 @@ impl World {
     }
 
     fn assemble(&mut self, policy: AssemblePolicy) -> Result<Outcome, String> {
-        let mut drives: Vec<Drive> =
-            self.drives.iter().chain(&self.retired).filter(|d| !d.is_gone()).map(to_drive).collect();
+        let mut drives: Vec<Drive> = self
+            .drives
+            .iter()
+            .chain(&self.retired)
+            .filter(|d| !d.is_gone())
+            .map(to_drive)
+            .collect();
         self.rng.shuffle(&mut drives);
         let mut rng = self.rng.fork();
         let mut epoch = || Uuid::from_random(rng.bytes16());
         self.faults.arm(false);
         let mut wait = patient(&mut self.now);
-        let (mut outcomes, unreadable) = strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait);
+        let (mut outcomes, unreadable) =
+            strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait);
         if let Some(error) = unreadable.first() {
             return Err(format!("a drive could not be looked at: {error}"));
         }
@@ -384,7 +412,9 @@ impl World {
         clean: bool,
     ) -> Result<(), String> {
         let (regions, bytes) = assembled.resync_regions();
-        self.trace.event(&[88, u64::from(regions), bytes], || format!("ready: {regions} region(s) to resynchronize"));
+        self.trace.event(&[88, u64::from(regions), bytes], || {
+            format!("ready: {regions} region(s) to resynchronize")
+        });
         if clean && regions > 0 {
             return Err(format!("{regions} region(s) to resynchronize after a clean stop"));
         }

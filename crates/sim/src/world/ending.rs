@@ -33,16 +33,25 @@ impl World {
             self.wait_for_maintenance()?;
             let status = self.array().status();
             if status.lost {
-                return Err(format!("the array was lost within its redundancy: {}", self.picture()));
+                return Err(format!(
+                    "the array was lost within its redundancy: {}",
+                    self.picture()
+                ));
             }
             let slots = self.replaceable();
-            let doomed = |(at, s): &(usize, MemberState)| *s == MemberState::InSync && self.drives[*at].is_doomed();
+            let doomed = |(at, s): &(usize, MemberState)| {
+                *s == MemberState::InSync && self.drives[*at].is_doomed()
+            };
             let doomed = self.states().into_iter().enumerate().find(doomed).map(|(at, _)| at as u8);
             if let Some(slot) = slots.first() {
                 self.replace(*slot);
-            } else if let Some(slot) = doomed.filter(|_| self.geometry.redundancy(0).is_some_and(|r| r > 0)) {
+            } else if let Some(slot) =
+                doomed.filter(|_| self.geometry.redundancy(0).is_some_and(|r| r > 0))
+            {
                 self.fail(slot);
-            } else if self.states().iter().all(|s| *s == MemberState::InSync) && status.resync.is_none() {
+            } else if self.states().iter().all(|s| *s == MemberState::InSync)
+                && status.resync.is_none()
+            {
                 return Ok(());
             }
         }
@@ -52,7 +61,8 @@ impl World {
     fn wait_for_maintenance(&mut self) -> Result<(), String> {
         self.run_until("resync and rebuild to end", |world| {
             let status = world.array().status();
-            let rebuilding = status.members.iter().any(|m| matches!(m.state, MemberState::Rebuilding { .. }));
+            let rebuilding =
+                status.members.iter().any(|m| matches!(m.state, MemberState::Rebuilding { .. }));
             let resyncing = status.resync.is_some() && world.replaceable().is_empty();
             (!rebuilding && !resyncing) || status.rebuild_halted || status.lost
         })?;
@@ -86,7 +96,9 @@ impl World {
     }
 
     fn read(&mut self, range: LbaRange) -> Result<(), String> {
-        let Some(running) = &mut self.running else { return Err("the array is not running".to_owned()) };
+        let Some(running) = &mut self.running else {
+            return Err("the array is not running".to_owned());
+        };
         let mut scene = Scene {
             oracle: &mut self.oracle,
             trace: &self.trace,

@@ -50,6 +50,10 @@ pub const TIMEOUT_CHECK: Nanos = Nanos(500 * Nanos::MILLI.0);
 /// A region's write-intent bit is cleared after it saw no write for one to two of these.
 pub const SWEEP_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 
+/// The same while members are missing: a crash is then not harmless for regions that are still marked, so marks
+/// are kept as short as bitmap writes allow.
+pub const SWEEP_EVERY_DEGRADED: Nanos = Nanos(250 * Nanos::MILLI.0);
+
 /// How often the rebuild cursor in the labels is moved on at most, while regions are being finished.
 pub const CHECKPOINT_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 

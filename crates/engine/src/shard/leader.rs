@@ -19,7 +19,7 @@ use strake_units::{MemberIndex, Nanos, RegionIndex, Uuid};
 use super::Shard;
 use super::wait::WaitQueue;
 use crate::error::ArrayError;
-use crate::limits::{CHECKPOINT_EVERY, SWEEP_EVERY};
+use crate::limits::{CHECKPOINT_EVERY, SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
 use crate::message::{Peer, View};
 
 /// What the leader starts from: the array as assembled.
@@ -77,7 +77,7 @@ pub(crate) struct Leader {
     /// Regions asked for and not answered.
     pub(super) asked: Vec<(u16, RegionIndex)>,
     pub(super) sweep: Option<Sweep>,
-    next_sweep: Nanos,
+    last_sweep: Nanos,
     next_checkpoint: Nanos,
     pub(super) version: u64,
     applied: u64,
@@ -106,7 +106,7 @@ impl Leader {
             dirty_pages: 0,
             asked: Vec::new(),
             sweep: None,
-            next_sweep: Nanos(0),
+            last_sweep: Nanos(0),
             next_checkpoint: Nanos(0),
             version: 0,
             applied: 0,
@@ -181,6 +181,12 @@ impl Leader {
             }
         }
         changed || pending
+    }
+
+    /// When idle regions are next looked for.
+    fn next_sweep(&self) -> Nanos {
+        let every = if self.absent() == 0 { SWEEP_EVERY } else { SWEEP_EVERY_DEGRADED };
+        self.last_sweep.plus(every)
     }
 
     /// Clears the region's intent bit.
@@ -373,9 +379,9 @@ impl Shard {
     pub(super) fn lead_clock(&self) {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
-        let due = self.now.get() >= leader.next_sweep && leader.sweep.is_none();
+        let due = self.now.get() >= leader.next_sweep() && leader.sweep.is_none();
         if due && leader.intended > 0 && !self.stopping() && !self.board.is_lost() {
-            leader.next_sweep = self.now.get().plus(SWEEP_EVERY);
+            leader.last_sweep = self.now.get();
             leader.sweep = Some(Sweep { awaiting: self.cores, idle: Vec::new() });
             self.broadcast(|| Peer::Sweep);
         }
@@ -385,7 +391,7 @@ impl Shard {
     pub(super) fn lead_deadline(&self) -> Option<Nanos> {
         let leader = self.leader.as_ref()?.borrow();
         let wants = leader.intended > 0 && leader.sweep.is_none() && !self.stopping();
-        (wants && !self.board.is_lost()).then_some(leader.next_sweep)
+        (wants && !self.board.is_lost()).then(|| leader.next_sweep())
     }
 
     /// More members failed than redundancy covers: stop everything, record nothing, keep the last good labels.

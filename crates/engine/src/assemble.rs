@@ -213,12 +213,16 @@ fn open(
     // the array was serving like this before, unless yet another member is missing now.
     let in_sync = |record: &strake_ondisk::MemberRecord| record.state == RecordedState::InSync;
     let known = found.superblock.members.iter().map(in_sync).zip(&states);
-    let as_before = known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
+    let as_before =
+        known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
     let dirty = intent.count_ones() > 0 && geometry.parity_strips() > 0;
     if absent != 0 && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
         return Err(dirty_and_degraded(&superblock, &geometry, &regions, &intent).into());
     }
-    let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened { drive: indices[member.at()], error };
+    let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened {
+        drive: indices[member.at()],
+        error,
+    };
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
     let mut assembled = Assembled::new(
@@ -299,7 +303,7 @@ fn dirty_and_degraded(
     ArrayError::refused(format!(
         "array {name} stopped without warning while members were missing; blocks next to those being written may \
          be damaged in {} region(s) (byte offset+length: {}{}). Check them against a backup, then start it with: \
-         strake array import {name} --accept-loss",
+         strake array import {name} --degraded --accept-loss",
         intent.iter_ones().count(),
         ranges.join(", "),
         if intent.iter_ones().count() > 8 { ", ..." } else { "" }
@@ -341,7 +345,8 @@ fn read_bitmaps(
         }
     }
     // The next sequence, so that rewriting a page leaves its newest slot alone.
-    let sequences = newest.iter().map(|page| sequence(page).map_or(0, |newest| newest + 1)).collect();
+    let sequences =
+        newest.iter().map(|page| sequence(page).map_or(0, |newest| newest + 1)).collect();
     let pages: Vec<Option<Vec<u8>>> = newest
         .into_iter()
         .map(|page| match page {
@@ -432,7 +437,8 @@ impl Assembled {
                 let mut label = self.superblock.clone();
                 label.slot = member;
                 label.member = label.members[member.at()].uuid;
-                let written = MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
+                let written =
+                    MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
                 written.map_err(|error| (member, error))?;
             }
         }

@@ -198,7 +198,12 @@ impl Shard {
 
     /// Waits until the members at `positions` are out of use on every shard, or have been since the moment `since`,
     /// so that nobody can read what they missed; fails when the array cannot go on without them.
-    async fn await_out_of_use(&self, stripe: StripeIndex, positions: u64, since: u64) -> Result<(), IoError> {
+    async fn await_out_of_use(
+        &self,
+        stripe: StripeIndex,
+        positions: u64,
+        since: u64,
+    ) -> Result<(), IoError> {
         for position in (0..self.geometry.width()).filter(|p| positions & 1 << p != 0) {
             self.await_member_out(self.geometry.member(stripe, position), since).await?;
         }

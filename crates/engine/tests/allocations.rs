@@ -49,14 +49,28 @@ fn bench(cores: u16) -> Bench {
     };
     let drives: Vec<Drive> = (0..8).map(drive).collect();
     let name = "tank".parse().expect("a name");
-    let spec = CreateSpec { name, level: Level::Raid6, group_size: None, strip_bytes: 16 << 10, block_size: None };
+    let spec = CreateSpec {
+        name,
+        level: Level::Raid6,
+        group_size: None,
+        strip_bytes: 16 << 10,
+        block_size: None,
+    };
     let plan = plan_create(&spec, &drives).expect("sound");
     let members = (0..8).map(|i| Uuid([100 + i; 16])).collect();
     let ids = Ids { array: Uuid([1; 16]), epoch: Uuid([2; 16]), members };
-    let assembled = create(&plan, drives, &ids, false, &mut || Some(Nanos(0))).expect("drives work");
+    let assembled =
+        create(&plan, drives, &ids, false, &mut || Some(Nanos(0))).expect("drives work");
     let (array, pollers) = Array::start_here(assembled, cores, Options::default()).expect("opens");
     let queue = array.device().open_queue(CoreIndex(0), 64).expect("opens");
-    Bench { _array: array, pollers, queue, batch: CompletionBatch::new(64), ops: Vec::new(), now: Nanos(0) }
+    Bench {
+        _array: array,
+        pollers,
+        queue,
+        batch: CompletionBatch::new(64),
+        ops: Vec::new(),
+        now: Nanos(0),
+    }
 }
 
 impl Bench {

@@ -70,6 +70,7 @@ async fn read(shard: &Shard, group: Group, span: Span) {
     };
     let segments = shard.geometry.segments(band, range);
     let mut excluded = Excluded { unreadable, ..Excluded::default() };
+    let mut hearsay = unreadable;
     let result = loop {
         if shard.board.is_lost() {
             // A write cut short by the loss leaves its stripe inconsistent: what follows from it is not to be told.
@@ -83,7 +84,14 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             intent: Intent::Read,
             copy_hint: shard.copy_hint(),
         };
-        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else { break Err(LOST) };
+        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
+            if std::mem::take(&mut hearsay) == 0 {
+                break Err(LOST);
+            }
+            // What could not be read when the request came in may have been written since.
+            excluded.unreadable &= !unreadable;
+            continue;
+        };
         if plan.strategy == Strategy::Direct {
             let read = plan.reads[0];
             let at = shard.geometry.member_lba(band.stripe, read.offset);
@@ -101,9 +109,7 @@ async fn read(shard: &Shard, group: Group, span: Span) {
                     copy_back(shard, group, band, &segments[0], excluded, &data).await;
                     break Ok(());
                 }
-                Err(error) => {
-                    excluded.learn(shard.classify(band.stripe, read.position, error))
-                }
+                Err(error) => excluded.learn(shard.classify(band.stripe, read.position, error)),
             }
             continue;
         }
@@ -346,7 +352,9 @@ async fn maintain(shard: &Shard, group: Group, band: Band, intent: Intent, origi
             None => mend(shard, group, band, plan.window, &mut excluded).await,
             // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
             Some(failed) => {
-                break shard.await_out_of_use(band.stripe, failed.any() | excluded.absent, since).await;
+                break shard
+                    .await_out_of_use(band.stripe, failed.any() | excluded.absent, since)
+                    .await;
             }
         }
     };

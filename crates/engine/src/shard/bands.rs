@@ -30,7 +30,8 @@ struct Item {
     next: Option<u32>,
 }
 
-/// What a band's task does next.
+/// What a band's task does next. Moved once, so its size costs nothing; boxing it would allocate.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Batch {
     /// A read that could not go straight to its member.
     Read { span: Span },

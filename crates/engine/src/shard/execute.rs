@@ -256,14 +256,15 @@ impl Shard {
             } else if write.strip >= k {
                 let data = Sg::from(parity.next().expect("one buffer per parity write").freeze());
                 slots.push((
-                    self.issue_write(group, band, write, 0, data, batch.durability),
+                    self.issue_write(group, band, write, (0, data), batch.durability),
                     write.position,
                 ));
             } else {
                 let segment =
                     batch.segments.iter().find(|s| s.strip == write.strip).expect("planned");
                 for (offset, data) in lists(self.parts(batch, segment)) {
-                    let slot = self.issue_write(group, band, write, offset, data, batch.durability);
+                    let slot =
+                        self.issue_write(group, band, write, (offset, data), batch.durability);
                     slots.push((slot, write.position));
                 }
             }
@@ -298,7 +299,7 @@ impl Shard {
         let mut sources = ArrayVec::<(u8, Sg), STRIPS_MAX>::new();
         let recovered = self.recover(plan, &reads, loan);
         let computes_parity =
-            plan.writes.iter().any(|w| w.strip >= k && !plan.recover.iter().any(|s| *s == w.strip));
+            plan.writes.iter().any(|w| w.strip >= k && !plan.recover.contains(&w.strip));
         if computes_parity {
             let nothing = WriteBatch::empty();
             let parity = self.encode(plan, &nothing, reads, recovered, loan);
@@ -314,7 +315,7 @@ impl Shard {
         for write in plan.writes.iter() {
             let (_, data) =
                 sources.iter().find(|(strip, _)| *strip == write.strip).expect("planned");
-            let slot = self.issue_write(group, band, write, 0, data.clone(), Durability::Normal);
+            let slot = self.issue_write(group, band, write, (0, data.clone()), Durability::Normal);
             slots.push((slot, write.position));
         }
         settled(&self.members, group).await;
@@ -362,8 +363,7 @@ impl Shard {
         group: Group,
         band: Band,
         write: &Transfer,
-        offset_bytes: usize,
-        data: Sg,
+        (offset_bytes, data): (usize, Sg),
         durability: Durability,
     ) -> IoSlot {
         let blocks = (offset_bytes >> self.geometry.block_size().shift()) as u32;

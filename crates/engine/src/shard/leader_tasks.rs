@@ -178,7 +178,9 @@ async fn replace(
         MemberState::Rebuilding { .. } | MemberState::InSync => Ok(()),
         MemberState::Faulty | MemberState::Missing => Err(ArrayError::new(
             ArrayErrorKind::Device,
-            format!("the drive that was to replace member {member} failed when its label was written; use another"),
+            format!(
+                "the drive that was to replace member {member} failed when its label was written; use another"
+            ),
         )),
     }
 }

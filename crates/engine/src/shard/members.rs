@@ -302,8 +302,7 @@ impl Members {
         member: MemberIndex,
         at: Lba,
         data: strake_block::SgMut,
-        request: u32,
-        range: LbaRange,
+        (request, range): (u32, LbaRange),
     ) {
         self.send(
             now,
@@ -329,7 +328,14 @@ impl Members {
             self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
         }
         let issued = self.clock;
-        let slot = self.inflight.insert(Inflight { waiter, member, turn: self.turn, deadline: None, issued, done: None });
+        let slot = self.inflight.insert(Inflight {
+            waiter,
+            member,
+            turn: self.turn,
+            deadline: None,
+            issued,
+            done: None,
+        });
         let io = Io { token: Token(u64::from(self.turn) << 32 | u64::from(slot)), op };
         place.backlog.push_back(io);
         if place.queue.is_none() {
@@ -352,7 +358,8 @@ impl Members {
                 member.backlog.push_front(back);
                 return;
             }
-            inflight.get_mut(slot).expect("a backlogged I/O has its place").deadline = Some(now.plus(IO_TIMEOUT));
+            inflight.get_mut(slot).expect("a backlogged I/O has its place").deadline =
+                Some(now.plus(IO_TIMEOUT));
             member.outstanding += 1;
         }
     }
@@ -398,7 +405,14 @@ impl Members {
     ) -> usize {
         let mut seen = self.refused.len();
         while let Some(done) = self.refused.pop_front() {
-            complete(&mut self.inflight, &mut self.groups, scheduler, host_reads, &mut self.orphans, done);
+            complete(
+                &mut self.inflight,
+                &mut self.groups,
+                scheduler,
+                host_reads,
+                &mut self.orphans,
+                done,
+            );
         }
         for at in 0..self.members.len() {
             let member = &mut self.members[at];
@@ -478,14 +492,22 @@ impl Members {
                 Waiter::Host { request, range } => {
                     let (member, issued) = (entry.member, entry.issued);
                     let result = Err(IoError::new(IoErrorKind::Timeout));
-                    host_reads.push_back(HostRead { request, member, range, data: None, result, issued });
+                    host_reads.push_back(HostRead {
+                        request,
+                        member,
+                        range,
+                        data: None,
+                        result,
+                        issued,
+                    });
                 }
             }
             if self.members[entry.member.at()].left <= entry.issued {
                 late |= 1 << entry.member.0;
             }
         }
-        for (_, place) in self.members.iter_mut().enumerate().filter(|(at, _)| late & 1 << at != 0) {
+        for (_, place) in self.members.iter_mut().enumerate().filter(|(at, _)| late & 1 << at != 0)
+        {
             // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
             place.hung = true;
             Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
@@ -560,9 +582,18 @@ fn complete(
             let Inflight { member, issued, .. } = inflight.remove(slot);
             let data = match done.op {
                 Op::Read { data, .. } => Some(data),
-                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => None,
+                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
+                    None
+                }
             };
-            host_reads.push_back(HostRead { request, member, range, data, result: done.result, issued });
+            host_reads.push_back(HostRead {
+                request,
+                member,
+                range,
+                data,
+                result: done.result,
+                issued,
+            });
         }
         Waiter::Nobody => {
             inflight.remove(slot);

@@ -32,7 +32,12 @@ pub(crate) struct RebuildTable {
 
 impl RebuildTable {
     pub(crate) fn new(core: u16, cores: u16, members: usize) -> Self {
-        Self { core: u32::from(core), cores: u32::from(cores), passed: vec![0; members], started: vec![0; members] }
+        Self {
+            core: u32::from(core),
+            cores: u32::from(cores),
+            passed: vec![0; members],
+            started: vec![0; members],
+        }
     }
 
     /// Regions of this shard among the first `regions` of the array.

@@ -118,7 +118,7 @@ impl Shard {
                     let at = self.geometry.member_lba(piece.band.stripe, piece.segment.offset);
                     let data = cut(self);
                     let mut members = self.members.borrow_mut();
-                    members.issue_host_read(self.now.get(), member, at, data, request, part);
+                    members.issue_host_read(self.now.get(), member, at, data, (request, part));
                 }
                 None => {
                     if !self.has_room_for(piece.band) {
@@ -209,11 +209,16 @@ impl Shard {
             .position_of_member(piece.band.stripe, member)
             .expect("read from this stripe");
         let former = self.members.borrow().left_since(member, issued);
-        let failed = self.classify(piece.band.stripe, position, Failure { kind: error.kind, former });
+        let failed =
+            self.classify(piece.band.stripe, position, Failure { kind: error.kind, former });
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
         let work = Work::Read { range, data, unreadable: failed.medium };
-        self.retries.borrow_mut().push_back(Span { band: piece.band, work, origin: self.origin(request) });
+        self.retries.borrow_mut().push_back(Span {
+            band: piece.band,
+            work,
+            origin: self.origin(request),
+        });
     }
 }
 

@@ -32,7 +32,11 @@ fn check(level: Level, effect: Effect, victim: usize, nth: u64, cores: u16) {
     stage.disks[victim].plan.clear();
     stage.disks[victim].plan.release();
     stage.disks[victim].plan.return_device();
-    assert_eq!(stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() }), 0, "{what}");
+    assert_eq!(
+        stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() }),
+        0,
+        "{what}"
+    );
     stage.verify(700);
     if stage.state(victim) == MemberState::InSync {
         stage.check_parity(12);

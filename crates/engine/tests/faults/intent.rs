@@ -20,7 +20,8 @@ fn the_bit_is_on_every_member_before_the_first_data_write_leaves() {
     let seen = stage.seen();
     let first = seen.iter().position(|s| s.op == 'w' && s.byte >= DATA).expect("data was written");
     for disk in 0..6 {
-        let persisted = seen[..first].iter().filter(|s| is_bitmap(s) && s.done && s.drive == disk).count();
+        let persisted =
+            seen[..first].iter().filter(|s| is_bitmap(s) && s.done && s.drive == disk).count();
         assert_eq!(persisted, 2, "intent and written planes are on drive {disk} before data");
     }
 }
@@ -38,9 +39,12 @@ fn an_idle_region_is_flushed_and_then_forgotten() {
     stage.watch();
     stage.pass(10);
     let seen = stage.seen();
-    let cleared = seen.iter().position(|s| is_bitmap(s)).expect("the bit is cleared");
+    let cleared = seen.iter().position(is_bitmap).expect("the bit is cleared");
     for disk in 0..6 {
-        assert!(seen[..cleared].iter().any(|s| s.op == 'f' && s.done && s.drive == disk), "drive {disk} was flushed");
+        assert!(
+            seen[..cleared].iter().any(|s| s.op == 'f' && s.done && s.drive == disk),
+            "drive {disk} was flushed"
+        );
     }
     assert_eq!(stage.again(AssemblePolicy::default()), 0, "a crash now leaves nothing to do");
     stage.verify(500);
@@ -143,7 +147,9 @@ fn initialization_is_safe_to_write_over_and_resumes() {
     let mut stage = set.build().expect("sound");
     let total = stage.status().resync.expect("it initializes").total_bytes;
     stage.fill(3000, 13, 4);
-    stage.until("some progress", |stage| stage.status().resync.is_none_or(|p| p.done_bytes > total / 3));
+    stage.until("some progress", |stage| {
+        stage.status().resync.is_none_or(|p| p.done_bytes > total / 3)
+    });
     stage.fill(2000, 170, 5);
     stage.pass(6);
     stage.stop().expect("clean");
@@ -163,12 +169,21 @@ fn zeroes_and_deallocations_keep_parity_true() {
         let mut stage = Set::new(level, 6).build().expect("sound");
         let range = |at, blocks| strake_units::LbaRange::new(strake_units::Lba(at), blocks);
         stage.watch();
-        assert_eq!(stage.run(0, Op::WriteZeroes { range: range(0, 9999), durability: Default::default() }), Ok(()));
+        assert_eq!(
+            stage.run(0, Op::WriteZeroes { range: range(0, 9999), durability: Default::default() }),
+            Ok(())
+        );
         assert_eq!(stage.run(0, Op::Deallocate { range: range(3, 9999) }), Ok(()));
         assert_eq!(stage.seen().len(), 0, "nothing was written there");
         stage.fill(4000, 170, 4);
         for (at, blocks) in [(3, 1), (100, 1000), (1280, 32), (2000, 77)] {
-            assert_eq!(stage.run(0, Op::WriteZeroes { range: range(at, blocks), durability: Default::default() }), Ok(()));
+            assert_eq!(
+                stage.run(
+                    0,
+                    Op::WriteZeroes { range: range(at, blocks), durability: Default::default() }
+                ),
+                Ok(())
+            );
             let bytes = (at as usize) << 9..(at as usize + blocks as usize) << 9;
             stage.model[bytes].fill(0);
         }
@@ -178,7 +193,11 @@ fn zeroes_and_deallocations_keep_parity_true() {
         stage.verify(2500);
         let before: Vec<u8> = stage.read(0, 2500, 1000).expect("readable");
         stage.fail(2).expect("allowed");
-        assert_eq!(stage.read(0, 2500, 1000).expect("readable"), before, "degraded reads say the same");
+        assert_eq!(
+            stage.read(0, 2500, 1000).expect("readable"),
+            before,
+            "degraded reads say the same"
+        );
         stage.verify(2500);
     }
 }
@@ -217,7 +236,10 @@ fn a_member_may_vanish_while_stopping() {
         stage.stop().expect("five are enough");
         stage.disks[3].plan.clear();
         stage.disks[3].plan.return_device();
-        assert_eq!(stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() }), 0);
+        assert_eq!(
+            stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() }),
+            0
+        );
         stage.verify(300);
     }
 }

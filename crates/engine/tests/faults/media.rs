@@ -69,7 +69,10 @@ fn without_redundancy_left_only_the_block_is_lost() {
     stage.fail((member as u8 + 1) % 4).expect("one is allowed");
     let (_, rule) = spoil(&stage, 40, 1);
     assert_eq!(stage.read(0, 40, 1).err(), Some(IoErrorKind::Lost));
-    assert_eq!(stage.read(0, 41, 8).expect("the neighbours are there"), stage.model[41 << 9..49 << 9]);
+    assert_eq!(
+        stage.read(0, 41, 8).expect("the neighbours are there"),
+        stage.model[41 << 9..49 << 9]
+    );
     assert!(!stage.status().lost);
     // Overwriting it brings it back.
     stage.disks[member].plan.remove(rule);
@@ -104,7 +107,10 @@ fn a_rebuild_without_redundancy_halts_at_an_unreadable_block() {
     assert_ne!(stage.state(usize::from(target)), MemberState::InSync);
     assert!(!stage.status().lost);
     // The target lacks its own block of the same column, which cannot be made up either.
-    let hole = (0..3).map(|strip| strip * 32 + 8).find(|at| stage.home(*at).0 == usize::from(target)).unwrap_or(40);
+    let hole = (0..3)
+        .map(|strip| strip * 32 + 8)
+        .find(|at| stage.home(*at).0 == usize::from(target))
+        .unwrap_or(40);
     for at in (0..1000).step_by(8) {
         match stage.read(0, at, 8) {
             Ok(bytes) => assert_eq!(bytes, stage.model[(at as usize) << 9..(at as usize + 8) << 9]),

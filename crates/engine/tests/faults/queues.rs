@@ -13,12 +13,23 @@ fn bad_requests_are_answered_and_change_nothing() {
     stage.fill(500, 100, 3);
     let blocks = stage.array().device().info().blocks;
     let data = |bytes: usize| Sg::from(BufMut::alone(bytes).freeze());
-    let write = |at: u64, bytes: usize| Op::Write { at: Lba(at), data: data(bytes), durability: Default::default() };
-    let read = |at: u64, bytes: usize| Op::Read { at: Lba(at), data: SgMut::from(BufMut::alone(bytes)) };
-    let zeroes = |at, blocks| Op::WriteZeroes { range: LbaRange::new(Lba(at), blocks), durability: Default::default() };
+    let write = |at: u64, bytes: usize| Op::Write {
+        at: Lba(at),
+        data: data(bytes),
+        durability: Default::default(),
+    };
+    let read =
+        |at: u64, bytes: usize| Op::Read { at: Lba(at), data: SgMut::from(BufMut::alone(bytes)) };
+    let zeroes = |at, blocks| Op::WriteZeroes {
+        range: LbaRange::new(Lba(at), blocks),
+        durability: Default::default(),
+    };
     let bad = [
         (write(0, 100), IoErrorKind::Misaligned),
-        (Op::Write { at: Lba(0), data: Sg::default(), durability: Default::default() }, IoErrorKind::Misaligned),
+        (
+            Op::Write { at: Lba(0), data: Sg::default(), durability: Default::default() },
+            IoErrorKind::Misaligned,
+        ),
         (read(0, 513), IoErrorKind::Misaligned),
         (read(0, (1 << 20) + 512), IoErrorKind::Misaligned),
         (write(blocks, 512), IoErrorKind::OutOfRange),
@@ -87,7 +98,8 @@ fn a_queue_in_the_place_of_another_gets_only_its_own_answers() {
     for turns in 0..6 {
         let mut first = device.open_queue(CoreIndex(0), 32).expect("opens");
         for at in 0..20 {
-            let op = if at % 2 == 0 { stage.read_op(at, 3) } else { stage.write_op(at * 10, 3, at) };
+            let op =
+                if at % 2 == 0 { stage.read_op(at, 3) } else { stage.write_op(at * 10, 3, at) };
             if at % 2 == 1 {
                 stage.expect(at * 10, 3, at);
             }
@@ -153,7 +165,9 @@ fn everything_is_answered_when_the_array_is_dropped() {
     stage.answers.clear();
     stage.rounds(5);
     assert_eq!(stage.answers.len(), 50);
-    assert!(stage.answers.values().all(|a| a.result.map_err(|e| e.kind) == Err(IoErrorKind::Aborted)));
+    assert!(
+        stage.answers.values().all(|a| a.result.map_err(|e| e.kind) == Err(IoErrorKind::Aborted))
+    );
     let op = stage.read_op(0, 1);
     assert_eq!(stage.run(0, op), Err(IoErrorKind::Aborted));
 }
@@ -206,7 +220,9 @@ fn flushes_and_writes_waiting_for_a_failing_member_leave_room_for_the_leader() {
         stage.again(strake_engine::AssemblePolicy::default());
         stage
     };
-    stage.disks[7].plan.add(Rule::new(Ops::FLUSH.and(Ops::WRITE), Effect::Fail(IoErrorKind::Device)));
+    stage.disks[7]
+        .plan
+        .add(Rule::new(Ops::FLUSH.and(Ops::WRITE), Effect::Fail(IoErrorKind::Device)));
     let mut ids: Vec<u64> = (0..600).map(|_| stage.submit(0, Op::Flush)).collect();
     for at in 0..400 {
         let op = stage.write_op(at * 100, 9, at);
@@ -279,7 +295,9 @@ fn merging_saves_member_ios() {
 #[test]
 fn scatter_lists_are_written_and_read_in_parts() {
     let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-    for (nth, parts) in [[1usize, 2, 3, 4], [31, 1, 40, 2], [64, 64, 64, 64]].into_iter().enumerate() {
+    for (nth, parts) in
+        [[1usize, 2, 3, 4], [31, 1, 40, 2], [64, 64, 64, 64]].into_iter().enumerate()
+    {
         let at = 20 + nth as u64 * 333;
         let total: usize = parts.iter().sum();
         let bytes = Stage::pattern(total << 9, 50 + nth as u64);

@@ -138,9 +138,12 @@ fn a_crash_right_after_a_replacement_leaves_a_rebuild() {
         stage.pass(6);
         let disk = stage.spare();
         let uuid = strake_units::Uuid([222; 16]);
-        strake_engine::prepare_drive(&disk.drive, uuid, &mut || Some(strake_units::Nanos(0))).expect("works");
-        let mut replacing =
-            stage.array().begin_replace(strake_units::MemberIndex(1), &disk.drive, uuid).expect("fits");
+        strake_engine::prepare_drive(&disk.drive, uuid, &mut || Some(strake_units::Nanos(0)))
+            .expect("works");
+        let mut replacing = stage
+            .array()
+            .begin_replace(strake_units::MemberIndex(1), &disk.drive, uuid)
+            .expect("fits");
         stage.disks.push(disk.clone());
         for _ in 0..rounds {
             let _ = replacing.poll();

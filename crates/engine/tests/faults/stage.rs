@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use strake_block::{
-    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo, Durability, Io,
-    IoErrorKind, IoQueue, Op, Readiness, Sg, SgMut, Token,
+    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo,
+    Durability, Io, IoErrorKind, IoQueue, Op, Readiness, Sg, SgMut, Token,
 };
 use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
 use strake_engine::{
-    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, Options, Outcome, assemble,
-    create, plan_create, prepare_drive,
+    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, Options,
+    Outcome, assemble, create, plan_create, prepare_drive,
 };
 use strake_raid::{Level, MemberState};
 use strake_reactor::Poller;
@@ -167,7 +167,8 @@ impl Set {
         let ram = RamDevice::with_spec(spec);
         if let Some(byte) = self.garbage {
             let piece = vec![byte; 1 << 20];
-            (0..self.disk_bytes >> 20).for_each(|mib| ram.write_at(mib << 20, &piece).expect("inside"));
+            (0..self.disk_bytes >> 20)
+                .for_each(|mib| ram.write_at(mib << 20, &piece).expect("inside"));
         }
         let plan = FaultPlan::new(number as u64 + 1);
         let inner: Box<dyn BlockDevice> = match self.profile {
@@ -252,10 +253,13 @@ pub type Answer = Result<(), IoErrorKind>;
 
 impl Stage {
     pub fn start(&mut self, assembled: Assembled) {
-        let options = Options { merge: self.set.merge, ..Options::default() };
-        let (array, pollers) = Array::start_here(assembled, self.set.cores, options).expect("drives open");
+        let options = Options { merge: self.set.merge };
+        let (array, pollers) =
+            Array::start_here(assembled, self.set.cores, options).expect("drives open");
         let device = array.device();
-        let open = |core: &u16| device.open_queue(CoreIndex(*core), self.set.depth).expect("a queue opens");
+        let open = |core: &u16| {
+            device.open_queue(CoreIndex(*core), self.set.depth).expect("a queue opens")
+        };
         self.queues = self.set.queues.iter().map(open).collect();
         self.array = Some(array);
         self.pollers = pollers;
@@ -364,7 +368,10 @@ impl Stage {
     }
 
     pub fn read_op(&self, at: u64, blocks: u64) -> Op {
-        Op::Read { at: Lba(at), data: SgMut::from(BufMut::alone((blocks << self.size.shift()) as usize)) }
+        Op::Read {
+            at: Lba(at),
+            data: SgMut::from(BufMut::alone((blocks << self.size.shift()) as usize)),
+        }
     }
 
     /// What the model holds from now on.
@@ -411,7 +418,8 @@ impl Stage {
             let length = piece.min(blocks - at);
             let bytes = self.read(0, at, length).unwrap_or_else(|e| panic!("block {at}: {e:?}"));
             let from = (at << shift) as usize;
-            let wrong = strake_parity::first_difference(&bytes, &self.model[from..from + bytes.len()]);
+            let wrong =
+                strake_parity::first_difference(&bytes, &self.model[from..from + bytes.len()]);
             assert_eq!(wrong, None, "from block {at}");
         }
     }
@@ -556,7 +564,9 @@ impl Stage {
                     q[at] = (q[at] << 1) ^ (if q[at] & 0x80 != 0 { 0x1d } else { 0 }) ^ byte;
                 }
             }
-            for (index, wanted) in [p, q].iter().enumerate().take(usize::from(geometry.parity_strips())) {
+            for (index, wanted) in
+                [p, q].iter().enumerate().take(usize::from(geometry.parity_strips()))
+            {
                 let there = strip_of(stripe, k + index as u8);
                 let wrong = strake_parity::first_difference(&there, wanted);
                 assert_eq!(wrong, None, "stripe {stripe}, parity {index}");

@@ -21,7 +21,10 @@ fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
         if let Outcome::Ready(_) = stage.find(AssemblePolicy::default()) {
             continue;
         }
-        assert!(matches!(stage.find(AssemblePolicy::default()), Outcome::Waiting { .. } | Outcome::Ready(_)));
+        assert!(matches!(
+            stage.find(AssemblePolicy::default()),
+            Outcome::Waiting { .. } | Outcome::Ready(_)
+        ));
         stage.disks[2].plan.clear();
         stage.disks[2].plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)));
         stage.again(DEGRADED);

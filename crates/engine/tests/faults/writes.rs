@@ -12,13 +12,18 @@ fn check(level: Level, members: usize, at: u64, blocks: u64, victim: usize) {
     let mut stage = Set::new(level, members).build().expect("sound");
     stage.fill(2000, 170, 7);
     let area = stage.on_disk(DATA, 8000);
-    stage.disks[victim].plan.add(Rule::new(Ops::WRITE.and(Ops::ZEROES), Effect::Fail(IoErrorKind::Device)).within(area));
+    stage.disks[victim].plan.add(
+        Rule::new(Ops::WRITE.and(Ops::ZEROES), Effect::Fail(IoErrorKind::Device)).within(area),
+    );
     stage.watch();
     assert_eq!(stage.write(at, blocks, 99), Ok(()));
     let seen = stage.seen();
     assert_eq!(stage.state(victim), MemberState::Faulty);
     let label = |seen: &Seen| seen.op == 'w' && seen.byte < 1 << 20 && seen.done;
-    assert!(seen.iter().filter(|s| label(s)).count() >= members - 1, "labels were written before the answer");
+    assert!(
+        seen.iter().filter(|s| label(s)).count() >= members - 1,
+        "labels were written before the answer"
+    );
     stage.verify(2000);
     let regions = stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
     assert!(regions > 0, "the crash left the region dirty");
@@ -87,12 +92,19 @@ fn one_failure_too_many_stops_everything_and_records_nothing() {
     assert_eq!(stage.seen().iter().filter(|s| s.op == 'w').count(), 0, "nothing is recorded");
     assert!(stage.stop().is_err());
     stage.disks[1].plan.clear();
-    assert!(matches!(stage.find(AssemblePolicy::default()), Outcome::Refused { .. }), "it was dirty and degraded");
+    assert!(
+        matches!(stage.find(AssemblePolicy::default()), Outcome::Refused { .. }),
+        "it was dirty and degraded"
+    );
     stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
     for at in (96..1000).step_by(8) {
         let bytes = stage.read(0, at, 8).expect("readable");
         let from = (at as usize) << 9;
-        assert_eq!(bytes, stage.model[from..from + bytes.len()], "block {at} was not being written");
+        assert_eq!(
+            bytes,
+            stage.model[from..from + bytes.len()],
+            "block {at} was not being written"
+        );
     }
 }
 
@@ -124,7 +136,8 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
     let mut stage = set.build().expect("sound");
     stage.fill(300, 100, 3);
     let (victim, _) = stage.home(0);
-    let mut pending = stage.array().begin_fail(strake_units::MemberIndex(victim as u8)).expect("a member");
+    let mut pending =
+        stage.array().begin_fail(strake_units::MemberIndex(victim as u8)).expect("a member");
     let mut seed = 1000;
     // Write the same block again and again while the failure makes its way through the shards, one at a time.
     while pending.poll().is_none() {

@@ -5,6 +5,7 @@ pub mod array;
 pub mod export;
 pub mod parse;
 
+use crate::error::CliError;
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -47,9 +48,11 @@ pub struct Global {
 
 impl Global {
     /// The socket to use.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        self.socket.clone().unwrap_or_else(crate::connect::default_socket)
+    ///
+    /// # Errors
+    /// As [`crate::connect::default_socket`], when none was named.
+    pub fn socket(&self) -> Result<PathBuf, CliError> {
+        self.socket.clone().map_or_else(crate::connect::default_socket, Ok)
     }
 }
 

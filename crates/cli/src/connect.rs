@@ -14,23 +14,27 @@ use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 /// Where the daemon listens unless told otherwise: `/run/strake` for root, the user's runtime folder (XDG base
-/// directory specification) or, where there is none, a folder of the user's own in `/tmp` for everybody else.
-#[must_use]
-pub fn default_socket() -> PathBuf {
-    let user = rustix::process::geteuid();
+/// directory specification) for everybody else, as straked itself has it.
+///
+/// # Errors
+/// When an ordinary user has no runtime folder. A folder in `/tmp` would be no substitute: anybody could have made
+/// it first.
+pub fn default_socket() -> Result<PathBuf, CliError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
-    socket_for(user.is_root(), runtime.map(PathBuf::from), user.as_raw())
+    socket_for(rustix::process::geteuid().is_root(), runtime.map(PathBuf::from)).ok_or_else(|| {
+        CliError::usage(
+            "there is no usual place for the daemon's socket, as XDG_RUNTIME_DIR is not set: \
+             name one with --socket or STRAKE_SOCKET",
+        )
+    })
 }
 
 /// The rule of [`default_socket`], without looking at the process.
 #[must_use]
-pub fn socket_for(root: bool, runtime: Option<PathBuf>, uid: u32) -> PathBuf {
-    let folder = match (root, runtime) {
-        (true, _) => PathBuf::from("/run/strake"),
-        (false, Some(runtime)) => runtime.join("strake"),
-        (false, None) => PathBuf::from(format!("/tmp/strake-{uid}")),
-    };
-    folder.join("straked.sock")
+pub fn socket_for(root: bool, runtime: Option<PathBuf>) -> Option<PathBuf> {
+    let folder =
+        if root { Some(PathBuf::from("/run/strake")) } else { runtime.map(|d| d.join("strake")) };
+    folder.map(|d| d.join("straked.sock"))
 }
 
 /// A connection to the daemon, and the typed clients on it.

@@ -36,14 +36,14 @@ fn refused(error: &clap::Error) -> Exit {
 
 async fn run(cli: Cli) -> Result<Exit, CliError> {
     let out = Output::stdout(cli.global.output);
-    let socket = cli.global.socket();
+    let socket = || cli.global.socket();
     match cli.command {
-        Command::Status => status::run(&socket, &out).await,
-        Command::Drive(verb) => drive::run(verb, &socket, &out).await,
-        Command::Array(verb) => array::run(verb, &socket, &out).await,
-        Command::Export(verb) => export::run(verb, &socket, &out).await,
-        Command::Daemon(verb) => daemon::run(verb, &socket, &out).await,
-        Command::Wait(arguments) => wait::run(&arguments, &socket, &out).await,
+        Command::Status => status::run(&socket()?, &out).await,
+        Command::Drive(verb) => drive::run(verb, &socket()?, &out).await,
+        Command::Array(verb) => array::run(verb, &socket()?, &out).await,
+        Command::Export(verb) => export::run(verb, &socket()?, &out).await,
+        Command::Daemon(verb) => daemon::run(verb, &socket()?, &out).await,
+        Command::Wait(arguments) => wait::run(&arguments, &socket()?, &out).await,
         Command::Demo(arguments) => demo::run(&arguments, out.format()).await,
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::pages(&dir, &out),

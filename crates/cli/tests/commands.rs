@@ -202,6 +202,20 @@ fn without_a_daemon_the_socket_and_the_remedy_are_named() {
 }
 
 #[test]
+fn the_usual_socket_is_where_straked_has_it() {
+    let cases = [
+        (true, Some("/run/user/0"), Some("/run/strake/straked.sock")),
+        (true, None, Some("/run/strake/straked.sock")),
+        (false, Some("/run/user/7"), Some("/run/user/7/strake/straked.sock")),
+        (false, None, None),
+    ];
+    for (root, runtime, socket) in cases {
+        let found = strake_cli::connect::socket_for(root, runtime.map(Into::into));
+        assert_eq!(found.as_deref(), socket.map(std::path::Path::new));
+    }
+}
+
+#[test]
 fn a_word_that_is_a_device_and_a_file_is_not_guessed() {
     let folder = Folder::new("ambiguous");
     std::fs::write(folder.0.join("null"), "").expect("writable");

@@ -191,6 +191,23 @@ impl Drop for Prepared {
     }
 }
 
+/// How often a lock that is held is tried before it counts as another daemon's.
+const LOCK_TRIES: u32 = 20;
+
+/// Time between two tries.
+const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Takes the lock, with patience for a daemon that was killed just now and is being cleared away.
+fn flock_patiently(file: &File) -> Result<(), Errno> {
+    for _ in 1..LOCK_TRIES {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_RETRY),
+            answer => return answer,
+        }
+    }
+    flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
 fn lock(dir: &Path) -> Result<File, ControlError> {
     let path = dir.join("lock");
     let mut file = File::options()
@@ -201,7 +218,7 @@ fn lock(dir: &Path) -> Result<File, ControlError> {
         .mode(0o600)
         .open(&path)
         .map_err(|e| failed(&path, "open it", &e))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    match flock_patiently(&file) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let mut pid = String::new();

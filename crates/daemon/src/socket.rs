@@ -9,8 +9,15 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
+
+/// How often a socket that answers is tried again before it counts as somebody's.
+const KNOCKS: u32 = 20;
+
+/// Time between two tries.
+const KNOCK_EVERY: Duration = Duration::from_millis(100);
 
 /// A listening socket whose path goes away with it.
 pub struct Socket {
@@ -52,10 +59,11 @@ fn remove_stale(path: &Path) -> Result<(), String> {
             "{shown} is there already and is not a socket; remove it or choose another --socket"
         ));
     }
-    match StdStream::connect(path) {
+    match knock(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
             .map_err(|e| format!("cannot replace the stale socket {}: {e}", path.display())),
-        Ok(_) => Err(format!(
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Ok(()) => Err(format!(
             "a daemon answers on {} already; stop it or choose another --socket",
             path.display()
         )),
@@ -64,6 +72,16 @@ fn remove_stale(path: &Path) -> Result<(), String> {
             path.display()
         )),
     }
+}
+
+/// Connects, more than once: the socket of a daemon that was killed just now accepts until the kernel has cleared
+/// the process away.
+fn knock(path: &Path) -> std::io::Result<()> {
+    for _ in 1..KNOCKS {
+        StdStream::connect(path)?;
+        std::thread::sleep(KNOCK_EVERY);
+    }
+    StdStream::connect(path).map(drop)
 }
 
 impl Drop for Socket {

@@ -29,7 +29,7 @@ const IMPURE: [&str; 16] = [
 ];
 
 /// Crates that may sleep: they wait for people and processes, not for I/O.
-const MAY_SLEEP: [&str; 2] = ["xtask", "cli"];
+const MAY_SLEEP: [&str; 4] = ["xtask", "cli", "control", "daemon"];
 
 /// Modules whose glob import is understood: every name in them carries the prefix of its instruction set.
 const GLOB_ALLOWED: [&str; 4] =

@@ -1,25 +1,30 @@
 //! A running array, from the outside.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 
-use strake_block::{
-    BlockDevice, DeallocateReads, DeviceError, DeviceInfo, ExtentSource, IoErrorKind, IoQueue,
-    VolatileCache,
-};
+use strake_block::{BlockDevice, ExtentSource, IoErrorKind};
 use strake_ondisk::AreaLayout;
-use strake_raid::{ConditionSet, Geometry, MemberState, Regions};
+use strake_raid::{Geometry, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
-use strake_units::{CoreIndex, MemberIndex, Name, Uuid};
+use strake_units::{MemberIndex, Name, Uuid};
 
 use crate::assemble::Assembled;
 use crate::board::{Board, MemberStatus};
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::limits::{IO_BYTES_MAX, MAILBOX_DEPTH, PORT_DEPTH_MAX};
+use crate::limits::MAILBOX_DEPTH;
 use crate::message::Control;
-use crate::queue::ArrayQueue;
 use crate::shard::{Link, ShardSpec, drive, view_of};
+
+mod device;
+mod pending;
+mod status;
+
+pub use pending::{Pending, Replacing};
+pub use status::{ArrayStatus, Counters, Progress};
+
+use device::ArrayDevice;
+use pending::Claim;
 
 /// How an array is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,63 +65,6 @@ impl ShardHandle {
     }
 }
 
-/// How far a background job has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes of the array done.
-    pub done_bytes: u64,
-    /// Bytes of the array in all.
-    pub total_bytes: u64,
-}
-
-/// What the array has done since it was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Host reads.
-    pub reads: u64,
-    /// Host writes.
-    pub writes: u64,
-    /// Bytes read by hosts.
-    pub read_bytes: u64,
-    /// Bytes written by hosts.
-    pub write_bytes: u64,
-    /// Reads that had to be made up from the rest of a stripe.
-    pub degraded_reads: u64,
-    /// Unreadable blocks met on members.
-    pub medium_errors: u64,
-    /// Unreadable blocks written back.
-    pub repairs: u64,
-}
-
-/// A picture of an array.
-#[derive(Clone, Debug)]
-pub struct ArrayStatus {
-    /// Its name.
-    pub name: Name,
-    /// Its identity.
-    pub uuid: Uuid,
-    /// Its geometry.
-    pub geometry: Geometry,
-    /// What follows from the members' states.
-    pub conditions: ConditionSet,
-    /// The members by slot.
-    pub members: Vec<MemberStatus>,
-    /// Generation of the labels.
-    pub generation: u64,
-    /// The resync that is under way, if any; a new array's initialization is one.
-    pub resync: Option<Progress>,
-    /// The rebuild that is under way, if any.
-    pub rebuild: Option<Progress>,
-    /// The rebuild stopped because blocks it needs cannot be read any more.
-    pub rebuild_halted: bool,
-    /// More members are gone than redundancy covers; nothing is served.
-    pub lost: bool,
-    /// Bytes of memory reserved for stripes.
-    pub scratch_bytes: u64,
-    /// What it has done.
-    pub counters: Counters,
-}
-
 /// A running array.
 pub struct Array {
     name: Name,
@@ -126,88 +74,6 @@ pub struct Array {
     board: Arc<Board>,
     shards: Vec<ShardHandle>,
     cores: Vec<CoreHandle>,
-}
-
-/// An answer that has not come yet.
-pub struct Pending {
-    name: Name,
-    answer: mpsc::Receiver<Result<(), ArrayError>>,
-}
-
-impl Pending {
-    /// Waits for the answer.
-    ///
-    /// # Errors
-    /// What the array answered, or that it is gone.
-    pub fn wait(self) -> Result<(), ArrayError> {
-        self.answer.recv().unwrap_or_else(|_| Err(ArrayError::gone(&self.name)))
-    }
-
-    /// The answer if it is there.
-    pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
-        match self.answer.try_recv() {
-            Ok(answer) => Some(answer),
-            Err(mpsc::TryRecvError::Empty) => None,
-            Err(mpsc::TryRecvError::Disconnected) => Some(Err(ArrayError::gone(&self.name))),
-        }
-    }
-}
-
-/// A replacement under way: the device is opened on every core, then takes its member's place.
-pub struct Replacing {
-    opening: Vec<Pending>,
-    leader: mpsc::Sender<Control>,
-    wake: Waker,
-    then: Option<Control>,
-    recorded: Pending,
-    /// Keeps others from replacing the same member at the same time.
-    _claim: Claim,
-}
-
-/// A member that is being replaced.
-struct Claim {
-    board: Arc<Board>,
-    member: MemberIndex,
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.board.end_replacing(self.member);
-    }
-}
-
-impl Replacing {
-    /// Moves on as far as answers have come; `Some` at the end.
-    pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
-        while let Some(next) = self.opening.last_mut() {
-            match next.poll()? {
-                Ok(()) => drop(self.opening.pop()),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        if let Some(replace) = self.then.take() {
-            // A failure to send shows as a missing answer below.
-            let _ = self.leader.send(replace);
-            self.wake.wake();
-        }
-        self.recorded.poll()
-    }
-
-    /// Waits for the end.
-    ///
-    /// # Errors
-    /// When the device cannot be opened, or the member is not replaceable.
-    pub fn wait(self) -> Result<(), ArrayError> {
-        for pending in self.opening {
-            pending.wait()?;
-        }
-        if let Some(replace) = self.then {
-            // A failure to send shows as a missing answer below.
-            let _ = self.leader.send(replace);
-            self.wake.wake();
-        }
-        self.recorded.wait()
-    }
 }
 
 impl Array {
@@ -333,63 +199,6 @@ impl Array {
     #[must_use]
     pub fn extents(&self) -> Arc<dyn ExtentSource> {
         Arc::clone(&self.board) as Arc<dyn ExtentSource>
-    }
-
-    fn info(&self) -> DeviceInfo {
-        let stripe = self.geometry.stripe_data_blocks() << self.geometry.block_size().shift();
-        DeviceInfo {
-            identity: format!("array:{}", self.uuid),
-            blocks: self.geometry.capacity_blocks(),
-            block_size: self.geometry.block_size(),
-            io_bytes_max: IO_BYTES_MAX,
-            io_bytes_optimal: u32::try_from(stripe).unwrap_or(IO_BYTES_MAX).min(IO_BYTES_MAX),
-            cache: VolatileCache::Present,
-            deallocate: DeallocateReads::Unspecified,
-            fast_zeroes: true,
-            read_only: false,
-        }
-    }
-
-    /// A picture of the array now.
-    #[must_use]
-    pub fn status(&self) -> ArrayStatus {
-        let members = self.board.members();
-        let states: Vec<MemberState> = members.iter().map(|m| m.state).collect();
-        let sum = |counter: fn(&crate::board::CoreCounters) -> &std::sync::atomic::AtomicU64| {
-            self.board.cores.iter().map(|c| counter(c).load(Relaxed)).sum::<u64>()
-        };
-        let left = sum(|c| &c.resync_regions_left);
-        let total = self.bytes_of(u64::from(self.regions.count()));
-        let rebuilding = states.iter().any(|s| matches!(s, MemberState::Rebuilding { .. }));
-        let progress = |done: u64| Progress { done_bytes: done.min(total), total_bytes: total };
-        ArrayStatus {
-            name: self.name.clone(),
-            uuid: self.uuid,
-            geometry: self.geometry,
-            conditions: ConditionSet::of(&self.geometry, &states),
-            generation: self.board.generation(),
-            resync: (left > 0).then(|| progress(total - self.bytes_of(left).min(total))),
-            rebuild: rebuilding.then(|| progress(self.bytes_of(sum(|c| &c.rebuilt_regions)))),
-            rebuild_halted: self.board.rebuild_halted(),
-            lost: self.board.is_lost(),
-            scratch_bytes: sum(|c| &c.scratch_bytes),
-            counters: Counters {
-                reads: sum(|c| &c.reads),
-                writes: sum(|c| &c.writes),
-                read_bytes: sum(|c| &c.read_bytes),
-                write_bytes: sum(|c| &c.write_bytes),
-                degraded_reads: self.board.degraded_reads(),
-                medium_errors: self.board.medium_errors(),
-                repairs: self.board.repairs(),
-            },
-            members,
-        }
-    }
-
-    fn bytes_of(&self, regions: u64) -> u64 {
-        let blocks =
-            regions * self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
-        blocks.min(self.geometry.capacity_blocks()) << self.geometry.block_size().shift()
     }
 
     fn check_member(&self, member: MemberIndex) -> Result<(), ArrayError> {
@@ -570,31 +379,4 @@ fn mesh(wakers: &[Waker]) -> Vec<Vec<Option<Link>>> {
         }
     }
     links
-}
-
-/// The array as others see it: a device.
-struct ArrayDevice {
-    name: Name,
-    info: DeviceInfo,
-    ports: Vec<(mpsc::Sender<Control>, Waker)>,
-}
-
-impl BlockDevice for ArrayDevice {
-    fn info(&self) -> DeviceInfo {
-        self.info.clone()
-    }
-
-    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
-        let gone = |what: &str| DeviceError::new(IoErrorKind::Gone, self.name.as_str(), what);
-        let (control, wake) =
-            self.ports.get(core.at()).ok_or_else(|| gone("the array does not run on this core"))?;
-        let depth = depth.clamp(1, PORT_DEPTH_MAX);
-        let (request_send, requests) = mailbox(depth as usize);
-        let (replies, reply_receive) = mailbox(depth as usize);
-        control
-            .send(Control::Connect { requests, replies })
-            .map_err(|_| gone("the array was stopped"))?;
-        wake.wake();
-        Ok(Box::new(ArrayQueue::new(request_send, reply_receive, depth, wake.clone())))
-    }
 }

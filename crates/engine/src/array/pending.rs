@@ -1,0 +1,92 @@
+//! Answers that have not come yet. They can be waited for, or asked after by whoever drives the shards himself.
+
+use std::sync::{Arc, mpsc};
+
+use strake_units::{MemberIndex, Name};
+
+use super::Waker;
+use crate::board::Board;
+use crate::error::ArrayError;
+use crate::message::Control;
+
+/// An answer that has not come yet.
+pub struct Pending {
+    pub(super) name: Name,
+    pub(super) answer: mpsc::Receiver<Result<(), ArrayError>>,
+}
+
+impl Pending {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// What the array answered, or that it is gone.
+    pub fn wait(self) -> Result<(), ArrayError> {
+        self.answer.recv().unwrap_or_else(|_| Err(ArrayError::gone(&self.name)))
+    }
+
+    /// The answer if it is there.
+    pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
+        match self.answer.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some(Err(ArrayError::gone(&self.name))),
+        }
+    }
+}
+
+/// A replacement under way: the device is opened on every core, then takes its member's place.
+pub struct Replacing {
+    pub(super) opening: Vec<Pending>,
+    pub(super) leader: mpsc::Sender<Control>,
+    pub(super) wake: Waker,
+    pub(super) then: Option<Control>,
+    pub(super) recorded: Pending,
+    /// Keeps others from replacing the same member at the same time.
+    pub(super) _claim: Claim,
+}
+
+/// A member that is being replaced.
+pub(super) struct Claim {
+    pub(super) board: Arc<Board>,
+    pub(super) member: MemberIndex,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.board.end_replacing(self.member);
+    }
+}
+
+impl Replacing {
+    /// Moves on as far as answers have come; `Some` at the end.
+    pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
+        while let Some(next) = self.opening.last_mut() {
+            match next.poll()? {
+                Ok(()) => drop(self.opening.pop()),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        if let Some(replace) = self.then.take() {
+            // A failure to send shows as a missing answer below.
+            let _ = self.leader.send(replace);
+            self.wake.wake();
+        }
+        self.recorded.poll()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// When the device cannot be opened, or the member is not replaceable.
+    pub fn wait(self) -> Result<(), ArrayError> {
+        for pending in self.opening {
+            pending.wait()?;
+        }
+        if let Some(replace) = self.then {
+            // A failure to send shows as a missing answer below.
+            let _ = self.leader.send(replace);
+            self.wake.wake();
+        }
+        self.recorded.wait()
+    }
+}

@@ -1,0 +1,110 @@
+//! What an array is like at one moment.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use strake_raid::{ConditionSet, Geometry, MemberState};
+use strake_units::{Name, Uuid};
+
+use super::Array;
+use crate::board::{CoreCounters, MemberStatus};
+
+/// How far a background job has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the array done.
+    pub done_bytes: u64,
+    /// Bytes of the array in all.
+    pub total_bytes: u64,
+}
+
+/// What the array has done since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Host reads.
+    pub reads: u64,
+    /// Host writes.
+    pub writes: u64,
+    /// Bytes read by hosts.
+    pub read_bytes: u64,
+    /// Bytes written by hosts.
+    pub write_bytes: u64,
+    /// Reads that had to be made up from the rest of a stripe.
+    pub degraded_reads: u64,
+    /// Unreadable blocks met on members.
+    pub medium_errors: u64,
+    /// Unreadable blocks written back.
+    pub repairs: u64,
+}
+
+/// A picture of an array.
+#[derive(Clone, Debug)]
+pub struct ArrayStatus {
+    /// Its name.
+    pub name: Name,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its geometry.
+    pub geometry: Geometry,
+    /// What follows from the members' states.
+    pub conditions: ConditionSet,
+    /// The members by slot.
+    pub members: Vec<MemberStatus>,
+    /// Generation of the labels.
+    pub generation: u64,
+    /// The resync that is under way, if any; a new array's initialization is one.
+    pub resync: Option<Progress>,
+    /// The rebuild that is under way, if any.
+    pub rebuild: Option<Progress>,
+    /// The rebuild stopped because blocks it needs cannot be read any more.
+    pub rebuild_halted: bool,
+    /// More members are gone than redundancy covers; nothing is served.
+    pub lost: bool,
+    /// Bytes of memory reserved for stripes.
+    pub scratch_bytes: u64,
+    /// What it has done.
+    pub counters: Counters,
+}
+
+impl Array {
+    /// A picture of the array now.
+    #[must_use]
+    pub fn status(&self) -> ArrayStatus {
+        let members = self.board.members();
+        let states: Vec<MemberState> = members.iter().map(|m| m.state).collect();
+        let sum = |counter: fn(&CoreCounters) -> &AtomicU64| {
+            self.board.cores.iter().map(|c| counter(c).load(Relaxed)).sum::<u64>()
+        };
+        let left = sum(|c| &c.resync_regions_left);
+        let total = self.bytes_of(u64::from(self.regions.count()));
+        let rebuilding = states.iter().any(|s| matches!(s, MemberState::Rebuilding { .. }));
+        let progress = |done: u64| Progress { done_bytes: done.min(total), total_bytes: total };
+        ArrayStatus {
+            name: self.name.clone(),
+            uuid: self.uuid,
+            geometry: self.geometry,
+            conditions: ConditionSet::of(&self.geometry, &states),
+            generation: self.board.generation(),
+            resync: (left > 0).then(|| progress(total - self.bytes_of(left).min(total))),
+            rebuild: rebuilding.then(|| progress(self.bytes_of(sum(|c| &c.rebuilt_regions)))),
+            rebuild_halted: self.board.rebuild_halted(),
+            lost: self.board.is_lost(),
+            scratch_bytes: sum(|c| &c.scratch_bytes),
+            counters: Counters {
+                reads: sum(|c| &c.reads),
+                writes: sum(|c| &c.writes),
+                read_bytes: sum(|c| &c.read_bytes),
+                write_bytes: sum(|c| &c.write_bytes),
+                degraded_reads: self.board.degraded_reads(),
+                medium_errors: self.board.medium_errors(),
+                repairs: self.board.repairs(),
+            },
+            members,
+        }
+    }
+
+    fn bytes_of(&self, regions: u64) -> u64 {
+        let blocks =
+            regions * self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
+        blocks.min(self.geometry.capacity_blocks()) << self.geometry.block_size().shift()
+    }
+}

@@ -17,6 +17,12 @@ pub const ITEMS_MAX: usize = 4096;
 /// Host requests one shard has accepted and not yet answered, over all its queues.
 pub const REQUESTS_MAX: usize = 2048;
 
+/// Spans of one write that are under way at a time: zeroing a whole array leaves room for others.
+pub const SPANS_PER_WRITE: u32 = 512;
+
+/// Requests that are found unable to go on in one turn before the shard stops trying others.
+pub const STALLS_PER_TURN: usize = 32;
+
 /// Waiting writes that one plan may merge.
 pub const MERGE_MAX: usize = 16;
 

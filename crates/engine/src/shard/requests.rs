@@ -39,6 +39,13 @@ pub(crate) struct Request {
     reunion: Reunion,
 }
 
+impl Request {
+    /// Spans handed out and not back.
+    pub(crate) const fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+}
+
 /// A user of the array on this core.
 struct Port {
     requests: Receiver<PortRequest>,

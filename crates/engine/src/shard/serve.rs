@@ -7,7 +7,7 @@ use strake_units::{Lba, LbaRange, MemberIndex};
 use super::members::{Failure, HostRead, settled};
 use super::requests::Body;
 use super::{Job, Shard};
-use crate::limits::{ITEMS_MAX, MAILBOX_DEPTH, REQUESTS_MAX};
+use crate::limits::{ITEMS_MAX, MAILBOX_DEPTH, REQUESTS_MAX, SPANS_PER_WRITE, STALLS_PER_TURN};
 use crate::message::{Fill, Origin, Peer, Span, View, Work};
 
 /// A request could not be handed out completely: something is full.
@@ -25,11 +25,17 @@ impl Shard {
             self.send_to_owner(span);
             done += 1;
         }
-        while let Some(request) = { self.requests.borrow().splitting.front().copied() } {
+        // Whoever cannot go on makes way for the next, so that a large request holds nobody up for long.
+        let mut stalled = 0;
+        let mut waiting = self.requests.borrow().splitting.len();
+        while waiting > 0 && stalled < STALLS_PER_TURN {
+            waiting -= 1;
+            let Some(request) = self.requests.borrow_mut().splitting.pop_front() else { break };
             if self.hand_out_one(request).is_err() {
-                break;
+                self.requests.borrow_mut().splitting.push_back(request);
+                stalled += 1;
+                continue;
             }
-            self.requests.borrow_mut().splitting.pop_front();
             self.requests.borrow_mut().all_out(request);
             done += 1;
         }
@@ -83,6 +89,9 @@ impl Shard {
             let stripe_end = (next.0 / stripe_blocks + 1) * stripe_blocks;
             let part = LbaRange::new(next, stripe_end.min(range.end().0) - next.0);
             for band in self.geometry.bands(part).skip(bands_done) {
+                if self.requests.borrow_mut().get(request).outstanding() >= SPANS_PER_WRITE {
+                    return Err(Stalled);
+                }
                 self.route(Span { band, work: work(), origin: self.origin(request) })?;
                 self.requests.borrow_mut().get(request).bands_done += 1;
             }

@@ -322,3 +322,37 @@ fn scatter_lists_are_written_and_read_in_parts() {
     stage.verify(1500);
     stage.check_parity(12);
 }
+
+/// Zeroing everything takes a while; others are served meanwhile.
+#[test]
+fn zeroing_the_whole_array_does_not_hold_others_up() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.strip = 4 << 10;
+    set.disk_bytes = 60 << 20;
+    set.queues = vec![0, 0];
+    let mut profile = Profile::SN861.slower(20);
+    profile.queue_depth = 64;
+    set.profile = Some(profile);
+    let mut stage = set.build().expect("sound");
+    stage.step = strake_units::Nanos(10_000);
+    let blocks = stage.array().device().info().blocks;
+    // Every region must have been written, or there is nothing to do.
+    for at in (0..blocks).step_by(16 << 11) {
+        let op = stage.write_op(at, 1, at);
+        assert_eq!(stage.run(0, op), Ok(()));
+    }
+    let range = LbaRange::new(Lba(1), blocks - 1);
+    let zeroing = stage.submit(0, Op::WriteZeroes { range, durability: Default::default() });
+    stage.rounds(20);
+    let mut served = 0;
+    for at in 0..50 {
+        assert!(stage.read(1, blocks - 1 - at * 99, 1).is_ok());
+        let op = stage.write_op(0, 1, at);
+        assert_eq!(stage.run(1, op), Ok(()));
+        served += u64::from(!stage.answers.contains_key(&zeroing));
+    }
+    assert!(served > 5, "only {served} requests were served while zeroing");
+    assert_eq!(stage.result(zeroing), Ok(()));
+    assert!(stage.read(0, 1, 2000).expect("readable").iter().all(|byte| *byte == 0));
+    stage.check_parity(200);
+}

@@ -1,0 +1,447 @@
+//! What happens inside a drive: when and how an I/O ends, what the cache holds, what a crash leaves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use strake_block::{
+    Completion, CompletionBatch, DeallocateReads, Durability, Io, IoError, IoErrorKind, Op,
+    VolatileCache,
+};
+use strake_units::{LbaRange, Nanos};
+
+use super::{Crash, DriveSpec, describe, kind};
+use crate::faults::{Faults, Mutant, Rates};
+use crate::medium::{Medium, PAGE};
+use crate::rng::Rng;
+use crate::trace::Trace;
+
+/// What becomes of an I/O in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Done,
+    Fail,
+    Lose,
+}
+
+pub(super) struct Pending {
+    pub(super) io: Io,
+    pub(super) due: Nanos,
+    /// Breaks ties between I/Os that are due at the same time.
+    pub(super) order: u64,
+    pub(super) fate: Fate,
+    /// Completed writes before this number are made stable by this flush.
+    pub(super) flushes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Lane {
+    pub(super) unrung: Vec<Io>,
+    pub(super) pending: Vec<Pending>,
+}
+
+pub(super) enum Change {
+    Bytes(Vec<u8>),
+    Zeroes(u64),
+}
+
+impl Change {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Zeroes(len) => *len,
+        }
+    }
+}
+
+/// A completed write that a power cut may undo.
+pub(super) struct Unflushed {
+    number: u64,
+    offset: u64,
+    change: Change,
+}
+
+pub(super) struct State {
+    pub(super) spec: DriveSpec,
+    pub(super) name: String,
+    pub(super) slot: u8,
+    pub(super) rng: Rng,
+    pub(super) trace: Trace,
+    pub(super) faults: Faults,
+    pub(super) visible: Medium,
+    pub(super) stable: Medium,
+    pub(super) unflushed: Vec<Unflushed>,
+    pub(super) writes: u64,
+    pub(super) bad: BTreeSet<u64>,
+    pub(super) doomed: bool,
+    pub(super) gone: bool,
+    pub(super) lanes: BTreeMap<u64, Lane>,
+    pub(super) next_lane: u64,
+}
+
+impl State {
+    fn range_bytes(&self, op: &Op) -> (u64, u64) {
+        let LbaRange { start, blocks } = op.range(self.spec.block_size);
+        (start.bytes(self.spec.block_size), blocks << self.spec.block_size.shift())
+    }
+
+    pub(super) fn ring(&mut self, lane: u64, now: Nanos) {
+        let Some(place) = self.lanes.get_mut(&lane) else { return };
+        if place.unrung.is_empty() {
+            return;
+        }
+        for io in std::mem::take(&mut place.unrung) {
+            self.check(&io.op);
+            let pending = self.schedule(io, now);
+            self.lanes.get_mut(&lane).expect("rung just now").pending.push(pending);
+        }
+    }
+
+    /// A request that no drive could do is a mistake of the engine.
+    fn check(&self, op: &Op) {
+        let block = u64::from(self.spec.block_size.bytes());
+        let (offset, bytes) = self.range_bytes(op);
+        assert!(
+            offset + bytes <= self.spec.bytes,
+            "{}: {} beyond the end",
+            self.name,
+            describe(op)
+        );
+        let length = match op {
+            Op::Read { data, .. } => Some(data.len()),
+            Op::Write { data, .. } => Some(data.len()),
+            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => None,
+        };
+        if let Some(length) = length {
+            let fits = length > 0 && (length as u64).is_multiple_of(block) && length <= 1 << 20;
+            assert!(fits, "{}: a transfer of {length} bytes", self.name);
+        }
+    }
+
+    /// Decides when and how an I/O will end.
+    fn schedule(&mut self, io: Io, now: Nanos) -> Pending {
+        let rates = self.faults.rates();
+        let latency = self.rng.between(1, 25) * 4_000;
+        let mut due = now.plus(Nanos(latency));
+        let mut fate = Fate::Done;
+        if rates != Rates::default() && !self.gone {
+            if self.rng.chance(rates.delay) {
+                self.trace.fault("delay");
+                due = due.plus(Nanos(self.rng.between(1, 5_000) * 1_000_000));
+            }
+            if self.rng.chance(rates.vanish) && self.faults.may_impair(self.slot) {
+                self.trace.fault("vanish");
+                self.vanish();
+            } else if self.rng.chance(rates.device) && self.faults.may_impair(self.slot) {
+                self.trace.fault("error");
+                self.doomed = true;
+                fate = Fate::Fail;
+            } else if self.rng.chance(rates.hang) && self.faults.may_impair(self.slot) {
+                self.trace.fault("hang");
+                self.doomed = true;
+                due = if self.rng.one_in(2) {
+                    Nanos(u64::MAX)
+                } else {
+                    due.plus(Nanos(self.rng.between(31, 90) * 1_000_000_000))
+                };
+            } else if self.rng.chance(rates.medium) {
+                self.spoil(&io.op);
+            }
+        }
+        if self.mutates(&io.op) {
+            fate = Fate::Lose;
+        }
+        Pending { io, due, order: self.rng.bits(), fate, flushes: self.writes }
+    }
+
+    fn mutates(&mut self, op: &Op) -> bool {
+        match (self.faults.mutant(), op) {
+            (Mutant::LostWrite, Op::Write { durability: Durability::Normal, .. }) => {
+                self.rng.one_in(50)
+            }
+            (Mutant::WrongRead, Op::Read { at, .. }) => {
+                at.bytes(self.spec.block_size) >= strake_ondisk::HEAD_BYTES && self.rng.one_in(50)
+            }
+            (
+                Mutant::None
+                | Mutant::LostWrite
+                | Mutant::IdleFlush
+                | Mutant::IdleFua
+                | Mutant::WrongRead,
+                _,
+            ) => false,
+        }
+    }
+
+    /// Makes a block of a data read unreadable.
+    fn spoil(&mut self, op: &Op) {
+        let (offset, bytes) = self.range_bytes(op);
+        let data = matches!(op, Op::Read { .. }) && offset >= strake_ondisk::HEAD_BYTES;
+        if data
+            && offset + bytes <= self.spec.bytes - strake_ondisk::TAIL_BYTES
+            && self.faults.may_impair(self.slot)
+        {
+            self.trace.fault("medium");
+            let block = u64::from(self.spec.block_size.bytes());
+            self.bad.insert((offset + self.rng.below(bytes / block) * block) / block);
+        }
+    }
+
+    pub(super) fn vanish(&mut self) {
+        self.gone = true;
+        self.doomed = true;
+        self.trace.event(&[u64::from(self.slot), 90], || {
+            format!("{} (member {}) is gone", self.name, self.slot)
+        });
+    }
+
+    pub(super) fn poll(&mut self, lane: u64, now: Nanos, batch: &mut CompletionBatch) {
+        let gone = self.gone;
+        let Some(place) = self.lanes.get_mut(&lane) else { return };
+        let mut due: Vec<Pending> = Vec::new();
+        let mut at = 0;
+        while at < place.pending.len() {
+            if place.pending[at].due <= now || gone {
+                due.push(place.pending.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        due.sort_unstable_by_key(|p| (p.due, p.order));
+        let late = due.split_off(due.len().min(batch.room()));
+        self.lanes.get_mut(&lane).expect("polled just now").pending.extend(late);
+        for pending in due {
+            batch.push(self.finish(pending));
+        }
+    }
+
+    fn finish(&mut self, pending: Pending) -> Completion {
+        let Pending { io, fate, flushes, .. } = pending;
+        let Io { token, mut op } = io;
+        let result = if self.gone {
+            self.perhaps(&op);
+            Err(IoErrorKind::Gone)
+        } else {
+            match fate {
+                Fate::Done => self.execute(&mut op, flushes),
+                Fate::Lose => self.lie(&mut op),
+                Fate::Fail => {
+                    self.perhaps(&op);
+                    Err(IoErrorKind::Device)
+                }
+            }
+        };
+        if let (Err(_), Op::Read { data, .. }) = (&result, &mut op) {
+            for part in data.parts_mut() {
+                part.as_mut_slice().fill(0xee);
+            }
+        }
+        let (offset, bytes) = self.range_bytes(&op);
+        let numbers = [
+            u64::from(self.slot),
+            kind(&op),
+            offset,
+            bytes,
+            result.map_or_else(|e| e as u64 + 1, |()| 0),
+        ];
+        self.trace.event(&numbers, || {
+            format!("{} member {}: {} {result:?}", self.name, self.slot, describe(&op))
+        });
+        Completion { token, op, result: result.map_err(IoError::new) }
+    }
+
+    fn execute(&mut self, op: &mut Op, flushes: u64) -> Result<(), IoErrorKind> {
+        let (offset, bytes) = self.range_bytes(op);
+        let block = u64::from(self.spec.block_size.bytes());
+        match op {
+            Op::Read { data, .. } => {
+                if self.bad.range(offset / block..(offset + bytes) / block).next().is_some() {
+                    return Err(IoErrorKind::Medium);
+                }
+                let mut at = offset;
+                for part in data.parts_mut() {
+                    self.visible.read(at, part.as_mut_slice());
+                    at += part.len() as u64;
+                }
+            }
+            Op::Write { data, durability, .. } => {
+                let mut all = vec![0; data.len()];
+                data.copy_to(&mut all);
+                self.change(offset, Change::Bytes(all), *durability);
+            }
+            Op::Flush => {
+                if self.faults.mutant() != Mutant::IdleFlush {
+                    let count = self.unflushed.partition_point(|u| u.number < flushes);
+                    self.destage(count);
+                }
+            }
+            Op::WriteZeroes { durability, .. } => {
+                self.change(offset, Change::Zeroes(bytes), *durability)
+            }
+            Op::Deallocate { .. } => self.deallocate(offset, bytes),
+        }
+        Ok(())
+    }
+
+    fn deallocate(&mut self, offset: u64, bytes: u64) {
+        match self.spec.deallocate {
+            DeallocateReads::Zeroes => {
+                self.change(offset, Change::Zeroes(bytes), Durability::Normal)
+            }
+            DeallocateReads::Unspecified | DeallocateReads::Unsupported => {
+                for at in (offset..offset + bytes).step_by(PAGE).filter(|at| at % PAGE as u64 == 0)
+                {
+                    let junk = self.rng.bits().to_le_bytes().repeat(PAGE / 8);
+                    self.change(at, Change::Bytes(junk), Durability::Normal);
+                }
+            }
+        }
+    }
+
+    /// Says it did what it was asked to, and did something else.
+    fn lie(&mut self, op: &mut Op) -> Result<(), IoErrorKind> {
+        self.trace.fault("mutant");
+        let (offset, _) = self.range_bytes(op);
+        if let Op::Read { data, .. } = op {
+            let mut at = (offset + PAGE as u64) % (self.spec.bytes - (1 << 20));
+            for part in data.parts_mut() {
+                self.visible.read(at, part.as_mut_slice());
+                at += part.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, offset: u64, change: Change, durability: Durability) {
+        let block = u64::from(self.spec.block_size.bytes());
+        let range = offset / block..(offset + change.len()) / block;
+        let mended: Vec<u64> = self.bad.range(range).copied().collect();
+        for block in mended {
+            self.bad.remove(&block);
+        }
+        apply(&mut self.visible, offset, &change);
+        let number = self.writes;
+        self.writes += 1;
+        if self.spec.cache == VolatileCache::Absent {
+            return;
+        }
+        let fua = durability == Durability::Fua && self.faults.mutant() != Mutant::IdleFua;
+        if fua {
+            // Older cached bytes of the same place must not come out of the cache after these.
+            let overlaps = |u: &Unflushed| {
+                u.offset < offset + change.len() && offset < u.offset + u.change.len()
+            };
+            let count = self.unflushed.iter().rposition(overlaps).map_or(0, |at| at + 1);
+            self.destage(count);
+            apply(&mut self.stable, offset, &change);
+        } else {
+            self.unflushed.push(Unflushed { number, offset, change });
+            if self.rng.one_in(32) {
+                let count = self.rng.below(self.unflushed.len() as u64 + 1) as usize;
+                self.destage(count);
+            }
+        }
+    }
+
+    /// Moves the oldest `count` cached writes to the medium.
+    fn destage(&mut self, count: usize) {
+        for cached in self.unflushed.drain(..count) {
+            apply(&mut self.stable, cached.offset, &cached.change);
+        }
+    }
+
+    /// Does a write completely, in part or not at all.
+    fn perhaps(&mut self, op: &Op) {
+        let (offset, bytes) = self.range_bytes(op);
+        let change = match op {
+            Op::Read { .. } | Op::Flush => return,
+            Op::Write { data, .. } => {
+                let mut all = vec![0; data.len()];
+                data.copy_to(&mut all);
+                Change::Bytes(all)
+            }
+            Op::WriteZeroes { .. } => Change::Zeroes(bytes),
+            Op::Deallocate { .. } if self.spec.deallocate == DeallocateReads::Zeroes => {
+                Change::Zeroes(bytes)
+            }
+            Op::Deallocate { .. } => return,
+        };
+        match self.rng.below(4) {
+            0 => {}
+            1 | 2 => self.change(offset, change, Durability::Normal),
+            _ => {
+                for (at, part) in self.torn(offset, &change) {
+                    self.change(at, part, Durability::Normal);
+                }
+            }
+        }
+    }
+
+    /// Some of the blocks of a change.
+    fn torn(&mut self, offset: u64, change: &Change) -> Vec<(u64, Change)> {
+        self.trace.fault("torn");
+        let unit = if self.rng.one_in(2) { PAGE as u64 } else { self.faults.atomic_bytes() };
+        let units = change.len().div_ceil(unit);
+        let cut = self.rng.below(units + 1);
+        let mode = self.rng.below(3);
+        let mut parts = Vec::new();
+        for index in 0..units {
+            let keep = match mode {
+                0 => index < cut,
+                1 => index >= cut,
+                _ => self.rng.one_in(2),
+            };
+            if keep {
+                let from = index * unit;
+                let len = unit.min(change.len() - from);
+                let part = match change {
+                    Change::Bytes(bytes) => {
+                        Change::Bytes(bytes[from as usize..(from + len) as usize].to_vec())
+                    }
+                    Change::Zeroes(_) => Change::Zeroes(len),
+                };
+                parts.push((offset + from, part));
+            }
+        }
+        parts
+    }
+
+    pub(super) fn crash(&mut self, crash: Crash) {
+        self.doomed = self.gone;
+        let lanes = std::mem::take(&mut self.lanes);
+        if crash == Crash::Power && self.spec.cache == VolatileCache::Present {
+            self.lose_cache();
+        }
+        // Nothing of what was not rung for ever reached the drive.
+        let mut flying: Vec<Io> =
+            lanes.into_values().flat_map(|lane| lane.pending).map(|p| p.io).collect();
+        self.rng.shuffle(&mut flying);
+        for io in flying {
+            self.perhaps(&io.op);
+        }
+        if crash == Crash::Power {
+            let count = self.unflushed.len();
+            self.destage(count);
+        }
+    }
+
+    /// Keeps some of the cached writes, in order.
+    fn lose_cache(&mut self) {
+        let keep = self.rng.pick(&[0, 500_000, 900_000, 1_000_000]);
+        for cached in std::mem::take(&mut self.unflushed) {
+            if self.rng.one_in(8) {
+                for (at, part) in self.torn(cached.offset, &cached.change) {
+                    apply(&mut self.stable, at, &part);
+                }
+            } else if self.rng.chance(keep) {
+                apply(&mut self.stable, cached.offset, &cached.change);
+            }
+        }
+        self.visible = self.stable.clone();
+    }
+}
+
+fn apply(medium: &mut Medium, offset: u64, change: &Change) {
+    match change {
+        Change::Bytes(bytes) => medium.write(offset, bytes),
+        Change::Zeroes(len) => medium.zero(offset, *len),
+    }
+}

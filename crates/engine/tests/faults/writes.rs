@@ -164,6 +164,31 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
     }
 }
 
+/// A write that was planned without a member does not wait for the drive that took its place meanwhile.
+#[test]
+fn a_degraded_write_ends_although_the_member_is_replaced_under_it() {
+    for victim in 0..6 {
+        let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+        stage.fill(500, 50, 3);
+        stage.fail(victim).expect("allowed");
+        for disk in &stage.disks {
+            let slow = Effect::Delay(strake_units::Nanos(3_000_000));
+            let area = stage.on_disk(DATA, 200);
+            disk.plan.add(Rule::new(Ops::ANY, slow).within(area));
+        }
+        let op = stage.write_op(3, 2, 9);
+        let id = stage.submit(0, op);
+        stage.rounds(3);
+        stage.replace(victim).expect("replaceable");
+        assert!(!stage.answers.contains_key(&id), "the write is still under way");
+        assert_eq!(stage.result(id), Ok(()));
+        stage.expect(3, 2, 9);
+        stage.healthy();
+        stage.verify(500);
+        stage.check_parity(6);
+    }
+}
+
 fn collect(stage: &mut Stage) {
     let mut batch = strake_block::CompletionBatch::new(64);
     for queue in &mut stage.queues {

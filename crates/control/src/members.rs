@@ -177,6 +177,7 @@ impl Manager {
             let here: Vec<Drive> = drives.iter().flatten().cloned().collect();
             record.drives = remembered(&here);
         }
+        self.remember_also(&uuid, &drive)?;
         let prepared = self.store.prepare(&config)?;
         let member_uuid = fresh_uuid()?;
         let mut wait = control_wait();
@@ -186,6 +187,20 @@ impl Manager {
         self.config = prepared.commit()?;
         let name = self.running[at].array.name();
         tracing::info!(array = %name, member = member.0, drive = %drive.path, "member replaced");
+        Ok(())
+    }
+
+    /// Records `drive` beside the array's drives before any label names it: after a crash in between it is looked
+    /// at, and found to be the member that the labels on the others wait for.
+    fn remember_also(&mut self, uuid: &str, drive: &Drive) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return Ok(()) };
+        for path in remembered(std::slice::from_ref(drive)) {
+            if !record.drives.contains(&path) {
+                record.drives.push(path);
+            }
+        }
+        self.config = self.store.prepare(&config)?.commit()?;
         Ok(())
     }
 

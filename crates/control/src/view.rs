@@ -151,7 +151,7 @@ fn member(at: usize, status: &MemberStatus) -> api::Member {
         uuid: status.uuid.to_string(),
         state: state.to_owned(),
         path: status.path.clone(),
-        cause: status.cause.map_or(String::new(), |kind| kind.text().to_owned()),
+        cause: cause_of(status),
     }
 }
 
@@ -272,5 +272,15 @@ impl Manager {
             .map(|e| e.name.clone())
             .collect();
         self.running[at].view(exports)
+    }
+}
+
+/// Why a member left. The labels do not say, so after a restart only that it did is known.
+fn cause_of(status: &MemberStatus) -> String {
+    match (status.cause, status.state) {
+        (Some(kind), _) => kind.text().to_owned(),
+        (None, MemberState::Faulty) => "failed by hand, or before the daemon started".to_owned(),
+        (None, MemberState::Missing) => "not found when the array was started".to_owned(),
+        (None, MemberState::InSync | MemberState::Rebuilding { .. }) => String::new(),
     }
 }

@@ -317,6 +317,8 @@ impl Shard {
                 let member = MemberIndex(at as u8);
                 if *view == View::Rebuilding && members.view(member) == View::Absent {
                     self.rebuild.borrow_mut().start(member, 0);
+                    // The pass begins anew: it goes at the pace of the member that is furthest behind.
+                    self.counters().rebuilt_regions.store(0, std::sync::atomic::Ordering::Relaxed);
                 }
             }
             members.set_views(views);

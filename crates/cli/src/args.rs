@@ -31,7 +31,14 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 pub struct Global {
     /// Print tables for people, or the daemon's answer itself as one JSON document.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT", help_heading = "Options of every command")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = Format::Table,
+        value_name = "FORMAT",
+        help_heading = "Options of every command"
+    )]
     pub output: Format,
     /// Socket of the daemon [default: /run/strake/straked.sock for root, otherwise
     /// $XDG_RUNTIME_DIR/strake/straked.sock].

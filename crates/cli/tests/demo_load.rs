@@ -195,7 +195,10 @@ fn what_is_not_nbd_is_refused_with_a_reason() {
         (b"NBDMAGIC\0\0\x42\x02\x81\x86\x12\x53", "oldstyle"),
         (b"NBDMAGICIHAVEOPT\0\0", "fixed newstyle"),
         (b"NBDMAGICIHAVEOPT\0\x03garbage that is no answer", "not an answer"),
-        (b"NBDMAGICIHAVEOPT\0\x03\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\xff\xff\xff\xff", "bytes to an option"),
+        (
+            b"NBDMAGICIHAVEOPT\0\x03\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\xff\xff\xff\xff",
+            "bytes to an option",
+        ),
     ];
     for (bytes, why) in hostile {
         let mut both = Duplex { read: bytes, written: Vec::new() };

@@ -6,6 +6,19 @@
 //!  a member fails --> recorded on every survivor (generation + 1) --> views sent to all shards
 //!       --> all applied --> settled: only now is a write that the member missed acknowledged
 //! ```
+//!
+//! Who may wait for whom, always downwards, so that nothing waits in a circle:
+//!
+//! ```text
+//!  band task, host flush      wait for memory, members' I/O, an intent bit, a member to be out of use
+//!       |                     (`expel`, `await_member_out`, `regions::enter`)
+//!       v
+//!  bitmap task                waits for members' I/O, a member to be out of use (`expel`)
+//!       |
+//!       v
+//!  label task                 waits for members' I/O and for every shard's turn to apply views; a member that
+//!                             fails under it is taken out by itself (`fail_member`), never waited for
+//! ```
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -117,7 +130,7 @@ impl Leader {
     }
 
     /// Members that are not fully in sync, as a mask.
-    pub(super) fn absent(&self) -> u64 {
+    pub(super) fn impaired(&self) -> u64 {
         let out = |(_, s): &(usize, &MemberState)| **s != MemberState::InSync;
         self.state.states.iter().enumerate().filter(out).fold(0, |mask, (i, _)| mask | 1 << i)
     }
@@ -185,7 +198,7 @@ impl Leader {
 
     /// When idle regions are next looked for.
     fn next_sweep(&self) -> Nanos {
-        let every = if self.absent() == 0 { SWEEP_EVERY } else { SWEEP_EVERY_DEGRADED };
+        let every = if self.impaired() == 0 { SWEEP_EVERY } else { SWEEP_EVERY_DEGRADED };
         self.last_sweep.plus(every)
     }
 

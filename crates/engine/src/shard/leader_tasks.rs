@@ -82,7 +82,7 @@ fn answer_to(reply: &Reply, answer: Result<(), ArrayError>) {
 
 /// True when the array still holds its data without `member` as well.
 fn survives_without(shard: &Shard, leader: &Leader, member: MemberIndex) -> bool {
-    shard.geometry.tolerates(leader.absent() | 1 << member.0)
+    shard.geometry.tolerates(leader.impaired() | 1 << member.0)
 }
 
 async fn fail_member(

@@ -4,6 +4,7 @@
 //! has to go to other shards. Time comes in as an argument and there is no randomness, so a simulator can
 //! drive any number of shards on one thread and replay them exactly.
 
+mod address;
 mod band_task;
 mod bands;
 mod build;

@@ -21,10 +21,10 @@ pub fn encode(code: &Code, data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(
     encode_with(code.kernel(), code, data, parity)
 }
 
-/// [`encode`] on a kernel of the caller's choice, for tests and measurements.
+/// [`encode()`] on a kernel of the caller's choice, for tests and measurements.
 ///
 /// # Errors
-/// As [`encode`].
+/// As [`encode()`].
 pub fn encode_with(
     kernel: Kernel,
     code: &Code,
@@ -39,7 +39,7 @@ pub fn encode_with(
 /// Adds one data strip to parities: parity_j ^= g\[j\]\[strip\] * data.
 ///
 /// Parity that starts as zeros and accumulates every data strip once, in any order, ends as what
-/// [`encode`] writes.
+/// [`encode()`] writes.
 ///
 /// # Errors
 /// [`CodeError::BadStripIndex`] for a data or parity index the code does not have,

@@ -1,6 +1,6 @@
 //! Erasure-code kernels: from data strips to parity strips and back.
 //!
-//! **What it is.** The arithmetic of the parity scheme on plain byte slices: [`encode`] for full-stripe
+//! **What it is.** The arithmetic of the parity scheme on plain byte slices: [`encode()`] for full-stripe
 //! writes, [`update`] for read-modify-write in one pass, [`accumulate`] for parity built strip by strip,
 //! [`Recovery`] for computing missing strips, [`check`] for scrubs, [`first_difference`] for mirrors.
 //! Every operation runs on one of several [`Kernel`]s; the scalar one is the specification, and the

@@ -1,5 +1,7 @@
 //! Runs seeds and says how to replay those that fail.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -69,7 +71,8 @@ fn run_all(arguments: &Arguments) -> ExitCode {
     let kinds: Vec<String> =
         faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
     println!(
-        "{{\"runs\":{runs},\"violations\":{violations},\"requests\":{requests},\"faults\":{{{}}},\"seed\":{},\"trace_hash\":\"{hash:016x}\"}}",
+        "{{\"runs\":{runs},\"violations\":{violations},\"requests\":{requests},\"faults\":{{{}}},\"seed\":{},\
+         \"trace_hash\":\"{hash:016x}\"}}",
         kinds.join(","),
         arguments.first
     );

@@ -380,7 +380,8 @@ impl World {
             .map(|m| m.cause.map_or(m.state.to_string(), |c| format!("{} ({c:?})", m.state)))
             .collect();
         format!(
-            "members [{}], resync {:?}, rebuild {:?}{}{}, {} request(s) outstanding, {} control operation(s), drives idle: {}",
+            "members [{}], resync {:?}, rebuild {:?}{}{}, {} request(s) outstanding, {} control operation(s), \
+             drives idle: {}",
             members.join(", "),
             status.resync,
             status.rebuild,

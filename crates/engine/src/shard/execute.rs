@@ -7,8 +7,9 @@ use strake_raid::{Band, Plan, Segment, Strategy, Transfer, Window};
 use strake_units::{LbaRange, StripeIndex};
 
 use super::Shard;
+use super::address::Target;
 use super::bands::WriteBatch;
-use super::members::{Failure, Group, IoSlot, Target, settled};
+use super::members::{Failure, Group, IoSlot, settled};
 use super::requests::slice;
 use super::scratch::{self, Loan};
 use crate::limits::MERGE_MAX;

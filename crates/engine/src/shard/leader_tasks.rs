@@ -12,8 +12,9 @@ use strake_raid::{MemberEvent, MemberState};
 use strake_units::{Lba, MemberIndex, RegionIndex};
 
 use super::Shard;
+use super::address::Target;
 use super::leader::{Change, Leader, PLANES, Sweep};
-use super::members::{Group, Target, settled};
+use super::members::{Group, settled};
 use super::serve::{FailedMembers, flush_members};
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::message::Peer;

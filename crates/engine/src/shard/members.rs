@@ -14,6 +14,7 @@ use strake_block::{
 use strake_reactor::{Scheduler, TaskId};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
 
+use super::address::{DataArea, Target, translate};
 use crate::limits::{IO_TIMEOUT, MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::message::View;
 use crate::slab::Slab;
@@ -68,13 +69,6 @@ struct GroupState {
     outstanding: u32,
 }
 
-/// How array blocks in the data area map to the member device's blocks.
-#[derive(Clone, Copy, Debug)]
-struct DataArea {
-    start_bytes: u64,
-    device_shift: u32,
-}
-
 struct Member {
     view: View,
     /// The last change to `View::Absent` is in force on every shard.
@@ -104,15 +98,6 @@ pub(crate) struct HostRead {
     pub(crate) result: Result<(), IoError>,
     /// When it was issued, for [`Members::left_since`].
     pub(crate) issued: u64,
-}
-
-/// Where an operation addresses a member.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Target {
-    /// Blocks of the array's size, counted from the start of the data area.
-    Data,
-    /// Bytes from the start of the device, a multiple of 4 KiB: labels and bitmaps.
-    Raw,
 }
 
 pub(crate) struct Members {
@@ -604,27 +589,4 @@ fn complete(
 
 fn slot_of(token: Token) -> u32 {
     (token.0 & u64::from(u32::MAX)) as u32
-}
-
-/// Rewrites the addresses of `op` from the array's terms into the device's.
-fn translate(op: Op, target: Target, area: DataArea, block_size: BlockSize) -> Op {
-    let to_bytes = |at: Lba| match target {
-        Target::Data => area.start_bytes + at.bytes(block_size),
-        Target::Raw => at.0,
-    };
-    let lba = |at: Lba| Lba(to_bytes(at) >> area.device_shift);
-    let range = |range: LbaRange| {
-        let bytes = match target {
-            Target::Data => range.blocks << block_size.shift(),
-            Target::Raw => range.blocks,
-        };
-        LbaRange::new(lba(range.start), bytes >> area.device_shift)
-    };
-    match op {
-        Op::Read { at, data } => Op::Read { at: lba(at), data },
-        Op::Write { at, data, durability } => Op::Write { at: lba(at), data, durability },
-        Op::Flush => Op::Flush,
-        Op::Deallocate { range: r } => Op::Deallocate { range: range(r) },
-        Op::WriteZeroes { range: r, durability } => Op::WriteZeroes { range: range(r), durability },
-    }
 }

@@ -255,7 +255,7 @@ pub(crate) async fn flush_members(shard: &Shard, group: super::members::Group) -
     let mut slots = arrayvec::ArrayVec::<_, 64>::new();
     for at in (0..64u8).filter(|at| mask & 1 << at != 0) {
         let member = MemberIndex(at);
-        let target = super::members::Target::Raw;
+        let target = super::address::Target::Raw;
         slots.push((
             member,
             shard.members.borrow_mut().issue(shard.now.get(), group, member, target, Op::Flush),

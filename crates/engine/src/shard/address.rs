@@ -1,0 +1,43 @@
+//! From the array's addresses to a member device's.
+
+use strake_block::Op;
+use strake_units::{BlockSize, Lba, LbaRange};
+
+/// How array blocks in the data area map to the member device's blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DataArea {
+    pub(super) start_bytes: u64,
+    pub(super) device_shift: u32,
+}
+
+/// Where an operation addresses a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// Blocks of the array's size, counted from the start of the data area.
+    Data,
+    /// Bytes from the start of the device, a multiple of 4 KiB: labels and bitmaps.
+    Raw,
+}
+
+/// Rewrites the addresses of `op` from the array's terms into the device's.
+pub(super) fn translate(op: Op, target: Target, area: DataArea, block_size: BlockSize) -> Op {
+    let to_bytes = |at: Lba| match target {
+        Target::Data => area.start_bytes + at.bytes(block_size),
+        Target::Raw => at.0,
+    };
+    let lba = |at: Lba| Lba(to_bytes(at) >> area.device_shift);
+    let range = |range: LbaRange| {
+        let bytes = match target {
+            Target::Data => range.blocks << block_size.shift(),
+            Target::Raw => range.blocks,
+        };
+        LbaRange::new(lba(range.start), bytes >> area.device_shift)
+    };
+    match op {
+        Op::Read { at, data } => Op::Read { at: lba(at), data },
+        Op::Write { at, data, durability } => Op::Write { at: lba(at), data, durability },
+        Op::Flush => Op::Flush,
+        Op::Deallocate { range: r } => Op::Deallocate { range: range(r) },
+        Op::WriteZeroes { range: r, durability } => Op::WriteZeroes { range: range(r), durability },
+    }
+}

@@ -6,7 +6,7 @@ use crate::open::{self, Alignment};
 use crate::queue::UringQueue;
 use crate::ring::{Mode, Ring};
 use crate::slot::Learned;
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, fstat, seek};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) file: OwnedFd,
     pub(crate) name: String,
     pub(crate) identity: String,
+    /// Bytes of a regular file when it was opened; 0 for a block device, whose size is the kernel's business.
+    pub(crate) file_bytes: u64,
     pub(crate) block_size: BlockSize,
     pub(crate) io_bytes_max: u32,
     pub(crate) io_bytes_optimal: u32,
@@ -101,6 +103,13 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// True when the file behind the drive has become shorter. A write would silently make it long again, with a
+    /// hole of zeroes where data was.
+    pub(crate) fn has_shrunk(&self) -> bool {
+        self.file_bytes > 0
+            && fstat(&self.file).map_or(true, |now| (now.st_size as u64) < self.file_bytes)
+    }
+
     /// The size now; 0 when the device is gone.
     fn blocks(&self) -> u64 {
         seek(&self.file, SeekFrom::End(0)).map_or(0, |bytes| bytes >> self.block_size.shift())

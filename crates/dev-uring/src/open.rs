@@ -83,6 +83,7 @@ impl Opening<'_> {
                 Kind::File => format!("file:{}:{}", now.st_dev, now.st_ino),
             },
             name: self.name.clone(),
+            file_bytes: if kind == Kind::File { now.st_size as u64 } else { 0 },
             block_size,
             io_bytes_max: IO_BYTES_MAX,
             io_bytes_optimal: if kind == Kind::Block { sysfs.io_bytes_optimal() } else { 0 },

@@ -27,6 +27,8 @@ pub struct UringQueue {
     other: Option<Ring>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
+    /// Something pushed since the last submission writes.
+    writes_pushed: bool,
     /// Requests that were over before the kernel saw them, and how they ended.
     ready: VecDeque<(u32, Result<(), IoError>)>,
 }
@@ -52,6 +54,7 @@ impl UringQueue {
             other,
             slots: (0..depth).map(|_| Slot::empty()).collect(),
             free: (0..depth).rev().collect(),
+            writes_pushed: false,
             ready: VecDeque::with_capacity(depth as usize),
         })
     }
@@ -111,8 +114,9 @@ impl UringQueue {
 
     /// Puts the slot's next step into the ring that can carry it.
     fn push(&mut self, index: u32) {
-        let Self { shared, ring, other, slots, .. } = self;
+        let Self { shared, ring, other, slots, writes_pushed, .. } = self;
         let slot = &mut slots[index as usize];
+        *writes_pushed |= slot.writes();
         let ring = match other {
             Some(other) if !slot.is_transfer() => other,
             Some(_) | None => ring,
@@ -127,10 +131,16 @@ impl UringQueue {
 
     /// Submits; when the ring is beyond use, ends what the kernel did not take.
     fn submit_all(&mut self) {
-        let Self { ring, other, ready, .. } = self;
+        let Self { shared, ring, other, ready, writes_pushed, .. } = self;
+        let shrunk = mem::take(writes_pushed) && shared.has_shrunk();
         for ring in [Some(ring), other.as_mut()].into_iter().flatten() {
+            if shrunk {
+                ring.break_off(Errno::NODEV);
+            }
             if let Err(errno) = ring.submit() {
-                let error = IoError::from_os(IoErrorKind::Device, errno.raw_os_error());
+                let kind =
+                    if errno == Errno::NODEV { IoErrorKind::Gone } else { IoErrorKind::Device };
+                let error = IoError::from_os(kind, errno.raw_os_error());
                 while let Some(slot) = ring.abandon() {
                     ready.push_back((slot, Err(error)));
                 }

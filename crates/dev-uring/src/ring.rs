@@ -156,6 +156,11 @@ impl Ring {
         }
     }
 
+    /// Makes the ring as broken as a refusal of the kernel would: what is pushed and not taken never will be.
+    pub(crate) fn break_off(&mut self, errno: Errno) {
+        self.broken.get_or_insert(errno);
+    }
+
     /// Lets the kernel write results that it holds back until asked, if there are any.
     pub(crate) fn collect(&mut self) {
         if self.in_kernel == 0 || !self.ring.completion().is_empty() {

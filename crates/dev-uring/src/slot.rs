@@ -112,6 +112,11 @@ impl Slot {
         &self.io.as_ref().expect("a busy slot holds a request").op
     }
 
+    /// True when the request changes what the device holds.
+    pub(crate) fn writes(&self) -> bool {
+        !matches!(self.op(), Op::Read { .. } | Op::Flush)
+    }
+
     /// True when the current step is a read or write, which is all a polling ring takes.
     pub(crate) fn is_transfer(&self) -> bool {
         match self.step {

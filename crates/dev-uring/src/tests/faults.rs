@@ -72,6 +72,26 @@ fn reads_beyond_the_end_of_a_file_that_shrank_say_gone() {
     assert_eq!(error.kind, IoErrorKind::Gone);
 }
 
+/// A file that was made shorter while its array served grew again at the next write beyond its new end, with a
+/// hole of zeroes where data had been; the array believed the zeroes.
+#[test]
+fn a_file_that_shrank_takes_no_writes() {
+    let file = Scratch::file(1 << 20);
+    let device = open(&file.0);
+    let mut queue = queue(&device, 2);
+    let block = u64::from(device.info().block_size.bytes());
+    let truncated = std::fs::OpenOptions::new().write(true).open(&file.0).expect("still there");
+    truncated.set_len(64 << 10).expect("files shrink");
+    let beyond = (512 << 10) / block;
+    let op =
+        || Op::Write { at: Lba(beyond), data: buffer(1, 4096), durability: Durability::Normal };
+    assert_eq!(run(&mut *queue, op()).1, Err(IoErrorKind::Gone));
+    let zeroes = LbaRange::new(Lba(beyond), 8);
+    let op = Op::WriteZeroes { range: zeroes, durability: Durability::Normal };
+    assert_eq!(run(&mut *queue, op).1, Err(IoErrorKind::Gone));
+    assert_eq!(device.info().bytes(), 64 << 10, "the file did not grow again");
+}
+
 #[test]
 fn a_queue_dropped_in_mid_air_lets_go_of_everything() {
     let file = Scratch::file(8 << 20);

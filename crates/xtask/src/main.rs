@@ -27,7 +27,7 @@ cargo xtask COMMAND
   clippy      lint every crate and every test, warnings are errors
   doc         build the documentation, warnings are errors
   deny        check licences, bans and sources of dependencies, and advisories when they can be fetched
-  miri        run the pure crates and the scalar parity code under Miri
+  miri        run the pure crates, the buffers and the scalar parity code under Miri (slow)
   test        run the tests of the workspace and the end-to-end scripts
   ci          all of the above, formatting only checked: what continuous integration runs
   hash-docs   print the lines that tie format sources to their documents
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         "clippy" => vec![ci::CLIPPY],
         "doc" => vec![ci::DOC],
         "deny" => vec![ci::DENY, ci::ADVISORIES],
-        "miri" => vec![ci::MIRI_PURE, ci::MIRI_PARITY],
+        "miri" => vec![ci::MIRI_BUFFERS, ci::MIRI_PARITY, ci::MIRI_PURE],
         "test" => vec![ci::TEST, ci::BINARIES, ci::END_TO_END],
         "ci" => ci::ALL.to_vec(),
         "hash-docs" => return hash_docs(&root),

@@ -32,7 +32,7 @@ fn labels_round_trip() {
 }
 
 #[test]
-fn every_changed_byte_of_a_label_is_noticed() {
+fn a_label_notices_any_changed_byte_exhaustive() {
     let bytes = encoded(&label(6, 7));
     for at in 0..bytes.len() {
         for flip in [0x01, 0x80, 0xff] {
@@ -47,7 +47,7 @@ fn every_changed_byte_of_a_label_is_noticed() {
 }
 
 #[test]
-fn a_torn_label_is_refused_at_every_boundary() {
+fn a_torn_label_is_refused_exhaustive() {
     // The same slot, 64 generations apart.
     let (old, new) = (encoded(&label(64, 7)), encoded(&label(64, 71)));
     for cut in (512..4096).step_by(512) {
@@ -118,7 +118,7 @@ fn an_older_label_never_stands_in_for_one_not_understood() {
 }
 
 #[test]
-fn every_changed_byte_of_a_page_is_noticed() {
+fn a_page_notices_any_changed_byte_exhaustive() {
     let mut bits = Bits::new(REGIONS_MAX);
     [0, 7, 8, 32_511].into_iter().for_each(|region| bits.set(region));
     let bytes = encode_page(uuid(1), Plane::Intent, 0, 4, bits.page_bytes(0));
@@ -245,7 +245,7 @@ fn our_own_table_is_no_obstacle_but_a_living_label_is() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_decoding_panic(bytes: Vec<u8>, seed in any::<[u8; 32]>(), at in 0usize..4000) {
+    fn random_bytes_never_make_decoding_panic(bytes: Vec<u8>, seed in any::<[u8; 32]>(), at in 0usize..4000) {
         let mut page = encoded(&label(6, 7));
         page[at..at + 32].copy_from_slice(&seed);
         // With the checksums made right again, hostile fields get past them.

@@ -30,7 +30,8 @@ build:
 	@scripts/setup.sh build
 	$(CARGO) build --release -p strake-cli -p strake-daemon
 
-install: build
+install:
+	@test -x $(TARGET)/release/straked || { echo 'nothing to install yet: run make build first, as yourself'; exit 1; }
 	install -D -m 0755 $(TARGET)/release/strake $(DESTDIR)$(PREFIX)/bin/strake
 	install -D -m 0755 $(TARGET)/release/straked $(DESTDIR)$(PREFIX)/bin/straked
 

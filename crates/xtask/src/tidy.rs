@@ -58,7 +58,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("formats", "a format source and its document change together"),
     ("globs", "no `use super::*` and no glob import of a module outside tests"),
     ("tests", "no ignored test and no should_panic"),
-    ("sleep", "no thread::sleep outside xtask and cli"),
+    ("sleep", "no thread::sleep outside xtask and the control plane"),
     ("unfinished", "no todo! and no unimplemented!"),
     ("ascii", "sources are ASCII, except for strings in tests"),
     ("columns", "no source line is longer than 120 columns"),

@@ -136,7 +136,7 @@ fn an_array_lives_through_failure_replacement_and_restart() {
     let request = raid6(drives[..6].to_vec());
     assert_eq!(manager.create_array(&request).expect("it is created").result, "created");
     assert_eq!(manager.create_array(&request).expect("it is there").result, "unchanged");
-    let fail = FailMemberRequest { name: "tank".into(), member: 2, dry_run: false };
+    let fail = FailMemberRequest { name: "tank".into(), member: 2, ..Default::default() };
     assert_eq!(manager.fail_member(&fail).expect("it fails").result, "changed");
     let array = manager.array("tank").expect("it is there");
     assert!(array.states.contains(&"degraded".to_owned()), "{:?}", array.states);

@@ -55,6 +55,7 @@ fn progress(job: &str, of: strake_engine::Progress, meter: &mut Meter) -> api::P
         total_bytes: of.total_bytes,
         rate_bytes_per_s: rate,
         eta_s: left.checked_div(rate),
+        ..api::Progress::default()
     }
 }
 
@@ -117,6 +118,7 @@ fn array_message(
         reason,
         next_action,
         resync_bytes_at_start,
+        ..api::Array::default()
     }
 }
 
@@ -152,6 +154,7 @@ fn member(at: usize, status: &MemberStatus) -> api::Member {
         state: state.to_owned(),
         path: status.path.clone(),
         cause: cause_of(status),
+        ..api::Member::default()
     }
 }
 

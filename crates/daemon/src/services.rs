@@ -58,6 +58,13 @@ impl DaemonService for Shared {
         self.stop.notify_one();
         Ok(Response::new(StopDaemonResponse { pid: std::process::id() }))
     }
+
+    async fn run_doctor(
+        &self,
+        _: Request<strake_api::v1::RunDoctorRequest>,
+    ) -> Result<Response<strake_api::v1::DoctorReport>, Status> {
+        Err(not_here("RunDoctor"))
+    }
 }
 
 #[async_trait]
@@ -76,6 +83,20 @@ impl DriveService for Shared {
         let request = request.into_inner();
         check_text("path", &request.path)?;
         self.answer(move |m| m.drive(&request.path)).await
+    }
+
+    async fn locate_drive(
+        &self,
+        _: Request<strake_api::v1::LocateDriveRequest>,
+    ) -> Result<Response<strake_api::v1::DriveChange>, Status> {
+        Err(not_here("LocateDrive"))
+    }
+
+    async fn clean_drive(
+        &self,
+        _: Request<strake_api::v1::CleanDriveRequest>,
+    ) -> Result<Response<strake_api::v1::DriveChange>, Status> {
+        Err(not_here("CleanDrive"))
     }
 }
 
@@ -184,6 +205,41 @@ impl ArrayService for Shared {
         check_text("name", &request.name)?;
         self.answer(move |m| m.destroy_array(&request)).await
     }
+
+    async fn readd_member(
+        &self,
+        _: Request<strake_api::v1::ReaddMemberRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("ReaddMember"))
+    }
+
+    async fn rebuild_array(
+        &self,
+        _: Request<strake_api::v1::RebuildArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("RebuildArray"))
+    }
+
+    async fn rename_array(
+        &self,
+        _: Request<strake_api::v1::RenameArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("RenameArray"))
+    }
+
+    async fn undelete_array(
+        &self,
+        _: Request<strake_api::v1::UndeleteArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("UndeleteArray"))
+    }
+
+    async fn set_array(
+        &self,
+        _: Request<strake_api::v1::SetArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("SetArray"))
+    }
 }
 
 /// Sends the array whenever it differs from what was sent last, until the client or the array is gone.
@@ -249,4 +305,11 @@ impl ExportService for Shared {
         check_text("name", &request.name)?;
         self.answer(move |m| m.remove_export(&request)).await
     }
+}
+
+/// A call of the interface that this daemon does not carry out.
+fn not_here(call: &str) -> Status {
+    Status::unimplemented(format!(
+        "{call} is not carried out by this version of straked; nothing was done"
+    ))
 }

@@ -104,6 +104,7 @@ async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result<Exit, CliE
         name: arguments.name,
         member: arguments.member,
         dry_run: arguments.dry_run,
+        ..FailMemberRequest::default()
     };
     if !arguments.dry_run && !arguments.yes {
         let array =
@@ -143,6 +144,7 @@ async fn import(arguments: Import, socket: &Path, out: &Output) -> Result<Exit, 
         drives: paths::drives(&arguments.drives)?,
         allow_degraded: arguments.degraded,
         accept_loss: arguments.accept_loss,
+        ..ImportArraysRequest::default()
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     let answer = arrays.import_arrays(request).await?.into_inner();

@@ -243,7 +243,8 @@ impl<'a> Scenario<'a> {
     }
 
     async fn fail(&mut self, member: u32) -> Result<(), CliError> {
-        let request = FailMemberRequest { name: NAME.to_owned(), member, dry_run: false };
+        let request =
+            FailMemberRequest { name: NAME.to_owned(), member, ..FailMemberRequest::default() };
         self.daemon()?.arrays().fail_member(request).await?;
         Ok(())
     }

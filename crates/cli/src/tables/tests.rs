@@ -78,6 +78,7 @@ fn rebuilding() -> Array {
         total_bytes: 3_840_755_982_336,
         rate_bytes_per_s: 2_100_000_000,
         eta_s: Some(1019),
+        ..Progress::default()
     }];
     array.next_action = "strake wait tank --for rebuild".into();
     array

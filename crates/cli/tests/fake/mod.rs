@@ -5,17 +5,14 @@ use std::pin::Pin;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use strake_api::v1::array_service_server::{ArrayService, ArrayServiceServer};
+use strake_api::v1::config_service_server::{ConfigService, ConfigServiceServer};
 use strake_api::v1::daemon_service_server::{DaemonService, DaemonServiceServer};
 use strake_api::v1::drive_service_server::{DriveService, DriveServiceServer};
+use strake_api::v1::event_service_server::{EventService, EventServiceServer};
 use strake_api::v1::export_service_server::{ExportService, ExportServiceServer};
-use strake_api::v1::{
-    AddDriveRequest, Array, ArrayChange, CreateArrayRequest, CreateExportRequest, Daemon,
-    DestroyArrayRequest, Drive, Export, ExportChange, FailMemberRequest, GetArrayRequest,
-    GetDaemonRequest, GetDriveRequest, GetStatusRequest, ImportArraysRequest, ImportArraysResponse,
-    ListArraysRequest, ListArraysResponse, ListDrivesRequest, ListDrivesResponse,
-    ListExportsRequest, ListExportsResponse, Member, RemoveExportRequest, ReplaceMemberRequest,
-    StopDaemonRequest, StopDaemonResponse, SystemStatus, UnloadArrayRequest, WatchArrayRequest,
-};
+use strake_api::v1::job_service_server::{JobService, JobServiceServer};
+use strake_api::v1::spare_service_server::{SpareService, SpareServiceServer};
+use strake_api::v1::*;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 
@@ -85,6 +82,10 @@ impl DaemonService for Fake {
         self.hear(request.get_ref())?;
         Ok(Response::new(StopDaemonResponse { pid: 0 }))
     }
+    async fn run_doctor(&self, request: Request<RunDoctorRequest>) -> Answer<DoctorReport> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(DoctorReport::default()))
+    }
 }
 
 #[tonic::async_trait]
@@ -99,6 +100,14 @@ impl DriveService for Fake {
             state: "free".into(),
             ..Drive::default()
         }))
+    }
+    async fn locate_drive(&self, request: Request<LocateDriveRequest>) -> Answer<DriveChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(DriveChange::default()))
+    }
+    async fn clean_drive(&self, request: Request<CleanDriveRequest>) -> Answer<DriveChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(DriveChange::default()))
     }
 }
 
@@ -145,6 +154,21 @@ impl ArrayService for Fake {
     async fn destroy_array(&self, request: Request<DestroyArrayRequest>) -> Answer<ArrayChange> {
         self.change(request.get_ref())
     }
+    async fn readd_member(&self, request: Request<ReaddMemberRequest>) -> Answer<ArrayChange> {
+        self.change(request.get_ref())
+    }
+    async fn rebuild_array(&self, request: Request<RebuildArrayRequest>) -> Answer<ArrayChange> {
+        self.change(request.get_ref())
+    }
+    async fn rename_array(&self, request: Request<RenameArrayRequest>) -> Answer<ArrayChange> {
+        self.change(request.get_ref())
+    }
+    async fn undelete_array(&self, request: Request<UndeleteArrayRequest>) -> Answer<ArrayChange> {
+        self.change(request.get_ref())
+    }
+    async fn set_array(&self, request: Request<SetArrayRequest>) -> Answer<ArrayChange> {
+        self.change(request.get_ref())
+    }
 }
 
 #[tonic::async_trait]
@@ -157,6 +181,80 @@ impl ExportService for Fake {
     }
     async fn remove_export(&self, request: Request<RemoveExportRequest>) -> Answer<ExportChange> {
         self.export(request.get_ref())
+    }
+}
+
+#[tonic::async_trait]
+impl ConfigService for Fake {
+    async fn get_config(&self, request: Request<GetConfigRequest>) -> Answer<ConfigDocument> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ConfigDocument::default()))
+    }
+    async fn restore_config(&self, request: Request<RestoreConfigRequest>) -> Answer<ConfigChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ConfigChange::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl EventService for Fake {
+    type FollowEventsStream =
+        Pin<Box<dyn tokio_stream::Stream<Item = Result<Event, Status>> + Send>>;
+
+    async fn list_events(&self, request: Request<ListEventsRequest>) -> Answer<ListEventsResponse> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ListEventsResponse::default()))
+    }
+    async fn follow_events(
+        &self,
+        request: Request<FollowEventsRequest>,
+    ) -> Answer<Self::FollowEventsStream> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(Box::pin(tokio_stream::iter([Ok(Event::default())]))))
+    }
+    async fn add_hook(&self, request: Request<AddHookRequest>) -> Answer<HookChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(HookChange::default()))
+    }
+    async fn list_hooks(&self, request: Request<ListHooksRequest>) -> Answer<ListHooksResponse> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ListHooksResponse::default()))
+    }
+    async fn remove_hook(&self, request: Request<RemoveHookRequest>) -> Answer<HookChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(HookChange::default()))
+    }
+    async fn test_hook(&self, request: Request<TestHookRequest>) -> Answer<HookChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(HookChange::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl JobService for Fake {
+    async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answer<ListJobsResponse> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ListJobsResponse::default()))
+    }
+    async fn change_job(&self, request: Request<ChangeJobRequest>) -> Answer<JobChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(JobChange::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl SpareService for Fake {
+    async fn add_spare(&self, request: Request<AddSpareRequest>) -> Answer<SpareChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(SpareChange::default()))
+    }
+    async fn list_spares(&self, request: Request<ListSparesRequest>) -> Answer<ListSparesResponse> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ListSparesResponse::default()))
+    }
+    async fn remove_spare(&self, request: Request<RemoveSpareRequest>) -> Answer<SpareChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(SpareChange::default()))
     }
 }
 
@@ -198,7 +296,11 @@ pub fn against(name: &str, script: Script, arguments: &[&str]) -> Ran {
             .add_service(DaemonServiceServer::new(fake.clone()))
             .add_service(DriveServiceServer::new(fake.clone()))
             .add_service(ArrayServiceServer::new(fake.clone()))
-            .add_service(ExportServiceServer::new(fake))
+            .add_service(ExportServiceServer::new(fake.clone()))
+            .add_service(ConfigServiceServer::new(fake.clone()))
+            .add_service(EventServiceServer::new(fake.clone()))
+            .add_service(JobServiceServer::new(fake.clone()))
+            .add_service(SpareServiceServer::new(fake))
             .serve_with_incoming(UnixListenerStream::new(listener)),
     );
     let output = Command::new(env!("CARGO_BIN_EXE_strake"))

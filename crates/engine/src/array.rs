@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, ExtentSource, IoErrorKind};
 use strake_ondisk::AreaLayout;
-use strake_raid::{Geometry, MemberState, Regions};
+use strake_raid::{Geometry, MemberEvent, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
 use strake_units::{MemberIndex, Name, Uuid};
 
@@ -226,7 +226,17 @@ impl Array {
     /// When there is no such member, or the array would lose data without it.
     pub fn begin_fail(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
         self.check_member(member)?;
-        Ok(self.ask(0, |reply| Control::Fail { member, reply }))
+        Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::OperatorFailed, reply }))
+    }
+
+    /// Takes `member` out of use because its drive is no longer where it was, though it may still answer: somebody
+    /// pulled it. It is recorded as missing, and may come back.
+    ///
+    /// # Errors
+    /// As [`begin_fail`](Self::begin_fail): a drive that the data depends on is used for as long as it answers.
+    pub fn begin_vanish(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
+        self.check_member(member)?;
+        Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::Vanished, reply }))
     }
 
     /// Puts `drive` in the place of a failed or missing `member` and starts to rebuild it. The drive has been

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use strake_block::{BlockDevice, Durability, IoError, IoErrorKind, Sg, SgMut};
-use strake_raid::Band;
+use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
 use strake_units::{LbaRange, MemberIndex, RegionIndex, Uuid};
 
@@ -120,8 +120,8 @@ pub(crate) enum Control {
         device: Arc<dyn BlockDevice>,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
-    /// To the leader: a person fails the member.
-    Fail { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
+    /// To the leader: the control plane takes the member out of use, for the reason that `event` gives.
+    Fail { member: MemberIndex, event: MemberEvent, reply: mpsc::Sender<Result<(), ArrayError>> },
     /// To the leader: the installed device takes the member's place and is to be rebuilt.
     Replace {
         member: MemberIndex,

@@ -143,7 +143,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 // The control plane may have given up waiting.
                 let _ = reply.send(shard.install(member, &*device));
             }
-            Control::Fail { member, reply } => shard.lead_change(Change::Fail { member, reply }),
+            Control::Fail { member, event, reply } => {
+                shard.lead_change(Change::Fail { member, event, reply });
+            }
             Control::Replace { member, uuid, bytes, reply } => {
                 shard.lead_change(Change::Replace { member, uuid, bytes, reply });
             }

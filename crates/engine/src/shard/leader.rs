@@ -55,6 +55,7 @@ pub(super) enum Change {
     },
     Fail {
         member: MemberIndex,
+        event: MemberEvent,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     Replace {

@@ -42,8 +42,8 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
         Change::Failed { member, cause } => {
             fail_member(shard, group, member, event_of(cause), Some(cause)).await;
         }
-        Change::Fail { member, reply } => {
-            let answer = fail_by_hand(shard, group, member).await;
+        Change::Fail { member, event, reply } => {
+            let answer = fail_on_request(shard, group, member, event).await;
             answer_to(&reply, answer);
         }
         Change::Replace { member, uuid, bytes, reply } => {
@@ -118,7 +118,12 @@ async fn fail_member(
     }
 }
 
-async fn fail_by_hand(shard: &Shard, group: Group, member: MemberIndex) -> Result<(), ArrayError> {
+async fn fail_on_request(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+    event: MemberEvent,
+) -> Result<(), ArrayError> {
     {
         let leader = shard.leader_mut();
         if !survives_without(shard, &leader, member) {
@@ -128,7 +133,8 @@ async fn fail_by_hand(shard: &Shard, group: Group, member: MemberIndex) -> Resul
             )));
         }
     }
-    fail_member(shard, group, member, MemberEvent::OperatorFailed, None).await;
+    let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
+    fail_member(shard, group, member, event, cause).await;
     if shard.board.is_lost() {
         Err(ArrayError::refused("the array has lost too many members"))
     } else {

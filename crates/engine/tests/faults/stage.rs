@@ -425,7 +425,17 @@ impl Stage {
     }
 
     pub fn fail(&mut self, member: u8) -> Result<(), ArrayError> {
-        let mut pending = self.array().begin_fail(MemberIndex(member))?;
+        let pending = self.array().begin_fail(MemberIndex(member))?;
+        self.answered(pending)
+    }
+
+    /// The member's drive is no longer where it was.
+    pub fn vanish(&mut self, member: u8) -> Result<(), ArrayError> {
+        let pending = self.array().begin_vanish(MemberIndex(member))?;
+        self.answered(pending)
+    }
+
+    fn answered(&mut self, mut pending: strake_engine::Pending) -> Result<(), ArrayError> {
         let mut answer = None;
         self.until("failing", |_| {
             answer = pending.poll();

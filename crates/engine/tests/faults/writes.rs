@@ -198,3 +198,19 @@ fn collect(stage: &mut Stage) {
         }
     }
 }
+
+/// Somebody pulls drives whose paths go away although they still answer. What redundancy covers is recorded as missing;
+/// a drive that the data depends on stays in use.
+#[test]
+fn a_pulled_drive_is_missing_and_the_last_one_is_kept() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(2000, 170, 7);
+    stage.vanish(2).expect("covered");
+    assert_eq!(stage.state(2), MemberState::Missing);
+    assert_eq!(stage.status().members[2].cause, Some(IoErrorKind::Gone));
+    let refusal = stage.vanish(0).expect_err("the data depends on it");
+    assert!(refusal.what.contains("would lose data"), "{refusal}");
+    assert_eq!(stage.state(0), MemberState::InSync);
+    stage.fill(2000, 90, 8);
+    stage.verify(2000);
+}

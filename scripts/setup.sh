@@ -15,6 +15,8 @@ PATH="$PATH:/usr/sbin:/sbin"
 rust_minor_min=90
 deny_version=0.20.2
 missing_packages=()
+wanted_packages=()
+updated=no
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -24,6 +26,13 @@ need() {
     command -v "$1" >/dev/null 2>&1 && return 0
     say "$1 is missing ($2): $3"
     [[ " ${missing_packages[*]} " == *" $2 "* ]] || missing_packages+=("$2")
+}
+
+# want TOOL PACKAGE WHY: like need where there is such a package; without it a test leaves something out and says so.
+want() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    wanted_packages+=("$2")
+    say "$1 is missing ($2): $3"
 }
 
 needs_of_build() {
@@ -47,10 +56,22 @@ needs_of_test() {
     need e2fsck e2fsprogs "checks it after faults"
     need python3 python3 "reads JSON in the end-to-end tests"
     need timeout coreutils "stops a test that hangs"
+    wants_of_signatures
+}
+
+# Makers of what a drive may hold, which crates/control/tests/signatures.rs has them make.
+wants_of_signatures() {
+    local pair
+    for pair in mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs mkfs.f2fs:f2fs-tools mkfs.ntfs:ntfs-3g \
+        mkfs.exfat:exfatprogs mkfs.vfat:dosfstools mkfs.udf:udftools mkfs.nilfs2:nilfs-tools mkfs.jfs:jfsutils \
+        mkfs.erofs:erofs-utils mksquashfs:squashfs-tools genisoimage:genisoimage sfdisk:fdisk \
+        cryptsetup:cryptsetup-bin pvcreate:lvm2 make-bcache:bcache-tools; do
+        want "${pair%%:*}" "${pair##*:}" "makes what a drive may hold, to see that Strake refuses it by name"
+    done
 }
 
 install_packages() {
-    local install=(apt-get install -y --no-install-recommends "${missing_packages[@]}")
+    local install=(apt-get install -y --no-install-recommends "$@")
     command -v apt-get >/dev/null 2>&1 ||
         fail "no apt-get here: install what is named above with this system's package manager, then run again"
     local as_root=()
@@ -58,9 +79,22 @@ install_packages() {
         sudo -n true 2>/dev/null || fail "not root: run  sudo apt-get update && sudo ${install[*]}  and then again"
         as_root=(sudo -n)
     fi
-    say "installing ${missing_packages[*]}"
-    "${as_root[@]}" apt-get update -q || say "apt-get update failed; trying with the lists that are there"
+    say "installing $*"
+    if [[ $updated == no ]]; then
+        "${as_root[@]}" apt-get update -q || say "apt-get update failed; trying with the lists that are there"
+    fi
+    updated=yes
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"
+}
+
+# One package after another: one that this system does not have must not keep the others away.
+install_wanted() {
+    local package
+    for package in "${wanted_packages[@]}"; do
+        # In a shell of its own, which a failure ends; what is installed already costs apt-get a moment.
+        (install_packages "$package") >/dev/null 2>&1 ||
+            say "$package could not be installed: the test that uses it leaves something out"
+    done
 }
 
 setup_rust() {
@@ -102,11 +136,12 @@ case "${1:-}" in
 esac
 "needs_of_$1"
 if [[ ${#missing_packages[@]} -gt 0 ]]; then
-    install_packages
+    install_packages "${missing_packages[@]}"
     missing_packages=()
     "needs_of_$1"
     [[ ${#missing_packages[@]} -eq 0 ]] || fail "installed, and what is named above is still not there"
 fi
+[[ ${#wanted_packages[@]} -eq 0 ]] || install_wanted
 setup_rust
 if [[ $1 == test ]]; then
     rust_component fmt rustfmt "checks the formatting"

@@ -3,6 +3,7 @@
 use strake_api::v1::{ArrayChange, CreateArrayRequest, DestroyArrayRequest, UnloadArrayRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{Array, CreatePlan, CreateSpec, Drive, Ids, Options, create, plan_create};
+use strake_ondisk::Foreign;
 use strake_raid::LevelRequest;
 use strake_units::{BlockSize, ByteSize, Name};
 
@@ -311,7 +312,8 @@ pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
             .label
             .filter(|l| !l.destroyed)
             .map(|l| format!("a member of array {} ({})", l.name, l.array));
-        if let Some(what) = label.or_else(|| found.foreign.map(|f| f.to_string())) {
+        let foreign = found.foreign.filter(Foreign::is_obstacle);
+        if let Some(what) = label.or_else(|| foreign.map(|f| f.to_string())) {
             return Err(ControlError::refused(format!(
                 "{} holds {what}; use another drive, or --overwrite if nobody needs what is on it",
                 drive.path

@@ -5,15 +5,13 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use strake_api::v1::Drive as DriveMessage;
+use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign};
 use strake_raid::MemberState;
 use strake_units::ByteSize;
 
 use crate::drives::{DriveKind, OpenDrive};
 use crate::error::ControlError;
 use crate::manager::Manager;
-
-/// Bytes looked at from each end of a drive.
-const WINDOW: u64 = 1 << 20;
 
 /// Kernel devices that are never drives: memory, loops over files, and what others have built.
 const NOT_DRIVES: [&str; 8] = ["ram", "loop", "zram", "dm-", "md", "nbd", "sr", "fd"];
@@ -56,18 +54,19 @@ fn user(name: &str) -> Option<String> {
 }
 
 /// What is on a device, read through the page cache: `Err` says why it cannot be told.
-fn contents(path: &str, bytes: u64) -> Result<Option<String>, String> {
+fn contents(path: &str, bytes: u64) -> Result<Option<Foreign>, String> {
     let read = || -> std::io::Result<(Vec<u8>, Vec<u8>)> {
         let mut file = File::open(path)?;
-        let window = WINDOW.min(bytes);
-        let (mut head, mut tail) = (vec![0; window as usize], vec![0; window as usize]);
+        let tail = FOREIGN_TAIL_BYTES.min(bytes);
+        let mut head = vec![0; FOREIGN_HEAD_BYTES.min(bytes) as usize];
         file.read_exact(&mut head)?;
-        file.seek(SeekFrom::Start(bytes - window))?;
+        file.seek(SeekFrom::Start(bytes - tail))?;
+        let mut tail = vec![0; tail as usize];
         file.read_exact(&mut tail)?;
         Ok((head, tail))
     };
     let (head, tail) = read().map_err(|e| format!("cannot be read: {e}"))?;
-    Ok(strake_ondisk::foreign_signature(&head, &tail).map(|found| format!("holds {found}")))
+    Ok(strake_ondisk::foreign_signature(&head, &tail))
 }
 
 fn of_kernel(name: &str) -> DriveMessage {
@@ -78,7 +77,8 @@ fn of_kernel(name: &str) -> DriveMessage {
         Some(who) => ("busy", who),
         None => match contents(&path, size_bytes) {
             Ok(None) => ("free", String::new()),
-            Ok(Some(what)) => ("occupied", what),
+            Ok(Some(what)) if what.is_obstacle() => ("occupied", format!("holds {what}")),
+            Ok(Some(given_up)) => ("free", format!("holds {given_up}")),
             Err(why) => ("failed", why),
         },
     };

@@ -73,9 +73,9 @@ pub fn assemble(
     let mut found = Vec::new();
     let mut unreadable = Vec::new();
     for (at, drive) in drives.iter().enumerate() {
-        match MemberIo::open(drive, wait).and_then(|mut io| io.inspect()) {
-            Ok(inspection) => {
-                let label = inspection.label.filter(|label| wanted(&label.name, label.array));
+        match MemberIo::open(drive, wait).and_then(|mut io| io.newest_label()) {
+            Ok(label) => {
+                let label = label.filter(|label| wanted(&label.name, label.array));
                 let device_bytes = drive.device.info().bytes();
                 found.extend(label.map(|label| Found { drive: at, device_bytes, label }));
             }
@@ -496,7 +496,7 @@ impl Assembled {
 pub fn mark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<(), ArrayError> {
     let mut labels = Vec::new();
     for drive in drives {
-        labels.push(MemberIo::open(drive, wait)?.inspect()?.label);
+        labels.push(MemberIo::open(drive, wait)?.newest_label()?);
     }
     let generation = labels.iter().flatten().map(|label| label.generation).max().unwrap_or(0) + 1;
     for (drive, label) in drives.iter().zip(labels) {

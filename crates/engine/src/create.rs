@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use strake_block::{BlockDevice, DeviceInfo};
-use strake_ondisk::{AreaLayout, Bits, GeometryRecord, MemberRecord, RecordedState, Superblock};
+use strake_ondisk::{
+    AreaLayout, Bits, Foreign, GeometryRecord, MemberRecord, RecordedState, Superblock,
+};
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 
@@ -201,7 +203,7 @@ pub fn refuse_occupied(drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> 
             &format!("a member of array {} ({})", label.name, label.array),
         ));
     }
-    match found.foreign {
+    match found.foreign.filter(Foreign::is_obstacle) {
         Some(foreign) => Err(occupied(&drive.path, &foreign.to_string())),
         None => Ok(()),
     }

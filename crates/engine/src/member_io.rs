@@ -2,7 +2,9 @@
 
 use strake_block::blocking::Blocking;
 use strake_block::{BufMut, DeallocateReads, IoError, Op, Sg};
-use strake_ondisk::{AreaLayout, Copy, Foreign, Superblock};
+use strake_ondisk::{
+    AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, Superblock,
+};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
 use crate::create::Drive;
@@ -106,11 +108,24 @@ impl<'a> MemberIo<'a> {
     /// The newest label of both rings, and anything foreign.
     ///
     /// # Errors
-    /// When the drive cannot be read.
+    /// When the drive cannot be read, or holds a newer label than this program understands.
     pub fn inspect(&mut self) -> Result<Inspection, ArrayError> {
-        let Ok(layout) = self.layout() else {
-            return Ok(Inspection { label: None, foreign: None });
-        };
+        let label = self.newest_label()?;
+        // A signature is where it is whatever the drive's size; one too small to be a member is looked at too.
+        let bytes = self.bytes & !4095;
+        let head = FOREIGN_HEAD_BYTES.min(bytes);
+        let tail = FOREIGN_TAIL_BYTES.min(bytes);
+        let head = self.read(0, head, "looking for what is on it")?;
+        let tail = self.read(self.bytes - tail, tail, "looking for what is on it")?;
+        Ok(Inspection { label, foreign: strake_ondisk::foreign_signature(&head, &tail) })
+    }
+
+    /// The newest label of both rings, or `None` when the drive is no member of any array. Reads 512 KiB.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn newest_label(&mut self) -> Result<Option<Superblock>, ArrayError> {
+        let Ok(layout) = self.layout() else { return Ok(None) };
         let mut newest: Option<Superblock> = None;
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
@@ -127,11 +142,7 @@ impl<'a> MemberIo<'a> {
                 (a, b) => a.or(b),
             };
         }
-        let window = (1u64 << 20).min(self.bytes);
-        let head = self.read(0, window, "looking for what is on it")?;
-        let tail = self.read(self.bytes - window, window, "looking for what is on it")?;
-        let foreign = strake_ondisk::foreign_signature(&head, &tail);
-        Ok(Inspection { label: newest, foreign })
+        Ok(newest)
     }
 
     /// Writes one label to one of its two places.

@@ -1,81 +1,96 @@
 //! What somebody else may have on a drive, told from well-known signatures.
 //!
-//! Offsets and magics are those of the Linux kernel's headers (`include/uapi/linux/magic.h`, `raid/md_p.h`,
-//! `fs/*`) and of the formats' own documents, named at each row. It is a courtesy to people about to lose data,
-//! not a proof that a drive is empty.
+//! It is a courtesy to people about to lose data, not a proof that a drive is empty. Why Strake keeps its own table
+//! instead of calling libblkid is recorded in `docs/decisions/0010-own-signatures.md`; a test makes the real thing
+//! with the real tools and compares the answers with libblkid's.
+
+mod fixed;
+mod partition;
+mod raid;
+mod shaped;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::bytes::{get, u16_at, u32_at};
-use crate::gpt::{PARTITION_TYPE, guid};
 use crate::layout::SLOT_BYTES;
 use crate::superblock::{MAGIC, Superblock};
+
+/// Bytes from a drive's start that show everything known here: VMFS is at 2 MiB, everything else before it.
+pub const FOREIGN_HEAD_BYTES: u64 = (2 << 20) + 4096;
+/// Bytes before a drive's end that show everything known here; Promise's records begin 1.5 MiB before it.
+pub const FOREIGN_TAIL_BYTES: u64 = 2 << 20;
 
 /// What was found on a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// A member of a Strake array that nobody destroyed; the name when the label could be read.
-    Strake(Option<String>),
+    /// A member of the Strake array of this name, which nobody destroyed.
+    Strake(String),
+    /// A sound Strake label of a format this program does not know.
+    StrakeUnknown,
+    /// Strake labels, none of which is sound.
+    StrakeDamaged,
+    /// A member of the Strake array of this name, which was destroyed and can be brought back until the drive is
+    /// written.
+    Destroyed(String),
     /// Something of another program, by its usual name.
     Other(&'static str),
+}
+
+impl Foreign {
+    /// True unless it is something its owner has given up: what is on the drive may be needed, and the drive is not
+    /// to be taken without being told so.
+    #[must_use]
+    pub const fn is_obstacle(&self) -> bool {
+        match self {
+            Self::Strake(_) | Self::StrakeUnknown | Self::StrakeDamaged | Self::Other(_) => true,
+            Self::Destroyed(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Strake(Some(name)) => write!(f, "a member of Strake array {name}"),
-            Self::Strake(None) => f.write_str("a Strake label that this version cannot read"),
+            Self::Strake(name) => write!(f, "a member of Strake array {name}"),
+            Self::StrakeUnknown => f.write_str("a Strake label that this version cannot read"),
+            Self::StrakeDamaged => f.write_str("damaged Strake labels"),
+            Self::Destroyed(name) => write!(
+                f,
+                "a member of the destroyed Strake array {name} (strake array undelete {name} brings it back)"
+            ),
             Self::Other(name) => f.write_str(name),
         }
     }
 }
 
-/// A magic at a fixed offset from the start of the device.
-const FIXED: [(usize, &[u8], &str); 19] = [
-    (0, b"XFSB", "an XFS file system"), // fs/xfs/libxfs/xfs_format.h
-    (0x1_0040, b"_BHRfS_M", "a btrfs file system"), // fs/btrfs/fs.h
-    (0x1018, BCACHE, "a bcache device"), // drivers/md/bcache/bcache_ondisk.h
-    (4086, b"SWAPSPACE2", "a swap area"), // include/linux/swap.h
-    (4086, b"SWAP-SPACE", "a swap area"), // the version before
-    (0, b"LUKS\xba\xbe", "a LUKS container"), // LUKS2 on-disk format, section 2
-    (0x4000, b"SKUL\xba\xbe", "a LUKS container"), // its second header
-    (0, b"LABELONE", "an LVM2 physical volume"), // lvm2 lib/label/label.h: any of four sectors
-    (512, b"LABELONE", "an LVM2 physical volume"),
-    (1024, b"LABELONE", "an LVM2 physical volume"),
-    (1536, b"LABELONE", "an LVM2 physical volume"),
-    (0x8001, b"CD001", "an ISO 9660 image"), // ECMA-119, section 8.4
-    (3, b"NTFS    ", "an NTFS file system"), // boot sector, OEM identifier
-    (3, b"EXFAT   ", "an exFAT file system"), // exFAT specification, section 3.1
-    (54, b"FAT12   ", "a FAT file system"),  // boot sector, file system type
-    (54, b"FAT16   ", "a FAT file system"),
-    (82, b"FAT32   ", "a FAT file system"),
-    (0x400, b"\x10\x20\xf5\xf2", "an F2FS file system"), // include/linux/f2fs_fs.h
-    (0, b"BITLOCKER", "a BitLocker volume"),
-];
-
-const BCACHE: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81";
-
-/// Names what the first and the last bytes of a drive (1 MiB each is what it was made for) show, or `None` when
-/// nothing known is there. A destroyed Strake array and Strake's own partition table count as nothing.
+/// Names what the first and the last bytes of a drive ([`FOREIGN_HEAD_BYTES`] and [`FOREIGN_TAIL_BYTES`] show all
+/// there is to find; a smaller drive is given whole, twice) hold, or `None` when nothing known is there. Strake's own
+/// partition table counts as nothing.
+///
+/// What is in use is named before what is given up: a destroyed array's label only when there is nothing else.
 #[must_use]
 pub fn foreign_signature(head: &[u8], tail: &[u8]) -> Option<Foreign> {
-    strake(head, tail).or_else(|| other(head, tail).map(Foreign::Other))
+    match strake(head, tail) {
+        Some(found) if found.is_obstacle() => Some(found),
+        given_up => other(head, tail).map(Foreign::Other).or(given_up),
+    }
 }
 
+/// Containers come before what they may contain, partition tables last: a file system's boot sector looks like one.
 fn other(head: &[u8], tail: &[u8]) -> Option<&'static str> {
-    let fixed = FIXED.iter().find(|(at, magic, _)| has(head, *at, magic)).map(|(_, _, name)| *name);
-    fixed
-        .or_else(|| ext(head))
-        .or_else(|| sectors(head).chain(sectors(tail)).find_map(md))
-        .or_else(|| zfs(head).or_else(|| zfs(tail)))
-        .or_else(|| firmware_raid(tail))
-        .or_else(|| gpt(head, tail))
-        .or_else(|| mbr(head))
+    raid::find(head, tail)
+        .or_else(|| fixed::find(head))
+        .or_else(|| shaped::find(head, tail))
+        .or_else(|| partition::find(head, tail))
 }
 
 fn has(bytes: &[u8], at: usize, magic: &[u8]) -> bool {
-    bytes.get(at..at + magic.len()) == Some(magic)
+    at.checked_add(magic.len()).is_some_and(|end| bytes.get(at..end) == Some(magic))
+}
+
+/// Whether `magic` stands `from_end` bytes before the drive's end.
+fn ends(tail: &[u8], from_end: usize, magic: &[u8]) -> bool {
+    tail.len().checked_sub(from_end).is_some_and(|at| has(tail, at, magic))
 }
 
 /// Everything that begins at a multiple of 512 bytes from the start of `bytes`, as long as it goes.
@@ -83,83 +98,16 @@ fn sectors(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..bytes.len()).step_by(512).map(|at| &bytes[at..]).filter(|rest| rest.len() >= 512)
 }
 
-/// ext2, 3 and 4: superblock at 1024 (kernel, Documentation/filesystems/ext4/super.rst).
-fn ext(head: &[u8]) -> Option<&'static str> {
-    const JOURNAL: u32 = 0x4;
-    const EXTENTS_64BIT_FLEX: u32 = 0x40 | 0x80 | 0x200;
-    let block = head.get(1024..2048).filter(|block| u16_at(block, 0x38) == 0xef53)?;
-    Some(if u32_at(block, 0x60) & EXTENTS_64BIT_FLEX != 0 {
-        "an ext4 file system"
-    } else if u32_at(block, 0x5c) & JOURNAL != 0 {
-        "an ext3 file system"
-    } else {
-        "an ext2 file system"
-    })
+/// Sectors that begin in the last `bytes` bytes of the drive.
+fn last_sectors(tail: &[u8], bytes: usize) -> impl Iterator<Item = &[u8]> {
+    sectors(&tail[tail.len().saturating_sub(bytes)..])
 }
 
-/// Linux md: magic, then the major version, which is 0 or 1 (include/uapi/linux/raid/md_p.h). Versions 0.90 and 1.0
-/// are near the end, 1.1 at the start, 1.2 at 4 KiB.
-fn md(sector: &[u8]) -> Option<&'static str> {
-    let little = u32_at(sector, 0) == 0xa92b_4efc && u32_at(sector, 4) <= 1;
-    let big = get::<4>(sector, 0) == 0xa92b_4efc_u32.to_be_bytes() && get::<3>(sector, 4) == [0; 3];
-    (little || big).then_some("a member of a Linux md array")
-}
-
-/// ZFS: uberblocks of at least 1 KiB in the second half of each 256 KiB label (include/sys/uberblock_impl.h), in
-/// either byte order. The label at the end is aligned to 256 KiB, so multiples of 1 KiB find it too.
-fn zfs(bytes: &[u8]) -> Option<&'static str> {
-    let magic = 0x00ba_b10c_u64;
-    sectors(bytes)
-        .map(|sector| get::<8>(sector, 0))
-        .any(|word| word == magic.to_le_bytes() || word == magic.to_be_bytes())
-        .then_some("a ZFS label")
-}
-
-/// Firmware RAID: Intel's anchor in the last but one sector, the DDF anchor in the last (SNIA DDF 2.0, section 6).
-fn firmware_raid(tail: &[u8]) -> Option<&'static str> {
-    let from_end = |bytes: usize| tail.len().checked_sub(bytes);
-    let intel = from_end(1024).is_some_and(|at| has(tail, at, b"Intel Raid ISM Cfg Sig. "));
-    let ddf = from_end(512).is_some_and(|at| has(tail, at, b"\xde\x11\xde\x11"));
-    (intel || ddf).then_some("a member of a firmware RAID array")
-}
-
-/// A GPT at block 1 or in the last block, unless it is the one [`crate::gpt`] writes and nothing was added to it.
-fn gpt(head: &[u8], tail: &[u8]) -> Option<&'static str> {
-    const NAME: &str = "a partition table (GPT)";
-    let mut ours = false;
-    for block in [512, 4096] {
-        if has(head, block, b"EFI PART") {
-            let rows = head.get(2 * block..2 * block + 16384)?;
-            let claimed = rows[..16] == guid(PARTITION_TYPE);
-            if !claimed || rows[128..].iter().any(|byte| *byte != 0) {
-                return Some(NAME);
-            }
-            ours = true;
-        }
-    }
-    let last = |block| tail.len().checked_sub(block).is_some_and(|at| has(tail, at, b"EFI PART"));
-    let backup = last(512) || last(4096);
-    (backup && !ours && !backup_is_ours(tail)).then_some(NAME)
-}
-
-/// Whether the backup table's first partition is of our type. It may be all that is left of ours.
-fn backup_is_ours(tail: &[u8]) -> bool {
-    [512, 4096].into_iter().any(|block| {
-        let at = tail.len().checked_sub(16384 + block);
-        at.is_some_and(|at| has(tail, at, &guid(PARTITION_TYPE)))
-    })
-}
-
-/// An MBR with a partition that is not the protective one (UEFI 5.2).
-fn mbr(head: &[u8]) -> Option<&'static str> {
-    let sector = head.get(..512).filter(|sector| sector[510..] == [0x55, 0xaa])?;
-    let foreign = sector[446..510].chunks_exact(16).any(|row| row[4] != 0 && row[4] != 0xee);
-    foreign.then_some("a partition table (MBR)")
-}
-
-/// Strake's own labels. For each array the newest label decides, so a destroyed array is not found.
+/// Strake's own labels. For each array the newest label decides, so that one array destroyed and one in use are told
+/// apart on the same drive.
 fn strake(head: &[u8], tail: &[u8]) -> Option<Foreign> {
     let mut newest: BTreeMap<_, Superblock> = BTreeMap::new();
+    let mut damaged = false;
     for sector in sectors(head).chain(sectors(tail)).filter(|sector| sector.starts_with(&MAGIC)) {
         let Some(record) = sector.get(..SLOT_BYTES) else { continue };
         match Superblock::decode_anywhere(record) {
@@ -169,10 +117,12 @@ fn strake(head: &[u8], tail: &[u8]) -> Option<Foreign> {
                     *best = label;
                 }
             }
-            Err(error) if error.is_unknown() => return Some(Foreign::Strake(None)),
-            Err(_) => {}
+            Err(error) if error.is_unknown() => return Some(Foreign::StrakeUnknown),
+            Err(_) => damaged = true,
         }
     }
-    let label = newest.into_values().find(|label| !label.destroyed)?;
-    Some(Foreign::Strake(Some(label.name.to_string())))
+    let (gone, used): (Vec<_>, Vec<_>) = newest.into_values().partition(|label| label.destroyed);
+    let used = used.first().map(|label| Foreign::Strake(label.name.to_string()));
+    let gone = gone.first().map(|label| Foreign::Destroyed(label.name.to_string()));
+    used.or(gone).or(damaged.then_some(Foreign::StrakeDamaged))
 }

@@ -2,6 +2,7 @@
 
 mod assembly;
 mod codecs;
+mod foreign;
 
 use strake_units::{MemberIndex, Uuid};
 

@@ -3,19 +3,17 @@ use proptest::prelude::{any, proptest};
 use super::{label, uuid};
 use crate::layout::HEAD_RING_OFFSET;
 use crate::{
-    Address, AreaLayout, Bits, Copy, Foreign, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN,
-    PageState, Plane, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page,
-    foreign_signature, newest, newest_page, protective_head, protective_tail,
+    Address, AreaLayout, Bits, Copy, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN, PageState,
+    Plane, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page, foreign_signature,
+    newest, newest_page, protective_head, protective_tail,
 };
 
-const MIB: usize = 1 << 20;
-
-fn head(generation: u64) -> Address {
+pub(super) fn head(generation: u64) -> Address {
     let offset = HEAD_RING_OFFSET + generation % 64 * 4096;
     Address { copy: Copy::Head, ring_slot: (generation % 64) as u8, offset: Some(offset) }
 }
 
-fn encoded(label: &Superblock) -> [u8; 4096] {
+pub(super) fn encoded(label: &Superblock) -> [u8; 4096] {
     label.encode(Copy::Head, head(label.generation).offset.unwrap())
 }
 
@@ -190,56 +188,6 @@ fn areas_do_not_overlap() {
             let gpt = protective_head(bytes, block, uuid(9)).len() as u64;
             assert!(gpt <= layout.ring_range(Copy::Head).0);
         }
-    }
-}
-
-/// First and last MiB of a drive with `put` at the given offsets of the first.
-fn drive(put: &[(usize, &[u8])]) -> (Vec<u8>, Vec<u8>) {
-    let mut head = vec![0; MIB];
-    for (at, bytes) in put {
-        head[*at..at + bytes.len()].copy_from_slice(bytes);
-    }
-    (head, vec![0; MIB])
-}
-
-#[test]
-fn what_others_left_is_named() {
-    let check = |at: usize, magic: &[u8], want: &str| {
-        let (head, tail) = drive(&[(at, magic)]);
-        let found = foreign_signature(&head, &tail).map(|found| found.to_string());
-        assert!(found.as_deref().is_some_and(|name| name.contains(want)), "{want}: {found:?}");
-    };
-    check(0, b"XFSB", "XFS");
-    check(0x438, &[0x53, 0xef], "ext2");
-    check(0x10040, b"_BHRfS_M", "btrfs");
-    check(4096, &[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0], "md");
-    check(512, b"LABELONE", "LVM2");
-    check(0, b"LUKS\xba\xbe", "LUKS");
-    check(4086, b"SWAPSPACE2", "swap");
-    check(0x8001, b"CD001", "ISO");
-    check(3, b"NTFS    ", "NTFS");
-    check(131_072, &0x00ba_b10c_u64.to_le_bytes(), "ZFS");
-    check(512, b"EFI PART", "GPT");
-    let (head, tail) = drive(&[]);
-    assert_eq!(foreign_signature(&head, &tail), None);
-    assert_eq!(foreign_signature(&[], &[]), None);
-}
-
-#[test]
-fn our_own_table_is_no_obstacle_but_a_living_label_is() {
-    for block in [512, 4096] {
-        let table = protective_head(64 << 20, block, uuid(9));
-        let backup = protective_tail(64 << 20, block, uuid(9));
-        let found = |label: &Superblock| {
-            let offset = head(label.generation).offset.unwrap() as usize;
-            let (head, mut tail) = drive(&[(0, &table), (offset, &encoded(label))]);
-            tail[MIB - backup.len()..].copy_from_slice(&backup);
-            foreign_signature(&head, &tail)
-        };
-        let mut gone = label(6, 7);
-        assert_eq!(found(&gone), Some(Foreign::Strake(Some("tank".to_owned()))));
-        gone.destroyed = true;
-        assert_eq!(found(&gone), None);
     }
 }
 

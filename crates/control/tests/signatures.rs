@@ -1,0 +1,266 @@
+//! What real tools make on a drive is refused by name.
+//!
+//! Strake tells what is on a drive by its own table (docs/decisions/0010-own-signatures.md). Here the tools that make
+//! file systems, containers and partition tables make them, `blkid` says what it sees, and `array create` has to
+//! refuse each by the right name. A tool that is not installed is left out, which is said; `scripts/setup.sh test`
+//! installs them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use strake_api::v1::CreateArrayRequest;
+use strake_control::{ControlErrorKind, CoreChoice, Manager, Options};
+
+/// Large enough for every tool: XFS wants 300 MB. The files are sparse.
+const DRIVE_BYTES: u64 = 512 << 20;
+
+/// A directory that goes away with the test.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // The next run of the tests uses another name.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn blank(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    // Anew, so that nothing is left of what was there before.
+    let _ = fs::remove_file(&path);
+    let file = File::create(&path).expect("a file can be made");
+    file.set_len(DRIVE_BYTES).expect("a sparse file can be made");
+    path
+}
+
+/// Runs `command` in a shell with `$F` as the file and `$D` as a directory with a few files. System tools are where an
+/// ordinary user's PATH does not look.
+fn shell(command: &str, file: &Path, sources: &Path) -> Output {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    Command::new("timeout")
+        .args(["60", "sh", "-c", command])
+        .env("PATH", path)
+        .env("F", file)
+        .env("D", sources)
+        .output()
+        .expect("a shell can be started")
+}
+
+fn is_installed(tool: &str, here: &Path) -> bool {
+    shell(&format!("command -v {tool}"), here, here).status.success()
+}
+
+/// What blkid calls what is on `file`; `None` when it sees nothing.
+fn blkid(file: &Path) -> Option<String> {
+    let output = shell("blkid -p -o export \"$F\" | grep -E '^(TYPE|PTTYPE)='", file, file);
+    let text = String::from_utf8_lossy(&output.stdout).trim().replace('\n', " ");
+    (!text.is_empty()).then_some(text)
+}
+
+/// The tool, the words our name for it has, and how it is made. A small image is copied into the drive's start, as
+/// installers do.
+const MADE: [(&str, &str, &str); 40] = [
+    ("mkfs.ext2", "an ext2 ", "mkfs.ext2 -q $F"),
+    ("mkfs.ext3", "an ext3 ", "mkfs.ext3 -q $F"),
+    ("mkfs.ext4", "an ext4 ", "mkfs.ext4 -q $F"),
+    ("mkfs.ext4", "journal of an ext", "mkfs.ext4 -q -O journal_dev $F"),
+    ("mkfs.xfs", "XFS", "mkfs.xfs -q $F"),
+    ("mkfs.btrfs", "btrfs", "mkfs.btrfs -q $F"),
+    ("mkfs.f2fs", "F2FS", "mkfs.f2fs $F"),
+    ("mkfs.f2fs", "F2FS", "mkfs.f2fs $F && dd if=/dev/zero of=$F bs=4096 count=1 conv=notrunc"),
+    ("mkfs.ntfs", "NTFS", "mkfs.ntfs -F -f $F"),
+    ("mkfs.exfat", "exFAT", "mkfs.exfat $F"),
+    ("mkfs.vfat", "FAT", "mkfs.vfat -F 12 $F 4096"),
+    ("mkfs.vfat", "FAT", "mkfs.vfat -F 16 $F"),
+    ("mkfs.vfat", "FAT", "mkfs.vfat -F 32 $F"),
+    ("mkfs.minix", "Minix", "mkfs.minix -1 $F"),
+    ("mkfs.minix", "Minix", "mkfs.minix -2 $F"),
+    ("mkfs.minix", "Minix", "mkfs.minix -3 $F"),
+    ("mkfs.bfs", "BFS", "mkfs.bfs $F"),
+    ("mkfs.cramfs", "cramfs", "mkfs.cramfs $D $F.i && dd if=$F.i of=$F conv=notrunc"),
+    ("mksquashfs", "squashfs", "mksquashfs $D $F.i -noappend && dd if=$F.i of=$F conv=notrunc"),
+    ("mkfs.erofs", "EROFS", "mkfs.erofs $F.i $D && dd if=$F.i of=$F conv=notrunc"),
+    ("genisoimage", "ISO 9660", "genisoimage -quiet -o $F.i $D && dd if=$F.i of=$F conv=notrunc"),
+    ("mkfs.udf", "UDF", "mkfs.udf $F"),
+    ("mkfs.nilfs2", "NILFS2", "mkfs.nilfs2 $F"),
+    (
+        "mkfs.nilfs2",
+        "NILFS2",
+        "mkfs.nilfs2 $F && dd if=/dev/zero of=$F bs=4096 count=1 conv=notrunc",
+    ),
+    ("mkfs.jfs", "JFS", "mkfs.jfs -q $F"),
+    ("mkfs.reiserfs", "ReiserFS", "mkfs.reiserfs -q -f $F"),
+    ("mkfs.ocfs2", "OCFS2", "mkfs.ocfs2 -M local $F"),
+    ("mkfs.gfs2", "GFS2", "mkfs.gfs2 -O -p lock_nolock $F"),
+    ("mkswap", "swap", "mkswap $F"),
+    ("mkswap", "swap", "mkswap -p 65536 $F"),
+    (
+        "cryptsetup",
+        "LUKS",
+        "printf p | cryptsetup luksFormat --type luks1 --pbkdf-force-iterations 1000 $F -",
+    ),
+    (
+        "cryptsetup",
+        "LUKS",
+        "printf p | cryptsetup luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 $F -",
+    ),
+    (
+        "cryptsetup",
+        "LUKS",
+        "printf p | cryptsetup luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 $F - \
+         && dd if=/dev/zero of=$F bs=4096 count=1 conv=notrunc",
+    ),
+    ("make-bcache", "bcache", "make-bcache -B $F"),
+    (
+        "pvcreate",
+        "LVM2",
+        "l=$(losetup -f --show $F) && { pvcreate -q --devices $l $l; s=$?; losetup -d $l; exit $s; }",
+    ),
+    ("sfdisk", "MBR", "echo ,1M | sfdisk $F"),
+    ("sfdisk", "GPT", "printf 'label: gpt\\n,1M\\n' | sfdisk $F"),
+    (
+        "sfdisk",
+        "GPT",
+        "printf 'label: gpt\\n' | sfdisk $F && dd if=/dev/zero of=$F bs=4096 count=1 conv=notrunc",
+    ),
+    ("sfdisk", "Sun", "printf 'label: sun\\n' | sfdisk $F"),
+    ("sfdisk", "SGI", "printf 'label: sgi\\n' | sfdisk $F"),
+];
+
+/// Why `create` refused a mirror of `file` and an empty drive; `None` when it took them, which is undone by nobody.
+fn refusal(manager: &mut Manager, file: &Path, empty: &Path) -> Option<String> {
+    let request = CreateArrayRequest {
+        name: "tank".into(),
+        level: "1".into(),
+        drives: [file, empty].map(|path| path.display().to_string()).to_vec(),
+        ..Default::default()
+    };
+    let error = manager.create_array(&request).err()?;
+    assert_eq!(error.kind, ControlErrorKind::Refused, "{error}");
+    Some(error.what)
+}
+
+#[test]
+fn what_real_tools_make_is_refused_by_name() {
+    let folder =
+        Folder(std::env::temp_dir().join(format!("strake-signatures-{}", std::process::id())));
+    let sources = folder.0.join("sources");
+    fs::create_dir_all(&sources).expect("a directory can be made");
+    fs::write(sources.join("file"), vec![7; 300_000]).expect("a file can be written");
+    let options = Options { cores: CoreChoice::Auto, assemble_timeout: None };
+    let mut manager = Manager::start(&folder.0.join("state"), options).expect("the manager starts");
+    let mut compared = 0;
+    for (number, (tool, words, command)) in MADE.iter().enumerate() {
+        if !is_installed(tool, &folder.0) {
+            println!("left out, {tool} is not installed: {command}");
+            continue;
+        }
+        // Another file each time: the manager keeps drives open for a while.
+        let file = blank(&folder.0, &format!("drive{number}"));
+        let made = shell(command, &file, &sources);
+        if !made.status.success() {
+            // Making it needs something of this machine, such as a free loop device.
+            println!("left out: {command}: {}", String::from_utf8_lossy(&made.stderr));
+            continue;
+        }
+        let seen = blkid(&file);
+        let empty = blank(&folder.0, &format!("empty{number}"));
+        let refused = refusal(&mut manager, &file, &empty);
+        let named = refused.as_ref().is_some_and(|what| what.contains(words));
+        assert!(named, "{command}: blkid sees {seen:?}, we say {refused:?}, not {words:?}");
+        compared += 1;
+    }
+    println!("compared {compared} of {}", MADE.len());
+    assert!(compared > 0, "not even mkfs.ext4 is here; run scripts/setup.sh test");
+    assert!(manager.stop().is_empty());
+}
+
+/// A record at a byte offset.
+type Record = (u64, Vec<u8>);
+
+/// A Linux md superblock of major version 1 for the given place (include/uapi/linux/raid/md_p.h).
+fn md1(at: u64) -> Vec<Record> {
+    let mut block = vec![0; 1024];
+    block[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
+    block[16..32].fill(0x5a); // the array's UUID
+    block[144..152].copy_from_slice(&(at / 512).to_le_bytes());
+    let words = block[..256]
+        .chunks_exact(4)
+        .map(|w| u64::from(u32::from_le_bytes([w[0], w[1], w[2], w[3]])));
+    let sum: u64 = words.sum();
+    let folded = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
+    block[216..220].copy_from_slice(&folded.to_le_bytes());
+    vec![(at, block)]
+}
+
+/// Version 0.90, in the byte order of `order`.
+fn md0(order: fn(u32) -> [u8; 4]) -> Vec<Record> {
+    let mut block = vec![0; 4096];
+    for (word, value) in [(0, 0xa92b_4efc), (1, 0), (2, 90), (5, 0x5a5a_5a5a)] {
+        block[word * 4..word * 4 + 4].copy_from_slice(&order(value));
+    }
+    vec![((DRIVE_BYTES & !65_535) - 65_536, block)]
+}
+
+/// Uberblocks of one ZFS label, of which blkid wants to see several.
+fn zfs(label: u64, order: fn(u64) -> [u8; 8]) -> Vec<Record> {
+    (0..16).map(|n| (label + (128 << 10) + n * 1024, order(0x00ba_b10c).to_vec())).collect()
+}
+
+/// Makers need the kernel's md or ZFS, firmware or a cluster; what they write is written here by hand, and blkid says
+/// whether it is where the real thing would be.
+#[test]
+fn raid_members_written_by_hand_are_refused_by_name_and_seen_by_blkid() {
+    let folder = Folder(std::env::temp_dir().join(format!("strake-raid-{}", std::process::id())));
+    fs::create_dir_all(&folder.0).expect("a directory can be made");
+    let options = Options { cores: CoreChoice::Auto, assemble_timeout: None };
+    let mut manager = Manager::start(&folder.0.join("state"), options).expect("the manager starts");
+    let judged = is_installed("blkid", &folder.0);
+    let mut number = 0;
+    let mut check = |words: &str, blkid_name: &str, records: &[Record]| {
+        number += 1;
+        let file = blank(&folder.0, &format!("drive{number}"));
+        let handle = File::options().write(true).open(&file).expect("it opens");
+        for (at, bytes) in records {
+            handle.write_all_at(bytes, *at).expect("it can be written");
+        }
+        let seen = blkid(&file);
+        if judged {
+            let wanted = seen.as_ref().is_some_and(|seen| seen.contains(blkid_name));
+            assert!(wanted, "{words} {number}: blkid sees {seen:?}, not {blkid_name}");
+        }
+        let empty = blank(&folder.0, &format!("empty{number}"));
+        let refused = refusal(&mut manager, &file, &empty);
+        assert!(refused.as_ref().is_some_and(|what| what.contains(words)), "{words}: {refused:?}");
+    };
+    check("Linux md", "linux_raid_member", &md0(u32::to_le_bytes));
+    check("Linux md", "linux_raid_member", &md0(u32::to_be_bytes));
+    check("Linux md", "linux_raid_member", &md1(DRIVE_BYTES - 8192));
+    check("Linux md", "linux_raid_member", &md1(0));
+    check("Linux md", "linux_raid_member", &md1(4096));
+    for label in [0, 256 << 10, DRIVE_BYTES - (512 << 10), DRIVE_BYTES - (256 << 10)] {
+        check("ZFS", "zfs_member", &zfs(label, u64::to_le_bytes));
+        check("ZFS", "zfs_member", &zfs(label, u64::to_be_bytes));
+    }
+    let intel = b"Intel Raid ISM Cfg Sig. 1.3.00".to_vec();
+    check("Intel", "isw_raid_member", &[(DRIVE_BYTES - 1024, intel)]);
+    let ddf = [&b"\xde\x11\xde\x11\0\0\0\0"[..], &[b'x'; 24], b"02.00.00"].concat();
+    check("DDF", "ddf_raid_member", &[(DRIVE_BYTES - 512, ddf)]);
+    let mut drbd = vec![0; 4096];
+    drbd[60..64].copy_from_slice(&0x8374_026b_u32.to_be_bytes());
+    check("DRBD", "drbd", &[(DRIVE_BYTES - 4096, drbd)]);
+    check("BlueStore", "ceph_bluestore", &[(0, b"bluestore block device".to_vec())]);
+    check("VMFS", "VMFS_volume_member", &[(1 << 20, b"\x0d\xd0\x01\xc0".to_vec())]);
+    check("VMFS", "VMFS", &[(2 << 20, b"\x5e\xf1\xab\x2f".to_vec())]);
+    let mut bitlocker = vec![0; 512];
+    bitlocker[..11].copy_from_slice(b"\xeb\x58\x90-FVE-FS-");
+    bitlocker[160..176]
+        .copy_from_slice(b"\x3b\xd6\x67\x49\x29\x2e\xd8\x4a\x83\x99\xf6\xa3\x39\xe3\xd0\x01");
+    // Where its meta data is, which begins with the same magic.
+    bitlocker[176..184].copy_from_slice(&8192_u64.to_le_bytes());
+    bitlocker[510..].copy_from_slice(&[0x55, 0xaa]);
+    check("BitLocker", "BitLocker", &[(0, bitlocker), (8192, b"-FVE-FS-".to_vec())]);
+    assert!(manager.stop().is_empty());
+}

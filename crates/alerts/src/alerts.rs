@@ -1,0 +1,317 @@
+//! All hooks, and the thread on which they work.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use strake_api::v1::{self, Event};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::{AlertError, AlertErrorKind};
+use crate::hook::Hook;
+use crate::limits::{HOOKS_MAX, Limits, RESOLVER_THREADS};
+use crate::spec::{Checked, HookSpec};
+use crate::way::{Inside, Setting};
+
+/// Kind of an event that a daemon may record about a hook that fails. It is never delivered: it would be told through
+/// hooks, and the one that fails would cause the next.
+pub const KIND_HOOK_FAILED: &str = "hook_failed";
+
+/// What [`Alerts`] needs to know from outside.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of this machine, for whoever receives events of several.
+    pub host: String,
+    /// Where waiting comes from.
+    pub clock: Arc<dyn Clock>,
+    /// How fast, and how long at most.
+    pub limits: Limits,
+    /// Certificates (DER) that are trusted besides those of the machine.
+    pub roots: Vec<Vec<u8>>,
+}
+
+impl Settings {
+    /// The usual settings of the machine called `host`.
+    #[must_use]
+    pub fn new(host: impl Into<String>) -> Self {
+        Self {
+            host: host.into(),
+            clock: Arc::new(SystemClock::default()),
+            limits: Limits::default(),
+            roots: Vec::new(),
+        }
+    }
+}
+
+/// Whether adding changed something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// The hook is new.
+    Created,
+    /// The same hook was there already.
+    Unchanged,
+}
+
+/// The hooks of a daemon. Clones are the same hooks.
+#[derive(Clone, Debug)]
+pub struct Alerts {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    setting: Arc<Setting>,
+    runtime: Handle,
+    stopping: watch::Sender<bool>,
+    hooks: Mutex<BTreeMap<String, Working>>,
+    /// Dropping it ends the thread.
+    thread: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+#[derive(Debug)]
+struct Working {
+    hook: Arc<Hook>,
+    task: AbortHandle,
+    /// Its other end is dropped with the task. Taken by the call that stops.
+    ended: Option<Receiver<()>>,
+}
+
+impl Alerts {
+    /// Starts the thread that delivers. There are no hooks yet.
+    ///
+    /// # Errors
+    /// `System`: the machine has no thread or descriptor left.
+    pub fn new(settings: Settings) -> Result<Self, AlertError> {
+        Self::start(settings, Inside::Loopback)
+    }
+
+    pub(crate) fn start(settings: Settings, inside: Inside) -> Result<Self, AlertError> {
+        let Settings { host, clock, limits, roots } = settings;
+        let roots = roots.into_iter().map(CertificateDer::from).collect();
+        let failed = |e: std::io::Error| {
+            AlertError::new(
+                AlertErrorKind::System,
+                format!("hooks cannot be told about events: {e}"),
+            )
+        };
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(RESOLVER_THREADS)
+            .build()
+            .map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let run = move || {
+            // An error says that the other end was dropped, which is a request to end as well.
+            let _ = runtime.block_on(ended);
+            // Does not wait for a resolver that hangs.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new().name("strake-alerts".into()).spawn(run).map_err(failed)?;
+        let inner = Inner {
+            setting: Arc::new(Setting { host, clock, limits, roots, inside }),
+            runtime: handle,
+            stopping: watch::Sender::new(false),
+            hooks: Mutex::default(),
+            thread: Mutex::new(Some(end)),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Adds a hook that somebody asked for.
+    ///
+    /// # Errors
+    /// `Usage`: it makes no sense, or its program may not be run. `Exists`: another hook has the name. `TooMany`:
+    /// there are [`HOOKS_MAX`]. `Stopped`.
+    pub fn add(&self, spec: HookSpec) -> Result<(Added, v1::Hook), AlertError> {
+        spec.check()?;
+        self.restore(spec)
+    }
+
+    /// Adds a hook that was recorded earlier. Differs from [`Self::add`] in that its program may be missing at this
+    /// moment: a hook must not be lost because a file system is mounted late.
+    ///
+    /// # Errors
+    /// As [`Self::add`], except about the program.
+    pub fn restore(&self, spec: HookSpec) -> Result<(Added, v1::Hook), AlertError> {
+        let checked = Checked::new(spec)?;
+        let name = checked.spec.name.clone();
+        let mut hooks = self.inner.hooks();
+        if *self.inner.stopping.borrow() {
+            return Err(stopped());
+        }
+        if let Some(present) = hooks.get(&name) {
+            return same(&present.hook, &checked);
+        }
+        if hooks.len() >= HOOKS_MAX {
+            let what = format!(
+                "there are {HOOKS_MAX} hooks already; remove one with: strake hook remove NAME"
+            );
+            return Err(AlertError::new(AlertErrorKind::TooMany, what));
+        }
+        let hook = Arc::new(Hook::new(checked, self.inner.setting.clone()));
+        let listed = hook.listed();
+        hooks.insert(name, self.inner.employ(hook));
+        Ok((Added::Created, listed))
+    }
+
+    /// Removes a hook; what it had not delivered is dropped, and a delivery under way is broken off. Gives it back as
+    /// it was.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn remove(&self, name: &str) -> Result<v1::Hook, AlertError> {
+        let working = self.inner.hooks().remove(name).ok_or_else(|| not_found(name))?;
+        working.task.abort();
+        Ok(working.hook.listed())
+    }
+
+    /// All hooks by name, without credentials.
+    #[must_use]
+    pub fn list(&self) -> Vec<v1::Hook> {
+        self.inner.hooks().values().map(|working| working.hook.listed()).collect()
+    }
+
+    /// All hooks by name as they are to be recorded: with credentials.
+    #[must_use]
+    pub fn specs(&self) -> Vec<HookSpec> {
+        self.inner.hooks().values().map(|working| working.hook.checked.spec.clone()).collect()
+    }
+
+    /// Tells every hook that asks for events this bad. Never waits for a delivery and never fails; what does not fit
+    /// is counted and summed up in a later message.
+    pub fn offer(&self, event: &Event) {
+        if event.kind == KIND_HOOK_FAILED {
+            return;
+        }
+        for working in self.inner.hooks().values() {
+            working.hook.offer(event);
+        }
+    }
+
+    /// Sends one test event now, in one try, past the queue, the severity and the pace, and waits for the outcome: at
+    /// most the limits for one try. Not for a thread that others wait for.
+    ///
+    /// # Errors
+    /// `NotFound`; `Delivery` with the reason; `Stopped` when alerts were stopped meanwhile.
+    pub fn test(&self, name: &str) -> Result<v1::Hook, AlertError> {
+        let hook = {
+            let hooks = self.inner.hooks();
+            hooks.get(name).ok_or_else(|| not_found(name))?.hook.clone()
+        };
+        let (sender, outcome) = channel();
+        let event = test_event(name);
+        let tested = hook.clone();
+        let mut stopping = self.inner.stopping.subscribe();
+        self.inner.runtime.spawn(async move {
+            tokio::select! {
+                done = tested.attempt(event) => drop(sender.send(done)),
+                _ = stopping.wait_for(|stop| *stop) => {}
+            }
+        });
+        let done = outcome.recv().map_err(|_| stopped())?;
+        hook.count(done.clone());
+        done.map_err(|e| {
+            let what = format!("hook {name:?}: the test event did not arrive: {}", e.what);
+            AlertError::new(AlertErrorKind::Delivery, what)
+        })?;
+        Ok(hook.listed())
+    }
+
+    /// Stops: every hook sends what it still has in one message and one try, and what is not done after `limit` is
+    /// broken off. Hooks stay listed; a second call does nothing.
+    pub fn stop(&self, limit: Duration) -> Stopped {
+        self.inner.stopping.send_replace(true);
+        let mut ending = Vec::new();
+        for working in self.inner.hooks().values_mut() {
+            ending.extend(working.ended.take().map(|ended| (ended, working.task.clone())));
+        }
+        // From here on without the lock, so that nobody who offers an event waits.
+        let start = Instant::now();
+        let mut broken_off = 0;
+        for (ended, task) in ending {
+            // Nothing is ever sent.
+            let left = limit.saturating_sub(start.elapsed());
+            if ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                task.abort();
+                broken_off += 1;
+            }
+        }
+        self.inner.end();
+        Stopped { broken_off }
+    }
+}
+
+/// How stopping went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Hooks whose last delivery was broken off.
+    pub broken_off: usize,
+}
+
+impl Inner {
+    fn hooks(&self) -> MutexGuard<'_, BTreeMap<String, Working>> {
+        // The map is changed by single calls, so a panic elsewhere does not leave it half changed.
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn employ(&self, hook: Arc<Hook>) -> Working {
+        let (alive, ended) = channel::<()>();
+        let work = hook.clone().work(self.stopping.subscribe());
+        let task = self.runtime.spawn(async move {
+            let _alive: Sender<()> = alive;
+            work.await;
+        });
+        Working { hook, task: task.abort_handle(), ended: Some(ended) }
+    }
+
+    fn end(&self) {
+        drop(self.thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+fn same(present: &Hook, asked: &Checked) -> Result<(Added, v1::Hook), AlertError> {
+    if present.checked.spec == asked.spec {
+        return Ok((Added::Unchanged, present.listed()));
+    }
+    let name = &asked.spec.name;
+    let what = format!(
+        "there is another hook called {name:?}; choose another name, or remove that one first with: \
+         strake hook remove {name}"
+    );
+    Err(AlertError::new(AlertErrorKind::Exists, what))
+}
+
+fn not_found(name: &str) -> AlertError {
+    let what = format!(
+        "there is no hook called {:?}; see them with: strake hook list",
+        crate::text::one_line(name)
+    );
+    AlertError::new(AlertErrorKind::NotFound, what)
+}
+
+fn stopped() -> AlertError {
+    AlertError::new(AlertErrorKind::Stopped, "straked is stopping; no hook is told any more")
+}
+
+/// What a test sends. Number 0 is never given to an event that happened.
+fn test_event(name: &str) -> Event {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Event {
+        number: 0,
+        time_us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
+        severity: "info".into(),
+        kind: "test".into(),
+        object: "daemon".into(),
+        member: None,
+        what: format!("this is a test of the hook {name:?}"),
+        cause: format!("somebody asked for it with: strake hook test {name}"),
+        next_action: String::new(),
+        actor: "straked".into(),
+    }
+}

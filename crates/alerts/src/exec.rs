@@ -1,0 +1,222 @@
+//! Telling a program on this machine.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, geteuid, kill_process_group, waitid};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+use crate::error::Failure;
+use crate::limits::EXCERPT_BYTES;
+use crate::notice::Message;
+use crate::text::{cut, one_line};
+use crate::way::Setting;
+
+/// Where a program finds others. Fixed: what the daemon was started with says nothing about what a hook needs.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Bytes of one variable of the environment.
+const VARIABLE_BYTES_MAX: usize = 256;
+
+/// The path of a program, and nothing else: what to do is its own business.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub path: PathBuf,
+}
+
+impl Program {
+    /// Checks the words; [`may_run`] checks the file, at every run, because files change.
+    pub(crate) fn parse(target: &str) -> Result<Self, String> {
+        let path = Path::new(target);
+        if !path.is_absolute() || target.chars().any(char::is_control) {
+            return Err("the target of an exec hook is the absolute path of a program, without arguments; put \
+                        arguments into a script"
+                .into());
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// One try: runs the program to its end.
+    pub(crate) async fn tell(&self, message: &Message, setting: &Setting) -> Result<(), Failure> {
+        let path = may_run(self)?;
+        let mut run = Run::start(&path, message)
+            .map_err(|e| Failure::passing(format!("cannot start {}: {e}", path.display())))?;
+        let (status, said) = setting.in_time(run.ended()).await?;
+        if status.success() { Ok(()) } else { Err(Failure::lasting(ending(status, &said))) }
+    }
+}
+
+/// A program that runs, alone in its process group. Dropping it ends the group.
+struct Run {
+    group: Arc<Group>,
+    status: oneshot::Receiver<io::Result<ExitStatus>>,
+    output: pipe::Receiver,
+}
+
+/// The process group of a program, as long as it certainly is that: once the program is reaped, its number may be given
+/// to somebody else.
+#[derive(Default)]
+struct Group(Mutex<Option<Pid>>);
+
+impl Group {
+    fn lock(&self) -> MutexGuard<'_, Option<Pid>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kill(group: Pid) {
+        // It fails when all have ended already, which is what it is for.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+impl Run {
+    fn start(path: &Path, message: &Message) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        let output = pipe::Receiver::from_owned_fd(reader.into())?;
+        let group = Arc::new(Group::default());
+        // The thread comes first: a program that nobody can wait for must not be started.
+        let (give, take) = mpsc::channel();
+        let (tell, status) = oneshot::channel();
+        let shared = group.clone();
+        let reap = move || {
+            if let Ok(child) = take.recv() {
+                // Nobody asks any more when the delivery was broken off.
+                let _ = tell.send(reap(child, &shared));
+            }
+        };
+        thread::Builder::new().name("strake-hook".into()).spawn(reap)?;
+        let child = command(path, message, writer)?.spawn()?;
+        *group.lock() = Some(Pid::from_child(&child));
+        give.send(child).map_err(|_| io::Error::other("the thread that waits for it has ended"))?;
+        Ok(Self { group, status, output })
+    }
+
+    /// How the program ended, and the beginning of what it printed. The rest of its output is read and dropped, so
+    /// that it neither blocks nor fills memory.
+    async fn ended(&mut self) -> Result<(ExitStatus, String), Failure> {
+        let mut said = Vec::new();
+        let mut buffer = vec![0; 16 << 10];
+        let mut open = true;
+        let status = loop {
+            tokio::select! {
+                status = &mut self.status => break status,
+                got = self.output.read(&mut buffer), if open => match got {
+                    Ok(0) | Err(_) => open = false,
+                    Ok(bytes) => keep(&mut said, &buffer[..bytes]),
+                },
+            }
+        };
+        if let Ok(bytes) = self.output.try_read(&mut buffer) {
+            keep(&mut said, &buffer[..bytes]);
+        }
+        let text = cut(&one_line(&String::from_utf8_lossy(&said)), EXCERPT_BYTES);
+        match status {
+            Ok(Ok(status)) => Ok((status, text)),
+            Ok(Err(e)) => Err(Failure::lasting(format!("cannot learn how the program ended: {e}"))),
+            Err(_) => Err(Failure::lasting("the thread that waits for the program panicked")),
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(group) = *self.group.lock() {
+            Group::kill(group);
+        }
+    }
+}
+
+/// Waits for the end of a program, ends what it left behind in its group, and only then forgets its number.
+fn reap(mut child: Child, group: &Group) -> io::Result<ExitStatus> {
+    let id = Pid::from_child(&child);
+    waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+    let mut group = group.lock();
+    *group = None;
+    Group::kill(id);
+    child.wait()
+}
+
+/// The program with nothing of ours but the event: no arguments, no shell, a small environment. Every descriptor of
+/// this process is closed on exec, as the standard library and rustix open them.
+fn command(path: &Path, message: &Message, output: io::PipeWriter) -> io::Result<Command> {
+    let mut command = Command::new(path);
+    command
+        .env_clear()
+        .env("PATH", SEARCH_PATH)
+        .env("STRAKE_EVENT_KIND", variable(&message.event.kind))
+        .env("STRAKE_EVENT_SEVERITY", variable(&message.event.severity))
+        .env("STRAKE_EVENT_OBJECT", variable(&message.event.object))
+        .current_dir("/")
+        .stdin(input(&message.json())?)
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .process_group(0);
+    Ok(command)
+}
+
+fn keep(said: &mut Vec<u8>, bytes: &[u8]) {
+    let room = EXCERPT_BYTES.saturating_sub(said.len());
+    said.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+/// `bytes` as something to read from. A file in memory, because a pipe would need somebody to fill it.
+fn input(bytes: &[u8]) -> io::Result<Stdio> {
+    let mut file = File::from(memfd_create("strake-event", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(Stdio::from(file))
+}
+
+fn variable(text: &str) -> String {
+    cut(&one_line(text), VARIABLE_BYTES_MAX)
+}
+
+fn ending(status: ExitStatus, said: &str) -> String {
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("the program ended with status {code}"),
+        (None, Some(signal)) => format!("the program was ended by signal {signal}"),
+        (None, None) => "the program ended in a way that is not known".to_string(),
+    };
+    if said.is_empty() { how } else { format!("{how}: {said}") }
+}
+
+/// The file to run, when nobody but root and the user of the daemon can have put something else in its place.
+pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
+    let shown = program.path.display();
+    let path = fs::canonicalize(&program.path)
+        .map_err(|e| Failure::lasting(format!("cannot find the program {shown}: {e}")))?;
+    let meta = look(&path)?;
+    if !meta.is_file() || meta.mode() & 0o111 == 0 {
+        let what =
+            format!("{shown} is not an executable file; make it one with: chmod 755 {shown}");
+        return Err(Failure::lasting(what));
+    }
+    for part in path.ancestors() {
+        let meta = look(part)?;
+        // In a directory with the sticky bit, such as /tmp, only the owner of a file replaces it.
+        let sticky = meta.is_dir() && meta.mode() & 0o1000 != 0;
+        let trusted = meta.uid() == 0 || meta.uid() == geteuid().as_raw();
+        if !trusted || (meta.mode() & 0o022 != 0 && !sticky) {
+            return Err(Failure::lasting(format!(
+                "others can change what {shown} does, because {part} can be written by somebody besides \
+                 root and the user of straked; mend it with: chown root {part} && chmod go-w {part}",
+                part = part.display()
+            )));
+        }
+    }
+    Ok(path)
+}
+
+fn look(path: &Path) -> Result<Metadata, Failure> {
+    fs::metadata(path)
+        .map_err(|e| Failure::lasting(format!("cannot look at {}: {e}", path.display())))
+}

@@ -1,0 +1,158 @@
+//! One hook at work: its queue, its counts, and the task that empties the queue.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use strake_api::v1::{self, Event};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use crate::error::{Again, Failure};
+use crate::limits::ERROR_BYTES_MAX;
+use crate::notice::Message;
+use crate::pace::{Next, Pace};
+use crate::severity::Severity;
+use crate::spec::Checked;
+use crate::text::{bounded, cut, one_line};
+use crate::way::Setting;
+
+/// What a hook has done so far.
+#[derive(Debug, Default)]
+struct Counts {
+    delivered: u64,
+    failed: u64,
+    last_error: String,
+}
+
+#[derive(Debug)]
+struct State {
+    pace: Pace,
+    counts: Counts,
+}
+
+/// A hook that was added.
+#[derive(Debug)]
+pub(crate) struct Hook {
+    pub checked: Checked,
+    setting: Arc<Setting>,
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+/// How the task of a hook learns that it should come to an end.
+pub(crate) type Stopping = watch::Receiver<bool>;
+
+impl Hook {
+    pub(crate) fn new(checked: Checked, setting: Arc<Setting>) -> Self {
+        let pace = Pace::new(&setting.limits, setting.clock.now());
+        let state = Mutex::new(State { pace, counts: Counts::default() });
+        Self { checked, setting, state, wake: Notify::new() }
+    }
+
+    /// Takes note of `event`, when it is bad enough. Neither waits nor fails.
+    pub(crate) fn offer(&self, event: &Event) {
+        if Severity::of(event) >= self.checked.severity {
+            let event = bounded(event);
+            self.state().pace.offer(event);
+            self.wake.notify_one();
+        }
+    }
+
+    /// The hook as people see it.
+    pub(crate) fn listed(&self) -> v1::Hook {
+        let state = self.state();
+        v1::Hook {
+            delivered: state.counts.delivered,
+            failed: state.counts.failed,
+            held_back: state.pace.held_back(),
+            last_error: state.counts.last_error.clone(),
+            ..self.checked.listed()
+        }
+    }
+
+    /// Delivers what is offered, until `stopping`; then what is left, in one message and one try.
+    pub(crate) async fn work(self: Arc<Self>, mut stopping: Stopping) {
+        while !*stopping.borrow() {
+            let next = self.state().pace.take(self.setting.clock.now());
+            match next {
+                Next::Deliver(event) => self.deliver(*event, &mut stopping).await,
+                Next::Wait(time) => self.pause(time, &mut stopping).await,
+                Next::Idle => {
+                    tokio::select! {
+                        () = self.wake.notified() => {}
+                        _ = stopping.changed() => {}
+                    }
+                }
+            }
+        }
+        let left = self.state().pace.take_all();
+        match left {
+            Next::Deliver(event) => {
+                let done = self.clone().attempt(*event).await;
+                self.count(done);
+            }
+            Next::Wait(_) | Next::Idle => {}
+        }
+    }
+
+    /// Tries until it is delivered, refused for good, or was tried often enough.
+    async fn deliver(self: &Arc<Self>, event: Event, stopping: &mut Stopping) {
+        let mut done = self.clone().attempt(event.clone()).await;
+        for time in &self.setting.limits.backoff {
+            if !matches!(&done, Err(failure) if failure.again == Again::Yes) || *stopping.borrow() {
+                break;
+            }
+            self.note(&done);
+            self.pause(*time, stopping).await;
+            done = self.clone().attempt(event.clone()).await;
+        }
+        self.count(done);
+    }
+
+    async fn pause(&self, time: Duration, stopping: &mut Stopping) {
+        tokio::select! {
+            () = self.setting.clock.sleep(time) => {}
+            _ = stopping.changed() => {}
+        }
+    }
+
+    /// One try, in a task of its own: a panic in somebody else's code costs this try and not the hook.
+    pub(crate) async fn attempt(self: Arc<Self>, event: Event) -> Result<(), Failure> {
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let message = Message { host: self.setting.host.clone(), event };
+            self.checked.way.tell(&message, &self.setting).await
+        });
+        match task.join_next().await {
+            Some(Ok(done)) => done,
+            Some(Err(_)) | None => {
+                Err(Failure::lasting("the delivery panicked; see straked's log"))
+            }
+        }
+    }
+
+    /// Counts the end of a delivery.
+    pub(crate) fn count(&self, done: Result<(), Failure>) {
+        self.note(&done);
+        let counts = &mut self.state().counts;
+        match done {
+            Ok(()) => counts.delivered += 1,
+            Err(_) => counts.failed += 1,
+        }
+    }
+
+    /// Keeps the reason of a failure for the listing. It becomes no event: a hook that fails must not cause what
+    /// the hooks would have to tell.
+    fn note(&self, done: &Result<(), Failure>) {
+        if let Err(failure) = done {
+            let error = cut(&one_line(&failure.what), ERROR_BYTES_MAX);
+            tracing::warn!(hook = self.checked.spec.name, error, "a hook could not be told");
+            self.state().counts.last_error = error;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock leaves the state half changed, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,139 @@
+//! Connections with bounds on time and on what is read.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use lettre::transport::smtp::client::AsyncTokioStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::error::Failure;
+use crate::limits::{ADDRESSES_MAX, ANSWER_BYTES_MAX};
+
+/// Either half of a connection: in the clear, or through TLS.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin + fmt::Debug {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin + fmt::Debug> Stream for T {}
+
+/// Connects to one of the addresses of `host`, which may be a name, an IPv4 or an IPv6 address without brackets.
+pub(crate) async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
+    let addresses = tokio::net::lookup_host((host, port))
+        .await
+        .map_err(|e| Failure::passing(format!("cannot find the address of {host}: {e}")))?;
+    let mut last = None;
+    for address in addresses.take(ADDRESSES_MAX) {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map_or_else(|| "it has no address".to_string(), |e| e.to_string());
+    Err(Failure::passing(format!("cannot connect to {host} port {port}: {why}")))
+}
+
+/// Who is at the other end.
+pub(crate) fn peer(stream: &TcpStream) -> Result<SocketAddr, Failure> {
+    stream.peer_addr().map_err(|e| Failure::passing(format!("the connection is gone: {e}")))
+}
+
+/// Makes `stream` private, and sure of who is at the other end.
+pub(crate) async fn secure<S>(
+    stream: S,
+    host: &str,
+    roots: &[CertificateDer<'static>],
+) -> Result<TlsStream<S>, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let name = ServerName::try_from(host.to_string()).map_err(|_| {
+        Failure::lasting(format!("{host} is not a name that a certificate can have"))
+    })?;
+    TlsConnector::from(Arc::new(config(roots)?)).connect(name, stream).await.map_err(|e| {
+        Failure::passing(format!(
+            "no TLS with {host}: {e}; if its certificate is your own, add its authority to the \
+             machine's trusted certificates"
+        ))
+    })
+}
+
+/// Trusts what this machine trusts, read anew each time because the certificates outlive neither their dates nor
+/// an update of the system; and `roots`.
+fn config(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    store.add_parsable_certificates(roots.iter().cloned());
+    if store.is_empty() {
+        return Err(Failure::passing(
+            "this machine trusts no certificates at all; install the package ca-certificates",
+        ));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Failure::lasting(format!("TLS cannot be set up: {e}")))?
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    Ok(config)
+}
+
+/// A stream that ends with an error once [`ANSWER_BYTES_MAX`] were read: the other side cannot fill our memory.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    stream: Box<dyn Stream>,
+    peer: SocketAddr,
+    left: usize,
+}
+
+impl Bounded {
+    pub(crate) fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
+        Self { stream, peer, left: ANSWER_BYTES_MAX }
+    }
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            return Poll::Ready(Err(io::Error::other("the answer does not end")));
+        }
+        let before = buffer.filled().len();
+        let done = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let got = buffer.filled().len() - before;
+        self.left = self.left.saturating_sub(got);
+        done
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl AsyncTokioStream for Bounded {
+    fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.peer)
+    }
+}

@@ -1,0 +1,187 @@
+//! What a hook is told next, and when: a queue, a token bucket, and the sum of what was too much.
+//!
+//! Pure: time comes in as an argument, so every order of events can be tried in a test.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use strake_api::v1::Event;
+
+use crate::limits::{Limits, QUEUE_EVENTS};
+use crate::severity::Severity;
+
+/// Kind of the event that stands for several.
+pub(crate) const KIND_SUMMARY: &str = "events_held_back";
+
+/// What to do now.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// Tell this.
+    Deliver(Box<Event>),
+    /// Ask again after this time.
+    Wait(Duration),
+    /// There is nothing to tell.
+    Idle,
+}
+
+/// Events that will be told in one message.
+#[derive(Debug)]
+struct Held {
+    events: u64,
+    critical: u64,
+    warnings: u64,
+    /// The newest of the worst.
+    worst: Event,
+    last: Event,
+}
+
+/// The state of one hook's pace.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    burst: u32,
+    interval: Duration,
+    tokens: u32,
+    /// When the last token was put in.
+    filled: Duration,
+    waiting: VecDeque<Event>,
+    held: Option<Held>,
+    /// There was no token when one was asked for: what has come together since goes into one message.
+    dry: bool,
+    held_back: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(limits: &Limits, now: Duration) -> Self {
+        let burst = limits.burst.max(1);
+        let waiting = VecDeque::with_capacity(QUEUE_EVENTS);
+        let interval = limits.interval;
+        Self {
+            burst,
+            interval,
+            tokens: burst,
+            filled: now,
+            waiting,
+            held: None,
+            dry: false,
+            held_back: 0,
+        }
+    }
+
+    /// Events that were told only as part of a sum.
+    pub(crate) const fn held_back(&self) -> u64 {
+        self.held_back
+    }
+
+    /// One more event. What does not fit is summed up.
+    pub(crate) fn offer(&mut self, event: Event) {
+        if self.waiting.len() < QUEUE_EVENTS && self.held.is_none() {
+            self.waiting.push_back(event);
+        } else {
+            self.hold(event);
+        }
+    }
+
+    /// What to do at `now`.
+    pub(crate) fn take(&mut self, now: Duration) -> Next {
+        self.fill(now);
+        if self.waiting.is_empty() && self.held.is_none() {
+            return Next::Idle;
+        }
+        if self.tokens == 0 {
+            self.dry = true;
+            return Next::Wait((self.filled + self.interval).saturating_sub(now));
+        }
+        self.tokens -= 1;
+        if self.dry {
+            self.dry = false;
+            return self.take_all();
+        }
+        match self.waiting.pop_front() {
+            Some(event) => Next::Deliver(Box::new(event)),
+            None => self.take_all(),
+        }
+    }
+
+    /// Everything in one message, without regard to the pace: for the end.
+    pub(crate) fn take_all(&mut self) -> Next {
+        // What was held came after what waits, so the order of events is kept.
+        let later = self.held.take();
+        while let Some(event) = self.waiting.pop_front() {
+            self.hold(event);
+        }
+        if let Some(later) = later {
+            self.hold_sum(later);
+        }
+        match self.held.take() {
+            None => Next::Idle,
+            Some(held) if held.events == 1 => Next::Deliver(Box::new(held.last)),
+            Some(held) => {
+                self.held_back += held.events;
+                Next::Deliver(Box::new(summary(&held)))
+            }
+        }
+    }
+
+    fn fill(&mut self, now: Duration) {
+        while self.tokens < self.burst && now >= self.filled + self.interval {
+            self.tokens += 1;
+            self.filled += self.interval;
+        }
+        if self.tokens == self.burst {
+            self.filled = now;
+        }
+    }
+
+    fn hold(&mut self, event: Event) {
+        let severity = Severity::of(&event);
+        self.hold_sum(Held {
+            events: 1,
+            critical: u64::from(severity == Severity::Critical),
+            warnings: u64::from(severity == Severity::Warning),
+            worst: event.clone(),
+            last: event,
+        });
+    }
+
+    fn hold_sum(&mut self, later: Held) {
+        let Some(held) = &mut self.held else {
+            self.held = Some(later);
+            return;
+        };
+        held.events += later.events;
+        held.critical += later.critical;
+        held.warnings += later.warnings;
+        if Severity::of(&later.worst) >= Severity::of(&held.worst) {
+            held.worst = later.worst;
+        }
+        held.last = later.last;
+    }
+}
+
+/// One event that stands for all in `held`.
+fn summary(held: &Held) -> Event {
+    let mut what = format!("{} more events", held.events);
+    if held.critical > 0 {
+        what += &format!(", {} critical", held.critical);
+    }
+    if held.warnings > 0 {
+        let plural = if held.warnings == 1 { "" } else { "s" };
+        what += &format!(", {} warning{plural}", held.warnings);
+    }
+    if held.worst.number != held.last.number {
+        what += &format!("; worst: {}: {}", held.worst.object, held.worst.what);
+    }
+    what += &format!("; last: {}: {}", held.last.object, held.last.what);
+    Event {
+        number: held.last.number,
+        time_us: held.last.time_us,
+        severity: Severity::of(&held.worst).word().to_string(),
+        kind: KIND_SUMMARY.to_string(),
+        object: "daemon".to_string(),
+        member: None,
+        what,
+        cause: "more events came than are told one by one".to_string(),
+        next_action: format!("strake event list --last {}", held.events),
+        actor: "straked".to_string(),
+    }
+}

@@ -1,0 +1,158 @@
+//! A hook as a person asks for it, and its check.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use strake_api::v1;
+use strake_units::Name;
+
+use crate::error::AlertError;
+use crate::exec::{self, Program};
+use crate::limits::TARGET_BYTES_MAX;
+use crate::mail::Mail;
+use crate::severity::Severity;
+use crate::text::one_line;
+use crate::webhook::Webhook;
+
+/// Whom to tell, how, and about what. The fields are those of `AddHookRequest`.
+///
+/// It holds credentials where the target or the server does, so it is for a file that only the daemon reads;
+/// `Debug` leaves them out, and what people see comes from [`HookSpec::listed`].
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookSpec {
+    /// What the hook is called.
+    pub name: String,
+    /// `webhook`, `email` or `exec`.
+    pub kind: String,
+    /// `https://...`, an address, or the path of a program.
+    pub target: String,
+    /// `info`, `warning` or `critical`: this bad or worse. Empty for `warning`.
+    #[serde(default)]
+    pub severity: String,
+    /// Of an e-mail: `smtp://host:port` or `smtps://host:port`. Empty for `smtp://localhost:25`.
+    #[serde(default)]
+    pub server: String,
+    /// Of an e-mail: whom it comes from.
+    #[serde(default)]
+    pub from: String,
+}
+
+impl From<v1::AddHookRequest> for HookSpec {
+    fn from(asked: v1::AddHookRequest) -> Self {
+        let v1::AddHookRequest { name, kind, target, severity, server, from } = asked;
+        Self { name, kind, target, severity, server, from }
+    }
+}
+
+impl fmt::Debug for HookSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, kind, severity, from, target: _, server: _ } = self;
+        f.debug_struct("HookSpec")
+            .field("name", name)
+            .field("kind", kind)
+            .field("severity", severity)
+            .field("from", from)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HookSpec {
+    /// Whether this hook could be added to a daemon that has none of that name.
+    ///
+    /// # Errors
+    /// `Usage`: a field makes no sense, or the program of an exec hook is not one that may be run.
+    pub fn check(&self) -> Result<(), AlertError> {
+        let hook = Checked::new(self.clone())?;
+        match &hook.way {
+            Way::Exec(program) => {
+                exec::may_run(program).map(drop).map_err(|e| self.refused(&e.what))
+            }
+            Way::Webhook(_) | Way::Mail(_) => Ok(()),
+        }
+    }
+
+    /// The hook as people see it: no credentials, and no counts yet.
+    ///
+    /// # Errors
+    /// `Usage`: as [`Self::check`], without looking at the program.
+    pub fn listed(&self) -> Result<v1::Hook, AlertError> {
+        Checked::new(self.clone()).map(|hook| hook.listed())
+    }
+
+    fn refused(&self, why: &str) -> AlertError {
+        AlertError::usage(format!("hook {:?}: {why}", one_line(&self.name)))
+    }
+}
+
+/// A hook whose fields make sense.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub spec: HookSpec,
+    pub severity: Severity,
+    pub way: Way,
+}
+
+/// How somebody is told.
+#[derive(Debug)]
+pub(crate) enum Way {
+    Webhook(Webhook),
+    Mail(Mail),
+    Exec(Program),
+}
+
+impl Checked {
+    pub(crate) fn new(mut spec: HookSpec) -> Result<Self, AlertError> {
+        if let Err(error) = spec.name.parse::<Name>() {
+            return Err(spec.refused(&format!("{error}; choose another name")));
+        }
+        if spec.severity.is_empty() {
+            spec.severity = Severity::Warning.word().to_string();
+        }
+        let Some(severity) = Severity::parse(&spec.severity) else {
+            return Err(spec.refused("the severity is info, warning or critical"));
+        };
+        for (field, text) in [("target", &spec.target), ("server", &spec.server)] {
+            if text.len() > TARGET_BYTES_MAX {
+                let why = format!("the {field} is longer than {TARGET_BYTES_MAX} bytes");
+                return Err(spec.refused(&why));
+            }
+        }
+        let way = way(&mut spec).map_err(|why| spec.refused(&why))?;
+        Ok(Self { spec, severity, way })
+    }
+
+    pub(crate) fn listed(&self) -> v1::Hook {
+        let (target, server) = match &self.way {
+            Way::Webhook(webhook) => (webhook.masked(), String::new()),
+            Way::Mail(mail) => (mail.to.to_string(), mail.server.masked()),
+            Way::Exec(program) => (program.path.display().to_string(), String::new()),
+        };
+        v1::Hook {
+            name: self.spec.name.clone(),
+            kind: self.spec.kind.clone(),
+            target,
+            severity: self.spec.severity.clone(),
+            server,
+            from: self.spec.from.clone(),
+            ..v1::Hook::default()
+        }
+    }
+}
+
+fn way(spec: &mut HookSpec) -> Result<Way, String> {
+    if spec.kind != "email" && !(spec.server.is_empty() && spec.from.is_empty()) {
+        return Err("a mail server and a sender are for hooks of kind email only".into());
+    }
+    match spec.kind.as_str() {
+        "webhook" => Webhook::parse(&spec.target).map(Way::Webhook),
+        "exec" => Program::parse(&spec.target).map(Way::Exec),
+        "email" => {
+            if spec.server.is_empty() {
+                spec.server = "smtp://localhost:25".into();
+            }
+            Mail::parse(&spec.target, &spec.from, &spec.server).map(Way::Mail)
+        }
+        _ => Err("the kind is webhook, email or exec".into()),
+    }
+}

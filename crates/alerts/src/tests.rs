@@ -1,0 +1,96 @@
+//! Real receivers on the loopback interface, and a clock whose hands the tests turn.
+
+mod clock;
+mod http;
+mod webhooks;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use strake_api::v1::{Event, Hook};
+
+use crate::alerts::{Alerts, Settings};
+use crate::limits::Limits;
+use crate::spec::HookSpec;
+use crate::way::Inside;
+use clock::Hand;
+
+/// Until a test gives up on something that should have happened long ago.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All different, so that [`Hand::pass`] can tell who sleeps.
+fn limits() -> Limits {
+    Limits {
+        burst: 3,
+        interval: Duration::from_secs(1000),
+        connect: Duration::from_secs(10),
+        total: Duration::from_secs(30),
+        backoff: vec![Duration::from_secs(2), Duration::from_secs(60)],
+    }
+}
+
+/// Hooks on a machine called `node1` whose time stands still.
+struct Bench {
+    alerts: Alerts,
+    hand: Arc<Hand>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::trusting(Vec::new())
+    }
+
+    fn trusting(roots: Vec<Vec<u8>>) -> Self {
+        let hand = Arc::new(Hand::default());
+        let clock = hand.clone();
+        let settings = Settings { host: "node1".into(), clock, limits: limits(), roots };
+        Self { alerts: Alerts::start(settings, Inside::Nothing).unwrap(), hand }
+    }
+
+    fn webhook(&self, target: &str) {
+        self.alerts.add(webhook(target)).unwrap();
+    }
+
+    fn hook(&self) -> Hook {
+        self.alerts.list().remove(0)
+    }
+
+    /// The hook once `is` holds of it.
+    fn hook_when(&self, is: impl Fn(&Hook) -> bool) -> Hook {
+        let start = Instant::now();
+        loop {
+            let hook = self.hook();
+            if is(&hook) {
+                return hook;
+            }
+            assert!(start.elapsed() < PATIENCE, "the hook stays {hook:?}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn webhook(target: &str) -> HookSpec {
+    let severity = "info".to_string();
+    HookSpec {
+        name: "ops".into(),
+        kind: "webhook".into(),
+        target: target.into(),
+        severity,
+        ..HookSpec::default()
+    }
+}
+
+fn event(number: u64, severity: &str) -> Event {
+    Event {
+        number,
+        time_us: 1_790_000_000_000_000,
+        severity: severity.into(),
+        kind: "member_failed".into(),
+        object: "array/tank".into(),
+        member: Some(2),
+        what: format!("member 2 failed ({number})"),
+        cause: "the drive answered a write with an error".into(),
+        next_action: "strake array replace tank 2 --drive PATH".into(),
+        actor: "straked".into(),
+    }
+}

@@ -1,0 +1,71 @@
+//! What the three ways of telling have in common.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use crate::clock::{Clock, within};
+use crate::error::Failure;
+use crate::limits::Limits;
+use crate::notice::Message;
+use crate::spec::Way;
+
+/// Which addresses count as this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inside {
+    /// Those of the loopback interface.
+    Loopback,
+    /// None: for tests, whose servers all listen on the loopback interface.
+    #[cfg(test)]
+    Nothing,
+}
+
+/// What every try needs besides the event.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub host: String,
+    pub clock: Arc<dyn Clock>,
+    pub limits: Limits,
+    /// Trusted besides what the machine trusts.
+    pub roots: Vec<CertificateDer<'static>>,
+    pub inside: Inside,
+}
+
+impl Setting {
+    /// `work` within the limit for a connection.
+    pub(crate) async fn connected<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        within(&*self.clock, self.limits.connect, "connecting", work).await
+    }
+
+    /// `work` within the limit for one try.
+    pub(crate) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        within(&*self.clock, self.limits.total, "it", work).await
+    }
+
+    pub(crate) fn is_inside(&self, address: IpAddr) -> bool {
+        match self.inside {
+            Inside::Loopback => address.is_loopback(),
+            #[cfg(test)]
+            Inside::Nothing => false,
+        }
+    }
+}
+
+impl Way {
+    /// One try.
+    pub(crate) async fn tell(&self, message: &Message, setting: &Setting) -> Result<(), Failure> {
+        match self {
+            Self::Webhook(webhook) => webhook.tell(message, setting).await,
+            Self::Mail(mail) => mail.tell(message, setting).await,
+            Self::Exec(program) => program.tell(message, setting).await,
+        }
+    }
+}

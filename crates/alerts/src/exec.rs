@@ -50,7 +50,9 @@ impl Program {
         let path = may_run(self)?;
         let mut run = Run::start(&path, message)
             .map_err(|e| Failure::passing(format!("cannot start {}: {e}", path.display())))?;
-        let (status, said) = setting.in_time(run.ended()).await?;
+        // It ran, so it may have told somebody: once more could be once too often.
+        let ended = setting.in_time(run.ended()).await;
+        let (status, said) = ended.map_err(|failure| Failure::lasting(failure.what))?;
         if status.success() { Ok(()) } else { Err(Failure::lasting(ending(status, &said))) }
     }
 }

@@ -273,7 +273,6 @@ fn body(message: &Message) -> String {
     text += &format!("{:<9}{}\r\n", "Time:", utc(event.time_us));
     let severity = Severity::of(event).word();
     let kind = one_line(&event.kind);
-    text +=
-        &format!("\r\nEvent {} ({kind}, {severity}). More: strake event list\r\n", event.number);
+    text += &format!("\r\nEvent {} ({kind}, {severity}). More: strake event list", event.number);
     text
 }

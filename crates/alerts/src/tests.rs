@@ -1,7 +1,15 @@
 //! Real receivers on the loopback interface, and a clock whose hands the tests turn.
 
 mod clock;
+mod hooks;
 mod http;
+mod mails;
+mod pace;
+mod programs;
+mod smtp;
+mod specs;
+mod texts;
+mod tls;
 mod webhooks;
 
 use std::sync::Arc;

@@ -1,0 +1,289 @@
+//! Delivery to programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use super::{Bench, PATIENCE, event, limits};
+use crate::error::AlertErrorKind;
+use crate::spec::HookSpec;
+
+/// A directory of its own for each test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("strake-alerts-{}-{n}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        Self(dir.canonicalize().unwrap())
+    }
+
+    /// An executable script. A shell writes it, because a file that this process has open for writing may at that
+    /// moment be passed on to a program that another test starts, and could then not be run ("text file busy").
+    fn script(&self, text: &str) -> PathBuf {
+        let path = self.0.join("script");
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"";
+        let status = Command::new("sh").args(["-c", write, "sh", text]).arg(&path).status();
+        assert!(status.unwrap().success());
+        path
+    }
+
+    /// What a script wrote into `name`, once it is complete, which means that it ends with a line break.
+    fn read(&self, name: &str) -> String {
+        let start = Instant::now();
+        loop {
+            match fs::read_to_string(self.0.join(name)) {
+                Ok(text) if text.ends_with('\n') => return text,
+                _ => std::thread::yield_now(),
+            }
+            assert!(start.elapsed() < PATIENCE, "no script wrote {name}");
+        }
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn exec(path: &Path) -> HookSpec {
+    HookSpec {
+        name: "ops".into(),
+        kind: "exec".into(),
+        target: path.to_str().unwrap().into(),
+        severity: "info".into(),
+        ..HookSpec::default()
+    }
+}
+
+/// Waits until the process is gone, or is a zombie that somebody else has to reap.
+fn gone(id: &str) {
+    let start = Instant::now();
+    let stat = PathBuf::from(format!("/proc/{}/stat", id.trim()));
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(start.elapsed() < PATIENCE, "process {id} still runs");
+        std::thread::yield_now();
+    }
+}
+
+/// Descriptors of this process that every program it starts has too: those it was itself started with.
+fn passed_on() -> BTreeSet<String> {
+    let mut passed = BTreeSet::new();
+    for entry in fs::read_dir("/proc/self/fdinfo").unwrap() {
+        let Ok(info) = fs::read_to_string(entry.as_ref().unwrap().path()) else { continue };
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        // O_CLOEXEC, in octal.
+        if u32::from_str_radix(flags, 8).unwrap() & 0o2_000_000 == 0 {
+            passed.insert(entry.unwrap().file_name().into_string().unwrap());
+        }
+    }
+    passed
+}
+
+#[test]
+fn a_program_gets_the_event_and_nothing_of_ours() {
+    let dir = Dir::new();
+    let script = dir.script(&format!(
+        "cd {}; cat > in; echo >> in; pwd -P > /dev/null; tr '\\0' '\\n' < /proc/$$/environ > env; \
+         echo \"$#\" > args; readlink /proc/$$/cwd > cwd; cut -d' ' -f5 /proc/$$/stat > group; echo $$ > pid; \
+         ls -l /proc/$$/fd > fds",
+        dir.0.display()
+    ));
+    // Something of ours that must not be passed on.
+    let _open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let bench = Bench::new();
+    bench.alerts.add(exec(&script)).unwrap();
+    let mut happened = event(7, "critical");
+    happened.object = "array/$(touch x);\n`id`".into();
+    bench.alerts.offer(&happened);
+    bench.hook_when(|hook| hook.delivered == 1);
+    let mut expected = serde_json::to_value(&happened).unwrap();
+    expected["version"] = 1.into();
+    expected["host"] = "node1".into();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&dir.read("in")).unwrap(), expected);
+    let env = dir.read("env");
+    let env: BTreeSet<&str> = env.lines().collect();
+    let expected = [
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "STRAKE_EVENT_KIND=member_failed",
+        "STRAKE_EVENT_OBJECT=array/$(touch x); `id`",
+        "STRAKE_EVENT_SEVERITY=critical",
+    ];
+    assert_eq!(env, expected.into());
+    assert_eq!((dir.read("args").as_str(), dir.read("group")), ("0\n", dir.read("pid")));
+    // Besides its three it has what everybody here has, and what the shell opened: the script, and its output again.
+    let passed = passed_on();
+    let fds = dir.read("fds");
+    let open = |line: &str| line.split_once(" -> ").map(|(left, to)| (word(left), to.to_string()));
+    let fds: BTreeMap<String, String> = fds.lines().filter_map(open).collect();
+    let of_shell = |to: &str| *to == fds["2"] || *to == *script.to_string_lossy();
+    for (fd, to) in fds.iter().filter(|(fd, _)| !matches!(fd.as_str(), "0" | "1" | "2")) {
+        assert!(passed.contains(fd) || of_shell(to), "{fd} -> {to} of {fds:?}");
+    }
+}
+
+fn word(text: &str) -> String {
+    text.rsplit(' ').next().unwrap().to_string()
+}
+
+#[test]
+fn a_program_that_hangs_is_killed_with_what_it_started() {
+    let dir = Dir::new();
+    let script = dir.script(&format!(
+        "cd {}; trap '' TERM INT HUP; sleep 100000 & echo $! > child; (sleep 100000; :) & echo $$ > self; wait",
+        dir.0.display()
+    ));
+    let bench = Bench::new();
+    bench.alerts.add(exec(&script)).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    let (child, own) = (dir.read("child"), dir.read("self"));
+    bench.hand.pass(limits().total);
+    // Not tried again: the program ran.
+    let hook = bench.hook_when(|hook| hook.failed == 1);
+    assert!(hook.last_error.contains("longer than 30 s"), "{hook:?}");
+    gone(&child);
+    gone(&own);
+    // Reaped, so that not even its number is left.
+    let start = Instant::now();
+    while Path::new("/proc").join(own.trim()).exists() {
+        assert!(start.elapsed() < PATIENCE, "{own} stays a zombie");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_a_program_leaves_behind_ends_with_it() {
+    let dir = Dir::new();
+    // The child holds the output open, which must keep nobody waiting.
+    let script =
+        dir.script(&format!("cd {}; sleep 100000 & echo $! > child; exit 0", dir.0.display()));
+    let bench = Bench::new();
+    bench.alerts.add(exec(&script)).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    bench.hook_when(|hook| hook.delivered == 1);
+    gone(&dir.read("child"));
+}
+
+#[test]
+fn removing_a_hook_ends_its_program() {
+    let dir = Dir::new();
+    let script = dir.script(&format!("cd {}; echo $$ > self; exec sleep 100000", dir.0.display()));
+    let bench = Bench::new();
+    bench.alerts.add(exec(&script)).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    let own = dir.read("self");
+    bench.alerts.remove("ops").unwrap();
+    gone(&own);
+}
+
+#[test]
+fn stopping_ends_a_program_that_hangs() {
+    let dir = Dir::new();
+    let script = dir.script(&format!("cd {}; echo $$ > self; exec sleep 100000", dir.0.display()));
+    let bench = Bench::new();
+    bench.alerts.add(exec(&script)).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    let own = dir.read("self");
+    assert_eq!(bench.alerts.stop(std::time::Duration::from_millis(1)).broken_off, 1);
+    gone(&own);
+}
+
+/// A script that fails: it counts, and the error says `why`.
+fn check_failing(text: &str, why: &str) {
+    let dir = Dir::new();
+    let bench = Bench::new();
+    bench.alerts.add(exec(&dir.script(text))).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    let hook = bench.hook_when(|hook| hook.failed == 1);
+    assert_eq!((hook.delivered, hook.last_error.as_str()), (0, why));
+}
+
+#[test]
+fn how_a_program_failed_is_told() {
+    check_failing("exit 3", "the program ended with status 3");
+    check_failing("echo no route >&2; exit 1", "the program ended with status 1: no route");
+    check_failing("kill -9 $$", "the program was ended by signal 9");
+}
+
+#[test]
+fn a_program_may_print_as_much_as_it_likes() {
+    let line = ["x"; 100].join(" ");
+    let why = format!("the program ended with status 3: {line}");
+    check_failing("yes x | head -c 100000000; exit 3", &why);
+}
+
+#[test]
+fn a_program_need_not_read_the_event() {
+    let dir = Dir::new();
+    let bench = Bench::new();
+    bench.alerts.add(exec(&dir.script("exec <&-; exit 0"))).unwrap();
+    let mut long = event(1, "info");
+    for text in [&mut long.what, &mut long.cause, &mut long.kind, &mut long.object] {
+        *text = "nul \0 and \u{20ac} ".repeat(100_000);
+    }
+    bench.alerts.offer(&long);
+    bench.hook_when(|hook| hook.delivered == 1);
+}
+
+/// `path` is refused when asked for, the refusal says `why`; when recorded earlier it is accepted and fails.
+fn check_unfit(path: &Path, why: &str) {
+    let bench = Bench::new();
+    let error = bench.alerts.add(exec(path)).unwrap_err();
+    assert_eq!(error.kind, AlertErrorKind::Usage);
+    assert!(error.what.contains(why), "{error}");
+    bench.alerts.restore(exec(path)).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    let hook = bench.hook_when(|hook| hook.failed == 1);
+    assert!(hook.last_error.contains(why), "{hook:?}");
+}
+
+#[test]
+fn a_program_that_is_missing_or_none_is_refused() {
+    let dir = Dir::new();
+    check_unfit(&dir.0.join("nothing"), "cannot find the program");
+    check_unfit(&dir.0, "not an executable file");
+    let script = dir.script("exit 0");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o644)).unwrap();
+    check_unfit(&script, "not an executable file");
+    check_unfit(Path::new("/dev/null"), "not an executable file");
+}
+
+#[test]
+fn a_program_that_others_can_change_is_refused() {
+    let dir = Dir::new();
+    let script = dir.script("exit 0");
+    for mode in [0o757, 0o775, 0o777, 0o1777] {
+        fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();
+        check_unfit(&script, "others can change");
+    }
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o777)).unwrap();
+    check_unfit(&script, "others can change");
+    // A name that leads to it is no better than what it leads to.
+    let link = std::env::temp_dir().join(format!("strake-alerts-link-{}", std::process::id()));
+    std::os::unix::fs::symlink(&script, &link).unwrap();
+    check_unfit(&link, "others can change");
+    fs::remove_file(link).unwrap();
+    fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(fs::metadata(&script).unwrap().mode() & 0o777, 0o755);
+    Bench::new().alerts.add(exec(&script)).unwrap();
+}
+
+#[test]
+fn words_that_are_no_absolute_path_are_refused() {
+    for target in ["", "true", "./true", "bin/true", "/bin/true\n", "~/alert"] {
+        let error = Bench::new().alerts.add(exec(Path::new(target))).unwrap_err();
+        assert_eq!(error.kind, AlertErrorKind::Usage);
+        assert!(error.what.contains("absolute path of a program"), "{error}");
+    }
+    // Arguments are part of the name, and there is no such file.
+    let error = Bench::new().alerts.add(exec(Path::new("/bin/true -x"))).unwrap_err();
+    assert!(error.what.contains("cannot find the program"), "{error}");
+}

@@ -8,12 +8,13 @@
 //! machine; a step whose tool is missing is reported as skipped, with the reason, never as passed.
 //!
 //! **Where to start.** [`tidy`] for the rules about sources, [`ci`] for the steps, [`run`] for how a step is
-//! run and counted.
+//! run and counted, [`scenarios`] for what the project owes a test.
 
 #![forbid(unsafe_code)]
 
 mod ci;
 mod run;
+mod scenarios;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ cargo xtask COMMAND
   miri        run the pure crates, the buffers and the scalar parity code under Miri (slow)
   test        run the tests of the workspace and the end-to-end scripts
   ci          all of the above, formatting only checked: what continuous integration runs
+  scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
+                [--output json] [--filter TEXT]
+                [--repeat N] run the Rust tests among them N times
   hash-docs   print the lines that tie format sources to their documents
 ";
 
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         "miri" => vec![ci::MIRI_BUFFERS, ci::MIRI_PARITY, ci::MIRI_PURE],
         "test" => vec![ci::TEST, ci::BINARIES, ci::END_TO_END],
         "ci" => ci::ALL.to_vec(),
+        "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),
         "" | "help" | "-h" | "--help" => {
             print!("{USAGE}");

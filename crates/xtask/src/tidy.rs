@@ -20,6 +20,7 @@ mod tests;
 
 use std::fmt;
 
+use crate::scenarios::catalogue;
 use repo::Repo;
 
 /// One broken rule at one place.
@@ -64,6 +65,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("columns", "no source line is longer than 120 columns"),
     ("references", "tests and rules named in ARCHITECTURE.md exist"),
     ("doc-paths", "sources and functions named in docs/io-path.md and docs/guarantees.md exist"),
+    ("scenarios", "docs/scenarios.md has every scenario once and names tests that exist"),
 ];
 
 /// All findings of all checks, in order of path and line.
@@ -75,6 +77,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
     findings.extend(formats::check(repo));
     findings.extend(documents::check(repo));
     findings.extend(doc_paths::check(repo));
+    findings.extend(catalogue::check(repo));
     findings.sort();
     findings
 }

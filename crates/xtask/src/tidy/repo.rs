@@ -16,7 +16,7 @@ pub struct Repo {
     pub sources: Vec<Source>,
     /// Every package of the workspace, in order of folder.
     pub packages: Vec<Package>,
-    /// Every other text file the checks read, by path: documents, manifests, clippy.toml, .proto.
+    /// Every other text file the checks read, by path: documents, manifests, clippy.toml, .proto, scripts.
     pub files: BTreeMap<String, String>,
 }
 
@@ -64,7 +64,7 @@ impl Repo {
     pub fn load(root: &Path) -> io::Result<Repo> {
         let mut repo =
             Repo { packages: parse_packages(&cargo_metadata(root)?)?, ..Repo::default() };
-        for folder in ["crates", "docs"] {
+        for folder in ["crates", "docs", "tests"] {
             repo.read_folder(root, folder)?;
         }
         for name in ["ARCHITECTURE.md", "Cargo.toml"] {
@@ -127,7 +127,7 @@ impl Repo {
 }
 
 fn is_text_of_interest(path: &str) -> bool {
-    [".rs", ".md", ".toml", ".proto"].iter().any(|ending| path.ends_with(ending))
+    [".rs", ".md", ".toml", ".proto", ".sh"].iter().any(|ending| path.ends_with(ending))
 }
 
 fn cargo_metadata(root: &Path) -> io::Result<String> {

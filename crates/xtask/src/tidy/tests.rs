@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::scenarios;
+
 use super::repo::{Dependency, Package, Repo, parse_packages};
 use super::source::Source;
 use super::{RULES, check, formats, layers, lex, sizes};
@@ -39,7 +41,18 @@ fn sound() -> Repo {
         "docs/decisions/0002-dependencies.md",
         "| `blake3` | 1 |\n| `serde` | 1 |\nProse names `rand`.\n",
     );
+    repo.add("docs/scenarios.md", &catalogue("none yet"));
     repo
+}
+
+/// A catalogue with every scenario, in which `shown` stands behind F01, the third line.
+fn catalogue(shown: &str) -> String {
+    let row = |id: String| {
+        let shown = if id == "F01" { shown } else { "none yet" };
+        format!("| {id} | x | {shown} |\n")
+    };
+    let rows: String = scenarios::ids().into_iter().map(row).collect();
+    format!("| id | meaning | shown by |\n|---|---|---|\n{rows}")
 }
 
 /// Adds or replaces a file.
@@ -92,6 +105,7 @@ fn bad_examples() -> Vec<(&'static str, usize, Repo)> {
     let mut examples = bad_crates();
     examples.extend(bad_code());
     examples.extend(bad_documents());
+    examples.extend(bad_catalogues());
     examples
 }
 
@@ -193,6 +207,24 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
     ]
 }
 
+fn bad_catalogues() -> Vec<(&'static str, usize, Repo)> {
+    let page = |text: &str| with(sound(), "docs/scenarios.md", text);
+    let claim = |shown: &str| page(&catalogue(shown));
+    let whole = catalogue("none yet");
+    let named = with(sound(), "crates/high/src/tests.rs", "#[test]\nfn f01_crash() {}\n");
+    vec![
+        ("scenarios", 0, without(sound(), "docs/scenarios.md")),
+        ("scenarios", 0, page(&whole.replace("| F02 | x | none yet |\n", ""))),
+        ("scenarios", 5, page(&whole.replace("| F02 |", "| F02 | x | none yet |\n| F02 |"))),
+        ("scenarios", 1, page(&format!("| F99 | x | none yet |\n{whole}"))),
+        ("scenarios", 3, claim("")),
+        ("scenarios", 3, claim("`crates/high/src/gone.rs::f`")),
+        ("scenarios", 3, claim("`crates/high/src/lib.rs::f`")),
+        ("scenarios", 3, claim("`tests/e2e/gone.sh`")),
+        ("scenarios", 2, named),
+    ]
+}
+
 /// A repository whose walk through the code says `text`.
 fn walk(text: &str) -> Repo {
     with(
@@ -260,6 +292,15 @@ fn good_code_near_the_rules_is_left_alone() {
             "`part.rs`, `src/part.rs::Shard`, `crates/high/src/part.rs::turn`, `part.rs::Shard::turn`",
         ),
         walk("`turn` alone and\n```\ngone.rs::f\n```\n"),
+        with(
+            with(
+                with(sound(), "tests/e2e/crash.sh", "exit 0\n"),
+                "crates/high/src/tests.rs",
+                "#[test]\nfn f01_crash() {}\nfn f02_helper() {}\n",
+            ),
+            "docs/scenarios.md",
+            &catalogue("`crates/high/src/tests.rs::f01_crash`, `tests/e2e/crash.sh`"),
+        ),
     ];
     for (n, repo) in good.into_iter().enumerate() {
         assert_eq!(check(&repo), [], "example {n}");

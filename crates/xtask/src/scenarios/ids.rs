@@ -1,0 +1,111 @@
+//! Every scenario that the project owes an answer: the failure matrix, the known bugs of others and mdadm's tests.
+//!
+//! The list is code and not part of the catalogue, so that nobody can lose a scenario by deleting its row.
+
+/// Rows of the failure matrix: F01 to F44.
+const FAILURES: u32 = 44;
+/// Known bugs of other projects: B01 to B30.
+const BUGS: u32 = 30;
+
+/// Scenarios of mdadm's own test suite, by their names there. A name that stands for a family of files there
+/// (`05r1-add-internalbitmap*` is one test for each metadata version) is one scenario here.
+const MDADM: &[&str] = &[
+    "00raid0",
+    "00raid1",
+    "00raid4",
+    "00raid5",
+    "00raid5-zero",
+    "00raid6",
+    "00raid10",
+    "00linear",
+    "00names",
+    "00createnames",
+    "00readonly",
+    "01r1fail",
+    "01r5fail",
+    "01r5integ",
+    "01raid6integ",
+    "01replace",
+    "02r1add",
+    "02r1grow",
+    "02r5grow",
+    "02r6grow",
+    "02lineargrow",
+    "03assem-incr",
+    "03r0assem",
+    "03r5assem",
+    "03r5assemV1",
+    "04update-uuid",
+    "04update-metadata",
+    "04r5swap",
+    "07autoassemble",
+    "05r1-re-add",
+    "05r1-re-add-nosuper",
+    "05r1-add-internalbitmap",
+    "05r1-remove-internalbitmap",
+    "05r1-grow-internalbitmap",
+    "05r5-internalbitmap",
+    "05r1-failfast",
+    "05r1-add-badblocks",
+    "05r6tor0",
+    "07changelevels",
+    "07changelevelintr",
+    "07layouts",
+    "07reshape5intr",
+    "07revert-grow",
+    "07revert-shrink",
+    "07revert-inplace",
+    "07testreshape5",
+    "imsm-migrate",
+    "imsm-takeover",
+    "imsm-grow",
+    "imsm-olce",
+    "10ddf-create-fail-rebuild",
+    "10ddf-fail-create-race",
+    "10ddf-fail-readd",
+    "10ddf-fail-readd-readonly",
+    "10ddf-fail-spare",
+    "10ddf-fail-stop-readd",
+    "10ddf-fail-twice",
+    "10ddf-fail-two-spares",
+    "10ddf-incremental-wrong-order",
+    "10ddf-sudden-degraded",
+    "10ddf-assemble-missing",
+    "11spare-migration",
+    "19raid6check",
+    "19raid6repair",
+    "19raid6auto-repair",
+    "19repair-does-not-destroy",
+    "20raid5journal",
+    "21raid5cache",
+    "23rdev-lifetime",
+    "24raid10deadlock",
+    "24raid456deadlock",
+    "25raid456-recovery-while-reshape",
+    "25raid456-reshape-corrupt-data",
+    "25raid456-reshape-deadlock",
+    "25raid456-reshape-while-recovery",
+];
+
+/// Every scenario, in the order of the catalogue.
+pub fn all() -> Vec<String> {
+    let failures = (1..=FAILURES).map(|n| format!("F{n:02}"));
+    let bugs = (1..=BUGS).map(|n| format!("B{n:02}"));
+    failures.chain(bugs).chain(MDADM.iter().map(ToString::to_string)).collect()
+}
+
+/// How the name of a test of `id` begins: `f15`, `b04`, `md_05r1_re_add`.
+pub fn test_prefix(id: &str) -> String {
+    let plain = id.to_lowercase().replace('-', "_");
+    if MDADM.contains(&id) { format!("md_{plain}") } else { plain }
+}
+
+/// The scenario that a test is named after: the one with the longest prefix, so that `md_05r1_re_add_nosuper` is
+/// not taken for a test of `05r1-re-add`.
+pub fn named_after<'a>(function: &str, ids: &'a [String]) -> Option<&'a str> {
+    let fits = |id: &&String| {
+        let rest = function.strip_prefix(&test_prefix(id));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    ids.iter().filter(fits).max_by_key(|id| id.len()).map(String::as_str)
+}

@@ -3,7 +3,7 @@
 use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, ExtentSource, IoErrorKind};
-use strake_ondisk::AreaLayout;
+use strake_ondisk::Plane;
 use strake_raid::{Geometry, MemberEvent, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
 use strake_units::{MemberIndex, Name, Uuid};
@@ -17,14 +17,15 @@ use crate::message::Control;
 use crate::shard::{Link, ShardSpec, drive, view_of};
 
 mod device;
+mod life;
 mod pending;
 mod status;
 
+pub(crate) use life::check_returning;
 pub use pending::{Pending, Replacing};
 pub use status::{ArrayStatus, Counters, Progress};
 
 use device::ArrayDevice;
-use pending::Claim;
 
 /// How an array is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,12 +131,17 @@ impl Array {
             assembled.geometry,
             assembled.regions,
             member_statuses(&assembled),
+            assembled.superblock.clone(),
             untrusted.iter().map(|r| r.0).collect(),
         ));
-        for region in assembled.written.iter_ones() {
+        for region in assembled.planes.of(Plane::Written).iter_ones() {
             board.mark_written(strake_units::RegionIndex(region));
         }
-        board.set_generation(assembled.superblock.generation);
+        for slot in (0..assembled.states.len() as u8).map(MemberIndex) {
+            let regions = assembled.planes.stale(slot).count_ones();
+            board.set_stale_regions(slot, u64::from(regions));
+        }
+        let lacking: Arc<[u64]> = assembled.lacking().into();
         let mut shards = Vec::new();
         let mut specs = Vec::new();
         for (at, (wake, links)) in wakers.iter().zip(mesh(&wakers)).enumerate() {
@@ -151,7 +157,7 @@ impl Array {
                 control,
                 links,
                 views: assembled.states.iter().map(|s| view_of(*s)).collect(),
-                recovered_stripes: assembled.states.iter().map(|s| recovered(*s)).collect(),
+                lacking: Arc::clone(&lacking),
                 devices: assembled
                     .drives
                     .iter()
@@ -239,75 +245,6 @@ impl Array {
         Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::Vanished, reply }))
     }
 
-    /// Puts `drive` in the place of a failed or missing `member` and starts to rebuild it. The drive has been
-    /// [prepared](crate::prepare_drive) with `uuid`.
-    ///
-    /// # Errors
-    /// When there is no such member, it is in use, or the drive is too small or has larger blocks.
-    pub fn begin_replace(
-        &self,
-        member: MemberIndex,
-        drive: &Drive,
-        uuid: Uuid,
-    ) -> Result<Replacing, ArrayError> {
-        self.check_member(member)?;
-        self.check_replacement(member, drive)?;
-        if !self.board.begin_replacing(member) {
-            return Err(ArrayError::state(format!(
-                "member {member} of array {} is being replaced already",
-                self.name
-            )));
-        }
-        let claim = Claim { board: Arc::clone(&self.board), member };
-        let device = &drive.device;
-        let opening = (0..self.shards.len())
-            .map(|at| {
-                self.ask(at, |reply| Control::Install { member, device: Arc::clone(device), reply })
-            })
-            .collect();
-        self.board.update_member(member, |m| m.path.clone_from(&drive.path));
-        let (reply, answer) = mpsc::channel();
-        let bytes = device.info().bytes();
-        Ok(Replacing {
-            opening,
-            leader: self.shards[0].control.clone(),
-            wake: self.shards[0].wake.clone(),
-            then: Some(Control::Replace { member, uuid, bytes, reply }),
-            recorded: Pending { name: self.name.clone(), answer },
-            _claim: claim,
-        })
-    }
-
-    /// Checks that `drive` can take the place of `member`, without changing anything.
-    ///
-    /// # Errors
-    /// As [`begin_replace`](Self::begin_replace).
-    pub fn check_replacement(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
-        self.check_member(member)?;
-        let status = &self.board.members()[member.at()];
-        if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
-            return Err(ArrayError::state(format!(
-                "member {member} of array {} is in use; fail it before replacing it",
-                self.name
-            )));
-        }
-        let info = drive.device.info();
-        let needs = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
-        let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
-        if has < needs {
-            return Err(ArrayError::too_small(&drive.path, member, has, needs));
-        }
-        if info.block_size > self.geometry.block_size() {
-            return Err(ArrayError::usage(format!(
-                "{} has blocks of {} bytes, the array has {}; use a drive with smaller blocks",
-                drive.path,
-                info.block_size,
-                self.geometry.block_size()
-            )));
-        }
-        Ok(())
-    }
-
     /// Begins to stop: no maintenance is started and no write taken any more.
     pub fn begin_quiesce(&self) -> Vec<mpsc::Receiver<()>> {
         let quiesce = |shard: &ShardHandle| {
@@ -356,13 +293,6 @@ impl Drop for Array {
     }
 }
 
-fn recovered(state: MemberState) -> u64 {
-    match state {
-        MemberState::Rebuilding { recovered_stripes } => recovered_stripes,
-        MemberState::InSync | MemberState::Faulty | MemberState::Missing => 0,
-    }
-}
-
 fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
     let members = assembled.superblock.members.iter().zip(&assembled.states).zip(&assembled.drives);
     let status = |((record, state), drive): (
@@ -370,7 +300,13 @@ fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
         &Option<Drive>,
     )| {
         let path = drive.as_ref().map(|d| d.path.clone()).unwrap_or_default();
-        MemberStatus { uuid: record.uuid, path, state: *state, cause: None::<IoErrorKind> }
+        MemberStatus {
+            uuid: record.uuid,
+            path,
+            state: *state,
+            cause: None::<IoErrorKind>,
+            stale_bytes: 0,
+        }
     };
     members.map(status).collect()
 }

@@ -1,8 +1,8 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    AreaLayout, Bits, Copy, Found, PAGES_PER_PLANE, PageState, Plane, Policy, RecordedState,
-    Refusal, Superblock, Verdict,
+    Activation, AreaLayout, COMPAT_HISTORY, COMPAT_STALE_PLANES, Copy, Found, PAGES_PER_PLANE,
+    Plane, Policy, RecordedState, Refusal, Superblock, Verdict,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
@@ -10,7 +10,12 @@ use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
+use crate::planes::Planes;
 use crate::shard::LeaderState;
+
+mod bitmaps;
+
+pub(crate) use bitmaps::complete_below;
 
 /// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
 /// an unverified label never serves I/O.
@@ -20,9 +25,7 @@ pub struct Assembled {
     pub(crate) regions: Regions,
     pub(crate) states: Vec<MemberState>,
     pub(crate) drives: Vec<Option<Drive>>,
-    pub(crate) intent: Bits,
-    pub(crate) written: Bits,
-    pub(crate) sequences: Vec<u64>,
+    pub(crate) planes: Planes,
 }
 
 /// What the operator allows beyond the rules.
@@ -182,7 +185,7 @@ fn open(
     let mut states = Vec::new();
     let mut members = Vec::new();
     let mut indices = Vec::new();
-    for (slot, member) in found.members.into_iter().enumerate() {
+    for (slot, member) in found.members.iter().enumerate() {
         let state = match (member.state, member.drive) {
             (RecordedState::Faulty, _) => MemberState::Faulty,
             (RecordedState::Missing, _) | (_, None) => MemberState::Missing,
@@ -207,8 +210,9 @@ fn open(
         ))));
     }
     let regions = Regions::new(&geometry);
-    let (intent, written, sequences) =
-        read_bitmaps(&superblock, &states, &members, regions.count(), wait)?;
+    let mut planes = bitmaps::read(&superblock, &states, &members, regions.count(), wait)?;
+    bitmaps::settle(&mut planes, &mut superblock, &found, &mut states, (&geometry, &regions));
+    let intent = planes.intent();
     // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written;
     // the array was serving like this before, unless yet another member is missing now.
     let in_sync = |record: &strake_ondisk::MemberRecord| record.state == RecordedState::InSync;
@@ -217,7 +221,7 @@ fn open(
         known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
     let dirty = intent.count_ones() > 0 && geometry.parity_strips() > 0;
     if absent != 0 && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
-        return Err(dirty_and_degraded(&superblock, &geometry, &regions, &intent).into());
+        return Err(dirty_and_degraded(&superblock, &geometry, &regions, intent).into());
     }
     let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened {
         drive: indices[member.at()],
@@ -225,21 +229,17 @@ fn open(
     };
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
-    let mut assembled = Assembled::new(
-        found.superblock,
-        geometry,
-        states.clone(),
-        members.clone(),
-        intent.clone(),
-        written.clone(),
-    );
+    let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes);
     assembled.write_labels(wait).map_err(blame)?;
-    superblock.generation += 1;
-    superblock.parent_epoch = superblock.epoch;
-    superblock.epoch = epoch;
+    if superblock.history.is_empty() {
+        // All that is known of the past of an array whose labels did not remember it.
+        let (epoch, first_generation) = (superblock.epoch, superblock.generation);
+        superblock.history.push(Activation { epoch, first_generation });
+    }
+    superblock.activate(epoch);
+    superblock.compat |= COMPAT_HISTORY | COMPAT_STALE_PLANES;
     superblock.clean = false;
     assembled.superblock = superblock;
-    assembled.sequences = sequences;
     assembled.write_bitmaps(wait).map_err(blame)?;
     assembled.write_labels(wait).map_err(blame)?;
     Ok(assembled)
@@ -284,7 +284,7 @@ fn dirty_and_degraded(
     superblock: &Superblock,
     geometry: &Geometry,
     regions: &Regions,
-    intent: &Bits,
+    intent: &strake_ondisk::Bits,
 ) -> ArrayError {
     let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();
     let ranges: Vec<String> = intent
@@ -310,81 +310,16 @@ fn dirty_and_degraded(
     ))
 }
 
-/// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
-/// all set: everything is then resynchronized and nothing called unwritten.
-fn read_bitmaps(
-    superblock: &Superblock,
-    states: &[MemberState],
-    drives: &[Option<Drive>],
-    regions: u32,
-    wait: Wait<'_>,
-) -> Result<(Bits, Bits, Vec<u64>), ArrayError> {
-    let mut newest: Vec<PageState> = (0..2 * PAGES_PER_PLANE).map(|_| PageState::Lost).collect();
-    for (state, drive) in states.iter().zip(drives) {
-        let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
-        let mut io = MemberIo::open(drive, wait)?;
-        let bytes = drive.device.info().bytes();
-        let layout = AreaLayout::of(bytes).ok_or_else(|| {
-            ArrayError::usage(format!("{} has become too small to be a member", drive.path))
-        })?;
-        for (at, plane) in [Plane::Intent, Plane::Written].into_iter().enumerate() {
-            for page in 0..PAGES_PER_PLANE {
-                let doing = "reading its bitmap";
-                // A slot that cannot be read is lost on this member; others have it.
-                let mut slot = |parity| {
-                    let offset = layout.bitmap_page_offset(plane, page, parity);
-                    io.read(offset, 4096, doing).unwrap_or_default()
-                };
-                let (a, b) = (slot(0), slot(1));
-                let place = &mut newest[at * PAGES_PER_PLANE as usize + page as usize];
-                let here = strake_ondisk::newest_page(&a, &b, superblock.array, plane, page);
-                if sequence(&here) > sequence(place) {
-                    *place = here;
-                }
-            }
-        }
-    }
-    // The next sequence, so that rewriting a page leaves its newest slot alone.
-    let sequences =
-        newest.iter().map(|page| sequence(page).map_or(0, |newest| newest + 1)).collect();
-    let pages: Vec<Option<Vec<u8>>> = newest
-        .into_iter()
-        .map(|page| match page {
-            PageState::Valid { bits, .. } => Some(bits),
-            PageState::Lost => None,
-        })
-        .collect();
-    let (intent, written) = pages.split_at(PAGES_PER_PLANE as usize);
-    Ok((Bits::from_pages(regions, intent), Bits::from_pages(regions, written), sequences))
-}
-
-fn sequence(page: &PageState) -> Option<u64> {
-    match page {
-        PageState::Valid { sequence, .. } => Some(*sequence),
-        PageState::Lost => None,
-    }
-}
-
 impl Assembled {
     pub(crate) fn new(
         superblock: Superblock,
         geometry: Geometry,
         states: Vec<MemberState>,
         drives: Vec<Option<Drive>>,
-        intent: Bits,
-        written: Bits,
+        planes: Planes,
     ) -> Self {
-        let sequences = vec![0; 2 * PAGES_PER_PLANE as usize];
-        Self {
-            superblock,
-            regions: Regions::new(&geometry),
-            geometry,
-            states,
-            drives,
-            intent,
-            written,
-            sequences,
-        }
+        let regions = Regions::new(&geometry);
+        Self { superblock, regions, geometry, states, drives, planes }
     }
 
     /// The array's name.
@@ -405,7 +340,7 @@ impl Assembled {
         if self.geometry.redundancy(0).is_none_or(|r| r == 0) {
             return (0, 0);
         }
-        let regions = self.intent.iter_ones().count() as u32;
+        let regions = self.planes.intent().iter_ones().count() as u32;
         let region_blocks = self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
         (regions, (u64::from(regions) * region_blocks) << self.geometry.block_size().shift())
     }
@@ -420,7 +355,19 @@ impl Assembled {
         if self.resync_regions().0 == 0 {
             return Vec::new();
         }
-        self.intent.iter_ones().map(RegionIndex).collect()
+        self.planes.intent().iter_ones().map(RegionIndex).collect()
+    }
+
+    /// For every region the members being rebuilt that lack it, as a mask.
+    pub(crate) fn lacking(&self) -> Vec<u64> {
+        let mut masks = vec![0; self.regions.count() as usize];
+        for (slot, state) in self.states.iter().enumerate() {
+            if matches!(state, MemberState::Rebuilding { .. }) {
+                let stale = self.planes.stale(MemberIndex(slot as u8));
+                stale.iter_ones().for_each(|region| masks[region as usize] |= 1 << slot);
+            }
+        }
+        masks
     }
 
     fn live(&self) -> impl Iterator<Item = (MemberIndex, &Drive)> {
@@ -458,13 +405,14 @@ impl Assembled {
             ArrayError::usage(format!("{} has become too small to be a member", drive.path))
         })?;
         let mut io = MemberIo::open(drive, wait)?;
-        let planes = [(Plane::Intent, &self.intent), (Plane::Written, &self.written)];
-        for (at, (plane, bits)) in planes.into_iter().enumerate() {
+        // A member in sync lacks nothing; its plane is written when it goes out.
+        let needed = |plane: &Plane| match plane {
+            Plane::Intent | Plane::Written => true,
+            Plane::Stale(member) => self.states[member.at()] != MemberState::InSync,
+        };
+        for plane in Plane::all(self.states.len()).filter(needed) {
             for page in 0..PAGES_PER_PLANE {
-                let sequence = self.sequences[at * PAGES_PER_PLANE as usize + page as usize];
-                let bytes = bits.page_bytes(page);
-                let array = self.superblock.array;
-                let record = strake_ondisk::encode_page(array, plane, page, sequence, bytes);
+                let (sequence, record) = self.planes.record(self.superblock.array, plane, page);
                 let offset = layout.bitmap_page_offset(plane, page, sequence);
                 io.write(offset, &record, "writing its bitmap")?;
             }
@@ -473,6 +421,8 @@ impl Assembled {
     }
 
     pub(crate) fn leader_state(&self) -> LeaderState {
+        let mut planes = self.planes.clone();
+        planes.all_written();
         LeaderState {
             superblock: self.superblock.clone(),
             states: self.states.clone(),
@@ -481,9 +431,7 @@ impl Assembled {
                 .iter()
                 .map(|d| d.as_ref().and_then(|d| AreaLayout::of(d.device.info().bytes())))
                 .collect(),
-            intent: self.intent.clone(),
-            written: self.written.clone(),
-            sequences: self.sequences.clone(),
+            planes,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use strake_block::{Extent, ExtentSource, IoErrorKind};
+use strake_ondisk::Superblock;
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{Lba, LbaRange, MemberIndex, RegionIndex, Uuid};
 
@@ -22,6 +23,8 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Why it left, when it did.
     pub cause: Option<IoErrorKind>,
+    /// Bytes of it that are out of date: what taking it back would copy, or what its rebuild still has to.
+    pub stale_bytes: u64,
 }
 
 /// One core's counters.
@@ -32,8 +35,8 @@ pub(crate) struct CoreCounters {
     pub(crate) read_bytes: AtomicU64,
     pub(crate) write_bytes: AtomicU64,
     pub(crate) resync_regions_left: AtomicU64,
-    /// Regions rebuilt by this core in the pass that is under way.
-    pub(crate) rebuilt_regions: AtomicU64,
+    /// Regions of this core that a member being rebuilt lacks.
+    pub(crate) rebuild_regions_left: AtomicU64,
     pub(crate) scratch_bytes: AtomicU64,
 }
 
@@ -41,6 +44,10 @@ pub(crate) struct CoreCounters {
 pub(crate) struct Board {
     pub(crate) cores: Vec<CoreCounters>,
     members: Mutex<Vec<MemberStatus>>,
+    /// Per member: regions that it lacks.
+    stale_regions: Vec<AtomicU64>,
+    /// The last label that every live member holds.
+    superblock: Mutex<Superblock>,
     written: Vec<AtomicU64>,
     geometry: Geometry,
     regions: Regions,
@@ -62,10 +69,14 @@ impl Board {
         geometry: Geometry,
         regions: Regions,
         members: Vec<MemberStatus>,
+        superblock: Superblock,
         untrusted: BTreeSet<u32>,
     ) -> Self {
         Self {
             cores: (0..cores).map(|_| CoreCounters::default()).collect(),
+            stale_regions: members.iter().map(|_| AtomicU64::new(0)).collect(),
+            generation: AtomicU64::new(superblock.generation),
+            superblock: Mutex::new(superblock),
             members: Mutex::new(members),
             written: (0..regions.count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             geometry,
@@ -74,7 +85,6 @@ impl Board {
             repairs: AtomicU64::new(0),
             degraded_reads: AtomicU64::new(0),
             rebuild_halted: AtomicBool::new(false),
-            generation: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             replacing: AtomicU64::new(0),
             untrusted: Mutex::new(untrusted),
@@ -139,8 +149,22 @@ impl Board {
         self.untrusted.lock().expect("a status writer panicked").clone()
     }
 
-    pub(crate) fn set_generation(&self, generation: u64) {
-        self.generation.store(generation, Relaxed);
+    /// The label that every live member holds by now.
+    pub(crate) fn set_superblock(&self, superblock: &Superblock) {
+        self.generation.store(superblock.generation, Relaxed);
+        self.superblock.lock().expect("a status writer panicked").clone_from(superblock);
+    }
+
+    pub(crate) fn superblock(&self) -> Superblock {
+        self.superblock.lock().expect("a status writer panicked").clone()
+    }
+
+    pub(crate) fn set_stale_regions(&self, member: MemberIndex, regions: u64) {
+        self.stale_regions[member.at()].store(regions, Relaxed);
+    }
+
+    pub(crate) fn stale_regions(&self, member: MemberIndex) -> u64 {
+        self.stale_regions[member.at()].load(Relaxed)
     }
 
     pub(crate) fn generation(&self) -> u64 {

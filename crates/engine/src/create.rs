@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_ondisk::{
-    AreaLayout, Bits, Foreign, GeometryRecord, MemberRecord, RecordedState, Superblock,
+    Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Foreign, GeometryRecord,
+    MemberRecord, Plane, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
@@ -13,6 +14,7 @@ use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 use crate::assemble::Assembled;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait, occupied};
+use crate::planes::Planes;
 
 /// A device with the name a person gave it by.
 #[derive(Clone)]
@@ -166,14 +168,13 @@ pub fn create(
     for (drive, member) in drives.iter().zip(&ids.members) {
         zeroed &= prepare_drive(drive, *member, wait)?;
     }
-    let mut intent = Bits::new(regions.count());
-    let mut written = Bits::new(regions.count());
+    let mut planes = Planes::new(drives.len(), regions.count());
     if !zeroed {
         // What the drives hold is unknown: every region counts as written, and as dirty where there is
         // redundancy to bring into agreement.
-        (0..regions.count()).for_each(|region| written.set(region));
+        planes.change(Plane::Written, Bits::fill);
         if plan.geometry.redundancy(0).is_some_and(|r| r > 0) {
-            (0..regions.count()).for_each(|region| intent.set(region));
+            planes.change(Plane::Intent, Bits::fill);
         }
     }
     let superblock = first_superblock(plan, &drives, ids, &regions);
@@ -183,8 +184,7 @@ pub fn create(
         plan.geometry,
         states,
         drives.into_iter().map(Some).collect(),
-        intent,
-        written,
+        planes,
     );
     assembled.write_bitmaps(wait).map_err(|(_, error)| error)?;
     assembled.write_labels(wait).map_err(|(_, error)| error)?;
@@ -232,6 +232,7 @@ fn first_superblock(
         state: RecordedState::InSync,
         in_sync_generation: 1,
         recovered_stripes: 0,
+        held_generation: 0,
         bytes: drive.device.info().bytes(),
     });
     Superblock {
@@ -256,7 +257,9 @@ fn first_superblock(
         clean: false,
         destroyed: false,
         members: members.collect(),
-        compat: 0,
+        history: vec![Activation { epoch: ids.epoch, first_generation: 1 }],
+        replacements: Vec::new(),
+        compat: COMPAT_HISTORY | COMPAT_STALE_PLANES,
         ro_compat: 0,
         incompat: 0,
     }

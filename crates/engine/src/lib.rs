@@ -22,6 +22,7 @@ mod error;
 mod limits;
 mod member_io;
 mod message;
+mod planes;
 mod queue;
 mod shard;
 mod slab;
@@ -35,3 +36,4 @@ pub use create::{
 pub use error::{ArrayError, ArrayErrorKind};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};
+pub use strake_ondisk::Superblock;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use strake_block::{BlockDevice, Durability, IoError, IoErrorKind, Sg, SgMut};
+use strake_ondisk::{Bits, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
 use strake_units::{LbaRange, MemberIndex, RegionIndex, Uuid};
@@ -69,7 +70,7 @@ pub(crate) struct SpanDone {
 pub(crate) enum View {
     /// Read and written everywhere.
     InSync,
-    /// Written everywhere; read only below the rebuild cursor.
+    /// Written everywhere; read only in regions that it does not lack.
     Rebuilding,
     /// Not used.
     Absent,
@@ -91,8 +92,8 @@ pub(crate) enum Peer {
     Applied { from: u16, version: u64 },
     /// To the leader, from every shard: regions without writes since the sweep before.
     Swept { idle: Vec<RegionIndex> },
-    /// To the leader: `from` has rebuilt its own regions below its `ordinal`-th.
-    Rebuilt { from: u16, member: MemberIndex, ordinal: u32 },
+    /// To the leader, from the region's owner: `region` is complete on `member`, if not yet stable.
+    Rebuilt { member: MemberIndex, region: RegionIndex },
     /// To the leader, from every shard that had any: its regions are all resynchronized.
     Resynced,
 
@@ -100,6 +101,8 @@ pub(crate) enum Peer {
     Intended { region: RegionIndex, result: Result<(), IoErrorKind> },
     /// From the leader: use members like this from now on.
     Views { version: u64, views: Arc<[View]> },
+    /// From the leader, to every shard that writes the member by now: this is all that it lacks.
+    Lacks { member: MemberIndex, plane: Arc<Bits> },
     /// From the leader: every shard has the last views.
     Settled,
     /// From the leader: report regions without writes since the last sweep.
@@ -126,6 +129,13 @@ pub(crate) enum Control {
     Replace {
         member: MemberIndex,
         uuid: Uuid,
+        bytes: u64,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    /// To the leader: the installed device, which holds `label`, is taken back as the member it was.
+    Readd {
+        member: MemberIndex,
+        label: Box<Superblock>,
         bytes: u64,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },

@@ -18,6 +18,7 @@ mod regions;
 mod requests;
 mod scratch;
 mod serve;
+mod stale;
 mod wait;
 
 pub(crate) use build::{Link, ShardSpec};
@@ -230,7 +231,7 @@ impl Shard {
 
     /// Starts resync and rebuild if there is any to do.
     fn start_maintenance(&self) {
-        let work = !self.untrusted.borrow().is_empty() || self.members.borrow().any_rebuilding();
+        let work = !self.untrusted.borrow().is_empty() || self.next_to_rebuild().is_some();
         if work && !self.stopping() && !self.maintaining.replace(true) {
             self.urgent.borrow_mut().push_back(Job::Maintain);
         }

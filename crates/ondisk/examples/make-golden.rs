@@ -9,15 +9,22 @@ use std::io;
 use std::path::Path;
 
 use strake_ondisk::{Bits, Copy, Plane, encode_page};
-use strake_units::Uuid;
+use strake_units::{MemberIndex, Uuid};
 
 fn main() -> io::Result<()> {
     let mut bits = Bits::new(32_512);
     sample::PAGE_REGIONS.into_iter().for_each(|region| bits.set(region));
-    let page =
-        encode_page(Uuid([1; 16]), Plane::Written, 0, sample::PAGE_SEQUENCE, bits.page_bytes(0));
     write_new("label-1.bin", &sample::label().encode(Copy::Head, sample::LABEL_OFFSET))?;
-    write_new("page-1.bin", &page)
+    let label = sample::label_with_history().encode(Copy::Head, sample::LABEL_OFFSET);
+    write_new("label-1-history.bin", &label)?;
+    let stale = Plane::Stale(MemberIndex(63));
+    let page = encode_page(Uuid([1; 16]), stale, 1, sample::PAGE_SEQUENCE, bits.page_bytes(0));
+    write_new("page-1-stale.bin", &page)?;
+    write_new("page-1.bin", &page_of_written(&bits))
+}
+
+fn page_of_written(bits: &Bits) -> [u8; 4096] {
+    encode_page(Uuid([1; 16]), Plane::Written, 0, sample::PAGE_SEQUENCE, bits.page_bytes(0))
 }
 
 fn write_new(name: &str, bytes: &[u8]) -> io::Result<()> {

@@ -19,6 +19,7 @@ use std::fmt;
 
 use strake_units::{MemberIndex, Name, Uuid};
 
+use crate::lineage::{Lineage, is_as_it_left};
 use crate::superblock::{MemberRecord, RecordedState, Superblock};
 
 /// A drive with a label.
@@ -89,10 +90,23 @@ pub struct AssembledMember {
     pub drive: Option<usize>,
     /// The state to start with.
     pub state: RecordedState,
-    /// While rebuilding: stripes from the start that may be trusted.
+    /// While rebuilding: stripes from the start that may be trusted, where there is no plane to say it better.
     pub recovered_stripes: u64,
+    /// What it lacks. For a member that was live and has no drive now, the intent plane comes on top.
+    pub lacks: Lacks,
     /// The drive of this member that is here and must not be used as it is.
     pub stale: Option<Stale>,
+}
+
+/// What a member lacks of what it should hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacks {
+    /// Nothing.
+    Nothing,
+    /// What its stale plane says; without planes what lies behind its `recovered_stripes`.
+    Recorded,
+    /// Everything, as far as anybody knows.
+    Everything,
 }
 
 /// A drive whose contents are out of date.
@@ -330,7 +344,12 @@ fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
         record.state == RecordedState::InSync && record.in_sync_generation <= own.generation
     };
     let mut lasting = newest.members.iter().filter(in_sync_since).peekable();
-    if lasting.peek().is_some() && !lasting.any(|record| own.calls_live(record.uuid)) {
+    if lasting.peek().is_some() {
+        if !lasting.any(|record| own.calls_live(record.uuid)) {
+            return true;
+        }
+    } else if newest.lineage(own) == Lineage::Other {
+        // Nobody is left to ask, so what the newest label remembers decides.
         return true;
     }
     let called_in_sync = newest
@@ -373,35 +392,57 @@ impl Matched {
 
     fn member(&self, slot: MemberIndex) -> AssembledMember {
         let recorded = &self.newest.members[slot.at()];
-        let Some(found) = self.drives.iter().find(|found| found.label.slot == slot) else {
-            let state = match recorded.state {
+        let absent = |stale| AssembledMember {
+            drive: None,
+            state: match recorded.state {
                 RecordedState::Faulty => RecordedState::Faulty,
                 RecordedState::InSync | RecordedState::Rebuilding | RecordedState::Missing => {
                     RecordedState::Missing
                 }
-            };
-            return AssembledMember { drive: None, state, recovered_stripes: 0, stale: None };
+            },
+            recovered_stripes: 0,
+            lacks: lacks_without_drive(&self.newest, recorded),
+            stale,
+        };
+        let Some(found) = self.drives.iter().find(|found| found.label.slot == slot) else {
+            return absent(None);
         };
         match trust(&self.newest, recorded, &found.label) {
-            Ok((state, recovered_stripes)) => {
-                AssembledMember { drive: Some(found.drive), state, recovered_stripes, stale: None }
-            }
-            Err(reason) => AssembledMember {
-                drive: None,
-                state: RecordedState::Missing,
-                recovered_stripes: 0,
-                stale: Some(Stale { drive: found.drive, reason }),
+            Ok(Trust { state, recovered_stripes, lacks }) => AssembledMember {
+                drive: Some(found.drive),
+                state,
+                recovered_stripes,
+                lacks,
+                stale: None,
             },
+            Err(reason) => absent(Some(Stale { drive: found.drive, reason })),
         }
     }
 }
 
-/// What of a member's contents may be trusted: its state and the stripes recovered.
+/// What a member lacks that is not here, or not to be used.
+fn lacks_without_drive(newest: &Superblock, recorded: &MemberRecord) -> Lacks {
+    match recorded.state {
+        RecordedState::InSync => Lacks::Nothing,
+        RecordedState::Rebuilding | RecordedState::Faulty | RecordedState::Missing => {
+            if newest.keeps_stale_planes() { Lacks::Recorded } else { Lacks::Everything }
+        }
+    }
+}
+
+/// What of a member's contents may be trusted.
+struct Trust {
+    state: RecordedState,
+    recovered_stripes: u64,
+    lacks: Lacks,
+}
+
+/// What of a member's contents may be trusted, or why nothing.
 fn trust(
     newest: &Superblock,
     recorded: &MemberRecord,
     own: &Superblock,
-) -> Result<(RecordedState, u64), StaleReason> {
+) -> Result<Trust, StaleReason> {
     let current = own.generation == newest.generation && own.epoch == newest.epoch;
     let lags = StaleReason::Lags { own: own.generation, newest: newest.generation };
     // What a member says of itself limits what is believed: a label that promotes it may have been cut short.
@@ -409,22 +450,35 @@ fn trust(
         Some(row) if current || precedes(own, newest) => (row.state, row.recovered_stripes),
         Some(_) | None => (RecordedState::Missing, 0),
     };
+    let rebuilding = |recovered_stripes, lacks| {
+        Ok(Trust { state: RecordedState::Rebuilding, recovered_stripes, lacks })
+    };
     match (recorded.state, own_state) {
         (state @ (RecordedState::Faulty | RecordedState::Missing), _) => {
             Err(StaleReason::LeftBehind(state))
         }
-        (RecordedState::InSync, RecordedState::InSync) => Ok((RecordedState::InSync, 0)),
+        (RecordedState::InSync, RecordedState::InSync) => {
+            Ok(Trust { state: RecordedState::InSync, recovered_stripes: 0, lacks: Lacks::Nothing })
+        }
         (RecordedState::InSync, RecordedState::Rebuilding) => {
-            Ok((RecordedState::Rebuilding, own_stripes))
+            rebuilding(own_stripes, Lacks::Recorded)
         }
         (RecordedState::InSync, RecordedState::Faulty | RecordedState::Missing) => Err(lags),
         (RecordedState::Rebuilding, RecordedState::Rebuilding) => {
-            Ok((RecordedState::Rebuilding, own_stripes.min(recorded.recovered_stripes)))
+            rebuilding(own_stripes.min(recorded.recovered_stripes), Lacks::Recorded)
+        }
+        // It was taken back with the label that was cut short, so it is as it was when it left.
+        (RecordedState::Rebuilding, RecordedState::Missing)
+            if newest.keeps_stale_planes()
+                && newest.lineage(own) == Lineage::Ours
+                && is_as_it_left(recorded.held_generation, own.generation) =>
+        {
+            rebuilding(0, Lacks::Recorded)
         }
         // It joined with the label that was cut short, or nothing is known of what it holds: begin anew.
         (
             RecordedState::Rebuilding,
             RecordedState::InSync | RecordedState::Faulty | RecordedState::Missing,
-        ) => Ok((RecordedState::Rebuilding, 0)),
+        ) => rebuilding(0, Lacks::Everything),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use strake_units::Uuid;
+use strake_units::{MemberIndex, Uuid};
 
 use crate::bytes::{get, put, u32_at, u64_at};
 use crate::error::{PageError, PageErrorKind};
@@ -33,6 +33,8 @@ pub enum Plane {
     Intent,
     /// The region was written at some time: it holds data.
     Written,
+    /// The member of this slot lacks the region, or a part of it: it was written without it, or not rebuilt yet.
+    Stale(MemberIndex),
 }
 
 impl Plane {
@@ -42,16 +44,24 @@ impl Plane {
         match self {
             Self::Intent => 0,
             Self::Written => 1,
+            Self::Stale(member) => 2 + member.0,
         }
+    }
+
+    /// The planes of an array of `members` members, in the order of their codes.
+    pub fn all(members: usize) -> impl Iterator<Item = Self> {
+        let stale = (0..members as u8).map(|slot| Self::Stale(MemberIndex(slot)));
+        [Self::Intent, Self::Written].into_iter().chain(stale)
     }
 }
 
 impl fmt::Display for Plane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Intent => "intent",
-            Self::Written => "written",
-        })
+        match self {
+            Self::Intent => f.write_str("intent"),
+            Self::Written => f.write_str("written"),
+            Self::Stale(member) => write!(f, "stale {member}"),
+        }
     }
 }
 
@@ -208,6 +218,29 @@ impl Bits {
     pub fn get(&self, region: u32) -> bool {
         let (byte, mask) = self.place(region);
         self.pages[byte] & mask != 0
+    }
+
+    /// Sets every bit that is set in `other`.
+    ///
+    /// # Panics
+    /// When the planes are of different arrays.
+    pub fn join(&mut self, other: &Self) {
+        assert_eq!(self.regions, other.regions, "planes of one array are equally long");
+        self.pages.iter_mut().zip(&other.pages).for_each(|(own, other)| *own |= other);
+    }
+
+    /// Clears every bit that is set in `other`.
+    ///
+    /// # Panics
+    /// When the planes are of different arrays.
+    pub fn remove(&mut self, other: &Self) {
+        assert_eq!(self.regions, other.regions, "planes of one array are equally long");
+        self.pages.iter_mut().zip(&other.pages).for_each(|(own, other)| *own &= !other);
+    }
+
+    /// Sets every bit.
+    pub fn fill(&mut self) {
+        (0..PAGES_PER_PLANE).for_each(|page| self.fill_page(page));
     }
 
     /// The regions whose bit is set, in order.

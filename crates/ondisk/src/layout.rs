@@ -31,15 +31,20 @@ pub const HEAD_RING_OFFSET: u64 = 64 << 10;
 pub const TAIL_RING_FROM_END: u64 = 512 << 10;
 /// Where the bitmap pages begin, in bytes from the device's start.
 pub const BITMAP_OFFSET: u64 = 1 << 20;
-/// Planes for which there is room before the rest of the head, which is reserved.
-pub const PLANES_MAX: u64 = 16;
+/// Planes for which there is room before the rest of the head, which is reserved: intent, written, and one for each
+/// member.
+pub const PLANES_MAX: u64 = 2 + MEMBERS_MAX as u64;
+
+/// Bytes of one plane: its pages, each with two slots.
+pub const PLANE_BYTES: u64 = PAGES_PER_PLANE as u64 * 2 * PAGE_BYTES as u64;
+/// Where the record of the control plane begins, in bytes from the device's start.
+pub const CONFIG_OFFSET: u64 = 4 << 20;
 
 const ALIGN: u64 = 4096;
 
 const _: () = assert!(HEAD_RING_OFFSET + RING_BYTES <= BITMAP_OFFSET);
-const _: () = assert!(
-    BITMAP_OFFSET + PLANES_MAX * PAGES_PER_PLANE as u64 * 2 * PAGE_BYTES as u64 <= HEAD_BYTES
-);
+const _: () = assert!(BITMAP_OFFSET + PLANES_MAX * PLANE_BYTES <= CONFIG_OFFSET);
+const _: () = assert!(CONFIG_OFFSET < HEAD_BYTES);
 const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
 // The backup GPT is at most 5 blocks of 4 KiB and must not reach into the ring.
 const _: () = assert!(TAIL_RING_FROM_END - RING_BYTES >= 5 * ALIGN);

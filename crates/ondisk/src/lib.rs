@@ -20,10 +20,11 @@ pub mod error;
 pub mod foreign;
 pub mod gpt;
 pub mod layout;
+pub mod lineage;
 pub mod superblock;
 
 pub use assemble::{
-    Assembled, AssembledMember, Difference, Found, IgnoreReason, Policy, Refusal, Stale,
+    Assembled, AssembledMember, Difference, Found, IgnoreReason, Lacks, Policy, Refusal, Stale,
     StaleReason, Verdict, assemble,
 };
 pub use bitmap::{
@@ -34,10 +35,15 @@ pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
 pub use foreign::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, foreign_signature};
 pub use gpt::{protective_head, protective_tail};
 pub use layout::{
-    AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES, TAIL_BYTES,
+    AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, PLANE_BYTES, RING_SLOTS,
+    SLOT_BYTES, TAIL_BYTES,
+};
+pub use lineage::{
+    Activation, HISTORY_MAX, REPLACEMENTS_MAX, ReplacementRecord, Returning, returning,
 };
 pub use superblock::{
-    Address, GeometryRecord, MemberRecord, RecordedState, RingScan, Superblock, newest,
+    Address, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, MemberRecord, RecordedState,
+    RingScan, Superblock, newest,
 };
 
 #[cfg(test)]

@@ -7,13 +7,21 @@ use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
 use crate::error::{LabelError, LabelErrorKind};
 use crate::layout::{Copy, HEAD_RING_OFFSET, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES};
+use crate::lineage::{
+    Activation, HISTORY_BYTES, HISTORY_MAX, REPLACEMENTS_BYTES, REPLACEMENTS_MAX,
+    ReplacementRecord, decode_history, decode_replacements, encode_history, encode_replacements,
+};
 
 /// The first eight bytes of every label.
 pub const MAGIC: [u8; 8] = *b"STRAKESB";
 /// The format version this program writes and reads.
 pub const VERSION: u16 = 1;
+/// `compat`: the label remembers activations, see [`Superblock::history`].
+pub const COMPAT_HISTORY: u64 = 1;
+/// `compat`: since every absent member left, whoever wrote labels has kept its stale plane.
+pub const COMPAT_STALE_PLANES: u64 = 2;
 /// `compat` bits known: features that a program may ignore when it reads and when it writes.
-pub const COMPAT_KNOWN: u64 = 0;
+pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY | COMPAT_STALE_PLANES;
 /// `ro_compat` bits known: features that a program may ignore as long as it does not write.
 pub const RO_COMPAT_KNOWN: u64 = 0;
 /// `incompat` bits known: features that a program must know to read anything.
@@ -37,15 +45,22 @@ const AT_COUNT: usize = 122;
 const AT_NAME_LEN: usize = 123;
 const AT_NAME: usize = 128;
 const AT_GEOMETRY: usize = 192;
+const AT_HISTORY: usize = 224;
+const AT_REPLACEMENTS: usize = 624;
 const AT_MEMBERS: usize = 1000;
 const MEMBER_RECORD_BYTES: usize = 48;
 const AT_DIGEST: usize = 4076;
 const AT_CRC: usize = 4092;
 
+/// 7 bytes: a generation is written a few times a second at most.
+const HELD_GENERATION_MASK: u64 = (1 << 56) - 1;
+
 const FLAG_CLEAN: u8 = 1;
 const FLAG_DESTROYED: u8 = 2;
 
 const _: () = assert!(AT_MEMBERS + MEMBERS_MAX * MEMBER_RECORD_BYTES <= AT_DIGEST);
+const _: () = assert!(AT_HISTORY + HISTORY_BYTES <= AT_REPLACEMENTS);
+const _: () = assert!(AT_REPLACEMENTS + REPLACEMENTS_BYTES <= AT_MEMBERS);
 const _: () = assert!(AT_NAME + strake_units::name::NAME_BYTES_MAX <= AT_GEOMETRY);
 
 /// What a label says the state of a member is.
@@ -102,6 +117,9 @@ pub struct MemberRecord {
     pub in_sync_generation: u64,
     /// While rebuilding: stripes from the start that it holds already, flushed before this was written.
     pub recovered_stripes: u64,
+    /// A generation that it surely held when it went out, so that an older picture of it is told from it; 0 when it
+    /// did not go out since it was last in sync or put in. Kept while it is rebuilt. Below 2^56.
+    pub held_generation: u64,
     /// Bytes of the device.
     pub bytes: u64,
 }
@@ -154,6 +172,12 @@ pub struct Superblock {
     pub destroyed: bool,
     /// Every member, by slot. At most [`MEMBERS_MAX`].
     pub members: Vec<MemberRecord>,
+    /// The last activations, oldest first, the current one last; at most [`HISTORY_MAX`](crate::HISTORY_MAX).
+    /// Recorded with [`COMPAT_HISTORY`] only.
+    pub history: Vec<Activation>,
+    /// Drives being filled while the members they shall replace serve; at most
+    /// [`REPLACEMENTS_MAX`](crate::REPLACEMENTS_MAX).
+    pub replacements: Vec<ReplacementRecord>,
     /// Features that may be ignored. Bits this program does not know are dropped when it writes.
     pub compat: u64,
     /// Features that may be ignored by readers only; see [`Superblock::is_read_only`].
@@ -177,10 +201,12 @@ impl Superblock {
     /// The bytes of this label for the slot at `slot_offset` (bytes from the device's start) of `copy`.
     ///
     /// # Panics
-    /// With more than [`MEMBERS_MAX`] members, which no geometry has.
+    /// With more than [`MEMBERS_MAX`] members, which no geometry has, or more activations or replacements than there
+    /// is room for.
     #[must_use]
     pub fn encode(&self, copy: Copy, slot_offset: u64) -> [u8; SLOT_BYTES] {
         assert!(self.members.len() <= MEMBERS_MAX, "the member table has {MEMBERS_MAX} rows");
+        assert!(self.history.len() <= HISTORY_MAX && self.replacements.len() <= REPLACEMENTS_MAX);
         let mut out = [0; SLOT_BYTES];
         put(&mut out, 0, &MAGIC);
         put(&mut out, AT_VERSION, &VERSION.to_le_bytes());
@@ -189,6 +215,10 @@ impl Superblock {
         put(&mut out, AT_OFFSET, &slot_offset.to_le_bytes());
         self.encode_identity(&mut out);
         self.geometry.encode(&mut out);
+        if self.compat & COMPAT_HISTORY != 0 {
+            encode_history(&self.history, &mut out[AT_HISTORY..AT_REPLACEMENTS]);
+        }
+        encode_replacements(&self.replacements, &mut out[AT_REPLACEMENTS..AT_MEMBERS]);
         for (i, member) in self.members.iter().enumerate() {
             member.encode(&mut out[AT_MEMBERS + i * MEMBER_RECORD_BYTES..]);
         }
@@ -253,6 +283,11 @@ impl Superblock {
             return Err("slot");
         }
         let rows = bytes[AT_MEMBERS..].chunks_exact(MEMBER_RECORD_BYTES).take(count);
+        let history = match u64_at(bytes, AT_COMPAT) & COMPAT_HISTORY {
+            0 => Vec::new(),
+            _ => decode_history(&bytes[AT_HISTORY..AT_REPLACEMENTS]).ok_or("history")?,
+        };
+        let replacements = decode_replacements(&bytes[AT_REPLACEMENTS..AT_MEMBERS], count);
         Ok(Self {
             array: uuid_at(bytes, AT_ARRAY),
             name: decode_name(bytes).ok_or("name")?,
@@ -265,6 +300,8 @@ impl Superblock {
             clean: flags & FLAG_CLEAN != 0,
             destroyed: flags & FLAG_DESTROYED != 0,
             members: rows.map(MemberRecord::decode).collect::<Option<_>>().ok_or("member state")?,
+            history,
+            replacements: replacements.ok_or("replacements")?,
             compat: u64_at(bytes, AT_COMPAT),
             ro_compat: u64_at(bytes, AT_RO_COMPAT),
             incompat: u64_at(bytes, AT_INCOMPAT),
@@ -276,6 +313,12 @@ impl Superblock {
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.ro_compat & !RO_COMPAT_KNOWN != 0
+    }
+
+    /// True when the stale planes say what every absent member lacks. Otherwise each of them lacks everything.
+    #[must_use]
+    pub const fn keeps_stale_planes(&self) -> bool {
+        self.compat & COMPAT_STALE_PLANES != 0
     }
 
     /// The row of the member that holds this label.
@@ -295,6 +338,7 @@ impl MemberRecord {
     fn encode(&self, out: &mut [u8]) {
         put(out, 0, &self.uuid.0);
         out[16] = self.state.code();
+        put(out, 17, &self.held_generation.to_le_bytes()[..7]);
         put(out, 24, &self.in_sync_generation.to_le_bytes());
         put(out, 32, &self.recovered_stripes.to_le_bytes());
         put(out, 40, &self.bytes.to_le_bytes());
@@ -306,6 +350,7 @@ impl MemberRecord {
             state: RecordedState::from_code(row[16])?,
             in_sync_generation: u64_at(row, 24),
             recovered_stripes: u64_at(row, 32),
+            held_generation: u64_at(row, 17) & HELD_GENERATION_MASK,
             bytes: u64_at(row, 40),
         })
     }

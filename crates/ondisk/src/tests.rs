@@ -19,6 +19,7 @@ fn label(members: u8, generation: u64) -> Superblock {
         state: RecordedState::InSync,
         in_sync_generation: 1,
         recovered_stripes: 0,
+        held_generation: 0,
         bytes: 64 << 20,
     };
     Superblock {
@@ -43,6 +44,8 @@ fn label(members: u8, generation: u64) -> Superblock {
         clean: true,
         destroyed: false,
         members: (0..members).map(row).collect(),
+        history: Vec::new(),
+        replacements: Vec::new(),
         compat: 0,
         ro_compat: 0,
         incompat: 0,

@@ -4,7 +4,7 @@
 mod sample;
 
 use strake_ondisk::{Address, Bits, Copy, Plane, Superblock, decode_page};
-use strake_units::Uuid;
+use strake_units::{MemberIndex, Uuid};
 
 #[test]
 fn the_label_of_format_1_opens() {
@@ -12,6 +12,24 @@ fn the_label_of_format_1_opens() {
     let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
     assert_eq!(Superblock::decode(bytes, address), Ok(sample::label()));
     assert_eq!(&sample::label().encode(Copy::Head, sample::LABEL_OFFSET), bytes);
+}
+
+#[test]
+fn the_label_with_history_opens() {
+    let bytes = include_bytes!("golden/label-1-history.bin");
+    let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
+    assert_eq!(Superblock::decode(bytes, address), Ok(sample::label_with_history()));
+    assert_eq!(&sample::label_with_history().encode(Copy::Head, sample::LABEL_OFFSET), bytes);
+}
+
+#[test]
+fn the_stale_page_opens() {
+    let bytes = include_bytes!("golden/page-1-stale.bin");
+    let plane = Plane::Stale(MemberIndex(63));
+    let (sequence, page) = decode_page(bytes, Uuid([1; 16]), plane, 1).expect("a sound page");
+    let bits = Bits::from_pages(32_512, &[Some(page), Some(Vec::new())]);
+    assert_eq!(sequence, sample::PAGE_SEQUENCE);
+    assert_eq!(bits.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What can become of a member. What that makes of the array: [`crate::condition`].
 //!
 //! Bad news about a member that is out already changes nothing and is legal: several commands to one drive
-//! fail at once, and a failed drive is pulled. A faulty member never comes back by itself; it is replaced
-//! (perhaps by itself, when the operator says so), and then rebuilt from the start.
+//! fail at once, and a failed drive is pulled. A faulty member never comes back by itself: it is replaced
+//! (perhaps by itself, when the operator says so) and rebuilt from the start, or taken back and rebuilt where it
+//! lacks something.
 
 use std::fmt;
 
@@ -26,13 +27,13 @@ use strake_units::StripeIndex;
 ///                         +--------+ -----------------------------------------+
 /// ```
 ///
-/// Not drawn: `WriteFailed` and `Vanished` leave Missing as it is, and these and `OperatorFailed` leave Faulty
-/// as it is.
+/// Not drawn: `Readded` leads where `Replaced` leads; `WriteFailed` and `Vanished` leave Missing as it is, and these
+/// and `OperatorFailed` leave Faulty as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
     /// Holds everything it should.
     InSync,
-    /// Being filled, from stripe 0 upwards.
+    /// Being filled.
     Rebuilding {
         /// Stripes of the array, counted from 0, below which this member holds everything it should.
         recovered_stripes: u64,
@@ -60,6 +61,8 @@ pub enum MemberEvent {
     /// It is back, and lacks what was written while it was away. The write-intent bitmap says which regions;
     /// a rebuild that skips the others is still a rebuild.
     ReturnedStale,
+    /// Somebody takes it back by hand, as it was when it went out: it lacks what was written since.
+    Readded,
     /// The rebuild has filled every stripe below `stripes`, durably.
     Progress {
         /// The new value of `recovered_stripes`; never below the old one.
@@ -90,7 +93,7 @@ impl MemberState {
                 Ok(Self::Missing)
             }
             (MemberEvent::Vanished, Self::Faulty) => Ok(Self::Faulty),
-            (MemberEvent::Replaced, Self::Faulty | Self::Missing)
+            (MemberEvent::Replaced | MemberEvent::Readded, Self::Faulty | Self::Missing)
             | (MemberEvent::ReturnedStale, Self::Missing) => {
                 Ok(Self::Rebuilding { recovered_stripes: 0 })
             }
@@ -101,7 +104,10 @@ impl MemberState {
                 Ok(Self::Rebuilding { recovered_stripes: stripes })
             }
             (MemberEvent::Finished, Self::Rebuilding { .. }) => Ok(Self::InSync),
-            (MemberEvent::Replaced, Self::InSync | Self::Rebuilding { .. })
+            (
+                MemberEvent::Replaced | MemberEvent::Readded,
+                Self::InSync | Self::Rebuilding { .. },
+            )
             | (
                 MemberEvent::ReturnedStale | MemberEvent::ReturnedCurrent,
                 Self::InSync | Self::Rebuilding { .. } | Self::Faulty,
@@ -145,6 +151,7 @@ impl fmt::Display for MemberEvent {
             Self::Replaced => f.write_str("it was replaced"),
             Self::ReturnedCurrent => f.write_str("it returned up to date"),
             Self::ReturnedStale => f.write_str("it returned out of date"),
+            Self::Readded => f.write_str("it was taken back"),
             Self::Progress { stripes } => write!(f, "its rebuild reached stripe {stripes}"),
             Self::Finished => f.write_str("its rebuild finished"),
         }

@@ -136,6 +136,11 @@ impl SimDrive {
         state.doomed = false;
     }
 
+    /// Plugs it in again after the array has gone on without it: a drive that was pulled lost power, and its cache.
+    pub fn return_cold(&self) {
+        self.state().return_cold();
+    }
+
     /// The machine stops. Every queue ends; what survives depends on `crash` and chance.
     pub fn crash(&self, crash: Crash) {
         self.state().crash(crash);

@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use strake_sim::{Mutant, Report, Settings, run};
 
 /// Every fault that worlds are made of. A set of seeds in which one never happens tests less than it says.
-const FAULTS: [&str; 12] = [
-    "delay", "error", "fail", "hang", "kill", "lose", "medium", "power", "replace", "stop", "torn",
-    "vanish",
+const FAULTS: [&str; 13] = [
+    "delay", "error", "fail", "hang", "kill", "lose", "medium", "power", "readd", "replace",
+    "stop", "torn", "vanish",
 ];
 
 /// Seeds of one file in `seeds/`: one a line, lines that begin with `#` tell the story.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use strake_raid::{ConditionSet, Geometry, MemberState};
-use strake_units::{Name, Uuid};
+use strake_units::{MemberIndex, Name, Uuid};
 
 use super::Array;
 use crate::board::{CoreCounters, MemberStatus};
@@ -69,7 +69,11 @@ impl Array {
     /// A picture of the array now.
     #[must_use]
     pub fn status(&self) -> ArrayStatus {
-        let members = self.board.members();
+        let mut members = self.board.members();
+        for (slot, member) in members.iter_mut().enumerate() {
+            let regions = self.board.stale_regions(MemberIndex(slot as u8));
+            member.stale_bytes = self.member_bytes_of(regions);
+        }
         let states: Vec<MemberState> = members.iter().map(|m| m.state).collect();
         let sum = |counter: fn(&CoreCounters) -> &AtomicU64| {
             self.board.cores.iter().map(|c| counter(c).load(Relaxed)).sum::<u64>()
@@ -85,7 +89,10 @@ impl Array {
             conditions: ConditionSet::of(&self.geometry, &states),
             generation: self.board.generation(),
             resync: (left > 0).then(|| progress(total - self.bytes_of(left).min(total))),
-            rebuild: rebuilding.then(|| progress(self.bytes_of(sum(|c| &c.rebuilt_regions)))),
+            rebuild: rebuilding.then(|| {
+                let left = self.bytes_of(sum(|c| &c.rebuild_regions_left));
+                progress(total - left.min(total))
+            }),
             rebuild_halted: self.board.rebuild_halted(),
             lost: self.board.is_lost(),
             scratch_bytes: sum(|c| &c.scratch_bytes),
@@ -100,6 +107,13 @@ impl Array {
             },
             members,
         }
+    }
+
+    /// Bytes of one member in so many regions.
+    pub(super) fn member_bytes_of(&self, regions: u64) -> u64 {
+        let strips = regions.saturating_mul(self.regions.stripes_per_region());
+        let blocks = strips.saturating_mul(u64::from(self.geometry.strip_blocks()));
+        blocks.min(self.geometry.member_blocks_used()) << self.geometry.block_size().shift()
     }
 
     fn bytes_of(&self, regions: u64) -> u64 {

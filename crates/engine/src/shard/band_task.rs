@@ -380,7 +380,7 @@ impl Shard {
                 crate::message::View::InSync => {}
                 crate::message::View::Absent => health.absent |= 1 << position,
                 crate::message::View::Rebuilding => {
-                    if !self.rebuild.borrow().has_passed(member, region) {
+                    if self.rebuild.borrow().lacks(member, region) {
                         health.unreadable |= 1 << position;
                     }
                 }

@@ -45,8 +45,8 @@ pub(crate) struct ShardSpec {
     /// By shard; `None` at our own place.
     pub(crate) links: Vec<Option<Link>>,
     pub(crate) views: Vec<View>,
-    /// Per member: stripes from the first on that are rebuilt.
-    pub(crate) recovered_stripes: Vec<u64>,
+    /// For every region the members being rebuilt that lack it, as a mask.
+    pub(crate) lacking: Arc<[u64]>,
     pub(crate) devices: Vec<Option<Arc<dyn BlockDevice>>>,
     /// Regions of the whole array to be resynchronized.
     pub(crate) untrusted: Vec<RegionIndex>,
@@ -65,12 +65,11 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     let own = own_untrusted(spec);
     let mut region_table = RegionTable::new(scheduler, spec.regions.count());
     own.iter().for_each(|region| region_table.distrust(*region));
-    let leader =
-        spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler, spec.cores)));
+    let leader = spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler)));
     let requests =
         Requests::new(REQUESTS_MAX, block_size, geometry.capacity_blocks(), IO_BYTES_MAX);
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect();
-    let shard = Shard {
+    Ok(Shard {
         core: spec.core,
         cores: spec.cores,
         geometry,
@@ -85,7 +84,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
         requests: RefCell::new(requests),
         region_table: RefCell::new(region_table),
-        rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, geometry.members())),
+        rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, &spec.lacking)),
         window: RefCell::new(Window::new(scheduler)),
         untrusted: RefCell::new(own),
         scratch: RefCell::new(Scratch::new(scheduler, TASKS_MAX, band_bytes, width)),
@@ -101,12 +100,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         outbox: RefCell::new(outbox),
         leader,
         board: Arc::clone(&spec.board),
-    };
-    for (at, stripes) in spec.recovered_stripes.iter().enumerate() {
-        let regions = shard.regions_below(*stripes);
-        shard.rebuild.borrow_mut().start(MemberIndex(at as u8), regions);
-    }
-    Ok(shard)
+    })
 }
 
 /// I/Os that tasks may have in flight. For each a band task's, every strip of a stripe and what merging adds, or a

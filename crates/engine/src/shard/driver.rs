@@ -149,6 +149,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             Control::Replace { member, uuid, bytes, reply } => {
                 shard.lead_change(Change::Replace { member, uuid, bytes, reply });
             }
+            Control::Readd { member, label, bytes, reply } => {
+                shard.lead_change(Change::Readd { member, label, bytes, reply });
+            }
             Control::Quiesce { reply } => {
                 shard.stopping.set(true);
                 shard.requests.borrow_mut().refuse(IoErrorKind::Aborted);
@@ -270,6 +273,7 @@ impl Shard {
                 .any(|region| self.regions.owner(*region, self.cores) == CoreIndex(*core))
         });
         self.lead_start(owners.count() as u16);
+        self.show_rebuild();
         self.start_maintenance();
     }
 
@@ -289,6 +293,11 @@ impl Shard {
                 self.region_table.borrow_mut().intended(region, result)
             }
             Peer::Views { version, views } => self.apply_views(version, &views),
+            Peer::Lacks { member, plane } => {
+                self.rebuild.borrow_mut().keep_only(member, &plane);
+                self.show_rebuild();
+                self.start_maintenance();
+            }
             Peer::Settled => {
                 self.members.borrow_mut().settle_views();
                 self.views_waiting.borrow_mut().wake_all();
@@ -318,13 +327,12 @@ impl Shard {
             for (at, view) in views.iter().enumerate() {
                 let member = MemberIndex(at as u8);
                 if *view == View::Rebuilding && members.view(member) == View::Absent {
-                    self.rebuild.borrow_mut().start(member, 0);
-                    // The pass begins anew: it goes at the pace of the member that is furthest behind.
-                    self.counters().rebuilt_regions.store(0, std::sync::atomic::Ordering::Relaxed);
+                    self.rebuild.borrow_mut().start(member);
                 }
             }
             members.set_views(views);
         }
+        self.show_rebuild();
         self.post(0, Peer::Applied { from: self.core, version });
         self.start_maintenance();
     }

@@ -25,15 +25,18 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use strake_block::IoErrorKind;
-use strake_ondisk::{AreaLayout, Bits, PAGES_PER_PLANE, Plane, RecordedState, Superblock};
+use strake_ondisk::{AreaLayout, Bits, Plane, RecordedState, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{MemberIndex, Nanos, RegionIndex, Uuid};
 
 use super::Shard;
+use super::rebuild::members_of;
+use super::serve::FailedMembers;
 use super::wait::WaitQueue;
 use crate::error::ArrayError;
-use crate::limits::{CHECKPOINT_EVERY, SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
+use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
 use crate::message::{Peer, View};
+use crate::planes::Planes;
 
 /// What the leader starts from: the array as assembled.
 pub(crate) struct LeaderState {
@@ -41,10 +44,7 @@ pub(crate) struct LeaderState {
     pub(crate) states: Vec<MemberState>,
     /// Where labels lie on each member; `None` while it has no device.
     pub(crate) layouts: Vec<Option<AreaLayout>>,
-    pub(crate) intent: Bits,
-    pub(crate) written: Bits,
-    /// Sequence number of the newest copy of each page: all pages of one plane, then of the next.
-    pub(crate) sequences: Vec<u64>,
+    pub(crate) planes: Planes,
 }
 
 /// Something that changes the labels.
@@ -61,6 +61,12 @@ pub(super) enum Change {
     Replace {
         member: MemberIndex,
         uuid: Uuid,
+        bytes: u64,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    Readd {
+        member: MemberIndex,
+        label: Box<Superblock>,
         bytes: u64,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
@@ -84,40 +90,46 @@ pub(crate) struct Leader {
     pub(super) changes: VecDeque<Change>,
     pub(super) labels_running: bool,
     pub(super) bitmap_running: bool,
-    /// Pages whose content changed since they were last written.
-    pub(super) dirty_pages: u32,
     /// Bits set in the intent plane.
     intended: u32,
+    /// Somebody is writing bitmap pages.
+    pub(super) writing_pages: bool,
+    /// Tasks that wait to write bitmap pages.
+    pub(super) pages_waiting: WaitQueue,
+    /// Members that bitmap pages could not be written to, until they are recorded as out.
+    pub(super) unpaged: FailedMembers,
+    /// The last generation that every live member holds.
+    pub(super) completed: u64,
+    /// Members that come into use and are not written by every shard yet, as a mask.
+    pub(super) joining: u64,
     /// Regions asked for and not answered.
     pub(super) asked: Vec<(u16, RegionIndex)>,
     pub(super) sweep: Option<Sweep>,
     last_sweep: Nanos,
-    next_checkpoint: Nanos,
+    pub(super) next_checkpoint: Nanos,
     pub(super) version: u64,
     applied: u64,
     pub(super) settling: WaitQueue,
-    /// Per member, per core: own regions rebuilt.
-    reached: Vec<Vec<u32>>,
+    /// Per member: regions rebuilt, but not known to be stable.
+    pub(super) done: Vec<Bits>,
     resyncing: u16,
 }
 
-/// The planes in the order of [`LeaderState::sequences`].
-pub(super) const PLANES: [Plane; 2] = [Plane::Intent, Plane::Written];
-
 impl Leader {
-    pub(crate) fn new(
-        state: LeaderState,
-        scheduler: &strake_reactor::Scheduler,
-        cores: u16,
-    ) -> Self {
-        let members = state.states.len();
+    pub(crate) fn new(state: LeaderState, scheduler: &strake_reactor::Scheduler) -> Self {
+        let nothing = Bits::new(state.planes.intent().regions());
         Self {
-            intended: state.intent.count_ones(),
+            intended: state.planes.intent().count_ones(),
+            writing_pages: false,
+            pages_waiting: WaitQueue::new(scheduler),
+            unpaged: FailedMembers::new(),
+            completed: state.superblock.generation,
+            joining: 0,
+            done: vec![nothing; state.states.len()],
             state,
             changes: VecDeque::new(),
             labels_running: false,
             bitmap_running: false,
-            dirty_pages: 0,
             asked: Vec::new(),
             sweep: None,
             last_sweep: Nanos(0),
@@ -125,7 +137,6 @@ impl Leader {
             version: 0,
             applied: 0,
             settling: WaitQueue::new(scheduler),
-            reached: vec![vec![0; usize::from(cores)]; members],
             resyncing: 0,
         }
     }
@@ -169,32 +180,27 @@ impl Leader {
         true
     }
 
-    pub(super) fn page_index(plane: usize, page: u32) -> usize {
-        plane * PAGES_PER_PLANE as usize + page as usize
-    }
-
-    pub(super) fn touch(&mut self, plane: usize, region: RegionIndex) {
-        let page = region.0 / strake_ondisk::PAGE_BITS;
-        self.dirty_pages |= 1 << Self::page_index(plane, page);
-    }
-
     /// Sets the region's bits; true when something has to be written before the answer.
     fn intend(&mut self, region: RegionIndex) -> bool {
         if let Some(sweep) = &mut self.sweep {
             sweep.idle.retain(|idle| *idle != region);
         }
-        let pending = self.dirty_pages != 0 || self.bitmap_running;
-        let mut changed = false;
-        for plane in 0..PLANES.len() {
-            let bits = if plane == 0 { &mut self.state.intent } else { &mut self.state.written };
-            if !bits.get(region.0) {
-                bits.set(region.0);
-                self.intended += u32::from(plane == 0);
-                self.touch(plane, region);
-                changed = true;
-            }
+        let pending = self.state.planes.is_dirty() || self.bitmap_running || self.writing_pages;
+        let intended = self.state.planes.set(Plane::Intent, region);
+        self.intended += u32::from(intended);
+        let mut changed = intended | self.state.planes.set(Plane::Written, region);
+        // In the same stable write: those that are not written lack the region from now on.
+        for member in members_of(self.not_written()) {
+            changed |= self.state.planes.set(Plane::Stale(member), region);
         }
         changed || pending
+    }
+
+    /// Members that some shard does not write, as a mask.
+    fn not_written(&self) -> u64 {
+        let out = |(_, state): &(usize, &MemberState)| view_of(**state) == View::Absent;
+        let absent = self.state.states.iter().enumerate().filter(out);
+        absent.fold(self.joining, |mask, (at, _)| mask | 1 << at)
     }
 
     /// When idle regions are next looked for.
@@ -205,11 +211,8 @@ impl Leader {
 
     /// Clears the region's intent bit.
     pub(super) fn forget(&mut self, region: RegionIndex) {
-        if self.state.intent.get(region.0) {
-            self.state.intent.clear(region.0);
-            self.intended -= 1;
-            self.touch(0, region);
-        }
+        let cleared = self.state.planes.clear(Plane::Intent, region);
+        self.intended -= u32::from(cleared);
     }
 
     pub(super) fn all_applied(&self, version: u64, cores: u16) -> bool {
@@ -259,9 +262,7 @@ impl Shard {
                 }
             }
             Peer::Swept { idle } => self.lead_swept(&mut leader, idle),
-            Peer::Rebuilt { from, member, ordinal } => {
-                self.lead_rebuilt(&mut leader, from, member, ordinal)
-            }
+            Peer::Rebuilt { member, region } => self.lead_rebuilt(&mut leader, member, region),
             Peer::Resynced => {
                 leader.resyncing = leader.resyncing.saturating_sub(1);
                 if leader.resyncing == 0 {
@@ -272,6 +273,7 @@ impl Shard {
             | Peer::Done(_)
             | Peer::Intended { .. }
             | Peer::Views { .. }
+            | Peer::Lacks { .. }
             | Peer::Settled
             | Peer::Sweep
             | Peer::CopiesAgree
@@ -303,71 +305,18 @@ impl Shard {
         }
     }
 
-    fn lead_rebuilt(&self, leader: &mut Leader, from: u16, member: MemberIndex, ordinal: u32) {
-        leader.reached[member.at()][usize::from(from)] = ordinal;
-        if self.is_rebuilt(leader, member) {
-            self.change(leader, Change::Rebuilt { member });
-        } else if self.now.get() >= leader.next_checkpoint {
-            leader.next_checkpoint = self.now.get().plus(CHECKPOINT_EVERY);
-            self.change(leader, Change::Checkpoint);
-        }
-    }
-
-    /// Regions of the array, from the first on, that are complete on a member when core `c` has done
-    /// `reached[c]` of its own.
-    fn rebuilt_regions(&self, reached: &[u32]) -> u32 {
-        let cores = u32::from(self.cores);
-        let first_missing =
-            reached.iter().enumerate().map(|(core, done)| done * cores + core as u32).min();
-        first_missing.unwrap_or(0).min(self.regions.count())
-    }
-
-    /// True when every region is complete on `member`.
-    pub(super) fn is_rebuilt(&self, leader: &Leader, member: MemberIndex) -> bool {
-        self.rebuilt_regions(&leader.reached[member.at()]) >= self.regions.count()
-    }
-
-    /// Stripes below which `member` is complete.
-    pub(super) fn recovered_stripes(&self, leader: &Leader, member: MemberIndex) -> u64 {
-        let regions = self.rebuilt_regions(&leader.reached[member.at()]);
-        if regions == 0 {
-            0
-        } else {
-            self.regions.stripes(RegionIndex(regions - 1)).end.min(self.geometry.stripes())
-        }
-    }
-
-    /// Starts the count of `member` at `regions` complete regions.
-    pub(super) fn restart_count(&self, leader: &mut Leader, member: MemberIndex, regions: u32) {
-        let cores = u32::from(self.cores);
-        for (core, reached) in leader.reached[member.at()].iter_mut().enumerate() {
-            *reached = (regions + cores - 1 - core as u32) / cores;
-        }
-    }
-
-    /// First things when the array starts: where rebuilds stand, and who resynchronizes.
+    /// First things when the array starts: who has been rebuilt, and who resynchronizes.
     pub(super) fn lead_start(&self, resyncing: u16) {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
         leader.resyncing = resyncing;
         for at in 0..leader.state.states.len() {
             let member = MemberIndex(at as u8);
-            if let MemberState::Rebuilding { recovered_stripes } = leader.state.states[at] {
-                let regions = self.regions_below(recovered_stripes);
-                self.restart_count(&mut leader, member, regions);
-                if regions >= self.regions.count() {
-                    self.change(&mut leader, Change::Rebuilt { member });
-                }
+            let rebuilding = view_of(leader.state.states[at]) == View::Rebuilding;
+            if rebuilding && leader.is_rebuilt(member) {
+                self.change(&mut leader, Change::Rebuilt { member });
             }
         }
-    }
-
-    /// Whole regions below `stripes`.
-    pub(super) fn regions_below(&self, stripes: u64) -> u32 {
-        if stripes >= self.geometry.stripes() {
-            return self.regions.count();
-        }
-        self.regions.region_of(strake_units::StripeIndex(stripes)).0
     }
 
     pub(super) fn change(&self, leader: &mut Leader, change: Change) {

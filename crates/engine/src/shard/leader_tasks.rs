@@ -7,15 +7,16 @@ use std::sync::mpsc;
 use std::task::Poll;
 
 use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
-use strake_ondisk::{AreaLayout, Copy, PAGES_PER_PLANE, Plane};
+use strake_ondisk::{Bits, Copy, Plane, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{Lba, MemberIndex, RegionIndex};
 
 use super::Shard;
 use super::address::Target;
-use super::leader::{Change, Leader, PLANES, Sweep};
+use super::leader::{Change, Leader, Sweep};
 use super::members::{Group, settled};
 use super::serve::{FailedMembers, flush_members};
+use crate::array::check_returning;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::message::Peer;
 
@@ -48,6 +49,10 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
         }
         Change::Replace { member, uuid, bytes, reply } => {
             let answer = replace(shard, group, member, uuid, bytes).await;
+            answer_to(&reply, answer);
+        }
+        Change::Readd { member, label, bytes, reply } => {
+            let answer = readd(shard, group, member, &label, bytes).await;
             answer_to(&reply, answer);
         }
         Change::Checkpoint => checkpoint(shard, group).await,
@@ -108,12 +113,12 @@ async fn fail_member(
             shard.lose(&mut leader);
             return;
         }
-        if !leader.transition(member, event) {
+        if !leader.take_out(member, event) {
             return;
         }
     }
     shard.board.update_member(member, |m| m.cause = cause);
-    if write_labels(shard, group).await {
+    if record(shard, group).await {
         publish(shard).await;
     }
 }
@@ -161,23 +166,50 @@ async fn replace(
                 "member {member} is in use; fail it before replacing it"
             )));
         }
-        leader.state.layouts[member.at()] = AreaLayout::of(bytes);
         let record = &mut leader.state.superblock.members[member.at()];
         record.uuid = uuid;
-        record.bytes = bytes;
-        shard.restart_count(&mut leader, member, 0);
-        // The new member has no bitmap yet.
-        leader.dirty_pages = (1 << (PLANES.len() as u32 * PAGES_PER_PLANE)) - 1;
-        shard.start_bitmap(&mut leader);
+        record.held_generation = 0;
+        leader.take_in(member, bytes);
+        leader.state.planes.change(Plane::Stale(member), Bits::fill);
     }
-    shard.board.update_member(member, |m| {
-        m.uuid = uuid;
-        m.cause = None;
-    });
+    shard.board.update_member(member, |m| m.uuid = uuid);
+    join(shard, group, member).await
+}
+
+/// Takes a member back as it was when it went out.
+async fn readd(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+    label: &Superblock,
+    bytes: u64,
+) -> Result<(), ArrayError> {
+    {
+        let mut leader = shard.leader_mut();
+        if shard.board.is_lost() {
+            return Err(ArrayError::refused(
+                "the array has lost too many members; nothing can be taken back",
+            ));
+        }
+        // Asked again: it may have been replaced, or taken back, since it was checked.
+        check_returning(&leader.state.superblock, member, label)?;
+        if !leader.transition(member, MemberEvent::Readded) {
+            return Err(ArrayError::state(format!(
+                "member {member} is in use; there is nothing to take back"
+            )));
+        }
+        leader.take_in(member, bytes);
+    }
+    join(shard, group, member).await
+}
+
+/// Records a member that has just come into use and makes every shard use it.
+async fn join(shard: &Shard, group: Group, member: MemberIndex) -> Result<(), ArrayError> {
+    shard.board.update_member(member, |m| m.cause = None);
     shard.board.set_rebuild_halted(false);
-    if !write_labels(shard, group).await {
+    if !record(shard, group).await {
         return Err(ArrayError::refused(
-            "the array lost too many members while the replacement was recorded",
+            "the array lost too many members while the new one was recorded",
         ));
     }
     publish(shard).await;
@@ -185,47 +217,41 @@ async fn replace(
         MemberState::Rebuilding { .. } | MemberState::InSync => Ok(()),
         MemberState::Faulty | MemberState::Missing => Err(ArrayError::new(
             ArrayErrorKind::Device,
-            format!(
-                "the drive that was to replace member {member} failed when its label was written; use another"
-            ),
+            format!("the drive for member {member} failed when its label was written; use another"),
         )),
     }
 }
 
+/// Records what was rebuilt, as soon as it is stable.
 async fn checkpoint(shard: &Shard, group: Group) {
-    let advanced: Vec<(MemberIndex, u64)> = {
-        let leader = shard.leader_mut();
-        let states = leader.state.states.iter().enumerate();
-        let rebuilding = states.filter(|(_, s)| matches!(s, MemberState::Rebuilding { .. }));
-        let members = rebuilding.map(|(i, _)| MemberIndex(i as u8));
-        members.map(|m| (m, shard.recovered_stripes(&leader, m))).collect()
-    };
-    // The cursor may only pass what is stable on the member, whatever its cache does.
-    if advanced.is_empty() || !flush_all(shard, group).await {
+    let done = shard.leader_mut().take_done();
+    // A bit may only be cleared for what is stable on the member, whatever its cache does.
+    if done.is_empty() || !flush_all(shard, group).await {
         return;
     }
-    let mut moved = false;
-    for (member, stripes) in advanced {
-        moved |= shard.leader_mut().transition(member, MemberEvent::Progress { stripes });
-    }
-    if moved && write_labels(shard, group).await {
+    let moved = shard.lead_stable(&mut shard.leader_mut(), done);
+    if moved && record(shard, group).await {
         publish(shard).await;
     }
+    shard.lead_finished();
 }
 
 async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
+    let done = shard.leader_mut().take_done();
     if !flush_all(shard, group).await {
         return;
     }
-    {
+    let changed = {
         let mut leader = shard.leader_mut();
-        if !shard.is_rebuilt(&leader, member) || !leader.transition(member, MemberEvent::Finished) {
-            return;
-        }
-    }
-    if write_labels(shard, group).await {
+        let moved = shard.lead_stable(&mut leader, done);
+        let complete = leader.state.planes.stale(member).count_ones() == 0;
+        (complete && leader.transition(member, MemberEvent::Finished)) || moved
+    };
+    // The cleared bits go first: a label that promotes it must not find bits that say otherwise.
+    if changed && record(shard, group).await {
         publish(shard).await;
     }
+    shard.lead_finished();
 }
 
 async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
@@ -241,16 +267,13 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
     let untrusted = shard.board.untrusted_regions();
     {
         let mut leader = shard.leader_mut();
-        let regions: Vec<u32> = leader.state.intent.iter_ones().collect();
+        let regions: Vec<u32> = leader.state.planes.intent().iter_ones().collect();
         for region in regions.into_iter().filter(|r| !untrusted.contains(r)) {
             leader.forget(RegionIndex(region));
         }
         leader.state.superblock.clean = true;
     }
-    for (member, failure) in write_pages(shard, group).await {
-        fail_member(shard, group, member, event_of(failure.kind), Some(failure.kind)).await;
-    }
-    if !shard.board.is_lost() && write_labels(shard, group).await { Ok(()) } else { Err(lost()) }
+    if record(shard, group).await { Ok(()) } else { Err(lost()) }
 }
 
 /// Flushes every member, taking those that fail out of use. False when too few are left.
@@ -261,17 +284,19 @@ async fn flush_all(shard: &Shard, group: Group) -> bool {
     !shard.board.is_lost()
 }
 
-/// Writes the labels of a new generation to every live member: heads first, and only when all have it, tails.
-/// Members that fail on the way are recorded as failed in the next generation. False when too few are left.
-async fn write_labels(shard: &Shard, group: Group) -> bool {
+/// Records the state of the array on every live member: first the bitmap pages that changed, so that nobody is called
+/// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
+/// as failed in the next generation. False when too few are left.
+async fn record(shard: &Shard, group: Group) -> bool {
     loop {
-        shard.leader_mut().state.superblock.generation += 1;
-        let mut failed = write_copy(shard, group, Copy::Head).await;
+        let mut failed = write_pages(shard, group).await;
         if failed.is_empty() {
-            failed = write_copy(shard, group, Copy::Tail).await;
+            failed = write_labels(shard, group).await;
         }
         if failed.is_empty() {
-            shard.board.set_generation(shard.leader_mut().state.superblock.generation);
+            let mut leader = shard.leader_mut();
+            leader.completed = leader.state.superblock.generation;
+            shard.board.set_superblock(&leader.state.superblock);
             return true;
         }
         for (member, failure) in failed {
@@ -280,10 +305,17 @@ async fn write_labels(shard: &Shard, group: Group) -> bool {
                 shard.lose(&mut leader);
                 return false;
             }
-            leader.transition(member, event_of(failure.kind));
+            leader.take_out(member, event_of(failure.kind));
             shard.board.update_member(member, |m| m.cause = Some(failure.kind));
         }
     }
+}
+
+/// Writes the labels of a new generation: heads first, and only when all have it, tails. Returns who failed.
+async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
+    shard.leader_mut().state.superblock.generation += 1;
+    let failed = write_copy(shard, group, Copy::Head).await;
+    if failed.is_empty() { write_copy(shard, group, Copy::Tail).await } else { failed }
 }
 
 async fn write_copy(shard: &Shard, group: Group, copy: Copy) -> FailedMembers {
@@ -354,6 +386,7 @@ async fn publish(shard: &Shard) {
         Poll::Pending
     })
     .await;
+    shard.lead_joined(&mut shard.leader_mut());
     shard.broadcast(|| Peer::Settled);
     show(shard);
 }
@@ -372,7 +405,7 @@ pub(crate) async fn bitmap(shard: Rc<Shard>) {
     loop {
         clear_swept(&shard, group).await;
         let asked = std::mem::take(&mut shard.leader_mut().asked);
-        if asked.is_empty() && shard.leader_mut().dirty_pages == 0 {
+        if asked.is_empty() && !shard.leader_mut().state.planes.is_dirty() {
             break;
         }
         for (_, region) in &asked {
@@ -405,41 +438,59 @@ async fn clear_swept(shard: &Shard, group: Group) {
     }
 }
 
-/// Writes every changed page to every live member. Returns who failed.
+/// Writes every changed page to every live member. Returns who failed, now or in a write of another task that has not
+/// been recorded yet.
+///
+/// One task at a time: a page has two places, and while one copy is being written the other one must be whole. Only
+/// I/O is waited for in between, so waiting for one's turn waits for nothing else.
 async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
-    let mut records = Vec::new();
-    {
+    poll_fn(|_| {
         let mut leader = shard.leader_mut();
-        let dirty = std::mem::take(&mut leader.dirty_pages);
-        for (at, plane) in PLANES.into_iter().enumerate() {
-            for page in 0..PAGES_PER_PLANE {
-                let index = Leader::page_index(at, page);
-                if dirty & 1 << index != 0 {
-                    leader.state.sequences[index] += 1;
-                    encode_page(&leader, at, plane, page, &mut records);
-                }
-            }
+        if !leader.writing_pages {
+            leader.writing_pages = true;
+            return Poll::Ready(());
+        }
+        leader.pages_waiting.register();
+        Poll::Pending
+    })
+    .await;
+    let records = {
+        let mut leader = shard.leader_mut();
+        let pages = leader.state.planes.take_dirty();
+        pages.into_iter().flat_map(|(plane, page)| page_records(&leader, plane, page)).collect()
+    };
+    let failed = write_metadata(shard, group, records).await;
+    let mut leader = shard.leader_mut();
+    leader.writing_pages = false;
+    leader.pages_waiting.wake_all();
+    let states = &leader.state.states;
+    for slot in (0..states.len() as u8).map(MemberIndex) {
+        let regions = leader.state.planes.stale(slot).count_ones();
+        shard.board.set_stale_regions(slot, u64::from(regions));
+    }
+    for (member, failure) in failed {
+        if leader.unpaged.iter().all(|(known, _)| *known != member) {
+            leader.unpaged.push((member, failure));
         }
     }
-    write_metadata(shard, group, records).await
+    let live = live_mask(&leader);
+    leader.unpaged.retain(|(member, _)| live & 1 << member.0 != 0);
+    leader.unpaged.clone()
 }
 
-fn encode_page(
-    leader: &Leader,
-    at: usize,
-    plane: Plane,
-    page: u32,
-    records: &mut Vec<(MemberIndex, u64, [u8; 4096])>,
-) {
-    let sequence = leader.state.sequences[Leader::page_index(at, page)];
-    let bits = if at == 0 { &leader.state.intent } else { &leader.state.written };
-    let array = leader.state.superblock.array;
-    let record = strake_ondisk::encode_page(array, plane, page, sequence, bits.page_bytes(page));
-    for member in leader.live() {
+fn live_mask(leader: &Leader) -> u64 {
+    leader.live().fold(0, |mask, member| mask | 1 << member.0)
+}
+
+/// A page for every live member.
+fn page_records(leader: &Leader, plane: Plane, page: u32) -> Vec<(MemberIndex, u64, [u8; 4096])> {
+    let (sequence, record) = leader.state.planes.record(leader.state.superblock.array, plane, page);
+    let place = |member: MemberIndex| {
         let layout =
             leader.state.layouts[member.at()].as_ref().expect("a live member has a device");
-        records.push((member, layout.bitmap_page_offset(plane, page, sequence), record));
-    }
+        (member, layout.bitmap_page_offset(plane, page, sequence), record)
+    };
+    leader.live().map(place).collect()
 }
 
 impl Shard {

@@ -243,9 +243,10 @@ impl Members {
         bits.fold(0, |mask, bit| mask | bit)
     }
 
-    /// True when some member is being rebuilt.
-    pub(crate) fn any_rebuilding(&self) -> bool {
-        self.members.iter().any(|m| m.view == View::Rebuilding)
+    /// The members that are viewed as `view`, as a mask.
+    pub(crate) fn viewed(&self, view: View) -> u64 {
+        let bits = self.members.iter().enumerate().filter(|(_, m)| m.view == view);
+        bits.fold(0, |mask, (at, _)| mask | 1 << at)
     }
 
     /// Room for another host read without a task.

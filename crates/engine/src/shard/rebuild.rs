@@ -1,8 +1,8 @@
-//! How far members being rebuilt have come, in regions of one shard; and the task that takes them further.
+//! What members being rebuilt lack, in regions of one shard; and the task that fills them.
 //!
 //! A member being rebuilt is written everywhere from the start, so a band that was rebuilt never falls behind
-//! again; it is read only in regions that this shard has finished. Regions of other shards do not matter here:
-//! only a region's owner reads from such a member.
+//! again; it is read only in regions that it does not lack. Regions of other shards do not matter here: only a
+//! region's owner reads from such a member.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use strake_block::{IoError, IoErrorKind};
+use strake_ondisk::{Bits, MEMBERS_MAX};
 use strake_raid::Band;
 use strake_reactor::Scheduler;
 
@@ -23,45 +24,116 @@ use crate::message::{Origin, Peer, Span, View, Work};
 pub(crate) struct RebuildTable {
     core: u32,
     cores: u32,
-    /// Per member: how many of this shard's regions, in order, are complete on it.
-    passed: Vec<u32>,
+    /// By own region: the members that lack it, as a mask. Says nothing about members that are not being rebuilt.
+    lacking: Vec<u64>,
     /// Per member: how often its rebuild was started, so that work for a device that was replaced meanwhile does
     /// not count for its successor.
-    started: Vec<u32>,
+    started: [u32; MEMBERS_MAX],
+    /// Members of which is not known yet what they lack: they count as lacking everything, and wait.
+    unknown: u64,
+    /// The region rebuilt last and who lacked it: the next one like it is looked for behind it.
+    last: Option<(u32, u64)>,
 }
 
 impl RebuildTable {
-    pub(crate) fn new(core: u16, cores: u16, members: usize) -> Self {
+    /// `lacking` is about all regions of the array.
+    pub(crate) fn new(core: u16, cores: u16, lacking: &[u64]) -> Self {
+        let own = lacking.iter().skip(usize::from(core)).step_by(usize::from(cores));
         Self {
             core: u32::from(core),
             cores: u32::from(cores),
-            passed: vec![0; members],
-            started: vec![0; members],
+            lacking: own.copied().collect(),
+            started: [0; MEMBERS_MAX],
+            unknown: 0,
+            last: None,
         }
-    }
-
-    /// Regions of this shard among the first `regions` of the array.
-    pub(crate) fn own_below(&self, regions: u32) -> u32 {
-        (regions + self.cores - 1 - self.core) / self.cores
     }
 
     fn own_region(&self, ordinal: u32) -> RegionIndex {
         RegionIndex(ordinal * self.cores + self.core)
     }
 
-    fn ordinal(&self, region: RegionIndex) -> u32 {
-        region.0 / self.cores
+    fn ordinal(&self, region: RegionIndex) -> usize {
+        (region.0 / self.cores) as usize
     }
 
-    /// Starts `member` at `regions` complete regions of the array.
-    pub(crate) fn start(&mut self, member: MemberIndex, regions: u32) {
-        self.passed[member.at()] = self.own_below(regions);
+    /// `member` comes into use and may lack everything, until [`keep_only`](Self::keep_only) says better.
+    pub(crate) fn start(&mut self, member: MemberIndex) {
+        self.lacking.iter_mut().for_each(|mask| *mask |= 1 << member.0);
         self.started[member.at()] += 1;
+        self.unknown |= 1 << member.0;
+        self.last = None;
     }
 
-    /// True when `member` holds good data in `region`, one of this shard's.
-    pub(crate) fn has_passed(&self, member: MemberIndex, region: RegionIndex) -> bool {
-        self.ordinal(region) < self.passed[member.at()]
+    /// `member` lacks no region that is not in `plane`.
+    pub(crate) fn keep_only(&mut self, member: MemberIndex, plane: &Bits) {
+        for ordinal in 0..self.lacking.len() as u32 {
+            if !plane.get(self.own_region(ordinal).0) {
+                self.lacking[ordinal as usize] &= !(1 << member.0);
+            }
+        }
+        self.unknown &= !(1 << member.0);
+        self.last = None;
+    }
+
+    /// False when `member`, which is being rebuilt, holds good data in `region`, one of this shard's.
+    pub(crate) fn lacks(&self, member: MemberIndex, region: RegionIndex) -> bool {
+        self.lacking[self.ordinal(region)] & 1 << member.0 != 0
+    }
+
+    /// Own regions that one of the members `rebuilding` lacks.
+    fn left(&self, rebuilding: u64) -> usize {
+        self.lacking.iter().filter(|mask| **mask & rebuilding != 0).count()
+    }
+
+    /// The region to rebuild next, and who lacks it: of those for which `redundancy` of the members that lack it is
+    /// least the first one.
+    fn next(
+        &mut self,
+        rebuilding: u64,
+        redundancy: impl Fn(u64) -> Option<u8>,
+    ) -> Option<(RegionIndex, u64)> {
+        let wanted = rebuilding & !self.unknown;
+        let like = |mask: &u64, other: u64| mask & wanted == other && other != 0;
+        let found = self.last.and_then(|(from, lacked)| {
+            let behind = self.lacking.iter().skip(from as usize);
+            behind
+                .take_while(|mask| **mask & wanted & !lacked == 0)
+                .position(|m| like(m, lacked))
+                .map(|at| from as usize + at)
+        });
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let lacked = self.most_endangered(wanted, redundancy)?;
+                self.lacking.iter().position(|mask| like(mask, lacked))?
+            }
+        };
+        let lacked = self.lacking[at] & wanted;
+        self.last = Some((at as u32, lacked));
+        Some((self.own_region(at as u32), lacked))
+    }
+
+    /// The set of members that leaves the least redundancy in the regions that all of them lack.
+    fn most_endangered(&self, wanted: u64, redundancy: impl Fn(u64) -> Option<u8>) -> Option<u64> {
+        let mut worst: Option<(Option<u8>, u64)> = None;
+        let mut before = 0;
+        for lacked in self.lacking.iter().map(|mask| mask & wanted).filter(|mask| *mask != 0) {
+            if lacked == before || worst.is_some_and(|(_, worst)| worst == lacked) {
+                continue;
+            }
+            before = lacked;
+            let left = redundancy(lacked);
+            if worst.is_none_or(|(least, _)| left < least) {
+                worst = Some((left, lacked));
+            }
+        }
+        worst.map(|(_, lacked)| lacked)
+    }
+
+    fn complete(&mut self, member: MemberIndex, region: RegionIndex) {
+        let ordinal = self.ordinal(region);
+        self.lacking[ordinal] &= !(1 << member.0);
     }
 }
 
@@ -109,8 +181,8 @@ pub(crate) async fn run(shard: Rc<Shard>) {
             }
             continue;
         }
-        let Some((ordinal, targets)) = shard.next_to_rebuild() else { break };
-        if !rebuild_region(&shard, ordinal, targets).await {
+        let Some((region, targets)) = shard.next_to_rebuild() else { break };
+        if !rebuild_region(&shard, region, targets).await {
             break;
         }
     }
@@ -134,12 +206,9 @@ async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
     true
 }
 
-async fn rebuild_region(shard: &Shard, ordinal: u32, targets: u64) -> bool {
-    let (region, own, started) = {
-        let table = shard.rebuild.borrow();
-        (table.own_region(ordinal), table.own_below(shard.regions.count()), table.started.clone())
-    };
-    if ordinal < own && !whole_region(shard, region, || Work::Rebuild).await {
+async fn rebuild_region(shard: &Shard, region: RegionIndex, targets: u64) -> bool {
+    let started = shard.rebuild.borrow().started;
+    if !whole_region(shard, region, || Work::Rebuild).await {
         shard.board.set_rebuild_halted(!shard.stopping());
         return false;
     }
@@ -149,17 +218,10 @@ async fn rebuild_region(shard: &Shard, ordinal: u32, targets: u64) -> bool {
         if !same || shard.members.borrow().view(member) != View::Rebuilding {
             continue;
         }
-        let passed = {
-            let mut table = shard.rebuild.borrow_mut();
-            table.passed[member.at()] = ordinal + 1;
-            ordinal + 1
-        };
-        shard
-            .counters()
-            .rebuilt_regions
-            .store(u64::from(passed), std::sync::atomic::Ordering::Relaxed);
-        shard.post(0, Peer::Rebuilt { from: shard.core, member, ordinal: passed });
+        shard.rebuild.borrow_mut().complete(member, region);
+        shard.post(0, Peer::Rebuilt { member, region });
     }
+    shard.show_rebuild();
     true
 }
 
@@ -186,7 +248,7 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
     error.is_none_or(|e| e.kind == IoErrorKind::Aborted) && !shard.stopping()
 }
 
-fn members_of(mask: u64) -> impl Iterator<Item = MemberIndex> {
+pub(super) fn members_of(mask: u64) -> impl Iterator<Item = MemberIndex> {
     (0..64u8).filter(move |i| mask & 1 << i != 0).map(MemberIndex)
 }
 
@@ -210,19 +272,28 @@ impl Shard {
         None
     }
 
-    /// The least advanced region of the members being rebuilt, and those that stand there.
-    fn next_to_rebuild(&self) -> Option<(u32, u64)> {
-        let members = self.members.borrow();
-        let table = self.rebuild.borrow();
-        let own = table.own_below(self.regions.count()).max(1);
-        let rebuilding = |i: &u8| members.view(MemberIndex(*i)) == View::Rebuilding;
-        let slots = || (0..self.geometry.members() as u8).filter(rebuilding);
-        let ordinal = slots().map(|i| table.passed[usize::from(i)]).filter(|p| *p < own).min()?;
-        let targets = slots().filter(|i| table.passed[usize::from(*i)] == ordinal);
-        Some((ordinal, targets.fold(0, |mask, i| mask | 1 << i)))
+    /// The region to rebuild next and the members that lack it: where the least redundancy is left.
+    pub(crate) fn next_to_rebuild(&self) -> Option<(RegionIndex, u64)> {
+        let (rebuilding, absent) = {
+            let members = self.members.borrow();
+            (members.viewed(View::Rebuilding), members.viewed(View::Absent))
+        };
+        if rebuilding == 0 {
+            return None;
+        }
+        let redundancy = |lacked| self.geometry.redundancy(absent | lacked);
+        self.rebuild.borrow_mut().next(rebuilding, redundancy)
     }
 
-    /// Positions in the band's stripe that a rebuild fills: rebuilding members that are not past its region.
+    /// Shows how much is left to rebuild here.
+    pub(crate) fn show_rebuild(&self) {
+        let rebuilding = self.members.borrow().viewed(View::Rebuilding);
+        let left = if rebuilding == 0 { 0 } else { self.rebuild.borrow().left(rebuilding) };
+        let counter = &self.counters().rebuild_regions_left;
+        counter.store(left as u64, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Positions in the band's stripe that a rebuild fills: rebuilding members that lack its region.
     pub(crate) fn rebuild_targets(&self, band: Band) -> u64 {
         let region = self.regions.region_of(band.stripe);
         let members = self.members.borrow();
@@ -230,7 +301,7 @@ impl Shard {
         (0..self.geometry.width())
             .filter(|position| {
                 let member = self.geometry.member(band.stripe, *position);
-                members.view(member) == View::Rebuilding && !table.has_passed(member, region)
+                members.view(member) == View::Rebuilding && table.lacks(member, region)
             })
             .fold(0, |mask, position| mask | 1 << position)
     }

@@ -5,6 +5,7 @@ mod hang;
 mod intent;
 mod media;
 mod queues;
+mod readd;
 mod rebuild;
 mod stage;
 mod start;

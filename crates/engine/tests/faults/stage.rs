@@ -9,8 +9,8 @@ use strake_block::{
 };
 use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
 use strake_engine::{
-    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, Options,
-    Outcome, assemble, create, plan_create, prepare_drive,
+    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, MemberIo,
+    Options, Outcome, Superblock, assemble, create, plan_create, prepare_drive,
 };
 use strake_raid::{Level, MemberState};
 use strake_reactor::Poller;
@@ -512,6 +512,36 @@ impl Stage {
         let (mut outcomes, _) =
             assemble(&drives, policy, &|_, _| true, &mut || Uuid([fresh; 16]), &mut wait);
         outcomes.pop().expect("an array")
+    }
+
+    /// What a drive says it is.
+    pub fn label(&self, disk: &Disk) -> Superblock {
+        let mut now = self.now.0;
+        let mut wait = || {
+            now += 1_000_000;
+            Some(Nanos(now))
+        };
+        let mut io = MemberIo::open(&disk.drive, &mut wait).expect("opens");
+        io.inspect().expect("readable").label.expect("a member")
+    }
+
+    /// Takes `disk` back as `member`.
+    pub fn readd_with(&mut self, member: u8, disk: Disk) -> Result<(), ArrayError> {
+        let label = self.label(&disk);
+        let mut replacing = self.array().begin_readd(MemberIndex(member), &disk.drive, &label)?;
+        self.disks[usize::from(member)] = disk;
+        let mut answer = None;
+        self.until("taking back", |_| {
+            answer = replacing.poll();
+            answer.is_some()
+        });
+        answer.expect("waited for")
+    }
+
+    /// Takes the member's own drive back.
+    pub fn readd(&mut self, member: u8) -> Result<(), ArrayError> {
+        let disk = self.disks[usize::from(member)].clone();
+        self.readd_with(member, disk)
     }
 
     /// Assembles and starts; returns how many regions are to be resynchronized.

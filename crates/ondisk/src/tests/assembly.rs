@@ -4,8 +4,8 @@ use strake_units::{MemberIndex, Uuid};
 
 use super::{label, uuid};
 use crate::{
-    Assembled, Found, IgnoreReason, Policy, RecordedState, Refusal, StaleReason, Superblock,
-    Verdict, assemble,
+    Activation, Assembled, COMPAT_HISTORY, COMPAT_STALE_PLANES, Found, IgnoreReason, Lacks, Policy,
+    RecordedState, Refusal, Returning, StaleReason, Superblock, Verdict, assemble, returning,
 };
 use RecordedState::{Faulty, InSync, Missing, Rebuilding};
 
@@ -82,7 +82,7 @@ fn f15_a_member_left_behind_is_stale() {
         let old = label(3, 5);
         let new = after(&after(&old, &[(2, gone)]), &[]);
         let result = assembled(vec![on(&new, 0), on(&new, 1), on(&old, 2)], WAIT);
-        assert_eq!((result.members[2].drive, result.members[2].state), (None, Missing));
+        assert_eq!((result.members[2].drive, result.members[2].state), (None, gone));
         let stale = result.members[2].stale.unwrap();
         assert_eq!((stale.drive, stale.reason), (2, StaleReason::LeftBehind(gone)));
     }
@@ -215,4 +215,92 @@ fn drives_that_take_no_part_say_why() {
     let verdicts = assemble(vec![on(&gone, 1), on(&array, 0)], START);
     let destroyed = |drive| Verdict::Ignored { drive, reason: IgnoreReason::Destroyed };
     assert_eq!(verdicts, [destroyed(1), destroyed(0)]);
+}
+
+/// `array` with members of `slots` called missing by its next label, which remembers its activations.
+fn without(array: &Superblock, slots: &[usize]) -> Superblock {
+    let changes: Vec<_> = slots.iter().map(|slot| (*slot, Missing)).collect();
+    let mut next = after(array, &changes);
+    for slot in slots {
+        next.members[*slot].held_generation = array.generation;
+    }
+    next
+}
+
+#[test]
+fn f15_a_returning_drive_is_told_from_its_doubles() {
+    let mut old = label(3, 5);
+    old.compat = COMPAT_HISTORY | COMPAT_STALE_PLANES;
+    old.history = vec![Activation { epoch: old.epoch, first_generation: 4 }];
+    let mut new = without(&old, &[2]);
+    for epoch in [0xe2, 0xe3] {
+        new.activate(uuid(epoch));
+    }
+    let own = |array: &Superblock| on(array, 2).label;
+    let check = |what: &str, found: Superblock, want: Returning| {
+        assert_eq!(returning(&new, &found), want, "{what}");
+    };
+    check("as it left", own(&old), Returning::Stale);
+    check("the member of another slot", on(&new, 1).label, Returning::Current);
+    let earlier = |generation| Superblock { generation, ..own(&old) };
+    check("an older picture", earlier(4), Returning::TooOld { own: 4, held: 5 });
+    check("from before the history", earlier(3), Returning::TooOld { own: 3, held: 5 });
+    let fork = |generation, epoch| Returning::Fork {
+        own: (generation, epoch),
+        newest: (new.generation, new.epoch),
+    };
+    check("it went on in the same activation", earlier(7), fork(7, old.epoch));
+    let mut alone = without(&own(&old), &[0, 1]);
+    alone.activate(uuid(0xf1));
+    check("it went on in one of its own", alone, fork(7, uuid(0xf1)));
+    check("a replaced one", Superblock { member: uuid(9), ..own(&old) }, Returning::Foreign);
+    check("another array's", Superblock { array: uuid(9), ..own(&old) }, Returning::Foreign);
+    check("a destroyed one", Superblock { destroyed: true, ..own(&old) }, Returning::Foreign);
+}
+
+/// Every member in sync is newer than the drive that comes along, so that none of them can say whether it was one of
+/// them: the labels remember it.
+#[test]
+fn f18_a_fork_is_noticed_when_all_members_were_replaced_since() {
+    let mut old = label(2, 5);
+    old.compat = COMPAT_HISTORY;
+    old.history = vec![Activation { epoch: old.epoch, first_generation: 1 }];
+    let mut new = old.clone();
+    new.activate(uuid(0xe2));
+    new.members.iter_mut().for_each(|row| row.in_sync_generation = 30);
+    let new = after(&without(&Superblock { generation: 40, ..new }, &[1]), &[]);
+    let mut alone = without(&old, &[0]);
+    alone.activate(uuid(0xf1));
+    assert!(matches!(refusal(vec![on(&new, 0), on(&alone, 1)]), Refusal::Fork(_)));
+    assert_eq!(states(vec![on(&new, 0), on(&old, 1)], WAIT), [InSync, Missing]);
+}
+
+#[test]
+fn the_history_forgets_the_oldest_activation() {
+    let mut array = label(2, 5);
+    for nth in 0..20 {
+        array.activate(uuid(nth));
+    }
+    assert_eq!((array.history.len(), array.generation), (crate::HISTORY_MAX, 25));
+    assert_eq!(array.history[0], Activation { epoch: uuid(4), first_generation: 10 });
+    assert_eq!((array.epoch, array.parent_epoch), (uuid(19), uuid(18)));
+}
+
+/// A crash cut the label short that took a member back: it is as it was, so nothing more has to be copied.
+#[test]
+fn f25_taking_a_member_back_may_be_cut_short() {
+    let mut old = label(3, 5);
+    old.compat = COMPAT_HISTORY | COMPAT_STALE_PLANES;
+    old.history = vec![Activation { epoch: old.epoch, first_generation: 1 }];
+    let out = without(&old, &[2]);
+    let back = after(&out, &[(2, Rebuilding)]);
+    let member =
+        |own: Found| assembled(vec![on(&back, 0), on(&back, 1), own], WAIT).members.remove(2);
+    assert_eq!(member(on(&old, 2)).lacks, Lacks::Recorded);
+    let older = Superblock { generation: 4, ..old.clone() };
+    assert_eq!(member(on(&older, 2)).lacks, Lacks::Everything);
+    let mut forgetful = back.clone();
+    forgetful.compat = 0;
+    let found = vec![on(&forgetful, 0), on(&forgetful, 1), on(&old, 2)];
+    assert_eq!(assembled(found, WAIT).members[2].lacks, Lacks::Everything);
 }

@@ -1,6 +1,9 @@
 //! The values the golden images hold. They never change: a new format gets a file of its own.
 
-use strake_ondisk::{GeometryRecord, MemberRecord, RecordedState, Superblock};
+use strake_ondisk::{
+    Activation, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, MemberRecord, RecordedState,
+    ReplacementRecord, Superblock,
+};
 use strake_units::{MemberIndex, Uuid};
 
 /// Byte offset of the head ring's slot for generation 71, which the label is encoded for.
@@ -18,6 +21,7 @@ pub fn label() -> Superblock {
         state,
         in_sync_generation: 3 + u64::from(slot),
         recovered_stripes: if state == Rebuilding { 77 } else { 0 },
+        held_generation: 0,
         bytes: 7_681_501_126_656,
     };
     Superblock {
@@ -46,8 +50,30 @@ pub fn label() -> Superblock {
             .zip(0..)
             .map(|(state, slot)| row((slot, state)))
             .collect(),
+        history: Vec::new(),
+        replacements: Vec::new(),
         compat: 0,
         ro_compat: 0,
         incompat: 0,
     }
+}
+
+/// The label of format 1 with a history, members that know when they went out, and replacements.
+pub fn label_with_history() -> Superblock {
+    let mut label = label();
+    label.compat = COMPAT_HISTORY | COMPAT_STALE_PLANES;
+    let activation = |nth: u8| Activation {
+        epoch: Uuid([0x40 + nth; 16]),
+        first_generation: 3 + 4 * u64::from(nth),
+    };
+    label.history = (0..16).map(activation).collect();
+    label.members[2].held_generation = 68;
+    label.members[3].held_generation = (1 << 56) - 1;
+    let replacement = |slot: u8| ReplacementRecord {
+        slot: MemberIndex(slot),
+        uuid: Uuid([9; 16]),
+        bytes: 1 << 43,
+    };
+    label.replacements = vec![replacement(0), replacement(4)];
+    label
 }

@@ -18,11 +18,12 @@ const fn rebuilding(recovered_stripes: u64) -> MemberState {
 fn every_transition_is_in_this_table() {
     use MemberEvent as E;
     let from = [IN_SYNC, rebuilding(5), FAULTY, MISSING];
-    let table: [(MemberEvent, [Option<MemberState>; 4]); 9] = [
+    let table: [(MemberEvent, [Option<MemberState>; 4]); 10] = [
         (E::WriteFailed, [Some(FAULTY), Some(FAULTY), Some(FAULTY), Some(MISSING)]),
         (E::OperatorFailed, [Some(FAULTY), Some(FAULTY), Some(FAULTY), Some(FAULTY)]),
         (E::Vanished, [Some(MISSING), Some(MISSING), Some(FAULTY), Some(MISSING)]),
         (E::Replaced, [None, None, Some(rebuilding(0)), Some(rebuilding(0))]),
+        (E::Readded, [None, None, Some(rebuilding(0)), Some(rebuilding(0))]),
         (E::ReturnedCurrent, [None, None, None, Some(IN_SYNC)]),
         (E::ReturnedStale, [None, None, None, Some(rebuilding(0))]),
         (E::Progress { stripes: 7 }, [None, Some(rebuilding(7)), None, None]),

@@ -423,6 +423,14 @@ impl State {
         }
     }
 
+    pub(super) fn return_cold(&mut self) {
+        if self.gone && self.spec.cache == VolatileCache::Present {
+            self.lose_cache();
+        }
+        self.gone = false;
+        self.doomed = false;
+    }
+
     /// Keeps some of the cached writes, in order.
     fn lose_cache(&mut self) {
         let keep = self.rng.pick(&[0, 500_000, 900_000, 1_000_000]);

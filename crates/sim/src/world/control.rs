@@ -108,9 +108,37 @@ impl World {
 
     fn replace_one(&mut self) {
         let slots = self.replaceable();
-        if !slots.is_empty() {
-            let slot = self.rng.pick(&slots);
-            self.replace(slot);
+        if slots.is_empty() {
+            return;
+        }
+        let slot = self.rng.pick(&slots);
+        if self.rng.one_in(2) && self.take_back(slot) {
+            return;
+        }
+        self.replace(slot);
+    }
+
+    /// Takes the drive of `slot` back, if it works again. False when it cannot be taken back.
+    fn take_back(&mut self, slot: usize) -> bool {
+        self.drives[slot].return_cold();
+        let drive = to_drive(&self.drives[slot]);
+        let label = self.disarmed(|world| {
+            let mut wait = patient(&mut world.now);
+            strake_engine::MemberIo::open(&drive, &mut wait).and_then(|mut io| io.inspect())
+        });
+        let Ok(Some(label)) = label.map(|found| found.label) else { return false };
+        let member = MemberIndex(slot as u8);
+        match self.array().begin_readd(member, &drive, &label) {
+            Ok(replacing) => {
+                self.trace.fault("readd");
+                self.trace.event(&[86, slot as u64], || format!("control: take back {member}"));
+                self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
+                true
+            }
+            Err(error) => {
+                self.trace.event(&[87, slot as u64], || format!("taking back refused: {error}"));
+                false
+            }
         }
     }
 

@@ -1,0 +1,180 @@
+//! Members that come: replacements, and members that return.
+
+use std::sync::{Arc, mpsc};
+
+use strake_ondisk::{AreaLayout, Returning, Superblock, returning};
+use strake_raid::MemberState;
+use strake_units::{MemberIndex, Uuid};
+
+use super::pending::Claim;
+use super::pending::Pending;
+use super::{Array, Replacing};
+use crate::create::Drive;
+use crate::error::ArrayError;
+use crate::message::Control;
+
+impl Array {
+    /// Puts `drive` in the place of a failed or missing `member` and starts to rebuild it. The drive has been
+    /// [prepared](crate::prepare_drive) with `uuid`.
+    ///
+    /// # Errors
+    /// When there is no such member, it is in use, or the drive is too small or has larger blocks.
+    pub fn begin_replace(
+        &self,
+        member: MemberIndex,
+        drive: &Drive,
+        uuid: Uuid,
+    ) -> Result<Replacing, ArrayError> {
+        self.check_replacement(member, drive)?;
+        let bytes = drive.device.info().bytes();
+        self.begin_install(member, drive, |reply| Control::Replace { member, uuid, bytes, reply })
+    }
+
+    /// Opens `drive` on every core for `member`, and then tells the leader what it is for.
+    fn begin_install(
+        &self,
+        member: MemberIndex,
+        drive: &Drive,
+        then: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
+    ) -> Result<Replacing, ArrayError> {
+        if !self.board.begin_replacing(member) {
+            return Err(ArrayError::state(format!(
+                "member {member} of array {} is being replaced already",
+                self.name
+            )));
+        }
+        let claim = Claim { board: Arc::clone(&self.board), member };
+        let device = &drive.device;
+        let opening = (0..self.shards.len())
+            .map(|at| {
+                self.ask(at, |reply| Control::Install { member, device: Arc::clone(device), reply })
+            })
+            .collect();
+        self.board.update_member(member, |m| m.path.clone_from(&drive.path));
+        let (reply, answer) = mpsc::channel();
+        Ok(Replacing {
+            opening,
+            leader: self.shards[0].control.clone(),
+            wake: self.shards[0].wake.clone(),
+            then: Some(then(reply)),
+            recorded: Pending { name: self.name.clone(), answer },
+            _claim: claim,
+        })
+    }
+
+    /// Checks that `drive` can take the place of `member`, without changing anything.
+    ///
+    /// # Errors
+    /// As [`begin_replace`](Self::begin_replace).
+    pub fn check_replacement(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
+        self.check_member(member)?;
+        let status = &self.board.members()[member.at()];
+        if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
+            return Err(ArrayError::state(format!(
+                "member {member} of array {} is in use; fail it before replacing it",
+                self.name
+            )));
+        }
+        self.check_fit(member, drive)
+    }
+
+    /// Checks that the data of `member` has room on `drive`.
+    fn check_fit(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
+        let info = drive.device.info();
+        let needs = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
+        let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
+        if has < needs {
+            return Err(ArrayError::too_small(&drive.path, member, has, needs));
+        }
+        if info.block_size > self.geometry.block_size() {
+            return Err(ArrayError::usage(format!(
+                "{} has blocks of {} bytes, the array has {}; use a drive with smaller blocks",
+                drive.path,
+                info.block_size,
+                self.geometry.block_size()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks that `drive`, which holds `label`, can be taken back as `member`, without changing anything. Returns
+    /// the bytes that would be copied to it: what was written while it was out.
+    ///
+    /// # Errors
+    /// When there is no such member, it is in use, the drive does not fit, or its label says that it is another
+    /// drive, an older picture of it, or that it went on without the array.
+    pub fn check_readd(
+        &self,
+        member: MemberIndex,
+        drive: &Drive,
+        label: &Superblock,
+    ) -> Result<u64, ArrayError> {
+        self.check_member(member)?;
+        let status = &self.board.members()[member.at()];
+        if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
+            return Err(ArrayError::state(format!(
+                "member {member} of array {} is in use; there is nothing to take back",
+                self.name
+            )));
+        }
+        check_returning(&self.board.superblock(), member, label)?;
+        self.check_fit(member, drive)?;
+        let recorded = label.own_record().map_or(0, |row| row.bytes);
+        if drive.device.info().bytes() < recorded {
+            return Err(ArrayError::refused(format!(
+                "{} has become smaller than it was as member {member} of array {}; replace the member with a drive \
+                 that is large enough",
+                drive.path, self.name
+            )));
+        }
+        Ok(self.member_bytes_of(self.board.stale_regions(member)))
+    }
+
+    /// Takes `drive`, which holds `label`, back as `member`, and copies to it what was written while it was out.
+    ///
+    /// # Errors
+    /// As [`check_readd`](Self::check_readd).
+    pub fn begin_readd(
+        &self,
+        member: MemberIndex,
+        drive: &Drive,
+        label: &Superblock,
+    ) -> Result<Replacing, ArrayError> {
+        self.check_readd(member, drive, label)?;
+        let bytes = drive.device.info().bytes();
+        let label = Box::new(label.clone());
+        self.begin_install(member, drive, |reply| Control::Readd { member, label, bytes, reply })
+    }
+}
+
+/// Whether the drive that holds `label` is `member` of the array described by `newest`, as it was when it went out.
+pub(crate) fn check_returning(
+    newest: &Superblock,
+    member: MemberIndex,
+    label: &Superblock,
+) -> Result<(), ArrayError> {
+    let name = &newest.name;
+    let instead = format!(
+        "to use the drive all the same, replace the member with it, which copies everything: strake array replace \
+         {name} {member}"
+    );
+    match returning(newest, label) {
+        Returning::Current | Returning::Stale if label.slot == member => Ok(()),
+        Returning::Current | Returning::Stale | Returning::Foreign => {
+            Err(ArrayError::refused(format!(
+                "the drive is not member {member} of array {name}: its label names member {} ({}) of array {} ({}); \
+                 {instead}",
+                label.slot, label.member, label.name, label.array
+            )))
+        }
+        Returning::TooOld { own, held } => Err(ArrayError::refused(format!(
+            "the drive is an old picture of member {member} of array {name}: its label is of generation {own}, and \
+             the member held {held} when it went out, so what it lacks is not known; {instead}"
+        ))),
+        Returning::Fork { own, newest } => Err(ArrayError::refused(format!(
+            "member {member} of array {name} went on without the array: it is at generation {} of epoch {}, the \
+             array at generation {} of epoch {}; what was written to it there would be lost; {instead}",
+            own.0, own.1, newest.0, newest.1
+        ))),
+    }
+}

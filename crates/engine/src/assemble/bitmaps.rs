@@ -1,0 +1,143 @@
+//! Reading the planes of region bits, and what they mean for the members an array starts with.
+
+use strake_ondisk::{
+    AreaLayout, Bits, Lacks, PAGE_BYTES, PAGES_PER_PLANE, PLANE_BYTES, PageState, Plane,
+    RecordedState, Superblock,
+};
+use strake_raid::{Geometry, MemberState, Regions};
+use strake_units::{MemberIndex, RegionIndex, StripeIndex};
+
+use crate::create::Drive;
+use crate::error::ArrayError;
+use crate::member_io::{MemberIo, Wait};
+use crate::planes::Planes;
+
+/// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
+/// all set: everything is then resynchronized, nothing called unwritten, and nothing trusted on an absent member.
+pub(super) fn read(
+    superblock: &Superblock,
+    states: &[MemberState],
+    drives: &[Option<Drive>],
+    regions: u32,
+    wait: Wait<'_>,
+) -> Result<Planes, ArrayError> {
+    let count = Plane::all(states.len()).count();
+    let mut newest: Vec<PageState> =
+        (0..count * PAGES_PER_PLANE as usize).map(|_| PageState::Lost).collect();
+    for (state, drive) in states.iter().zip(drives) {
+        let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
+        let mut io = MemberIo::open(drive, wait)?;
+        let layout = AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
+            ArrayError::usage(format!("{} has become too small to be a member", drive.path))
+        })?;
+        let mut places = newest.iter_mut();
+        for plane in Plane::all(states.len()) {
+            let slots = read_plane(&mut io, &layout, plane);
+            for (page, place) in (0..PAGES_PER_PLANE).zip(&mut places) {
+                let [a, b] = [0, 1].map(|parity| &slots[(page * 2 + parity) as usize]);
+                let here = strake_ondisk::newest_page(a, b, superblock.array, plane, page);
+                if sequence(&here) > sequence(place) {
+                    *place = here;
+                }
+            }
+        }
+    }
+    Ok(assemble(states.len(), regions, newest))
+}
+
+/// The slots of a plane, page by page, even sequences first. A slot that cannot be read is empty: it is lost on this
+/// member, and others have it.
+fn read_plane(io: &mut MemberIo<'_>, layout: &AreaLayout, plane: Plane) -> Vec<Vec<u8>> {
+    let doing = "reading its bitmap";
+    if let Ok(bytes) = io.read(layout.bitmap_page_offset(plane, 0, 0), PLANE_BYTES, doing) {
+        return bytes.chunks(PAGE_BYTES).map(<[u8]>::to_vec).collect();
+    }
+    let mut slot = |page, parity| {
+        let offset = layout.bitmap_page_offset(plane, page, parity);
+        io.read(offset, PAGE_BYTES as u64, doing).unwrap_or_default()
+    };
+    (0..PAGES_PER_PLANE).flat_map(|page| [slot(page, 0), slot(page, 1)]).collect()
+}
+
+fn assemble(members: usize, regions: u32, newest: Vec<PageState>) -> Planes {
+    let mut planes = Planes::new(members, regions);
+    let mut pages = newest.into_iter();
+    for plane in Plane::all(members) {
+        let mut bits = Vec::new();
+        for page in 0..PAGES_PER_PLANE {
+            let state = pages.next().expect("one state for every page");
+            // The next sequence, so that rewriting a page leaves its newest slot alone.
+            planes.set_sequence(plane, page, sequence(&state).map_or(0, |newest| newest + 1));
+            bits.push(match state {
+                PageState::Valid { bits, .. } => Some(bits),
+                PageState::Lost => None,
+            });
+        }
+        planes.load(plane, Bits::from_pages(regions, &bits));
+    }
+    planes
+}
+
+fn sequence(page: &PageState) -> Option<u64> {
+    match page {
+        PageState::Valid { sequence, .. } => Some(*sequence),
+        PageState::Lost => None,
+    }
+}
+
+/// Makes the stale planes say what each member lacks now: `found` is what the labels say, `states` what follows.
+pub(super) fn settle(
+    planes: &mut Planes,
+    superblock: &mut Superblock,
+    found: &strake_ondisk::Assembled,
+    states: &mut [MemberState],
+    (geometry, regions): (&Geometry, &Regions),
+) {
+    for (slot, member) in found.members.iter().enumerate() {
+        let index = MemberIndex(slot as u8);
+        let plane = Plane::Stale(index);
+        let kept = found.superblock.keeps_stale_planes();
+        planes.change(plane, |stale| match member.lacks {
+            Lacks::Nothing => *stale = Bits::new(regions.count()),
+            Lacks::Recorded if kept => {}
+            Lacks::Recorded => *stale = behind(regions, member.recovered_stripes, geometry),
+            Lacks::Everything => stale.fill(),
+        });
+        let row = &mut superblock.members[slot];
+        match &mut states[slot] {
+            MemberState::InSync => {}
+            MemberState::Rebuilding { recovered_stripes } => {
+                *recovered_stripes = complete_below(planes.stale(index), geometry, regions);
+                row.recovered_stripes = *recovered_stripes;
+            }
+            MemberState::Faulty | MemberState::Missing => {
+                planes.leave(index);
+                row.recovered_stripes = 0;
+                if found.superblock.members[slot].state.is_live() {
+                    // It may have been left out of the last update, if that was cut short.
+                    row.held_generation = (found.superblock.generation - 1).max(1);
+                }
+            }
+        }
+        let in_sync = row.state == RecordedState::InSync;
+        debug_assert!(!in_sync || planes.stale(index).count_ones() == 0, "in sync lacks nothing");
+    }
+}
+
+/// The regions that do not lie wholly below `recovered_stripes`.
+fn behind(regions: &Regions, recovered_stripes: u64, geometry: &Geometry) -> Bits {
+    let mut bits = Bits::new(regions.count());
+    if recovered_stripes < geometry.stripes() {
+        let first = regions.region_of(StripeIndex(recovered_stripes)).0;
+        (first..regions.count()).for_each(|region| bits.set(region));
+    }
+    bits
+}
+
+/// Stripes of the array, counted from 0, below which nothing is stale.
+pub(crate) fn complete_below(stale: &Bits, geometry: &Geometry, regions: &Regions) -> u64 {
+    match stale.iter_ones().next() {
+        Some(region) => regions.stripes(RegionIndex(region)).start,
+        None => geometry.stripes(),
+    }
+}

@@ -1,0 +1,138 @@
+//! The planes of region bits in memory, and which of their pages differ from what is on the members.
+
+use strake_ondisk::{Bits, PAGE_BYTES, PAGES_PER_PLANE, Plane};
+use strake_units::{MemberIndex, RegionIndex, Uuid};
+
+/// Every plane of an array: intent, written, and what each member lacks.
+#[derive(Clone, Debug)]
+pub(crate) struct Planes {
+    /// By code of the plane.
+    bits: Vec<Bits>,
+    /// Sequence number of the newest copy of each page: all pages of one plane, then of the next.
+    sequences: Vec<u64>,
+    /// Pages whose content changed since they were last written.
+    dirty: Vec<bool>,
+    any_dirty: bool,
+}
+
+impl Planes {
+    /// Planes of an array of `members` members, all clear.
+    pub(crate) fn new(members: usize, regions: u32) -> Self {
+        let planes = Plane::all(members).count();
+        let pages = planes * PAGES_PER_PLANE as usize;
+        Self {
+            bits: vec![Bits::new(regions); planes],
+            sequences: vec![0; pages],
+            dirty: vec![false; pages],
+            any_dirty: false,
+        }
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.bits.len() - 2
+    }
+
+    pub(crate) fn of(&self, plane: Plane) -> &Bits {
+        &self.bits[usize::from(plane.code())]
+    }
+
+    pub(crate) fn intent(&self) -> &Bits {
+        self.of(Plane::Intent)
+    }
+
+    /// What `member` lacks.
+    pub(crate) fn stale(&self, member: MemberIndex) -> &Bits {
+        self.of(Plane::Stale(member))
+    }
+
+    /// Replaces a plane with what was found on the members.
+    pub(crate) fn load(&mut self, plane: Plane, bits: Bits) {
+        self.bits[usize::from(plane.code())] = bits;
+    }
+
+    /// Sets the number that the next copy of a page gets.
+    pub(crate) fn set_sequence(&mut self, plane: Plane, page: u32, sequence: u64) {
+        self.sequences[index(plane, page)] = sequence;
+    }
+
+    /// Sets a bit; true when it was clear.
+    pub(crate) fn set(&mut self, plane: Plane, region: RegionIndex) -> bool {
+        let bits = &mut self.bits[usize::from(plane.code())];
+        let clear = !bits.get(region.0);
+        if clear {
+            bits.set(region.0);
+            self.touch(plane, region.0 / strake_ondisk::PAGE_BITS);
+        }
+        clear
+    }
+
+    /// Clears a bit; true when it was set.
+    pub(crate) fn clear(&mut self, plane: Plane, region: RegionIndex) -> bool {
+        let bits = &mut self.bits[usize::from(plane.code())];
+        let set = bits.get(region.0);
+        if set {
+            bits.clear(region.0);
+            self.touch(plane, region.0 / strake_ondisk::PAGE_BITS);
+        }
+        set
+    }
+
+    /// Changes a plane as a whole, and has all of it written.
+    pub(crate) fn change(&mut self, plane: Plane, change: impl FnOnce(&mut Bits)) {
+        change(&mut self.bits[usize::from(plane.code())]);
+        self.rewrite(plane);
+    }
+
+    /// `member` goes out: from now on it lacks what was being written as well.
+    pub(crate) fn leave(&mut self, member: MemberIndex) {
+        let intent = self.intent().clone();
+        self.change(Plane::Stale(member), |stale| stale.join(&intent));
+    }
+
+    /// Has every page of a plane written.
+    pub(crate) fn rewrite(&mut self, plane: Plane) {
+        (0..PAGES_PER_PLANE).for_each(|page| self.touch(plane, page));
+    }
+
+    fn touch(&mut self, plane: Plane, page: u32) {
+        self.dirty[index(plane, page)] = true;
+        self.any_dirty = true;
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.any_dirty
+    }
+
+    /// Every page that matters is on the members as it is here.
+    pub(crate) fn all_written(&mut self) {
+        self.dirty.fill(false);
+        self.any_dirty = false;
+    }
+
+    /// The pages to be written, each under its next sequence. They count as written from here on.
+    pub(crate) fn take_dirty(&mut self) -> Vec<(Plane, u32)> {
+        let mut pages = Vec::new();
+        for plane in Plane::all(self.members()) {
+            for page in 0..PAGES_PER_PLANE {
+                let at = index(plane, page);
+                if std::mem::take(&mut self.dirty[at]) {
+                    self.sequences[at] += 1;
+                    pages.push((plane, page));
+                }
+            }
+        }
+        self.any_dirty = false;
+        pages
+    }
+
+    /// A page as it is to be written, and the sequence that says where.
+    pub(crate) fn record(&self, array: Uuid, plane: Plane, page: u32) -> (u64, [u8; PAGE_BYTES]) {
+        let sequence = self.sequences[index(plane, page)];
+        let bytes = self.of(plane).page_bytes(page);
+        (sequence, strake_ondisk::encode_page(array, plane, page, sequence, bytes))
+    }
+}
+
+fn index(plane: Plane, page: u32) -> usize {
+    usize::from(plane.code()) * PAGES_PER_PLANE as usize + page as usize
+}

@@ -1,0 +1,130 @@
+//! What members lack, as the leader keeps it: who goes out lacks what is being written and what will be, who is
+//! rebuilt lacks less and less, and who is taken back lacks what was written meanwhile.
+//!
+//! ```text
+//!  out of use:  plane |= intent, stable --> label --> views --> the first write it missed is acknowledged
+//!  back in use: label --> views (counts as lacking everything, still marked by new writes) --> every shard
+//!               writes it --> `Lacks`: this is all it lacks --> rebuild
+//! ```
+
+use std::sync::Arc;
+
+use strake_ondisk::{Bits, Plane};
+use strake_raid::{MemberEvent, MemberState};
+use strake_units::{MemberIndex, RegionIndex};
+
+use super::Shard;
+use super::leader::{Change, Leader};
+use super::rebuild::members_of;
+use crate::assemble::complete_below;
+use crate::limits::CHECKPOINT_EVERY;
+use crate::message::Peer;
+
+impl Leader {
+    /// Puts a live member out of use: in memory, in the label to be written, and in its plane. False when it is out
+    /// already.
+    pub(super) fn take_out(&mut self, member: MemberIndex, event: MemberEvent) -> bool {
+        if !self.transition(member, event) {
+            return false;
+        }
+        self.state.planes.leave(member);
+        self.done[member.at()] = Bits::new(self.state.planes.intent().regions());
+        let record = &mut self.state.superblock.members[member.at()];
+        // One that failed before it was written at all is still as it was when it went out before.
+        if self.joining & 1 << member.0 == 0 || record.held_generation == 0 {
+            record.held_generation = self.completed;
+        }
+        self.joining &= !(1 << member.0);
+        true
+    }
+
+    /// Puts a member in use that has no bitmap of ours yet.
+    pub(super) fn take_in(&mut self, member: MemberIndex, bytes: u64) {
+        self.joining |= 1 << member.0;
+        self.unpaged.retain(|(failed, _)| *failed != member);
+        self.state.layouts[member.at()] = strake_ondisk::AreaLayout::of(bytes);
+        self.state.superblock.members[member.at()].bytes = bytes;
+        for plane in [Plane::Intent, Plane::Written] {
+            self.state.planes.rewrite(plane);
+        }
+        for at in 0..self.state.states.len() {
+            if self.state.states[at] != MemberState::InSync {
+                self.state.planes.rewrite(Plane::Stale(MemberIndex(at as u8)));
+            }
+        }
+    }
+
+    /// True when nothing is left to rebuild on `member`, stable or not.
+    pub(super) fn is_rebuilt(&self, member: MemberIndex) -> bool {
+        self.done[member.at()].count_ones() == self.state.planes.stale(member).count_ones()
+    }
+
+    /// What was rebuilt since it was last asked, by member.
+    pub(super) fn take_done(&mut self) -> Vec<(MemberIndex, Bits)> {
+        let nothing = Bits::new(self.state.planes.intent().regions());
+        let done = self.done.iter_mut().enumerate().filter(|(_, bits)| **bits != nothing);
+        done.map(|(at, bits)| (MemberIndex(at as u8), std::mem::replace(bits, nothing.clone())))
+            .collect()
+    }
+}
+
+impl Shard {
+    pub(super) fn lead_rebuilt(
+        &self,
+        leader: &mut Leader,
+        member: MemberIndex,
+        region: RegionIndex,
+    ) {
+        let rebuilding = matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. });
+        if !rebuilding || !leader.state.planes.stale(member).get(region.0) {
+            return;
+        }
+        leader.done[member.at()].set(region.0);
+        if leader.is_rebuilt(member) {
+            self.change(leader, Change::Rebuilt { member });
+        } else if self.now.get() >= leader.next_checkpoint {
+            leader.next_checkpoint = self.now.get().plus(CHECKPOINT_EVERY);
+            self.change(leader, Change::Checkpoint);
+        }
+    }
+
+    /// Notes that members hold the regions in `done`, which have been flushed. True when that changed anything.
+    pub(super) fn lead_stable(&self, leader: &mut Leader, done: Vec<(MemberIndex, Bits)>) -> bool {
+        let mut moved = false;
+        for (member, bits) in done {
+            if !matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. }) {
+                continue;
+            }
+            for region in bits.iter_ones() {
+                moved |= leader.state.planes.clear(Plane::Stale(member), RegionIndex(region));
+            }
+            let stale = leader.state.planes.stale(member);
+            let stripes = complete_below(stale, &self.geometry, &self.regions);
+            leader.transition(member, MemberEvent::Progress { stripes });
+        }
+        moved
+    }
+
+    /// Looks for members of which the last region became complete while others were being recorded.
+    pub(super) fn lead_finished(&self) {
+        let mut leader = self.leader.as_ref().expect("leader tasks run on shard 0").borrow_mut();
+        for member in (0..leader.state.states.len() as u8).map(MemberIndex) {
+            let rebuilding =
+                matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. });
+            if rebuilding && leader.is_rebuilt(member) && leader.joining & 1 << member.0 == 0 {
+                self.change(&mut leader, Change::Rebuilt { member });
+            }
+        }
+    }
+
+    /// Every shard writes the members that joined: whatever they lack is in their planes now.
+    pub(super) fn lead_joined(&self, leader: &mut Leader) {
+        for member in members_of(std::mem::take(&mut leader.joining)) {
+            let plane = Arc::new(leader.state.planes.stale(member).clone());
+            if plane.count_ones() == 0 {
+                self.change(leader, Change::Rebuilt { member });
+            }
+            self.broadcast(|| Peer::Lacks { member, plane: Arc::clone(&plane) });
+        }
+    }
+}

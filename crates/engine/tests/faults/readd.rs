@@ -1,0 +1,324 @@
+//! Members that were out and come back.
+
+use strake_dev_mem::{Effect, Ops, Rule, When};
+use strake_engine::{ArrayErrorKind, AssemblePolicy};
+use strake_raid::{Level, MemberState};
+use strake_units::{MemberIndex, Nanos};
+
+use crate::stage::{DATA, Disk, Seen, Set, Stage};
+
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+
+/// Several regions on `cores` cores.
+fn large(level: Level, members: usize, cores: u16) -> Stage {
+    let mut set = Set::new(level, members);
+    set.cores = cores;
+    set.strip = 64 << 10;
+    set.disk_bytes = 120 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(40_000, 1000, 3);
+    stage
+}
+
+/// Blocks of the array in one region, which has 16 MiB at least.
+fn region_blocks(stage: &Stage) -> u64 {
+    let geometry = stage.status().geometry;
+    let regions = strake_raid::Regions::new(&geometry);
+    regions.stripes_per_region() * geometry.stripe_data_blocks()
+}
+
+fn stale(stage: &Stage, member: usize) -> u64 {
+    stage.status().members[member].stale_bytes
+}
+
+fn right(stage: &mut Stage) {
+    stage.healthy();
+    stage.verify(40_000);
+    let stripes = stage.status().geometry.stripes();
+    stage.check_parity(stripes);
+    let lacking: Vec<u64> = stage.status().members.iter().map(|m| m.stale_bytes).collect();
+    assert!(lacking.iter().all(|bytes| *bytes == 0), "{lacking:?}");
+}
+
+/// A drive that was away for a moment was copied as a whole, which took hours in which another failure was dangerous.
+#[test]
+fn f15_a_member_that_returns_gets_only_what_it_missed() {
+    for cores in [1, 3] {
+        let mut stage = large(Level::Raid5, 4, cores);
+        let region = region_blocks(&stage);
+        // Nothing is being written any more when it goes out.
+        stage.pass(6);
+        stage.fail(1).expect("allowed");
+        assert_eq!(stale(&stage, 1), 0);
+        assert_eq!(stage.write(region + 7, 100, 9), Ok(()));
+        let bytes = stale(&stage, 1);
+        assert!(bytes > 0 && bytes <= 8 << 20, "{bytes} bytes for one region");
+        let label = stage.label(&stage.disks[1]);
+        let drive = stage.disks[1].drive.clone();
+        let would = stage.array().check_readd(MemberIndex(1), &drive, &label);
+        assert_eq!(would.expect("it is the member"), bytes);
+        stage.watch();
+        stage.readd(1).expect("it is the member");
+        stage.healthy();
+        let tail = stage.set.disk_bytes - (4 << 20);
+        let data = |seen: &&Seen| {
+            let inside = (DATA..tail).contains(&seen.byte);
+            seen.drive == 1 && seen.op == 'w' && !seen.done && inside
+        };
+        let written: u64 = stage.seen().iter().filter(data).map(|seen| seen.bytes).sum();
+        assert_eq!(written, bytes, "no more than it lacked was copied");
+        right(&mut stage);
+    }
+}
+
+/// What was being written when the member went out is marked already, and is not marked again.
+#[test]
+fn what_was_being_written_when_a_member_left_counts_as_missed() {
+    for (effect, state) in [
+        (Effect::Vanish, MemberState::Missing),
+        (Effect::Fail(strake_block::IoErrorKind::Device), MemberState::Faulty),
+    ] {
+        let mut stage = large(Level::Raid6, 5, 2);
+        stage.pass(6);
+        stage.disks[2].plan.add(Rule::new(Ops::WRITE, effect).when(When::Nth(9)));
+        stage.fill(3000, 50, 77);
+        assert_eq!(stage.state(2), state);
+        let missed = stale(&stage, 2);
+        assert!(missed > 0);
+        let copy = revived(&mut stage, 2);
+        stage.readd_with(2, copy).expect("it is the member");
+        right(&mut stage);
+    }
+}
+
+/// The same medium behind a drive that works.
+fn revived(stage: &mut Stage, member: usize) -> Disk {
+    let (fresh, old) = (stage.spare(), stage.disks[member].clone());
+    let mut piece = vec![0; 1 << 20];
+    for mib in 0..stage.set.disk_bytes >> 20 {
+        old.ram.read_at(mib << 20, &mut piece).expect("inside");
+        fresh.ram.write_at(mib << 20, &piece).expect("inside");
+    }
+    fresh
+}
+
+/// md 1a855a060665: a drive that had been rebuilt in part was re-added as if it held everything.
+#[test]
+fn b06_f16_a_partly_rebuilt_member_lacks_what_was_not_rebuilt() {
+    for restart in [false, true] {
+        let mut stage = large(Level::Raid6, 4, 2);
+        stage.fail(1).expect("allowed");
+        stage.replace(1).expect("replaceable");
+        let all = stale(&stage, 1);
+        stage.step = Nanos(100_000_000);
+        stage.until("some progress", |stage| {
+            let left = stale(stage, 1);
+            left < all && left > 0
+        });
+        stage.step = Nanos(1000);
+        stage.fail(1).expect("allowed");
+        let left = stale(&stage, 1);
+        assert!(left > 0 && left < all, "{left} of {all}");
+        stage.fill(2000, 100, 5);
+        if restart {
+            let returned = stage.disks.remove(1);
+            stage.stop().expect("clean");
+            stage.again(DEGRADED);
+            stage.disks.insert(1, returned);
+            assert!(stale(&stage, 1) >= left);
+        }
+        stage.readd(1).expect("it is the member");
+        right(&mut stage);
+    }
+}
+
+/// "Flush writes before starting a recovery" (md, 2014): a write that was planned without the member was still under
+/// way when the member came back, and the recovery did not look at it.
+#[test]
+fn b05_a_member_comes_back_at_any_point_of_a_write() {
+    for (cores, writes_first) in [(1, true), (1, false), (2, true), (2, false)] {
+        let mut set = Set::new(Level::Raid5, 3);
+        set.cores = cores;
+        set.queues = (0..cores).collect();
+        set.disk_bytes = 60 << 20;
+        let mut stage = set.build().expect("sound");
+        stage.fill(40_000, 1000, 3);
+        for rounds in 0..24 {
+            // Nothing is marked when the member goes out.
+            stage.pass(6);
+            stage.fail(1).expect("allowed");
+            let mut ids = Vec::new();
+            if writes_first {
+                ids = four_writes(&mut stage, rounds);
+                stage.rounds(rounds);
+            }
+            let label = stage.label(&stage.disks[1]);
+            let drive = stage.disks[1].drive.clone();
+            let back = stage.array().begin_readd(MemberIndex(1), &drive, &label);
+            let mut back = back.expect("it is the member");
+            if !writes_first {
+                for _ in 0..rounds {
+                    let _ = back.poll();
+                    stage.round();
+                }
+                ids = four_writes(&mut stage, rounds);
+            }
+            for id in ids {
+                stage.until("the answer", |stage| {
+                    let _ = back.poll();
+                    stage.answers.contains_key(&id)
+                });
+                assert_eq!(stage.result(id), Ok(()));
+            }
+            stage.until("taking back", |stage| {
+                let _ = back.poll();
+                stage.state(1) == MemberState::InSync
+            });
+        }
+        right(&mut stage);
+    }
+}
+
+/// Writes to two regions from every queue, not waited for.
+fn four_writes(stage: &mut Stage, seed: u64) -> Vec<u64> {
+    let write = |nth: u64| {
+        let place = (11_000 * nth + 37 * seed) % 39_000;
+        let op = stage.write_op(place, 40, seed * 10 + nth);
+        stage.expect(place, 40, seed * 10 + nth);
+        let queue = nth as usize % stage.queues.len();
+        stage.submit(queue, op)
+    };
+    (0..4u64).map(write).collect()
+}
+
+/// A machine that dies at any moment after a member went out: what the member missed is known after the restart.
+#[test]
+fn what_a_member_missed_survives_a_crash_at_any_round() {
+    for rounds in (0..60).step_by(3) {
+        let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
+        stage.fill(4000, 100, 3);
+        stage.pass(6);
+        stage.fail(1).expect("allowed");
+        for nth in 0..5 {
+            let at = nth * 700;
+            let op = stage.write_op(at, 16, 40 + nth);
+            stage.submit(0, op);
+            stage.expect(at, 16, 40 + nth);
+        }
+        stage.rounds(rounds);
+        stage.answers.clear();
+        let returned = stage.disks.remove(1);
+        stage.again(AssemblePolicy { allow_degraded: true, accept_loss: true });
+        stage.disks.insert(1, returned);
+        // What was not answered may be there or not: now it is.
+        for nth in 0..5 {
+            assert_eq!(stage.write(nth * 700, 16, 40 + nth), Ok(()));
+        }
+        stage.readd(1).expect("it is the member");
+        stage.healthy();
+        stage.verify(4000);
+        stage.check_parity(16);
+    }
+}
+
+/// Members that go out one after the other and together, and come back in the middle of each other's rebuild.
+#[test]
+fn b19_b22_members_go_and_come_at_any_step() {
+    for rounds in [0, 5, 40, 200, 1000] {
+        let mut stage = large(Level::Raid6, 5, 2);
+        stage.fail(1).expect("allowed");
+        stage.fill(3000, 90, 7);
+        stage.fail(3).expect("allowed");
+        stage.fill(3000, 90, 8);
+        stage.readd(1).expect("it is the member");
+        stage.rounds(rounds);
+        stage.readd(3).expect("it is the member");
+        stage.rounds(rounds);
+        if stage.state(1) != MemberState::InSync {
+            stage.fail(1).expect("allowed");
+            stage.fill(3000, 90, 9);
+            stage.readd(1).expect("it is the member");
+        }
+        right(&mut stage);
+    }
+}
+
+/// Both halves of a mirror ran alone: taking one back would lose what was written to it meanwhile.
+#[test]
+fn f18_a_member_that_went_on_alone_is_refused() {
+    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    stage.stop().expect("clean");
+    let disks = stage.disks.clone();
+    for alone in [0, 1] {
+        stage.disks = vec![disks[alone].clone()];
+        stage.again(DEGRADED);
+        assert_eq!(stage.write(10, 5, alone as u64), Ok(()));
+        if alone == 0 {
+            stage.stop().expect("clean");
+        }
+    }
+    // Member 1 runs; member 0 comes back.
+    stage.disks = disks;
+    let error = stage.readd(0).expect_err("it has a history of its own");
+    assert_eq!(error.kind, ArrayErrorKind::Refused);
+    assert!(error.what.contains("went on without the array"), "{error}");
+    assert!(error.what.contains("generation"), "{error}");
+}
+
+/// A copy of a member made earlier is put back in its place: it lacks more than the array knows.
+#[test]
+fn an_old_picture_of_a_member_is_refused() {
+    let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let picture = revived(&mut stage, 1);
+    stage.fail(2).expect("allowed");
+    stage.readd(2).expect("it is the member");
+    stage.healthy();
+    stage.fill(1000, 100, 4);
+    stage.fail(1).expect("allowed");
+    let error = stage.readd_with(1, picture).expect_err("it is older than when it went out");
+    assert!(error.what.contains("old picture"), "{error}");
+    let foreign = stage.disks[3].clone();
+    let error = stage.readd_with(1, foreign).expect_err("it is another member");
+    assert!(error.what.contains("is not member 1"), "{error}");
+}
+
+/// A member in use is not taken back a second time, and a replaced one not at all.
+#[test]
+fn only_the_member_itself_comes_back() {
+    let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    assert_eq!(stage.readd(1).expect_err("in use").kind, ArrayErrorKind::State);
+    let old = stage.disks[1].clone();
+    stage.fail(1).expect("allowed");
+    stage.replace(1).expect("replaceable");
+    stage.healthy();
+    stage.fail(1).expect("allowed");
+    let error = stage.readd_with(1, old).expect_err("another drive has its place");
+    assert!(error.what.contains("is not member 1"), "{error}");
+}
+
+/// The drive that comes back fails at once: it is out again, lacks what it lacked, and comes back later.
+#[test]
+fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
+    for nth in 1..8 {
+        let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
+        stage.fill(4000, 100, 3);
+        stage.pass(6);
+        stage.fail(1).expect("allowed");
+        stage.fill(500, 100, 4);
+        let missed = stale(&stage, 1);
+        stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Vanish).when(When::Nth(nth)));
+        // It may fail after the answer as well.
+        let _ = stage.readd(1);
+        stage.until("the loss", |stage| stage.state(1) == MemberState::Missing);
+        assert!(stale(&stage, 1) >= missed);
+        stage.fill(500, 100, 5);
+        let copy = revived(&mut stage, 1);
+        stage.readd_with(1, copy).expect("it is the member");
+        stage.healthy();
+        stage.verify(4000);
+        stage.check_parity(16);
+    }
+}

@@ -1,0 +1,176 @@
+//! Where a label comes from: the activations an array went through, and what that says of a drive that returns.
+
+use strake_units::{MemberIndex, Uuid};
+
+use crate::bytes::{put, u64_at, uuid_at};
+use crate::superblock::{RecordedState, Superblock};
+
+/// Activations a label remembers.
+pub const HISTORY_MAX: usize = 16;
+/// Replacements a label has room for.
+pub const REPLACEMENTS_MAX: usize = 4;
+
+/// Bytes of the history: a count, then the activations.
+pub(crate) const HISTORY_BYTES: usize = 8 + HISTORY_MAX * ACTIVATION_BYTES;
+/// Bytes of the replacements: a count, then the records.
+pub(crate) const REPLACEMENTS_BYTES: usize = 8 + REPLACEMENTS_MAX * REPLACEMENT_BYTES;
+
+const ACTIVATION_BYTES: usize = 24;
+const REPLACEMENT_BYTES: usize = 32;
+
+/// One activation of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activation {
+    /// Its identifier.
+    pub epoch: Uuid,
+    /// The first generation it wrote.
+    pub first_generation: u64,
+}
+
+/// A drive that is being filled while the member it shall replace still serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplacementRecord {
+    /// The slot of the member.
+    pub slot: MemberIndex,
+    /// The identity of the drive, and of the member once the drive has taken its place.
+    pub uuid: Uuid,
+    /// Bytes of the drive.
+    pub bytes: u64,
+}
+
+pub(crate) fn encode_history(history: &[Activation], out: &mut [u8]) {
+    out[0] = history.len() as u8;
+    for (activation, row) in history.iter().zip(out[8..].chunks_exact_mut(ACTIVATION_BYTES)) {
+        put(row, 0, &activation.epoch.0);
+        put(row, 16, &activation.first_generation.to_le_bytes());
+    }
+}
+
+pub(crate) fn decode_history(bytes: &[u8]) -> Option<Vec<Activation>> {
+    let count = usize::from(bytes[0]);
+    let row = |row: &[u8]| Activation { epoch: uuid_at(row, 0), first_generation: u64_at(row, 16) };
+    let rows = bytes[8..HISTORY_BYTES].chunks_exact(ACTIVATION_BYTES);
+    let history: Vec<Activation> = rows.take(count).map(row).collect();
+    let rises = history.windows(2).all(|pair| pair[0].first_generation < pair[1].first_generation);
+    (count <= HISTORY_MAX && rises).then_some(history)
+}
+
+pub(crate) fn encode_replacements(replacements: &[ReplacementRecord], out: &mut [u8]) {
+    out[0] = replacements.len() as u8;
+    for (record, row) in replacements.iter().zip(out[8..].chunks_exact_mut(REPLACEMENT_BYTES)) {
+        put(row, 0, &record.uuid.0);
+        put(row, 16, &record.bytes.to_le_bytes());
+        row[24] = record.slot.0;
+    }
+}
+
+pub(crate) fn decode_replacements(bytes: &[u8], members: usize) -> Option<Vec<ReplacementRecord>> {
+    let count = usize::from(bytes[0]);
+    let row = |row: &[u8]| ReplacementRecord {
+        slot: MemberIndex(row[24]),
+        uuid: uuid_at(row, 0),
+        bytes: u64_at(row, 16),
+    };
+    let rows = bytes[8..REPLACEMENTS_BYTES].chunks_exact(REPLACEMENT_BYTES);
+    let records: Vec<ReplacementRecord> = rows.take(count).map(row).collect();
+    let sound = records.iter().all(|record| record.slot.at() < members);
+    (count <= REPLACEMENTS_MAX && sound).then_some(records)
+}
+
+/// How a label stands to the history of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lineage {
+    /// It is one of the labels that led there.
+    Ours,
+    /// It is from before what the history remembers, so nothing is known.
+    Older,
+    /// The history covers its generation and did not pass through it.
+    Other,
+}
+
+impl Superblock {
+    /// Begins a new activation: the next generation, under `epoch`.
+    pub fn activate(&mut self, epoch: Uuid) {
+        self.generation += 1;
+        self.parent_epoch = self.epoch;
+        self.epoch = epoch;
+        if self.history.len() == HISTORY_MAX {
+            self.history.remove(0);
+        }
+        self.history.push(Activation { epoch, first_generation: self.generation });
+    }
+
+    pub(crate) fn lineage(&self, own: &Self) -> Lineage {
+        let Some(first) = self.history.first() else { return Lineage::Older };
+        if own.generation < first.first_generation {
+            return Lineage::Older;
+        }
+        let ends = self.history.iter().skip(1).map(|next| next.first_generation);
+        let ends = ends.chain([self.generation + 1]);
+        let passed = self.history.iter().zip(ends).any(|(activation, end)| {
+            activation.epoch == own.epoch
+                && (activation.first_generation..end).contains(&own.generation)
+        });
+        if passed { Lineage::Ours } else { Lineage::Other }
+    }
+}
+
+/// What a drive is to an array that runs without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returning {
+    /// A member in use: there is nothing to bring back.
+    Current,
+    /// The member as it was when it went out. It lacks what its stale plane says, no more.
+    Stale,
+    /// The member, but older than when it went out, or from before what the labels remember: nothing on it may
+    /// be trusted.
+    TooOld {
+        /// The generation of its label.
+        own: u64,
+        /// The generation it held when it went out; 0 when nobody knows.
+        held: u64,
+    },
+    /// It went on without the array: what it holds belongs to another history.
+    Fork {
+        /// Its generation and epoch.
+        own: (u64, Uuid),
+        /// The array's.
+        newest: (u64, Uuid),
+    },
+    /// Not a member of this array, or another drive has its place now.
+    Foreign,
+}
+
+/// Says what the drive with the label `found` is to the array whose newest label is `newest`. Whether the planes were
+/// kept is for the caller: see [`Superblock::keeps_stale_planes`].
+#[must_use]
+pub fn returning(newest: &Superblock, found: &Superblock) -> Returning {
+    let row = newest.members.get(found.slot.at()).filter(|row| row.uuid == found.member);
+    let Some(row) = row.filter(|_| newest.array == found.array && !found.destroyed) else {
+        return Returning::Foreign;
+    };
+    let newest_chain = (newest.generation, newest.epoch);
+    match newest.lineage(found) {
+        Lineage::Other => {
+            return Returning::Fork { own: (found.generation, found.epoch), newest: newest_chain };
+        }
+        Lineage::Ours | Lineage::Older => {}
+    }
+    match row.state {
+        RecordedState::InSync | RecordedState::Rebuilding => Returning::Current,
+        RecordedState::Faulty | RecordedState::Missing => {
+            let held = row.held_generation;
+            if newest.lineage(found) == Lineage::Ours && is_as_it_left(held, found.generation) {
+                Returning::Stale
+            } else {
+                Returning::TooOld { own: found.generation, held }
+            }
+        }
+    }
+}
+
+/// Whether a label of generation `own` may be that of a member which surely held `held` when it went out. An older one
+/// is an older picture of the drive.
+pub(crate) const fn is_as_it_left(held: u64, own: u64) -> bool {
+    held > 0 && own >= held
+}

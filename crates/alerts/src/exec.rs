@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{FileType, MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, geteuid, kill_process_group, waitid};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
@@ -204,10 +204,8 @@ pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
     }
     for part in path.ancestors() {
         let meta = look(part)?;
-        // In a directory with the sticky bit, such as /tmp, only the owner of a file replaces it.
-        let sticky = meta.is_dir() && meta.mode() & 0o1000 != 0;
-        let trusted = meta.uid() == 0 || meta.uid() == geteuid().as_raw();
-        if !trusted || (meta.mode() & 0o022 != 0 && !sticky) {
+        let owner = Owner { uid: meta.uid(), mode: meta.mode() };
+        if !owner.keeps_out_others(geteuid().as_raw()) {
             return Err(Failure::lasting(format!(
                 "others can change what {shown} does, because {part} can be written by somebody besides \
                  root and the user of straked; mend it with: chown root {part} && chmod go-w {part}",
@@ -216,6 +214,22 @@ pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
         }
     }
     Ok(path)
+}
+
+/// Whom a file or a directory belongs to, and who else may write it.
+pub(crate) struct Owner {
+    pub uid: u32,
+    pub mode: u32,
+}
+
+impl Owner {
+    /// Whether only root and the user `me` can change it.
+    pub(crate) fn keeps_out_others(&self, me: u32) -> bool {
+        // In a directory with the sticky bit, such as /tmp, only the owner of a file replaces it.
+        let kind = FileType::from_raw_mode(self.mode);
+        let sticky = kind == FileType::Directory && self.mode & 0o1000 != 0;
+        (self.uid == 0 || self.uid == me) && (self.mode & 0o022 == 0 || sticky)
+    }
 }
 
 fn look(path: &Path) -> Result<Metadata, Failure> {

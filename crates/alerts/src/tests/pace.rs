@@ -129,6 +129,26 @@ fn after_an_overflow_order_is_kept() {
     assert_eq!(pace.held_back(), 2);
 }
 
+/// The story: the queue overflowed, the receiver took a few, and the next event found room again. Told from the
+/// queue, it would have come before the sum of events that were older.
+#[test]
+fn what_comes_after_an_overflow_is_not_told_before_it() {
+    let mut pace = pace();
+    let events = u64::try_from(QUEUE_EVENTS).unwrap() + 1;
+    for number in 1..=events {
+        pace.offer(event(number, "info"));
+    }
+    assert_eq!(told(&mut pace, START), ["1", "2", "3"]);
+    pace.offer(event(events + 1, "info"));
+    let mut last = 3;
+    for n in 1.. {
+        let Next::Deliver(next) = pace.take(START + limits().interval * 2 * n) else { break };
+        assert!(next.number > last, "{} after {last}", next.number);
+        last = next.number;
+    }
+    assert_eq!(last, events + 1);
+}
+
 #[test]
 fn at_the_end_everything_goes_out_in_one() {
     let mut pace = pace();

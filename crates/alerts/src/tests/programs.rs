@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::{Bench, PATIENCE, event, limits};
 use crate::error::AlertErrorKind;
+use crate::exec::Owner;
 use crate::spec::HookSpec;
 
 /// A directory of its own for each test.
@@ -274,6 +275,23 @@ fn a_program_that_others_can_change_is_refused() {
     fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(fs::metadata(&script).unwrap().mode() & 0o777, 0o755);
     Bench::new().alerts.add(exec(&script)).unwrap();
+}
+
+#[test]
+fn only_root_and_we_ourselves_are_trusted() {
+    let (file, dir) = (0o100_000, 0o040_000);
+    for (uid, mode, expected) in [
+        (0, file | 0o755, true),
+        (1000, file | 0o700, true),
+        (1001, file | 0o755, false),
+        (1001, dir | 0o1755, false),
+        (0, file | 0o775, false),
+        (0, file | 0o1757, false),
+        (0, dir | 0o777, false),
+        (0, dir | 0o1777, true),
+    ] {
+        assert_eq!(Owner { uid, mode }.keeps_out_others(1000), expected, "{uid} {mode:o}");
+    }
 }
 
 #[test]

@@ -113,10 +113,10 @@ level() {
     local load_pid=$!
     child_pids+=("$load_pid")
     under_load "before the first failure"
-    expect 0 strake array fail tank --member "$first" --yes
+    expect 0 strake array fail tank --member "$first" --accept redundancy --yes
     under_load "with member $first failed"
     if [[ $second != - ]]; then
-        expect 0 strake array fail tank --member "$second" --yes
+        expect 0 strake array fail tank --member "$second" --accept redundancy --yes
         under_load "with members $first and $second failed"
     fi
     reread
@@ -130,7 +130,7 @@ level() {
     touch "$work/stop-load"
     wait "$load_pid" || load_lives
     reread
-    for member in $others; do expect 0 strake array fail tank --member "$member" --yes; done
+    for member in $others; do expect 0 strake array fail tank --member "$member" --accept redundancy --yes; done
     reread
 
     local errors degraded

@@ -42,7 +42,7 @@ same() {
 destroy() {
     local member
     for member in "$@"; do
-        expect 0 strake array fail tank --member "$member" --yes
+        expect 0 strake array fail tank --member "$member" --accept redundancy --yes
         garbage "${drives[member]}"
     done
 }

@@ -65,8 +65,8 @@ done
 client verify
 say "kill -9 while idle: nothing resynchronized; $(<"$work/out")"
 
-expect 0 strake array fail tank --member 1 --yes
-expect 0 strake array fail tank --member 4 --yes
+expect 0 strake array fail tank --member 1 --accept redundancy --yes
+expect 0 strake array fail tank --member 4 --accept redundancy --yes
 client verify
 say "members 1 and 4 taken away: $(<"$work/out")"
 errors=$(export_value tank "['errors']")

@@ -81,7 +81,7 @@ for ((round = 1; round <= rounds; round++)); do
         [[ $acknowledged == no ]] || fail "round $round: an array that was reported created is gone"
         # Labels of an array that nobody recorded may be left; they are named, and can be given up.
         run "${create[@]}"
-        [[ $code -eq 0 ]] || expect 0 "${create[@]}" --overwrite
+        [[ $code -eq 0 ]] || expect 0 "${create[@]}" --overwrite --yes
     fi
     expect 0 strake array show second
 
@@ -90,14 +90,14 @@ for ((round = 1; round <= rounds; round++)); do
     expect 0 python3 "$e2e/_nbd.py" info --socket "$work/second.sock" --export second
 
     member=$((round % 5))
-    killed_during strake array fail tank --member "$member" --yes
-    expect 0 strake array fail tank --member "$member" --yes
+    killed_during strake array fail tank --member "$member" --accept redundancy --yes
+    expect 0 strake array fail tank --member "$member" --accept redundancy --yes
     client verify
     truncate -s 64MiB "$work/new$round"
     replace=(strake array replace tank --member "$member" --with "$work/new$round")
     killed_during "${replace[@]}"
     run "${replace[@]}"
-    [[ $code -eq 0 ]] || expect 0 "${replace[@]}" --overwrite
+    [[ $code -eq 0 ]] || expect 0 "${replace[@]}" --overwrite --yes
     rm -f "${tank[member]}"
     tank[member]=$work/new$round
     wait_rebuilt tank
@@ -114,12 +114,12 @@ for ((round = 1; round <= rounds; round++)); do
     fi
     # Whatever was left halfway, the drives are free now, if need be by saying so.
     run strake array create third --level 5 --drives "$drive_list"
-    [[ $code -eq 0 ]] || expect 0 strake array create third --level 5 --drives "$drive_list" --overwrite
+    [[ $code -eq 0 ]] || expect 0 strake array create third --level 5 --drives "$drive_list" --overwrite --yes
     expect 0 strake array destroy third --yes
 done
 expect 0 strake wait tank --for healthy --timeout 60s
-expect 0 strake array fail tank --member 0 --yes
-expect 0 strake array fail tank --member 2 --yes
+expect 0 strake array fail tank --member 0 --accept redundancy --yes
+expect 0 strake array fail tank --member 2 --accept redundancy --yes
 client verify
 waited=$(grep -c 'waits for member' "$work/straked.log") || true
 say "$waited of the restarts waited for a drive without a label"

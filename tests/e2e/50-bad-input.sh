@@ -139,7 +139,7 @@ what_name() {
 
 no_such_thing() {
     local verb
-    for verb in "show" "fail --member 0 --yes" "replace --member 0 --with $work/free0" "add --drive $work/free0" \
+    for verb in "show" "fail --member 0 --accept redundancy --yes" "replace --member 0 --with $work/free0" "add --drive $work/free0" \
         "unload --yes" "destroy --yes"; do
         # shellcheck disable=SC2086 # the words of $verb are separate arguments
         refused "nope" "there is: good" -- strake array $verb nope
@@ -150,8 +150,8 @@ no_such_thing() {
     refused "nope" "there is: good" -- strake export create nope --via nbd --listen "unix:$work/other.sock"
     refused "nope" "there is: good" -- strake export remove nope
     refused "$work/missing" "drive list" -- strake drive show "$work/missing"
-    refused "9" "members 0 to 4" -- strake array fail good --member 9 --yes
-    refused -- strake array fail good --member 4294967296 --yes
+    refused "9" "members 0 to 4" -- strake array fail good --member 9 --accept redundancy --yes
+    refused -- strake array fail good --member 4294967296 --accept redundancy --yes
     refused -- strake array fail good --member=-1 --yes
     refused "members 0 to 4" -- strake array replace good --member 5 --with "$work/free0"
     refused "frobnicate" -- strake frobnicate
@@ -189,14 +189,14 @@ exports() {
 members() {
     refused "member 1" "in use" "fail it before" -- strake array replace good --member 1 --with "$work/free0"
     refused "has all its members" -- strake array add good --drive "$work/free0"
-    expect 0 strake array fail good --member 0 --yes
+    expect 0 strake array fail good --member 0 --accept redundancy --yes
     refused "$work/ext4" "ext4" "--overwrite" -- strake array replace good --member 0 --with "$work/ext4"
     refused "$work/tiny" "too small" "at least as large" -- strake array replace good --member 0 --with "$work/tiny"
     refused "$work/missing" "check the path" -- strake array replace good --member 0 --with "$work/missing"
     refused "${drives[2]}" "member 2 of array good" -- strake array replace good --member 0 --with "${drives[2]}"
     refused "directory" -- strake array replace good --member 0 --with "$work"
-    expect 0 strake array fail good --member 1 --yes
-    refused "would lose data" "member 2" "replace" -- strake array fail good --member 2 --yes
+    expect 0 strake array fail good --member 1 --accept redundancy --yes
+    refused "would lose data" "member 2" "replace" -- strake array fail good --member 2 --accept redundancy --yes
     for member in 0 1; do
         truncate -s 64MiB "$work/again$member"
         expect 0 strake array replace good --member $member --with "$work/again$member"
@@ -212,7 +212,7 @@ mixed() {
     warning=$(grep -F "$work/larger" "$work/err") || fail "no warning about the larger drive"
     expect 0 strake array destroy new --yes
     say "drives of mixed sizes: works with a warning (${warning#strake: })"
-    refused "${drives[2]}" "array good" -- "${create[@]}" "$(free 1 2 3),${drives[2]}" --overwrite
+    refused "${drives[2]}" "array good" -- "${create[@]}" "$(free 1 2 3),${drives[2]}" --overwrite --yes
     expect 0 "${create[@]}" "$(free 0 1 2 3)"
     expect 0 strake array unload new --yes
     refused "$work/free0" "member of array new" "--overwrite" -- strake array create other --level 6 --drives "$(free 0 4 5 6)"
@@ -250,7 +250,7 @@ kernel_devices() {
     mkdir "$work/mounted"
     if mount "$loop_device" "$work/mounted" 2>/dev/null; then
         mounts+=("$work/mounted")
-        refused "$loop_device" "in use" "mounted" -- "${create[@]}" "$(free 0 1 2),$loop_device" --overwrite
+        refused "$loop_device" "in use" "mounted" -- "${create[@]}" "$(free 0 1 2),$loop_device" --overwrite --yes
         umount "$work/mounted"
         say "a mounted device: refused, saying where it is mounted"
     else

@@ -2,8 +2,14 @@
 //! these definitions.
 
 pub mod array;
+pub mod config;
+pub mod drive;
+pub mod event;
 pub mod export;
+pub mod hook;
+pub mod job;
 pub mod parse;
+pub mod spare;
 
 use crate::error::CliError;
 use crate::output::Format;
@@ -67,30 +73,66 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Health of everything: what is wrong and what to do about it, then the arrays.
-    Status,
-    /// Drives that the daemon can see.
-    #[command(subcommand, arg_required_else_help = true)]
-    Drive(DriveVerb),
+    #[command(after_help = "Examples:
+  strake status
+  strake status --watch
+  strake status --output json")]
+    Status(Watch),
+    /// Look for everything that is wrong or could go wrong, also with the machine.
+    #[command(after_help = "Examples:
+  strake doctor
+  strake doctor --output json")]
+    Doctor,
     /// RAID arrays.
     #[command(subcommand, arg_required_else_help = true)]
     Array(array::ArrayVerb),
+    /// Drives that the daemon can see.
+    #[command(subcommand, arg_required_else_help = true)]
+    Drive(drive::DriveVerb),
+    /// Drives that wait to take the place of failed members.
+    #[command(subcommand, arg_required_else_help = true)]
+    Spare(spare::SpareVerb),
+    /// Long work in the background: rebuilds, replacements, resyncs.
+    #[command(subcommand, arg_required_else_help = true)]
+    Job(job::JobVerb),
     /// Ways for clients to reach an array.
     #[command(subcommand, arg_required_else_help = true)]
     Export(export::ExportVerb),
+    /// What happened, and who did what.
+    #[command(subcommand, arg_required_else_help = true)]
+    Event(event::EventVerb),
+    /// Who is told when something happens.
+    #[command(subcommand, arg_required_else_help = true)]
+    Hook(hook::HookVerb),
+    /// What the daemon has recorded.
+    #[command(subcommand, arg_required_else_help = true)]
+    Config(config::ConfigVerb),
     /// The daemon, straked.
     #[command(subcommand, arg_required_else_help = true)]
     Daemon(DaemonVerb),
     /// Wait until an array has reached a goal, showing progress.
+    #[command(after_help = "Examples:
+  strake wait tank --for rebuild
+  strake wait tank --for healthy --timeout 2h
+  strake wait tank --for online --timeout 5m && mount /dev/nbd0 /srv")]
     Wait(WaitArgs),
     /// Make, use, break and repair a RAID 6 array on eight sparse files. Needs no root and no running daemon.
+    #[command(after_help = "Examples:
+  strake demo
+  strake demo --dir /var/tmp --keep")]
     Demo(DemoArgs),
     /// Print a completion script for a shell.
+    #[command(after_help = "Examples:
+  strake completions bash > /etc/bash_completion.d/strake
+  strake completions zsh > /usr/share/zsh/site-functions/_strake")]
     Completions {
         /// The shell to print it for.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a folder.
+    #[command(after_help = "Examples:
+  strake man /usr/local/share/man/man1")]
     Man {
         /// The folder; made if it does not exist.
         #[arg(value_name = "DIR")]
@@ -98,27 +140,31 @@ pub enum Command {
     },
 }
 
-/// What can be done with drives.
-#[derive(Debug, Subcommand)]
-pub enum DriveVerb {
-    /// Every drive, what is on it and who uses it.
-    List,
-    /// One drive.
-    Show {
-        /// A path, or the name of a device such as nvme0n1.
-        #[arg(value_name = "DRIVE")]
-        name: String,
-    },
+/// Whether an answer is printed again when it changes.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Watch {
+    /// Print it again whenever it changes, in place on a terminal, until interrupted.
+    #[arg(long)]
+    pub watch: bool,
 }
 
 /// What can be done with the daemon.
 #[derive(Debug, Subcommand)]
 pub enum DaemonVerb {
     /// Start the daemon and wait until it answers.
+    #[command(after_help = "Examples:
+  strake daemon start
+  strake daemon start --cores 2,3
+  strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
     /// Stop the daemon: clients are drained, arrays are marked clean.
+    #[command(after_help = "Examples:
+  strake daemon stop")]
     Stop,
     /// What is running, on which cores, with how much memory.
+    #[command(after_help = "Examples:
+  strake daemon status
+  strake daemon status --output json")]
     Status,
 }
 
@@ -155,10 +201,16 @@ pub struct WaitArgs {
 pub enum Goal {
     /// Every member that was being rebuilt is in sync.
     Rebuild,
+    /// No member is being copied to another drive any more.
+    Replace,
     /// Parity is known to be true everywhere, after a crash or after create.
     Resync,
+    /// A new array is initialized.
+    Initialize,
     /// Full redundancy, and nothing left to do.
     Healthy,
+    /// It is started and serves, with whatever redundancy.
+    Online,
 }
 
 /// `strake demo`.

@@ -1,10 +1,15 @@
 //! One module per object: arguments in, one call, the answer printed.
 
 pub mod array;
+pub mod config;
 pub mod confirm;
 pub mod daemon;
 pub mod drive;
+pub mod event;
 pub mod export;
+pub mod hook;
+pub mod job;
+pub mod spare;
 pub mod status;
 
 /// Warnings of an answer go to standard error, in either format.

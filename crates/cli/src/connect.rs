@@ -6,9 +6,13 @@ use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::{Path, PathBuf};
 use strake_api::v1::array_service_client::ArrayServiceClient;
+use strake_api::v1::config_service_client::ConfigServiceClient;
 use strake_api::v1::daemon_service_client::DaemonServiceClient;
 use strake_api::v1::drive_service_client::DriveServiceClient;
+use strake_api::v1::event_service_client::EventServiceClient;
 use strake_api::v1::export_service_client::ExportServiceClient;
+use strake_api::v1::job_service_client::JobServiceClient;
+use strake_api::v1::spare_service_client::SpareServiceClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
@@ -94,6 +98,34 @@ impl Connection {
     #[must_use]
     pub fn exports(&self) -> ExportServiceClient<Channel> {
         ExportServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about spares.
+    #[must_use]
+    pub fn spares(&self) -> SpareServiceClient<Channel> {
+        SpareServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about jobs.
+    #[must_use]
+    pub fn jobs(&self) -> JobServiceClient<Channel> {
+        JobServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about events and hooks.
+    #[must_use]
+    pub fn events(&self) -> EventServiceClient<Channel> {
+        EventServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about what the daemon has recorded.
+    #[must_use]
+    pub fn config(&self) -> ConfigServiceClient<Channel> {
+        ConfigServiceClient::new(self.channel.clone())
             .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
     }
 }

@@ -20,10 +20,10 @@ use crate::args::DemoArgs;
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
 use crate::output::Format;
+use crate::watch::Signals;
 use report::Report;
 use sandbox::Sandbox;
 use scenario::Scenario;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Runs the demo. Whatever happens, Ctrl-C included, the daemon is stopped and the files are removed, unless
 /// they are to be kept.
@@ -40,7 +40,10 @@ pub async fn run(arguments: &DemoArgs, format: Format) -> Result<Exit, CliError>
     };
     let told = tokio::select! {
         told = Scenario::new(&mut sandbox, &mut report).play() => told,
-        interrupted = signals.interrupted() => Err(interrupted),
+        () = signals.ended() => Err(CliError {
+            kind: ErrorKind::Interrupted,
+            text: "interrupted".to_owned(),
+        }),
     };
     let cleaned = if arguments.keep {
         kept(&report, &sandbox);
@@ -49,32 +52,6 @@ pub async fn run(arguments: &DemoArgs, format: Format) -> Result<Exit, CliError>
         sandbox.clean_up().await
     };
     Ok(finish(report, told.and(cleaned)))
-}
-
-/// The ways in which a person or the system asks the demo to end. Once heard, none of them ends the process by
-/// itself any more.
-struct Signals([Signal; 3]);
-
-impl Signals {
-    fn heard() -> Result<Self, CliError> {
-        let on = |kind| signal(kind).map_err(|e| CliError::io("cannot listen for signals", &e));
-        Ok(Self([
-            on(SignalKind::interrupt())?,
-            on(SignalKind::terminate())?,
-            on(SignalKind::hangup())?,
-        ]))
-    }
-
-    /// Ends when one of them comes.
-    async fn interrupted(&mut self) -> CliError {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-        CliError { kind: ErrorKind::Interrupted, text: "interrupted".to_owned() }
-    }
 }
 
 fn kept(report: &Report, sandbox: &Sandbox) {

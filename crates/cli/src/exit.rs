@@ -1,6 +1,6 @@
 //! What the process ends with. Scripts act on these, so they are part of the interface.
 
-use strake_api::v1::{Array, SystemStatus};
+use strake_api::v1::Array;
 use tonic::Code;
 
 /// Exit codes, the same for every command. Commands that ask (`status`, `array show`, `wait`) report health
@@ -69,10 +69,10 @@ impl Exit {
         }
     }
 
-    /// The health of everything, as the daemon judged it.
+    /// A health as the daemon judged it.
     #[must_use]
-    pub fn of_status(status: &SystemStatus) -> Self {
-        match status.health.as_str() {
+    pub fn of_health(word: &str) -> Self {
+        match word {
             "ok" => Self::Fine,
             "degraded" => Self::Degraded,
             "failed" => Self::Failed,

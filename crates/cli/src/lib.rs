@@ -20,6 +20,7 @@ pub mod daemon;
 pub mod demo;
 pub mod error;
 pub mod exit;
+pub mod keep;
 pub mod limits;
 pub mod manual;
 pub mod output;
@@ -27,5 +28,6 @@ pub mod paths;
 pub mod run;
 pub mod tables;
 pub mod wait;
+pub mod watch;
 
 pub use run::main;

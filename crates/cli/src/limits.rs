@@ -23,3 +23,18 @@ pub const WIDTH: usize = 80;
 
 /// Shortest time between two answers of a watched array.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time between two looks at answers that the daemon does not send by itself.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Largest configuration read from a file, in bytes: what fits in a message, with room for the rest of it.
+pub const CONFIG_BYTES_MAX: u64 = (strake_api::limits::MESSAGE_BYTES_MAX - (64 << 10)) as u64;
+
+/// Rows of a screen where no terminal says otherwise.
+pub const HEIGHT: usize = 24;
+
+/// Narrowest screen that tables are made for, in columns; lines go on in the next row on one that is narrower.
+pub const WIDTH_MIN: usize = 40;
+
+/// Widest screen that tables make use of: longer lines are not read, but followed with a finger.
+pub const WIDTH_MAX: usize = 160;

@@ -1,7 +1,9 @@
 //! Answers on standard output: a table, or the message itself.
 
+pub mod paint;
+
 use crate::error::CliError;
-use crate::limits::WIDTH;
+use crate::limits::{HEIGHT, WIDTH, WIDTH_MAX, WIDTH_MIN};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Display;
@@ -20,16 +22,18 @@ pub enum Format {
 /// Where answers go.
 pub struct Output {
     format: Format,
-    width: usize,
+    colour: bool,
 }
 
 impl Output {
-    /// Standard output in `format`, as wide as its terminal; [`WIDTH`] columns where there is none.
+    /// Standard output in `format`, as wide as its terminal; [`WIDTH`] columns where there is none. Colour is for
+    /// terminals whose owner has not asked for none (<https://no-color.org>).
     #[must_use]
     pub fn stdout(format: Format) -> Self {
-        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |w| w.ws_col);
-        let width = if columns == 0 { WIDTH } else { usize::from(columns) };
-        Self { format, width }
+        let unwanted = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|t| t == "dumb");
+        let colour = std::io::stdout().is_terminal() && !dumb && !unwanted("NO_COLOR");
+        Self { format, colour }
     }
 
     /// How answers are printed here.
@@ -55,7 +59,7 @@ impl Output {
     ) -> Result<(), CliError> {
         match self.format {
             Format::Json => self.text(&json(message, Layout::Pretty)),
-            Format::Table => self.text(table(message, self.width).trim_end()),
+            Format::Table => self.text(&self.rendered(message, table)),
         }
     }
 
@@ -68,9 +72,23 @@ impl Output {
         message: &M,
         table: impl FnOnce(&M, usize) -> String,
     ) -> Result<(), CliError> {
+        self.text(&self.rendered(message, table))
+    }
+
+    /// `message` as [`Output::print_one_of_many`] prints it, without the last line end.
+    #[must_use]
+    pub fn rendered<M: Serialize>(
+        &self,
+        message: &M,
+        table: impl FnOnce(&M, usize) -> String,
+    ) -> String {
         match self.format {
-            Format::Json => self.text(&json(message, Layout::Line)),
-            Format::Table => self.text(&table(message, self.width)),
+            Format::Json => json(message, Layout::Line),
+            Format::Table => {
+                let (columns, _) = terminal();
+                let plain = printable(table(message, columns).trim_end());
+                if self.colour { paint::words(&plain) } else { plain }
+            }
         }
     }
 
@@ -84,6 +102,24 @@ impl Output {
             .and_then(|()| stdout.flush())
             .map_err(|e| CliError::io("cannot write the answer to standard output", &e))
     }
+}
+
+/// Columns and rows of the terminal on standard output, or of a usual one where there is none.
+#[must_use]
+pub fn terminal() -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let (columns, rows) = size.map_or((0, 0), |w| (w.ws_col, w.ws_row));
+    (
+        if columns == 0 { WIDTH } else { usize::from(columns).clamp(WIDTH_MIN, WIDTH_MAX) },
+        if rows == 0 { HEIGHT } else { usize::from(rows) },
+    )
+}
+
+/// `text` without characters that tell a terminal to do something: names and models come from elsewhere.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let seen = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(seen).collect()
 }
 
 /// How a JSON document is laid out.
@@ -108,5 +144,5 @@ pub fn json<M: Serialize>(message: &M, layout: Layout) -> String {
 /// Prints `text` and a line end to standard error. A standard error that is gone must not end the command: there
 /// may be a daemon to stop and files to remove, and nobody is left to be told.
 pub fn tell(text: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(&text.to_string()));
 }

@@ -1,7 +1,7 @@
 //! From arguments to an exit code.
 
 use crate::args::{Cli, Command};
-use crate::commands::{array, daemon, drive, export, status};
+use crate::commands::{array, config, daemon, drive, event, export, hook, job, spare, status};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -38,10 +38,16 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
     let out = Output::stdout(cli.global.output);
     let socket = || cli.global.socket();
     match cli.command {
-        Command::Status => status::run(&socket()?, &out).await,
-        Command::Drive(verb) => drive::run(verb, &socket()?, &out).await,
+        Command::Status(watched) => status::run(watched, &socket()?, &out).await,
+        Command::Doctor => status::doctor(&socket()?, &out).await,
         Command::Array(verb) => array::run(verb, &socket()?, &out).await,
+        Command::Drive(verb) => drive::run(verb, &socket()?, &out).await,
+        Command::Spare(verb) => spare::run(verb, &socket()?, &out).await,
+        Command::Job(verb) => job::run(verb, &socket()?, &out).await,
         Command::Export(verb) => export::run(verb, &socket()?, &out).await,
+        Command::Event(verb) => event::run(verb, &socket()?, &out).await,
+        Command::Hook(verb) => hook::run(verb, &socket()?, &out).await,
+        Command::Config(verb) => config::run(verb, &socket()?, &out).await,
         Command::Daemon(verb) => daemon::run(verb, &socket()?, &out).await,
         Command::Wait(arguments) => wait::run(&arguments, &socket()?, &out).await,
         Command::Demo(arguments) => demo::run(&arguments, out.format()).await,

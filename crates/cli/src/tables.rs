@@ -1,57 +1,59 @@
 //! What people see. Every function here is text out of a message and a width, so that tests can hold them.
 
 pub mod array;
+pub mod clock;
+pub mod config;
 pub mod daemon;
+pub mod doctor;
 pub mod drive;
+pub mod errors;
+pub mod event;
 pub mod export;
+mod grid;
+pub mod hook;
+pub mod job;
+pub mod show;
+pub mod spare;
 pub mod status;
 
 #[cfg(test)]
 mod tests;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::fmt::Write as _;
 use strake_units::ByteSize;
 
-/// An empty table with `headers`, columns apart by two spaces and no lines: it pastes well into a mail.
-fn columns(headers: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(headers.iter().map(|h| h.to_uppercase()));
-    table
-}
-
-/// `table` as text: nothing before the first column or after the last.
-fn render(mut table: Table) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
-/// Aligns the `index`th column to the right, for numbers.
-fn right(table: &mut Table, index: usize) {
-    if let Some(column) = table.column_mut(index) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-}
+/// Where the values of a list of `name value` lines begin.
+const INDENT: usize = 11;
 
 /// A byte count for people.
 fn size(bytes: u64) -> String {
     ByteSize(bytes).to_string()
 }
 
-/// At most `width` characters of `text`, keeping its end: of a path, the end is what differs.
-fn tail(text: &str, width: usize) -> String {
+/// `one` thing or several of them, with their number.
+fn count(number: u64, one: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        n => format!("{n} {one}s"),
+    }
+}
+
+/// At most `width` characters of `text`, keeping both ends: of a path, either may be what
+/// differs, and more often the last.
+fn middle(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
         return text.to_owned();
     }
-    let kept: String = text.chars().skip(count - width.saturating_sub(3)).collect();
-    format!("...{kept}")
+    let kept = width.saturating_sub(3);
+    let end = kept * 2 / 3;
+    let first: String = text.chars().take(kept - end).collect();
+    let last: String = text.chars().skip(count - end).collect();
+    format!("{first}...{last}")
 }
 
 /// At most `width` characters of `text`, keeping its beginning.
-fn head(text: &str, width: usize) -> String {
+pub(crate) fn head(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -59,21 +61,32 @@ fn head(text: &str, width: usize) -> String {
     format!("{kept}...")
 }
 
-/// Characters of the longest of `texts`, but at least `min` and at most `max`.
-fn widest<'a>(texts: impl Iterator<Item = &'a str>, min: usize, max: usize) -> usize {
-    texts.map(|t| t.chars().count()).max().unwrap_or(0).clamp(min, max)
-}
-
 /// `text`, or `-` when there is none.
 fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
-/// `text` broken at spaces into lines of at most `width`, every one after the first indented by `indent`.
+/// Adds `name value` to `out`, folded at `width`; nothing when there is no value.
+fn field(out: &mut String, name: &str, value: &str, width: usize) {
+    if !value.is_empty() {
+        let indent = INDENT.max(name.len() + 1);
+        let _ = writeln!(out, "{name:<10} {}", wrapped(value, width, indent));
+    }
+}
+
+/// Adds the steps of a plan to `out`.
+fn steps(out: &mut String, plan: &[String], width: usize) {
+    for step in plan {
+        let _ = writeln!(out, "  - {}", wrapped(step, width, 4));
+    }
+}
+
+/// `text` broken at spaces into lines of at most `width`, every one after the first indented by `indent`. A number
+/// stays with its unit.
 fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut used = indent;
-    for word in text.split_whitespace() {
+    for word in words(text) {
         let len = word.chars().count();
         if used > indent && used + 1 + len > width {
             out.push('\n');
@@ -83,8 +96,29 @@ fn wrapped(text: &str, width: usize, indent: usize) -> String {
             out.push(' ');
             used += 1;
         }
-        out.push_str(word);
+        out.push_str(&word);
         used += len;
     }
     out
+}
+
+/// The words of `text`, a number and its unit as one.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match words.last_mut() {
+            Some(last) if is_unit(word) && last.ends_with(|c: char| c.is_ascii_digit()) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) | None => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+fn is_unit(word: &str) -> bool {
+    let word = word.trim_end_matches([',', '.', ';', ':', ')']);
+    let word = word.strip_suffix("/s").unwrap_or(word);
+    ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "bytes", "s", "ms", "us"].contains(&word)
 }

@@ -4,8 +4,8 @@ use crate::args::{Goal, WaitArgs};
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::limits::WATCH_INTERVAL;
-use crate::output::{Output, tell};
+use crate::limits::{WATCH_INTERVAL, WIDTH};
+use crate::output::{Output, printable, tell};
 use crate::tables;
 use std::io::{IsTerminal, Write as _};
 use std::path::Path;
@@ -19,6 +19,8 @@ pub enum Standing {
     Reached,
     /// On its way, or not yet.
     Waiting,
+    /// It stands still, and goes on only when somebody does something.
+    Halted,
     /// It cannot get there: data or the array is gone.
     Lost,
 }
@@ -36,15 +38,30 @@ pub fn standing(array: &Array, goal: Goal) -> Standing {
     if !is("online") {
         return Standing::Waiting;
     }
+    let runs = |job: &str| array.progress.iter().any(|p| p.job == job);
+    let halted = |job: &str| array.progress.iter().any(|p| p.job == job && p.state == "halted");
     let rebuilding = is("rebuilding") || array.members.iter().any(|m| m.state == "rebuilding");
-    let syncing = is("resyncing") || is("initializing");
+    let rebuild_halted = is("rebuild_halted") || halted("rebuild");
+    let replacing = runs("replace") || array.members.iter().any(|m| !m.replacement.is_empty());
+    let resyncing = is("resyncing") || runs("resync");
+    let initializing = is("initializing") || runs("initialize");
     let whole = array.members.iter().all(|m| m.state == "in_sync") && !is("degraded");
-    let reached = match goal {
-        Goal::Rebuild => !rebuilding && !is("rebuild_halted"),
-        Goal::Resync => !syncing,
-        Goal::Healthy => whole && !rebuilding && !syncing && !is("exhausted"),
+    let (reached, stands_still) = match goal {
+        Goal::Rebuild => (!rebuilding && !rebuild_halted, rebuild_halted),
+        Goal::Replace => (!replacing, halted("replace")),
+        Goal::Resync => (!resyncing && !initializing, halted("resync") || halted("initialize")),
+        Goal::Initialize => (!initializing, halted("initialize")),
+        Goal::Healthy => {
+            let busy = rebuilding || replacing || resyncing || initializing;
+            (whole && !busy && !is("exhausted"), rebuild_halted)
+        }
+        Goal::Online => (true, false),
     };
-    if reached { Standing::Reached } else { Standing::Waiting }
+    match (reached, stands_still) {
+        (true, _) => Standing::Reached,
+        (false, true) => Standing::Halted,
+        (false, false) => Standing::Waiting,
+    }
 }
 
 /// Waits, showing progress on standard error, and prints the array at the end.
@@ -68,13 +85,19 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
     };
     shown.end();
     if let Some(array) = &last {
-        out.print(array, |a, _| tables::array::line(a) + "\n")?;
+        out.print(array, tables::array::line)?;
     }
+    let name = &arguments.name;
     match ended {
         Standing::Reached => Ok(Exit::Fine),
         Standing::Lost => Ok(Exit::Failed),
+        Standing::Halted => {
+            let reason = last.map_or_else(String::new, |a| a.reason);
+            let reason = if reason.is_empty() { "a job was halted".to_owned() } else { reason };
+            tell(format_args!("strake: {name}: this does not go on by itself: {reason}"));
+            Ok(Exit::Degraded)
+        }
         Standing::Waiting => {
-            let name = &arguments.name;
             tell(format_args!(
                 "strake: {name}: the time is over and the goal is not reached: strake array show {name}"
             ));
@@ -117,11 +140,11 @@ impl Shown {
     /// Shows how far `array` is: rewrites its line on a terminal; elsewhere prints one when it says something new.
     pub(crate) fn show(&mut self, array: &Array) {
         if self.terminal {
+            self.last = moment(array, screen_width());
             // Carriage return and "erase to the end of the line" (ECMA-48 EL).
             let mut stderr = std::io::stderr();
             // As with tell(): a terminal that is gone ends nothing.
-            let _ = write!(stderr, "\r\x1b[K{}", moment(array)).and_then(|()| stderr.flush());
-            self.last = moment(array);
+            let _ = write!(stderr, "\r\x1b[K{}", self.last).and_then(|()| stderr.flush());
             return;
         }
         let news = milestone(array);
@@ -139,24 +162,32 @@ impl Shown {
     }
 }
 
-/// The line of this moment.
-fn moment(array: &Array) -> String {
-    let jobs: Vec<String> = array
-        .progress
-        .iter()
-        .map(|p| format!("{} {}", p.job, tables::array::progress(p)))
-        .collect();
-    format!(
-        "{}: {}",
-        array.name,
-        if jobs.is_empty() { array.states.join(" ") } else { jobs.join("; ") }
-    )
+/// Columns of the terminal that progress is shown on, which is that of standard error.
+fn screen_width() -> usize {
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |w| w.ws_col);
+    if columns == 0 { WIDTH } else { usize::from(columns) }
+}
+
+/// The line of this moment, in less than `width` columns: one that is folded by the terminal cannot be rewritten.
+#[must_use]
+pub fn moment(array: &Array, width: usize) -> String {
+    let jobs: Vec<String> =
+        array.progress.iter().map(|p| format!("{} {}", p.job, tables::job::progress(p))).collect();
+    let text = match jobs.is_empty() {
+        true => format!("{}: {}", array.name, array.states.join(" ")),
+        false => format!("{}: {}", array.name, jobs.join("; ")),
+    };
+    tables::head(&printable(&text), width.saturating_sub(1))
 }
 
 /// The line that changes with states and with every tenth of a job: what a log wants.
 #[must_use]
 pub fn milestone(array: &Array) -> String {
-    let tenth = |p: &Progress| format!(", {} {}%", p.job, tables::array::percent(p) / 10 * 10);
+    let tenth = |p: &Progress| {
+        let state = if ["", "running"].contains(&p.state.as_str()) { "" } else { &p.state };
+        let tenth = tables::job::percent(p) / 10 * 10;
+        format!(", {} {tenth}% {state}", p.job).trim_end().to_owned()
+    };
     let jobs: String = array.progress.iter().map(tenth).collect();
     format!("{}: {}{jobs}", array.name, array.states.join(" "))
 }

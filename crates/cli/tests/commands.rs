@@ -12,6 +12,11 @@ fn healthy() -> Script {
     Script { arrays: vec![array(&["online"], &["in_sync"; 4])], ..Script::default() }
 }
 
+fn degraded() -> Script {
+    let array = array(&["online", "degraded"], &["in_sync", "in_sync", "in_sync", "faulty"]);
+    Script { arrays: vec![array], ..Script::default() }
+}
+
 /// Runs `line` against `script` and holds the exit code.
 fn check(name: &str, script: Script, line: &str, code: i32) -> Ran {
     let arguments: Vec<&str> = line.split_whitespace().collect();
@@ -47,7 +52,65 @@ fn every_verb_reaches_its_call() {
     let cases = [
         (
             "array fail tank --member 2",
-            "FailMemberRequest { name: \"tank\", member: 2, dry_run: false }",
+            "FailMemberRequest { name: \"tank\", member: 2, dry_run: false, accept: [] }",
+        ),
+        ("array fail tank --member 2 --accept redundancy --yes", "accept: [\"redundancy\"]"),
+        (
+            "array readd tank --member 2 --drive /dev/null --dry-run",
+            "member: Some(2), drive: \"/dev/null\", dry_run: true",
+        ),
+        ("array readd tank", "ReaddMemberRequest { name: \"tank\", member: None, drive: \"\""),
+        ("array rebuild tank", "RebuildArrayRequest { name: \"tank\", dry_run: false }"),
+        ("array rename tank vault", "RenameArrayRequest { name: \"tank\", new_name: \"vault\""),
+        (
+            "array set tank --rebuild-priority 80 --auto-readd off",
+            "rebuild_priority: Some(80), auto_replace: None, auto_readd: Some(false), replace_after_errors: None",
+        ),
+        (
+            "array import tank --use /dev/null --dry-run",
+            "use_drives: [\"/dev/null\"], dry_run: true",
+        ),
+        ("array undelete tank --drives /dev/null", "drives: [\"/dev/null\"], dry_run: false"),
+        ("drive locate /dev/null --off", "LocateDriveRequest { path: \"/dev/null\", off: true }"),
+        (
+            "drive clean /dev/null --accept-loss --yes",
+            "CleanDriveRequest { path: \"/dev/null\", dry_run: false, accept_loss: true }",
+        ),
+        ("drive errors /dev/null", "GetDriveRequest { path: \"/dev/null\" }"),
+        (
+            "spare add /dev/null --array tank",
+            "AddSpareRequest { drive: \"/dev/null\", array: \"tank\", dry_run: false, overwrite: false }",
+        ),
+        ("spare remove /dev/null", "RemoveSpareRequest { drive: \"/dev/null\" }"),
+        ("spare list", "ListSparesRequest"),
+        ("job list", "ListJobsRequest"),
+        (
+            "job pause tank/rebuild",
+            "ChangeJobRequest { id: \"tank/rebuild\", action: \"pause\", priority: None }",
+        ),
+        ("job resume tank/rebuild", "action: \"resume\""),
+        ("job cancel tank/replace", "action: \"cancel\""),
+        ("job set tank/rebuild --priority 90", "action: \"set\", priority: Some(90)"),
+        (
+            "event list --from 7 --object array/tank --kind command --severity warning --last 3",
+            "from: 7, object: \"array/tank\", kind: \"command\", severity: \"warning\", last: 3",
+        ),
+        (
+            "hook add pager --webhook https://a.example/ --severity critical",
+            "kind: \"webhook\", target: \"https://a.example/\", severity: \"critical\"",
+        ),
+        (
+            "hook add ops --email a@example.com --server smtp://m:25 --from b@example.com",
+            "severity: \"warning\", server: \"smtp://m:25\", from: \"b@example.com\"",
+        ),
+        ("hook add log --exec /bin/true", "kind: \"exec\", target: \"/bin/true\""),
+        ("hook list", "ListHooksRequest"),
+        ("hook remove pager", "RemoveHookRequest { name: \"pager\" }"),
+        ("hook test pager", "TestHookRequest { name: \"pager\" }"),
+        ("config show", "GetConfigRequest"),
+        (
+            "array create tank --level 6 --drives /dev/null --overwrite --yes",
+            "dry_run: false, overwrite: true",
         ),
         ("array replace tank --member 2 --with null:1GiB", "drive: \"null:1GiB\""),
         (
@@ -79,10 +142,21 @@ fn every_verb_reaches_its_call() {
 }
 
 #[test]
-fn destroy_in_a_script_needs_yes() {
-    let ran = check("destroy", healthy(), "array destroy tank", 3);
-    assert!(ran.stderr.contains("--yes"), "{}", ran.stderr);
-    assert_eq!(ran.heard, [""; 0], "nothing was asked of the daemon");
+fn what_loses_data_needs_yes_in_a_script() {
+    let lines = [
+        "array destroy tank",
+        "array create tank --level 6 --drives /dev/null --overwrite",
+        "array replace tank --member 2 --with /dev/null --overwrite",
+        "array add tank --drive /dev/null --overwrite",
+        "spare add /dev/null --overwrite",
+        "drive clean /dev/null",
+    ];
+    for line in lines {
+        let ran = check("yes", healthy(), line, 3);
+        assert!(ran.stderr.contains("--yes"), "{line}: {}", ran.stderr);
+        assert_eq!(ran.heard, [""; 0], "{line}: nothing was asked of the daemon");
+        check("yes", healthy(), &format!("{line} --yes"), 0);
+    }
 }
 
 #[test]
@@ -134,8 +208,8 @@ fn json_is_one_document_and_the_message_itself() {
     let array: Array = serde_json::from_str(&ran.stdout).expect("one document");
     assert_eq!(array, healthy().arrays[0]);
     let watched =
-        Script { arrays: [healthy().arrays, healthy().arrays].concat(), ..Script::default() };
-    let ran = check("watch", watched, "array show tank --watch --output json", 0);
+        Script { arrays: [healthy().arrays, degraded().arrays].concat(), ..Script::default() };
+    let ran = check("watch", watched, "array show tank --watch --output json", 1);
     let read =
         ran.stdout.lines().map(|l| serde_json::from_str::<Array>(l).expect("one document a line"));
     assert_eq!(read.count(), 2);
@@ -169,6 +243,15 @@ fn misuse_is_3_and_help_is_0() {
         "array fail tank --member -1",
         "array fail tank --member 4294967296",
         "wait tank --for glory",
+        "array set tank",
+        "array set tank --rebuild-priority 101",
+        "array set tank --auto-readd maybe",
+        "array fail tank --member 1 --accept everything",
+        "hook add pager",
+        "hook add ops --email a@example.com",
+        "hook add ops --webhook https://a.example --exec /bin/true",
+        "job set tank/rebuild --priority 101",
+        "job set tank/rebuild",
         "wait tank --for rebuild --timeout soon",
         "export create tank --via smoke --listen x",
         "status --output xml",

@@ -1,36 +1,115 @@
 //! `strake array ...`.
 
-use crate::args::parse;
-use clap::{Args, Subcommand};
+use crate::args::{Watch, parse};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 /// What can be done with arrays.
 #[derive(Debug, Subcommand)]
 pub enum ArrayVerb {
     /// Create an array on drives that hold nothing. It serves at once.
+    #[command(after_help = "Examples:
+  strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1 --dry-run
+  strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1
+  strake array create fast --level 10 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1 --strip 64KiB
+  strake array create scratch --level 0 --drives ram:1GiB,ram:1GiB")]
     Create(Create),
     /// Every array.
-    List,
+    #[command(after_help = "Examples:
+  strake array list
+  strake array list --watch")]
+    List(Watch),
     /// One array: its state, its members by position, and what is being done.
+    #[command(after_help = "Examples:
+  strake array show tank
+  strake array show tank --watch")]
     Show {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print it again whenever it changes, until interrupted.
-        #[arg(long)]
-        watch: bool,
+        /// Print it again when it changes.
+        #[command(flatten)]
+        watch: Watch,
     },
-    /// Take a member out of use.
+    /// Take a member out of use. One that is in sync is redundancy, and giving it up has to be accepted by name.
+    #[command(after_help = "Examples:
+  strake array fail tank --member 3
+  strake array fail tank --member 3 --dry-run
+  strake array fail tank --member 3 --accept redundancy --yes")]
     Fail(Fail),
-    /// Put a drive in the place of a failed or missing member, and rebuild onto it.
+    /// Put a drive in the place of a member. One that still serves is copied from, and goes when the copy is done.
+    #[command(after_help = "Examples:
+  strake array replace tank --member 3 --with nvme9n1
+  strake array replace tank --member 3 --with nvme9n1 --dry-run")]
     Replace(Replace),
     /// Give a drive to the first failed or missing member.
+    #[command(after_help = "Examples:
+  strake array add tank --drive nvme9n1")]
     Add(Add),
+    /// Take a member that was out back in. Only what was written meanwhile is copied to it.
+    #[command(after_help = "Examples:
+  strake array readd tank
+  strake array readd tank --member 3
+  strake array readd tank --member 3 --drive nvme9n1 --dry-run")]
+    Readd(Readd),
+    /// Start a rebuild that stands still: one that was halted, or that waits for a drive.
+    #[command(after_help = "Examples:
+  strake array rebuild tank
+  strake array rebuild tank --dry-run")]
+    Rebuild {
+        /// Name or UUID.
+        #[arg(value_name = "ARRAY")]
+        name: String,
+        /// Print what would be done, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Give an array another name. Its exports keep theirs.
+    #[command(after_help = "Examples:
+  strake array rename tank vault
+  strake array rename tank vault --dry-run")]
+    Rename {
+        /// Name or UUID.
+        #[arg(value_name = "ARRAY")]
+        name: String,
+        /// Its name from now on.
+        #[arg(value_name = "NEW")]
+        new_name: String,
+        /// Print what would be done, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Change settings of an array. Those that are not given stay as they are.
+    #[command(after_help = "Examples:
+  strake array set tank --rebuild-priority 80
+  strake array set tank --auto-replace on --replace-after-errors 20
+  strake array set tank --auto-readd off")]
+    Set(Set),
     /// Scan drives for arrays and start those that are found.
+    #[command(after_help = "Examples:
+  strake array import
+  strake array import --dry-run
+  strake array import tank --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1
+  strake array import tank --degraded
+  strake array import tank --use nvme1n1")]
     Import(Import),
     /// Stop an array and forget its drives. The data stays on them.
+    #[command(after_help = "Examples:
+  strake array unload tank --dry-run
+  strake array unload tank
+  strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA IS LOST.
+    /// Stop an array and mark its drives as free. THE DATA IS LOST once they are written; until then, undelete helps.
+    #[command(after_help = "Examples:
+  strake array destroy tank --dry-run
+  strake array destroy tank
+  strake array destroy tank --force --yes")]
     Destroy(Stop),
+    /// Bring a destroyed array back whose drives were not written since.
+    #[command(after_help = "Examples:
+  strake array undelete tank --dry-run
+  strake array undelete tank
+  strake array undelete tank --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1")]
+    Undelete(Undelete),
 }
 
 /// `strake array create`.
@@ -60,6 +139,9 @@ pub struct Create {
     /// Use the drives although they hold something. WHAT THEY HOLD IS LOST.
     #[arg(long)]
     pub overwrite: bool,
+    /// Do not ask before what the drives hold is lost.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `strake array fail`.
@@ -71,12 +153,32 @@ pub struct Fail {
     /// Position of the member, from 0.
     #[arg(long, value_name = "POSITION")]
     pub member: u32,
+    /// Losses that are accepted, separated by commas or repeated.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LOSS")]
+    pub accept: Vec<Loss>,
     /// Do not ask.
     #[arg(long)]
     pub yes: bool,
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// What somebody can agree to lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Loss {
+    /// A member's worth of redundancy, until it is rebuilt.
+    Redundancy,
+}
+
+impl Loss {
+    /// What the interface calls it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Redundancy => "redundancy",
+        }
+    }
 }
 
 /// `strake array replace`.
@@ -97,6 +199,9 @@ pub struct Replace {
     /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
     #[arg(long)]
     pub overwrite: bool,
+    /// Do not ask before what the drives hold is lost.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `strake array add`.
@@ -106,7 +211,7 @@ pub struct Add {
     #[arg(value_name = "ARRAY")]
     pub name: String,
     /// The drive to give.
-    #[arg(long)]
+    #[arg(long, value_name = "DRIVE")]
     pub drive: String,
     /// Print what would be done, and do nothing.
     #[arg(long)]
@@ -114,6 +219,9 @@ pub struct Add {
     /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
     #[arg(long)]
     pub overwrite: bool,
+    /// Do not ask before what the drives hold is lost.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `strake array import`.
@@ -131,6 +239,86 @@ pub struct Import {
     /// Start although a crash while degraded may have damaged blocks.
     #[arg(long)]
     pub accept_loss: bool,
+    /// Of a member that is on several drives (copies): the one to use, separated by commas or repeated. The others
+    /// are left alone.
+    #[arg(long = "use", value_delimiter = ',', value_name = "DRIVES")]
+    pub use_drives: Vec<String>,
+    /// Print what would be started, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `strake array readd`.
+#[derive(Debug, Args)]
+pub struct Readd {
+    /// Name or UUID.
+    #[arg(value_name = "ARRAY")]
+    pub name: String,
+    /// Position of the member, from 0 [default: the one that can be].
+    #[arg(long, value_name = "POSITION")]
+    pub member: Option<u32>,
+    /// Where its drive is now [default: where it was, or wherever it is found].
+    #[arg(long, value_name = "DRIVE")]
+    pub drive: Option<String>,
+    /// Print what would be done, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `strake array set`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("setting").required(true).multiple(true)
+    .args(["rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors"]))]
+pub struct Set {
+    /// Name or UUID.
+    #[arg(value_name = "ARRAY")]
+    pub name: String,
+    /// Of rebuild, replace and resync: 0 only when nobody else wants the drives, 100 as fast as they can.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
+    pub rebuild_priority: Option<u32>,
+    /// Use a spare by itself when a member fails or is predicted to.
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub auto_replace: Option<Switch>,
+    /// Take a member back by itself that returns and is clean.
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub auto_readd: Option<Switch>,
+    /// Errors of a member after which it is replaced while it still serves; 0 for never.
+    #[arg(long, value_name = "ERRORS")]
+    pub replace_after_errors: Option<u32>,
+}
+
+/// A setting that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// It is done.
+    On,
+    /// It is not done.
+    Off,
+}
+
+impl Switch {
+    /// What the interface calls it.
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        match self {
+            Self::On => true,
+            Self::Off => false,
+        }
+    }
+}
+
+/// `strake array undelete`.
+#[derive(Debug, Args)]
+pub struct Undelete {
+    /// Name or UUID of the array that was destroyed.
+    #[arg(value_name = "ARRAY")]
+    pub name: String,
+    /// Drives to look at beyond those that the daemon remembers, separated by commas or repeated.
+    #[arg(long, value_delimiter = ',', value_name = "DRIVES")]
+    pub drives: Vec<String>,
+    /// Print what would be done, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `strake array unload` and `strake array destroy`.

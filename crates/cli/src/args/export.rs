@@ -6,10 +6,18 @@ use clap::{Args, Subcommand, ValueEnum};
 #[derive(Debug, Subcommand)]
 pub enum ExportVerb {
     /// Offer an array to clients.
+    #[command(after_help = "Examples:
+  strake export create tank --via nbd --listen unix:/run/strake/tank.sock
+  strake export create tank --via nbd --listen 127.0.0.1:10809 --name tank-ro --read-only")]
     Create(Create),
     /// Every export, with what it has done.
+    #[command(after_help = "Examples:
+  strake export list")]
     List,
     /// Withdraw an export.
+    #[command(after_help = "Examples:
+  strake export remove tank
+  strake export remove tank --force")]
     Remove {
         /// Name of the export.
         #[arg(value_name = "EXPORT")]

@@ -1,19 +1,21 @@
 //! `strake array ...`.
 
-use crate::args::array::{Add, ArrayVerb, Create, Fail, Import, Replace, Stop};
-use crate::commands::confirm::{self, Danger};
+mod risky;
+
+use crate::args::Watch;
+use crate::args::array::{ArrayVerb, Import, Readd, Set, Switch, Undelete};
 use crate::commands::warn;
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::limits::WATCH_INTERVAL;
 use crate::output::Output;
-use crate::{paths, tables};
+use crate::{paths, tables, watch};
 use std::path::Path;
 use strake_api::v1::{
-    AddDriveRequest, ArrayChange, CreateArrayRequest, DestroyArrayRequest, FailMemberRequest,
-    GetArrayRequest, ImportArraysRequest, ListArraysRequest, ReplaceMemberRequest,
-    UnloadArrayRequest, WatchArrayRequest,
+    Array, ArrayChange, GetArrayRequest, ImportArraysRequest, ListArraysRequest,
+    ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest, SetArrayRequest,
+    UndeleteArrayRequest, WatchArrayRequest,
 };
 
 /// Carries out `verb`.
@@ -22,16 +24,28 @@ use strake_api::v1::{
 /// When the daemon cannot be reached or refuses, or the person does not confirm.
 pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
-        ArrayVerb::Create(arguments) => create(arguments, socket, out).await,
-        ArrayVerb::List => list(socket, out).await,
-        ArrayVerb::Show { name, watch: false } => show(name, socket, out).await,
-        ArrayVerb::Show { name, watch: true } => watch(name, socket, out).await,
-        ArrayVerb::Fail(arguments) => fail(arguments, socket, out).await,
-        ArrayVerb::Replace(arguments) => replace(arguments, socket, out).await,
-        ArrayVerb::Add(arguments) => add(arguments, socket, out).await,
+        ArrayVerb::Create(arguments) => risky::create(arguments, socket, out).await,
+        ArrayVerb::List(watched) => list(watched, socket, out).await,
+        ArrayVerb::Show { name, watch } => show(name, watch, socket, out).await,
+        ArrayVerb::Fail(arguments) => risky::fail(arguments, socket, out).await,
+        ArrayVerb::Replace(arguments) => risky::replace(arguments, socket, out).await,
+        ArrayVerb::Add(arguments) => risky::add(arguments, socket, out).await,
+        ArrayVerb::Readd(arguments) => readd(arguments, socket, out).await,
+        ArrayVerb::Rebuild { name, dry_run } => {
+            let request = RebuildArrayRequest { name, dry_run };
+            let mut arrays = Connection::open(socket).await?.arrays();
+            changed(&arrays.rebuild_array(request).await?.into_inner(), out)
+        }
+        ArrayVerb::Rename { name, new_name, dry_run } => {
+            let request = RenameArrayRequest { name, new_name, dry_run };
+            let mut arrays = Connection::open(socket).await?.arrays();
+            changed(&arrays.rename_array(request).await?.into_inner(), out)
+        }
+        ArrayVerb::Set(arguments) => set(arguments, socket, out).await,
         ArrayVerb::Import(arguments) => import(arguments, socket, out).await,
-        ArrayVerb::Unload(arguments) => unload(arguments, socket, out).await,
-        ArrayVerb::Destroy(arguments) => destroy(arguments, socket, out).await,
+        ArrayVerb::Unload(arguments) => risky::unload(arguments, socket, out).await,
+        ArrayVerb::Destroy(arguments) => risky::destroy(arguments, socket, out).await,
+        ArrayVerb::Undelete(arguments) => undelete(arguments, socket, out).await,
     }
 }
 
@@ -48,94 +62,51 @@ fn gone(change: &ArrayChange, how: &str, out: &Output) -> Result<Exit, CliError>
     Ok(Exit::Fine)
 }
 
-async fn create(arguments: Create, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let request = CreateArrayRequest {
-        name: arguments.name,
-        level: arguments.level,
-        drives: paths::drives(&arguments.drives)?,
-        strip_bytes: strip(arguments.strip)?,
-        group_size: arguments.group_size,
-        block_bytes: arguments.block_size,
-        dry_run: arguments.dry_run,
-        overwrite: arguments.overwrite,
-    };
-    let mut arrays = Connection::open(socket).await?.arrays();
-    changed(&arrays.create_array(request).await?.into_inner(), out)
+async fn list(watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let connection = Connection::open(socket).await?;
+    let look =
+        async || Ok(connection.arrays().list_arrays(ListArraysRequest {}).await?.into_inner());
+    watch::answer(watched, out, look, tables::array::list, |_| Exit::Fine).await
 }
 
-/// The interface takes 0 for the default, which a person who types `--strip 0` does not mean.
-fn strip(given: Option<u32>) -> Result<u32, CliError> {
-    match given {
-        Some(0) => Err(CliError::usage("--strip 0: a strip is a power of two from 4KiB to 1MiB")),
-        other => Ok(other.unwrap_or(0)),
+async fn show(name: String, watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let mut arrays = Connection::open(socket).await?.arrays();
+    if watched.watch {
+        let interval_us = u64::try_from(WATCH_INTERVAL.as_micros()).unwrap_or(u64::MAX);
+        let request = WatchArrayRequest { name, interval_us };
+        let changes = arrays.watch_array(request).await?.into_inner();
+        return watch::stream(changes, out, tables::show::array, Exit::of_array).await;
     }
-}
-
-async fn list(socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let mut arrays = Connection::open(socket).await?.arrays();
-    let answer = arrays.list_arrays(ListArraysRequest {}).await?.into_inner();
-    out.print(&answer, tables::array::list)?;
-    Ok(Exit::Fine)
-}
-
-async fn show(name: String, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let mut arrays = Connection::open(socket).await?.arrays();
-    let array = arrays.get_array(GetArrayRequest { name }).await?.into_inner();
-    out.print(&array, tables::array::show)?;
+    let array: Array = arrays.get_array(GetArrayRequest { name }).await?.into_inner();
+    out.print(&array, tables::show::array)?;
     Ok(Exit::of_array(&array))
 }
 
-async fn watch(name: String, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let interval_us = u64::try_from(WATCH_INTERVAL.as_micros()).unwrap_or(u64::MAX);
+async fn readd(arguments: Readd, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let Readd { name, member, drive, dry_run } = arguments;
+    let drive = drive.map_or(Ok(String::new()), |d| paths::drive(&d))?;
+    let request = ReaddMemberRequest { name, member, drive, dry_run };
     let mut arrays = Connection::open(socket).await?.arrays();
-    let mut changes =
-        arrays.watch_array(WatchArrayRequest { name, interval_us }).await?.into_inner();
-    let mut exit = Exit::Unknown;
-    while let Some(array) = changes.message().await? {
-        exit = Exit::of_array(&array);
-        out.print_one_of_many(&array, tables::array::show)?;
-    }
-    Ok(exit)
+    changed(&arrays.readd_member(request).await?.into_inner(), out)
 }
 
-async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let mut arrays = Connection::open(socket).await?.arrays();
-    let request = FailMemberRequest {
+async fn set(arguments: Set, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let request = SetArrayRequest {
         name: arguments.name,
-        member: arguments.member,
-        dry_run: arguments.dry_run,
-        ..FailMemberRequest::default()
+        rebuild_priority: arguments.rebuild_priority,
+        auto_replace: arguments.auto_replace.map(Switch::is_on),
+        auto_readd: arguments.auto_readd.map(Switch::is_on),
+        replace_after_errors: arguments.replace_after_errors,
     };
-    if !arguments.dry_run && !arguments.yes {
-        let array =
-            arrays.get_array(GetArrayRequest { name: request.name.clone() }).await?.into_inner();
-        let what = format!("take member {} of {} out of use", arguments.member, array.name);
-        confirm::ask(&what, &array.name, Danger::Redundancy)?;
-    }
-    changed(&arrays.fail_member(request).await?.into_inner(), out)
+    let mut arrays = Connection::open(socket).await?.arrays();
+    changed(&arrays.set_array(request).await?.into_inner(), out)
 }
 
-async fn replace(arguments: Replace, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let request = ReplaceMemberRequest {
-        name: arguments.name,
-        member: arguments.member,
-        drive: paths::drive(&arguments.drive)?,
-        dry_run: arguments.dry_run,
-        overwrite: arguments.overwrite,
-    };
+async fn undelete(arguments: Undelete, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let Undelete { name, drives, dry_run } = arguments;
+    let request = UndeleteArrayRequest { name, drives: paths::drives(&drives)?, dry_run };
     let mut arrays = Connection::open(socket).await?.arrays();
-    changed(&arrays.replace_member(request).await?.into_inner(), out)
-}
-
-async fn add(arguments: Add, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let request = AddDriveRequest {
-        name: arguments.name,
-        drive: paths::drive(&arguments.drive)?,
-        dry_run: arguments.dry_run,
-        overwrite: arguments.overwrite,
-    };
-    let mut arrays = Connection::open(socket).await?.arrays();
-    changed(&arrays.add_drive(request).await?.into_inner(), out)
+    changed(&arrays.undelete_array(request).await?.into_inner(), out)
 }
 
 async fn import(arguments: Import, socket: &Path, out: &Output) -> Result<Exit, CliError> {
@@ -144,35 +115,12 @@ async fn import(arguments: Import, socket: &Path, out: &Output) -> Result<Exit, 
         drives: paths::drives(&arguments.drives)?,
         allow_degraded: arguments.degraded,
         accept_loss: arguments.accept_loss,
-        ..ImportArraysRequest::default()
+        use_drives: paths::drives(&arguments.use_drives)?,
+        dry_run: arguments.dry_run,
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     let answer = arrays.import_arrays(request).await?.into_inner();
     warn(&answer.warnings);
     out.print(&answer, tables::array::import)?;
     Ok(Exit::Fine)
-}
-
-async fn unload(arguments: Stop, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let mut arrays = Connection::open(socket).await?.arrays();
-    let Stop { name, force, yes: _, dry_run } = arguments;
-    let request = UnloadArrayRequest { name, dry_run, force };
-    gone(
-        &arrays.unload_array(request).await?.into_inner(),
-        "unloaded, its data stays on its drives",
-        out,
-    )
-}
-
-async fn destroy(arguments: Stop, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let mut arrays = Connection::open(socket).await?.arrays();
-    let Stop { name, force, yes, dry_run } = arguments;
-    if !dry_run && !yes {
-        let array = arrays.get_array(GetArrayRequest { name: name.clone() }).await?.into_inner();
-        let what =
-            format!("destroy {}: {} of data", array.name, strake_units::ByteSize(array.size_bytes));
-        confirm::ask(&what, &array.name, Danger::Data)?;
-    }
-    let request = DestroyArrayRequest { name, dry_run, force };
-    gone(&arrays.destroy_array(request).await?.into_inner(), "destroyed", out)
 }

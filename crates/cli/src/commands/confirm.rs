@@ -1,46 +1,62 @@
 //! Asking before something is lost.
 
 use crate::error::CliError;
+use crate::output::printable;
 use std::io::{BufRead, IsTerminal, Write};
 
-/// What a command may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Danger {
-    /// Redundancy, which a rebuild brings back.
-    Redundancy,
-    /// Data, which nothing brings back.
-    Data,
+/// A question before something is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// What would be done, and what it costs.
+    pub what: &'a str,
+    /// Step by step.
+    pub plan: &'a [String],
+    /// What has to be typed.
+    pub answer: &'a str,
 }
 
-/// Asks the person at the terminal to type `name` before `what` is done. Where nobody can be asked, a script has
-/// to say `--yes` for what costs data, and nothing for what a rebuild brings back.
+/// True when there is a person at a terminal to ask.
+#[must_use]
+pub fn person() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Holds that somebody can be asked before `what`, which costs something that nothing brings back. Where nobody can
+/// be, a script has to say `--yes`.
 ///
 /// # Errors
-/// When the name is not typed, or nobody can be asked and `danger` is to data.
-pub fn ask(what: &str, name: &str, danger: Danger) -> Result<(), CliError> {
-    let stdin = std::io::stdin();
-    let person = stdin.is_terminal() && std::io::stderr().is_terminal();
-    match (person, danger) {
-        (true, _) => typed(what, name, &mut stdin.lock(), &mut std::io::stderr()),
-        (false, Danger::Redundancy) => Ok(()),
-        (false, Danger::Data) => Err(CliError::usage(format!(
+/// When nobody can be asked.
+pub fn possible(what: &str) -> Result<(), CliError> {
+    match person() {
+        true => Ok(()),
+        false => Err(CliError::usage(format!(
             "refused to {what}: without a terminal to ask on, add --yes"
         ))),
     }
 }
 
+/// Asks the person at the terminal to type the answer.
+///
+/// # Errors
+/// When it is not typed.
+pub fn ask(question: &Question<'_>) -> Result<(), CliError> {
+    typed(question, &mut std::io::stdin().lock(), &mut std::io::stderr())
+}
+
 /// The question and its answer, over any reader and writer.
 ///
 /// # Errors
-/// When what is read is not `name`.
+/// When what is read is not the answer.
 pub fn typed(
-    what: &str,
-    name: &str,
+    question: &Question<'_>,
     from: &mut impl BufRead,
     to: &mut impl Write,
 ) -> Result<(), CliError> {
+    let Question { what, plan, answer: name } = *question;
+    let steps: String = plan.iter().map(|step| format!("  - {}\n", printable(step))).collect();
+    let what = printable(what);
     let mut answer = String::new();
-    write!(to, "About to {what}.\nType {name} to go on: ")
+    write!(to, "About to {what}.\n{steps}Type {name} to go on: ")
         .and_then(|()| to.flush())
         .and_then(|()| from.read_line(&mut answer))
         .map_err(|e| CliError::io("cannot ask", &e))?;

@@ -1,31 +1,75 @@
 //! `strake drive ...`.
 
-use crate::args::DriveVerb;
+use crate::args::drive::{Clean, DriveVerb};
+use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::{paths, tables};
+use crate::{paths, tables, watch};
 use std::path::Path;
-use strake_api::v1::{GetDriveRequest, ListDrivesRequest};
+use strake_api::v1::{
+    CleanDriveRequest, Drive, GetDriveRequest, ListDrivesRequest, ListDrivesResponse,
+    LocateDriveRequest,
+};
 
 /// Carries out `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses.
+/// When the daemon cannot be reached or refuses, or the person does not confirm.
 pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
-        DriveVerb::List => {
-            let mut drives = Connection::open(socket).await?.drives();
-            let answer = drives.list_drives(ListDrivesRequest {}).await?.into_inner();
-            out.print(&answer, tables::drive::list)?;
+        DriveVerb::List(watched) => {
+            let connection = Connection::open(socket).await?;
+            let look = async || all(&connection).await;
+            watch::answer(watched, out, look, tables::drive::list, |_| Exit::Fine).await
         }
         DriveVerb::Show { name } => {
-            let path = paths::drive(&name)?;
+            out.print(&one(&name, socket).await?, tables::drive::show)?;
+            Ok(Exit::Fine)
+        }
+        DriveVerb::Locate { name, off } => {
+            let request = LocateDriveRequest { path: paths::drive(&name)?, off };
             let mut drives = Connection::open(socket).await?.drives();
-            let drive = drives.get_drive(GetDriveRequest { path }).await?.into_inner();
-            out.print(&drive, tables::drive::show)?;
+            let change = drives.locate_drive(request).await?.into_inner();
+            out.print(&change, tables::drive::change)?;
+            Ok(Exit::Fine)
+        }
+        DriveVerb::Clean(arguments) => clean(arguments, socket, out).await,
+        DriveVerb::Errors { name: None } => {
+            let answer = all(&Connection::open(socket).await?).await?;
+            out.print(&answer, tables::errors::list)?;
+            Ok(Exit::Fine)
+        }
+        DriveVerb::Errors { name: Some(name) } => {
+            out.print(&one(&name, socket).await?, tables::errors::show)?;
+            Ok(Exit::Fine)
         }
     }
+}
+
+async fn all(connection: &Connection) -> Result<ListDrivesResponse, CliError> {
+    Ok(connection.drives().list_drives(ListDrivesRequest {}).await?.into_inner())
+}
+
+async fn one(name: &str, socket: &Path) -> Result<Drive, CliError> {
+    let path = paths::drive(name)?;
+    let mut drives = Connection::open(socket).await?.drives();
+    Ok(drives.get_drive(GetDriveRequest { path }).await?.into_inner())
+}
+
+async fn clean(arguments: Clean, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let Clean { name, accept_loss, yes, dry_run } = arguments;
+    let request = CleanDriveRequest { path: paths::drive(&name)?, dry_run, accept_loss };
+    let mut drives = Connection::open(socket).await?.drives();
+    if !dry_run && !yes {
+        confirm::possible(&format!("clean {name}"))?;
+        let plan = CleanDriveRequest { dry_run: true, ..request.clone() };
+        let plan = drives.clean_drive(plan).await?.into_inner().plan;
+        let what = format!("remove every Strake label from {name}");
+        confirm::ask(&Question { what: &what, plan: &plan, answer: &name })?;
+    }
+    let change = drives.clean_drive(request).await?.into_inner();
+    out.print(&change, tables::drive::change)?;
     Ok(Exit::Fine)
 }

@@ -1,6 +1,7 @@
 //! The story, step by step.
 
 use crate::args::Goal;
+use crate::args::array::Loss;
 use crate::connect::Connection;
 use crate::demo::area::{Area, GRANULE};
 use crate::demo::load::{self, Work};
@@ -220,7 +221,7 @@ impl<'a> Scenario<'a> {
             let what = format!(
                 "member {member} failed and its file is deleted, load goes on: {lost} lost"
             );
-            let real = format!("strake array fail tank --member {member}");
+            let real = format!("strake array fail tank --member {member} --accept redundancy");
             self.under_load(&format!("load-lost-{lost}"), &what, Some(&real)).await?;
         }
         unbroken(&self.bench()?.stop(running).await?)?;
@@ -243,8 +244,12 @@ impl<'a> Scenario<'a> {
     }
 
     async fn fail(&mut self, member: u32) -> Result<(), CliError> {
-        let request =
-            FailMemberRequest { name: NAME.to_owned(), member, ..FailMemberRequest::default() };
+        let request = FailMemberRequest {
+            name: NAME.to_owned(),
+            member,
+            dry_run: false,
+            accept: vec![Loss::Redundancy.word().to_owned()],
+        };
         self.daemon()?.arrays().fail_member(request).await?;
         Ok(())
     }

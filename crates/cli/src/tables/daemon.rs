@@ -1,6 +1,6 @@
 //! The daemon.
 
-use super::{array::time, size, wrapped};
+use super::{field, job::time, size};
 use std::fmt::Write as _;
 use strake_api::v1::{Core, Daemon};
 
@@ -10,22 +10,15 @@ pub fn show(daemon: &Daemon, width: usize) -> String {
     let mut out = String::new();
     let uptime_s = daemon.uptime_us / 1_000_000;
     let _ = writeln!(out, "straked {}: {}", daemon.version, daemon.state);
-    let _ = writeln!(out, "process    {}, up {}", daemon.pid, time(uptime_s));
-    let _ = writeln!(out, "cores      {}", cores(&daemon.cores));
-    let _ = writeln!(
-        out,
-        "uses       {} memory, {:.2} s processor time",
-        size(daemon.memory_bytes),
-        daemon.cpu_us as f64 / 1e6
-    );
-    let _ = writeln!(out, "state      {}", daemon.state_dir);
-    let _ = writeln!(out, "socket     {}", daemon.socket);
+    let mut say = |name: &str, value: &str| field(&mut out, name, value, width);
+    say("process", &format!("{}, up {}", daemon.pid, time(uptime_s)));
+    say("cores", &cores(&daemon.cores));
+    let (memory, cpu) = (size(daemon.memory_bytes), daemon.cpu_us as f64 / 1e6);
+    say("uses", &format!("{memory} memory, {cpu:.2} s processor time"));
+    say("state", &daemon.state_dir);
+    say("socket", &daemon.socket);
     for core in daemon.cores.iter().filter(|c| !c.notice.is_empty()) {
-        let _ = writeln!(
-            out,
-            "notice     {}",
-            wrapped(&format!("core {}: {}", core.index, core.notice), width, 11)
-        );
+        say("notice", &format!("core {}: {}", core.index, core.notice));
     }
     out
 }

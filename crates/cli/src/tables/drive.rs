@@ -1,8 +1,8 @@
 //! Drives.
 
-use super::{columns, head, or_dash, render, right, size, tail, widest, wrapped};
-use std::fmt::Write as _;
-use strake_api::v1::{Drive, ListDrivesResponse};
+use super::grid::{Column, Grid};
+use super::{field, or_dash, show::total, size, steps};
+use strake_api::v1::{Drive, DriveChange, ListDrivesResponse};
 
 /// Every drive, one a line.
 #[must_use]
@@ -11,55 +11,90 @@ pub fn list(answer: &ListDrivesResponse, width: usize) -> String {
         return "No drives. Files and ram:SIZE can stand in for them: see strake array create --help.\n"
             .to_owned();
     }
-    let mut table = columns(&["state", "drive", "kind", "size", "array", "note"]);
-    let owners: Vec<String> = answer.drives.iter().map(|d| head(&owner(d), 12)).collect();
-    let owner_width = widest(owners.iter().map(String::as_str), 5, 12);
-    let path_width = widest(answer.drives.iter().map(|d| d.path.as_str()), 5, 28);
-    // State, kind and size at their widest, with the space after each.
-    let note_width = width.saturating_sub(10 + path_width + 2 + 7 + 10 + owner_width + 2).max(8);
-    for (drive, owner) in answer.drives.iter().zip(owners) {
-        table.add_row([
+    let mut grid = Grid::new(&[
+        Column::Word("state"),
+        Column::Path("drive"),
+        Column::Number("size"),
+        Column::Number("errors"),
+        Column::Name("used by"),
+        Column::Text("about"),
+    ]);
+    for drive in &answer.drives {
+        grid.row([
             drive.state.clone(),
-            tail(&drive.path, path_width),
-            drive.kind.clone(),
+            drive.path.clone(),
             size(drive.size_bytes),
-            owner,
-            head(or_dash(note(drive)), note_width),
+            drive.errors.as_ref().map_or_else(String::new, total),
+            owner(drive),
+            about(drive),
         ]);
     }
-    right(&mut table, 3);
-    render(table)
+    grid.render(width)
 }
 
 /// One drive in full.
 #[must_use]
 pub fn show(drive: &Drive, width: usize) -> String {
     let mut out = format!("{}: {}\n", drive.path, drive.state);
-    let mut field = |name: &str, value: &str| {
-        if !value.is_empty() {
-            let _ = writeln!(out, "{name:<10} {}", wrapped(value, width, 11));
-        }
-    };
-    field("note", &drive.note);
-    field("array", drive.member.map_or(drive.array.as_str().to_owned(), |_| owner(drive)).as_str());
-    field("kind", &drive.kind);
-    field("size", &format!("{} ({} bytes)", size(drive.size_bytes), drive.size_bytes));
-    field("block", &size(u64::from(drive.block_bytes)));
-    field("model", &drive.model);
-    field("serial", &drive.serial);
-    field("identity", &drive.identity);
+    let mut say = |name: &str, value: &str| field(&mut out, name, value, width);
+    say("note", &drive.note);
+    say("used by", &owner(drive));
+    say("kind", &drive.kind);
+    say("size", &format!("{} ({} bytes)", size(drive.size_bytes), drive.size_bytes));
+    say("block", &size(u64::from(drive.block_bytes)));
+    say("model", &drive.model);
+    say("serial", &drive.serial);
+    say("slot", &drive.slot);
+    say("identity", &drive.identity);
+    say("also at", &drive.aliases.join(", "));
+    say(
+        "wear",
+        &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated life")),
+    );
+    say("heat", &drive.temperature_c.map_or_else(String::new, |c| format!("{c} degrees Celsius")));
+    if let Some(errors) = &drive.errors {
+        let total = total(errors);
+        let more = format!("{}; by reason: strake drive errors {}", total, drive.path);
+        say("errors", if total.is_empty() { "none" } else { &more });
+    }
     out
 }
 
-/// The array that a drive is in, with its position there as `tank:3`.
+/// Who uses a drive: the array with its position there as `tank:3`, or what it is a spare of.
 fn owner(drive: &Drive) -> String {
-    match drive.member {
-        Some(position) => format!("{}:{position}", drive.array),
-        None => or_dash(&drive.array).to_owned(),
+    match (drive.member, drive.spare_of.as_str()) {
+        (Some(position), _) => format!("{}:{position}", drive.array),
+        (None, "") => drive.array.clone(),
+        (None, "pool") => "spare".to_owned(),
+        (None, array) => format!("spare:{array}"),
     }
 }
 
-/// The most useful remark: what was found, or else the model.
-fn note(drive: &Drive) -> &str {
-    if drive.note.is_empty() { &drive.model } else { &drive.note }
+/// The most useful remarks: what was found, then what it is.
+fn about(drive: &Drive) -> String {
+    let serial = match drive.serial.as_str() {
+        "" => String::new(),
+        serial => format!("serial {serial}"),
+    };
+    let slot = match drive.slot.as_str() {
+        "" => String::new(),
+        slot => format!("slot {slot}"),
+    };
+    let wear = drive.wear_percent.map_or_else(String::new, |p| format!("{p}% worn"));
+    let heat = drive.temperature_c.map_or_else(String::new, |c| format!("{c} C"));
+    let kind = if drive.model.is_empty() { &drive.kind } else { &drive.model };
+    let parts = [drive.note.as_str(), kind, &serial, &slot, &wear, &heat];
+    parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// What a command did to a drive.
+#[must_use]
+pub fn change(change: &DriveChange, width: usize) -> String {
+    let path = change.drive.as_ref().map_or("-", |d| or_dash(&d.path));
+    let mut out = match change.result.as_str() {
+        "planned" => format!("drive {path}: nothing was done; this would be:\n"),
+        result => format!("drive {path}: {result}\n"),
+    };
+    steps(&mut out, &change.plan, width);
+    out
 }

@@ -1,6 +1,7 @@
 //! Exports.
 
-use super::{columns, head, or_dash, render, right, size, tail, widest, wrapped};
+use super::grid::{Column, Grid};
+use super::{field, or_dash, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{Export, ExportChange, ListExportsResponse};
 
@@ -8,7 +9,8 @@ use strake_api::v1::{Export, ExportChange, ListExportsResponse};
 #[must_use]
 pub fn list(answer: &ListExportsResponse, width: usize) -> String {
     if answer.exports.is_empty() {
-        return "No exports. Create one: strake export create ARRAY --via nbd --listen unix:/path\n".to_owned();
+        return "No exports. Create one: strake export create ARRAY --via nbd --listen unix:/path\n"
+            .to_owned();
     }
     let mut out = rows(&answer.exports, width);
     out.push('\n');
@@ -16,7 +18,8 @@ pub fn list(answer: &ListExportsResponse, width: usize) -> String {
         // Never shortened: it is there to be copied.
         let _ = writeln!(out, "{}: {}", export.name, or_dash(&export.uri));
         if !export.reason.is_empty() {
-            let _ = writeln!(out, "  {}: {}", export.state, wrapped(&export.reason, width, 4));
+            let reason = format!("{}: {}", export.state, export.reason);
+            let _ = writeln!(out, "  {}", wrapped(&reason, width, 4));
         }
     }
     out
@@ -24,26 +27,27 @@ pub fn list(answer: &ListExportsResponse, width: usize) -> String {
 
 /// The table of [`list`].
 pub(super) fn rows(exports: &[Export], width: usize) -> String {
-    let mut table = columns(&["state", "export", "array", "clients", "read", "written", "listen"]);
-    let name_width =
-        widest(exports.iter().flat_map(|e| [e.name.as_str(), e.array.as_str()]), 6, 12);
-    // State, clients and two sizes at their widest, with the space after each.
-    let listen_width = width.saturating_sub((name_width + 2) * 2 + 9 + 9 + 11 + 11).max(12);
+    let mut grid = Grid::new(&[
+        Column::Word("state"),
+        Column::Name("export"),
+        Column::Name("array"),
+        Column::Number("clients"),
+        Column::Number("read"),
+        Column::Number("written"),
+        Column::Path("listen"),
+    ]);
     for export in exports {
-        table.add_row([
+        grid.row([
             export.state.clone(),
-            head(&export.name, name_width),
-            head(&export.array, name_width),
+            export.name.clone(),
+            export.array.clone(),
             export.connections.to_string(),
             size(export.read_bytes),
             size(export.write_bytes),
-            tail(or_dash(&export.listen), listen_width),
+            export.listen.clone(),
         ]);
     }
-    for column in 3..6 {
-        right(&mut table, column);
-    }
-    render(table)
+    grid.render(width)
 }
 
 /// What a command did to an export.
@@ -53,15 +57,11 @@ pub fn change(change: &ExportChange, width: usize) -> String {
         return format!("export: {}\n", change.result);
     };
     let mut out = format!("export {}: {}\n", export.name, change.result);
-    for step in &change.plan {
-        let _ = writeln!(out, "  - {}", wrapped(step, width, 4));
-    }
+    steps(&mut out, &change.plan, width);
     if !export.uri.is_empty() {
         // Never shortened: it is there to be copied.
         let _ = writeln!(out, "uri        {}", export.uri);
     }
-    if !export.reason.is_empty() {
-        let _ = writeln!(out, "reason     {}", wrapped(&export.reason, width, 11));
-    }
+    field(&mut out, "reason", &export.reason, width);
     out
 }

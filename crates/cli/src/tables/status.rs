@@ -1,6 +1,6 @@
 //! Health of everything: what is wrong comes first.
 
-use super::{array, array::time, export, wrapped};
+use super::{array, export, job::time, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::SystemStatus;
 

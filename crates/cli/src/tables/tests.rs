@@ -138,10 +138,10 @@ fn export() -> Export {
 
 #[test]
 fn one_array() {
-    check("array-healthy", &tables::array::show(&array(&["online"]), WIDTH));
-    check("array-degraded", &tables::array::show(&degraded(), WIDTH));
-    check("array-rebuilding", &tables::array::show(&rebuilding(), WIDTH));
-    check("array-offline", &tables::array::show(&offline(), WIDTH));
+    check("array-healthy", &tables::show::array(&array(&["online"]), WIDTH));
+    check("array-degraded", &tables::show::array(&degraded(), WIDTH));
+    check("array-rebuilding", &tables::show::array(&rebuilding(), WIDTH));
+    check("array-offline", &tables::show::array(&offline(), WIDTH));
 }
 
 #[test]
@@ -229,9 +229,9 @@ fn a_bar_is_full_only_when_the_job_is_done() {
     let at = |done_bytes, total_bytes| {
         let progress =
             Progress { job: "rebuild".into(), done_bytes, total_bytes, ..Progress::default() };
-        (tables::array::percent(&progress), tables::array::progress(&progress))
+        (tables::job::percent(&progress), tables::job::progress(&progress))
     };
-    assert_eq!(at(999, 1000), (99, "[#############.]  99%  999 B of 1000 B".to_owned()));
+    assert_eq!(at(999, 1000), (99, "[#############.] 99%, 999 B of 1000 B".to_owned()));
     assert_eq!(at(1000, 1000).0, 100);
     assert_eq!(at(u64::MAX, u64::MAX).0, 100);
     assert_eq!(at(u64::MAX, 1).0, 100, "a server that counts too far");
@@ -243,6 +243,6 @@ fn times_are_short() {
     for (seconds, text) in
         [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (7325, "2h02m")]
     {
-        assert_eq!(tables::array::time(seconds), text);
+        assert_eq!(tables::job::time(seconds), text);
     }
 }

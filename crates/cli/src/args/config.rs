@@ -1,0 +1,35 @@
+//! `strake config ...`.
+
+use clap::Subcommand;
+
+/// What can be done with what the daemon has recorded.
+#[derive(Debug, Subcommand)]
+pub enum ConfigVerb {
+    /// Exports, spares, hooks and settings in force, and which drives belong to which array.
+    #[command(after_help = "Examples:
+  strake config show")]
+    Show,
+    /// Write it to a file that only its owner can read, or to standard output.
+    #[command(after_help = "Examples:
+  strake config backup strake.json
+  strake config backup - > strake.json")]
+    Backup {
+        /// The file; `-` for standard output.
+        #[arg(value_name = "FILE")]
+        file: String,
+    },
+    /// Put a backup in force: arrays that it names are imported, exports, spares, hooks and settings are made as it
+    /// says. Nothing on a drive is ever deleted by it.
+    #[command(after_help = "Examples:
+  strake config restore strake.json --dry-run
+  strake config restore strake.json
+  strake config restore - < strake.json")]
+    Restore {
+        /// The file; `-` for standard input.
+        #[arg(value_name = "FILE")]
+        file: String,
+        /// Print what would be done, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}

@@ -1,0 +1,66 @@
+//! `strake drive ...`.
+
+use crate::args::Watch;
+use clap::{Args, Subcommand};
+
+/// What can be done with drives.
+#[derive(Debug, Subcommand)]
+pub enum DriveVerb {
+    /// Every drive, what is on it and who uses it.
+    #[command(after_help = "Examples:
+  strake drive list
+  strake drive list --watch")]
+    List(Watch),
+    /// One drive.
+    #[command(after_help = "Examples:
+  strake drive show nvme3n1")]
+    Show {
+        /// A path, or the name of a device such as nvme0n1.
+        #[arg(value_name = "DRIVE")]
+        name: String,
+    },
+    /// Blink the light of a drive's slot, so that the right one is pulled.
+    #[command(after_help = "Examples:
+  strake drive locate nvme3n1
+  strake drive locate nvme3n1 --off")]
+    Locate {
+        /// A path, or the name of a device such as nvme0n1.
+        #[arg(value_name = "DRIVE")]
+        name: String,
+        /// Stop blinking.
+        #[arg(long)]
+        off: bool,
+    },
+    /// Remove Strake's labels from a drive that no array uses, so that it counts as free.
+    #[command(after_help = "Examples:
+  strake drive clean nvme9n1 --dry-run
+  strake drive clean nvme9n1
+  strake drive clean nvme9n1 --accept-loss --yes")]
+    Clean(Clean),
+    /// What went wrong with drives, by reason, and how fast they answer.
+    #[command(after_help = "Examples:
+  strake drive errors
+  strake drive errors nvme3n1")]
+    Errors {
+        /// Only this one: a path, or the name of a device such as nvme0n1.
+        #[arg(value_name = "DRIVE")]
+        name: Option<String>,
+    },
+}
+
+/// `strake drive clean`.
+#[derive(Debug, Args)]
+pub struct Clean {
+    /// A path, or the name of a device such as nvme0n1.
+    #[arg(value_name = "DRIVE")]
+    pub name: String,
+    /// Also when its label belongs to an array that is not here. THAT ARRAY THEN LACKS THIS MEMBER.
+    #[arg(long)]
+    pub accept_loss: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+    /// Print what would be done, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}

@@ -1,0 +1,62 @@
+//! `strake hook ...`.
+
+use crate::args::event::Severity;
+use clap::{ArgGroup, Args, Subcommand};
+
+/// What can be done with hooks.
+#[derive(Debug, Subcommand)]
+pub enum HookVerb {
+    /// Tell somebody about events from now on: a web service, a person by e-mail, or a program.
+    #[command(after_help = "Examples:
+  strake hook add pager --webhook https://alerts.example.com/strake --severity critical
+  strake hook add ops --email ops@example.com --from strake@example.com --server smtp://mail.example.com:25
+  strake hook add log --exec /usr/local/bin/strake-event --severity info")]
+    Add(Add),
+    /// Who is told, and how that went.
+    #[command(after_help = "Examples:
+  strake hook list")]
+    List,
+    /// Tell somebody no more.
+    #[command(after_help = "Examples:
+  strake hook remove pager")]
+    Remove(Which),
+    /// Send a test event now, and say how that went.
+    #[command(after_help = "Examples:
+  strake hook test pager")]
+    Test(Which),
+}
+
+/// The hook that is meant.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Its name.
+    #[arg(value_name = "HOOK")]
+    pub name: String,
+}
+
+/// `strake hook add`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("target").required(true).args(["webhook", "email", "exec"]))]
+pub struct Add {
+    /// A name for it.
+    #[arg(value_name = "HOOK")]
+    pub name: String,
+    /// Send each event as JSON to this address, by HTTP POST.
+    #[arg(long, value_name = "URL")]
+    pub webhook: Option<String>,
+    /// Write to this address; needs --server and --from.
+    #[arg(long, value_name = "ADDRESS", requires_all = ["server", "from"])]
+    pub email: Option<String>,
+    /// Run this program with the event as JSON on its standard input.
+    #[arg(long, value_name = "PROGRAM")]
+    pub exec: Option<String>,
+    /// Mail server: smtp://HOST:PORT or smtps://HOST:PORT.
+    #[arg(long, value_name = "URL", requires = "email")]
+    pub server: Option<String>,
+    /// Whom the e-mail comes from.
+    #[arg(long, value_name = "ADDRESS", requires = "email")]
+    pub from: Option<String>,
+    /// Only events this bad or worse.
+    #[arg(long, value_enum, default_value_t = Severity::Warning, value_name = "SEVERITY")]
+    pub severity: Severity,
+}

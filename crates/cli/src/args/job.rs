@@ -1,0 +1,45 @@
+//! `strake job ...`.
+
+use crate::args::Watch;
+use clap::{Args, Subcommand};
+
+/// What can be done with jobs.
+#[derive(Debug, Subcommand)]
+pub enum JobVerb {
+    /// Every job that is under way, paused or halted.
+    #[command(after_help = "Examples:
+  strake job list
+  strake job list --watch")]
+    List(Watch),
+    /// Let a job rest. It goes on where it was when it is resumed.
+    #[command(after_help = "Examples:
+  strake job pause tank/rebuild")]
+    Pause(Which),
+    /// Let a job go on that was paused or halted.
+    #[command(after_help = "Examples:
+  strake job resume tank/rebuild")]
+    Resume(Which),
+    /// Give a job up, such as copying a member that still serves. No data is lost by it.
+    #[command(after_help = "Examples:
+  strake job cancel tank/replace")]
+    Cancel(Which),
+    /// Change how much a job may take from clients, while it runs.
+    #[command(after_help = "Examples:
+  strake job set tank/rebuild --priority 90")]
+    Set {
+        /// Which job.
+        #[command(flatten)]
+        which: Which,
+        /// 0 only when nobody else wants the drives, 100 as fast as they can.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
+        priority: u32,
+    },
+}
+
+/// The job that is meant.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// The job as `strake job list` names it, such as tank/rebuild.
+    #[arg(value_name = "JOB")]
+    pub id: String,
+}

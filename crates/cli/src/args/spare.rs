@@ -1,0 +1,46 @@
+//! `strake spare ...`.
+
+use clap::{Args, Subcommand};
+
+/// What can be done with spares.
+#[derive(Debug, Subcommand)]
+pub enum SpareVerb {
+    /// Make a drive that holds nothing a spare of one array, or of every array.
+    #[command(after_help = "Examples:
+  strake spare add nvme9n1
+  strake spare add nvme9n1 --array tank
+  strake spare add nvme9n1 --dry-run")]
+    Add(Add),
+    /// Every spare.
+    #[command(after_help = "Examples:
+  strake spare list")]
+    List,
+    /// Make a spare an ordinary free drive again.
+    #[command(after_help = "Examples:
+  strake spare remove nvme9n1")]
+    Remove {
+        /// A path, or the name of a device such as nvme0n1.
+        #[arg(value_name = "DRIVE")]
+        name: String,
+    },
+}
+
+/// `strake spare add`.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// A path, or the name of a device such as nvme0n1.
+    #[arg(value_name = "DRIVE")]
+    pub drive: String,
+    /// The only array it is for [default: any that needs one].
+    #[arg(long, value_name = "ARRAY")]
+    pub array: Option<String>,
+    /// Print what would be done, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Do not ask before what the drive holds is lost.
+    #[arg(long)]
+    pub yes: bool,
+}

@@ -1,0 +1,190 @@
+//! Verbs that may cost something: they ask first.
+
+use super::{changed, gone};
+use crate::args::array::{Add, Create, Fail, Loss, Replace, Stop};
+use crate::commands::confirm::{self, Question};
+use crate::connect::Connection;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::paths;
+use std::path::Path;
+use strake_api::v1::{
+    AddDriveRequest, Array, ArrayChange, CreateArrayRequest, DestroyArrayRequest,
+    FailMemberRequest, GetArrayRequest, ReplaceMemberRequest, UnloadArrayRequest,
+};
+use strake_units::ByteSize;
+
+/// The plan of a dry run, with its warnings.
+fn steps(change: &ArrayChange) -> Vec<String> {
+    [change.plan.as_slice(), change.warnings.as_slice()].concat()
+}
+
+/// Asks about overwriting drives: shows what a dry run planned, and has the array's name typed.
+fn ask_overwrite(plan: &ArrayChange, drives: &str, name: &str) -> Result<(), CliError> {
+    let what = format!("use {drives}; what is there now is lost");
+    confirm::ask(&Question { what: &what, plan: &steps(plan), answer: name })
+}
+
+pub(super) async fn create(
+    arguments: Create,
+    socket: &Path,
+    out: &Output,
+) -> Result<Exit, CliError> {
+    let asks = arguments.overwrite && !arguments.yes && !arguments.dry_run;
+    let request = CreateArrayRequest {
+        name: arguments.name,
+        level: arguments.level,
+        drives: paths::drives(&arguments.drives)?,
+        strip_bytes: strip(arguments.strip)?,
+        group_size: arguments.group_size,
+        block_bytes: arguments.block_size,
+        dry_run: arguments.dry_run,
+        overwrite: arguments.overwrite,
+    };
+    let mut arrays = Connection::open(socket).await?.arrays();
+    if asks {
+        confirm::possible("overwrite drives")?;
+        let plan = CreateArrayRequest { dry_run: true, ..request.clone() };
+        let plan = arrays.create_array(plan).await?.into_inner();
+        ask_overwrite(&plan, &request.drives.join(", "), &request.name)?;
+    }
+    changed(&arrays.create_array(request).await?.into_inner(), out)
+}
+
+/// The interface takes 0 for the default, which a person who types `--strip 0` does not mean.
+fn strip(given: Option<u32>) -> Result<u32, CliError> {
+    match given {
+        Some(0) => Err(CliError::usage("--strip 0: a strip is a power of two from 4KiB to 1MiB")),
+        other => Ok(other.unwrap_or(0)),
+    }
+}
+
+pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let mut arrays = Connection::open(socket).await?.arrays();
+    let mut accepted = arguments.accept;
+    // Where nobody can be asked, the daemon's refusal says which loss has to be accepted.
+    if !arguments.dry_run && !arguments.yes && confirm::person() {
+        let request = GetArrayRequest { name: arguments.name.clone() };
+        let array = arrays.get_array(request).await?.into_inner();
+        let plan = FailMemberRequest {
+            name: arguments.name.clone(),
+            member: arguments.member,
+            dry_run: true,
+            accept: words(&[Loss::Redundancy]),
+        };
+        let plan = arrays.fail_member(plan).await?.into_inner();
+        let what = format!(
+            "take member {} of {} out of use{}",
+            arguments.member,
+            array.name,
+            cost(&array, arguments.member)
+        );
+        confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: &array.name })?;
+        accepted.push(Loss::Redundancy);
+    }
+    let request = FailMemberRequest {
+        name: arguments.name,
+        member: arguments.member,
+        dry_run: arguments.dry_run,
+        accept: words(&accepted),
+    };
+    changed(&arrays.fail_member(request).await?.into_inner(), out)
+}
+
+fn words(losses: &[Loss]) -> Vec<String> {
+    let mut words: Vec<String> = losses.iter().map(|loss| loss.word().to_owned()).collect();
+    words.dedup();
+    words
+}
+
+/// What failing `member` of `array` costs, as the end of a sentence.
+fn cost(array: &Array, member: u32) -> String {
+    let in_sync = array.members.iter().any(|m| m.position == member && m.state == "in_sync");
+    match in_sync {
+        true => format!(
+            ", which is in sync: it gives up redundancy, {} more may be lost now, in the worst case",
+            members(array.redundancy_left)
+        ),
+        false => ", which costs no redundancy".to_owned(),
+    }
+}
+
+fn members(count: u32) -> String {
+    match count {
+        1 => "1 member".to_owned(),
+        n => format!("{n} members"),
+    }
+}
+
+pub(super) async fn replace(
+    arguments: Replace,
+    socket: &Path,
+    out: &Output,
+) -> Result<Exit, CliError> {
+    let asks = arguments.overwrite && !arguments.yes && !arguments.dry_run;
+    let request = ReplaceMemberRequest {
+        name: arguments.name,
+        member: arguments.member,
+        drive: paths::drive(&arguments.drive)?,
+        dry_run: arguments.dry_run,
+        overwrite: arguments.overwrite,
+    };
+    let mut arrays = Connection::open(socket).await?.arrays();
+    if asks {
+        confirm::possible(&format!("overwrite {}", arguments.drive))?;
+        let plan = ReplaceMemberRequest { dry_run: true, ..request.clone() };
+        let plan = arrays.replace_member(plan).await?.into_inner();
+        ask_overwrite(&plan, &request.drive, &request.name)?;
+    }
+    changed(&arrays.replace_member(request).await?.into_inner(), out)
+}
+
+pub(super) async fn add(arguments: Add, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let asks = arguments.overwrite && !arguments.yes && !arguments.dry_run;
+    let request = AddDriveRequest {
+        name: arguments.name,
+        drive: paths::drive(&arguments.drive)?,
+        dry_run: arguments.dry_run,
+        overwrite: arguments.overwrite,
+    };
+    let mut arrays = Connection::open(socket).await?.arrays();
+    if asks {
+        confirm::possible(&format!("overwrite {}", arguments.drive))?;
+        let plan = AddDriveRequest { dry_run: true, ..request.clone() };
+        let plan = arrays.add_drive(plan).await?.into_inner();
+        ask_overwrite(&plan, &request.drive, &request.name)?;
+    }
+    changed(&arrays.add_drive(request).await?.into_inner(), out)
+}
+
+pub(super) async fn unload(arguments: Stop, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let mut arrays = Connection::open(socket).await?.arrays();
+    let Stop { name, force, yes: _, dry_run } = arguments;
+    let request = UnloadArrayRequest { name, dry_run, force };
+    let change = arrays.unload_array(request).await?.into_inner();
+    gone(&change, "unloaded, its data stays on its drives", out)
+}
+
+pub(super) async fn destroy(
+    arguments: Stop,
+    socket: &Path,
+    out: &Output,
+) -> Result<Exit, CliError> {
+    let Stop { name, force, yes, dry_run } = arguments;
+    let request = DestroyArrayRequest { name, dry_run, force };
+    let asks = !dry_run && !yes;
+    let mut arrays = Connection::open(socket).await?.arrays();
+    if asks {
+        confirm::possible(&format!("destroy {}", request.name))?;
+        let plan = DestroyArrayRequest { dry_run: true, ..request.clone() };
+        let plan = arrays.destroy_array(plan).await?.into_inner();
+        let (name, bytes) = plan
+            .array
+            .as_ref()
+            .map_or((request.name.as_str(), 0), |a| (a.name.as_str(), a.size_bytes));
+        let what = format!("destroy {name}: {} of data", ByteSize(bytes));
+        confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: name })?;
+    }
+    gone(&arrays.destroy_array(request).await?.into_inner(), "destroyed", out)
+}

@@ -1,0 +1,68 @@
+//! `strake config ...`.
+
+use crate::args::config::ConfigVerb;
+use crate::commands::warn;
+use crate::connect::Connection;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::limits::CONFIG_BYTES_MAX;
+use crate::output::Output;
+use crate::{keep, tables};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use strake_api::v1::{ConfigDocument, GetConfigRequest, RestoreConfigRequest};
+
+/// Carries out `verb`.
+///
+/// # Errors
+/// When the daemon cannot be reached or refuses, or the file cannot be read or written.
+pub async fn run(verb: ConfigVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    match verb {
+        ConfigVerb::Show => out.print(&get(socket).await?, tables::config::show)?,
+        ConfigVerb::Backup { file } => backup(&file, socket, out).await?,
+        ConfigVerb::Restore { file, dry_run } => {
+            let request = RestoreConfigRequest { json: read(&file)?, dry_run };
+            let mut config = Connection::open(socket).await?.config();
+            let change = config.restore_config(request).await?.into_inner();
+            warn(&change.warnings);
+            out.print(&change, tables::config::change)?;
+        }
+    }
+    Ok(Exit::Fine)
+}
+
+async fn get(socket: &Path) -> Result<ConfigDocument, CliError> {
+    let mut config = Connection::open(socket).await?.config();
+    Ok(config.get_config(GetConfigRequest {}).await?.into_inner())
+}
+
+async fn backup(file: &str, socket: &Path, out: &Output) -> Result<(), CliError> {
+    let document = get(socket).await?;
+    if file == "-" {
+        return out.text(document.json.trim_end());
+    }
+    keep::write(Path::new(file), format!("{}\n", document.json.trim_end()).as_bytes())?;
+    crate::output::tell(format_args!(
+        "the configuration is in {file}; put it in force with: strake config restore {file}"
+    ));
+    Ok(())
+}
+
+/// The document in `file`, or on standard input.
+fn read(file: &str) -> Result<String, CliError> {
+    let fail = |e: std::io::Error| CliError::io(format_args!("cannot read {file}"), &e);
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text),
+        _ => File::open(file).map_err(fail)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text),
+    };
+    let read = read.map_err(fail)?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > CONFIG_BYTES_MAX {
+        let limit = strake_units::ByteSize(CONFIG_BYTES_MAX);
+        return Err(CliError::usage(format!(
+            "{file} is larger than {limit}: it was not written by `strake config backup`"
+        )));
+    }
+    Ok(text)
+}

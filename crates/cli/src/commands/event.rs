@@ -1,0 +1,70 @@
+//! `strake event ...`.
+
+use crate::args::event::{EventVerb, Which};
+use crate::connect::Connection;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::tables::{self, clock::Clock};
+use crate::watch::Signals;
+use std::path::Path;
+use strake_api::v1::{FollowEventsRequest, ListEventsRequest};
+
+/// Carries out `verb`.
+///
+/// # Errors
+/// When the daemon cannot be reached, refuses, or goes away while events are followed.
+pub async fn run(verb: EventVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    match verb {
+        EventVerb::List { which, last } => {
+            let clock = Clock::new(which.utc);
+            let request = list_request(which, last);
+            let mut events = Connection::open(socket).await?.events();
+            let answer = events.list_events(request).await?.into_inner();
+            out.print(&answer, |a, width| tables::event::list(a, &clock, width))?;
+            Ok(Exit::Fine)
+        }
+        EventVerb::Follow { which } => follow(which, socket, out).await,
+    }
+}
+
+fn list_request(which: Which, last: u32) -> ListEventsRequest {
+    ListEventsRequest {
+        from: which.from.unwrap_or(0),
+        object: which.object.unwrap_or_default(),
+        kind: which.kind.unwrap_or_default(),
+        severity: which.severity.map_or_else(String::new, |s| s.word().to_owned()),
+        last,
+    }
+}
+
+async fn follow(which: Which, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let clock = Clock::new(which.utc);
+    let mut signals = Signals::heard()?;
+    let connection = Connection::open(socket).await?;
+    let from = match which.from {
+        Some(number) => number,
+        None => next_number(&connection).await?,
+    };
+    let ListEventsRequest { object, kind, severity, .. } = list_request(which, 0);
+    let request = FollowEventsRequest { from, object, kind, severity };
+    let mut events = connection.events().follow_events(request).await?.into_inner();
+    loop {
+        tokio::select! {
+            event = events.message() => match event? {
+                Some(event) => out.print_one_of_many(&event, |e, width| tables::event::one(e, &clock, width))?,
+                None => return Err(tonic::Status::unavailable(
+                    "the daemon ended the list of events: it was stopped; see strake daemon status",
+                ).into()),
+            },
+            () = signals.ended() => return Ok(Exit::Fine),
+        }
+    }
+}
+
+/// The number that the next event will have.
+async fn next_number(connection: &Connection) -> Result<u64, CliError> {
+    let request = ListEventsRequest { last: 1, ..ListEventsRequest::default() };
+    let latest = connection.events().list_events(request).await?.into_inner().events;
+    Ok(latest.last().map_or(1, |e| e.number.saturating_add(1)))
+}

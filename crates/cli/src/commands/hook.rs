@@ -1,0 +1,55 @@
+//! `strake hook ...`.
+
+use crate::args::hook::{Add, HookVerb};
+use crate::connect::Connection;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::tables;
+use std::path::Path;
+use strake_api::v1::{AddHookRequest, ListHooksRequest, RemoveHookRequest, TestHookRequest};
+
+/// Carries out `verb`.
+///
+/// # Errors
+/// When the daemon cannot be reached or refuses, or a test event could not be delivered.
+pub async fn run(verb: HookVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let mut events = Connection::open(socket).await?.events();
+    let change = match verb {
+        HookVerb::List => {
+            let answer = events.list_hooks(ListHooksRequest {}).await?.into_inner();
+            out.print(&answer, tables::hook::list)?;
+            return Ok(Exit::Fine);
+        }
+        HookVerb::Add(arguments) => events.add_hook(add_request(arguments)?).await?,
+        HookVerb::Remove(which) => {
+            events.remove_hook(RemoveHookRequest { name: which.name }).await?
+        }
+        HookVerb::Test(which) => events.test_hook(TestHookRequest { name: which.name }).await?,
+    };
+    let change = change.into_inner();
+    out.print(&change, tables::hook::change)?;
+    // Only a test can: its event was sent, and did not arrive.
+    Ok(if change.result == "failed" { Exit::Failed } else { Exit::Fine })
+}
+
+fn add_request(arguments: Add) -> Result<AddHookRequest, CliError> {
+    let Add { name, webhook, email, exec, server, from, severity } = arguments;
+    let exec = match exec {
+        Some(program) => Some(crate::paths::absolute(&program)?.display().to_string()),
+        None => None,
+    };
+    let targets = [("webhook", webhook), ("email", email), ("exec", exec)];
+    let given = targets.into_iter().find_map(|(kind, target)| Some((kind, target?)));
+    let Some((kind, target)) = given else {
+        return Err(CliError::usage("say who is told, with --webhook, --email or --exec"));
+    };
+    Ok(AddHookRequest {
+        name,
+        kind: kind.to_owned(),
+        target,
+        severity: severity.word().to_owned(),
+        server: server.unwrap_or_default(),
+        from: from.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,34 @@
+//! Times of day for people.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// How times are printed: this machine's time, or UTC.
+pub struct Clock {
+    zone: TimeZone,
+    suffix: &'static str,
+}
+
+impl Clock {
+    /// This machine's time zone (`TZ`, or the system's), or UTC.
+    #[must_use]
+    pub fn new(utc: bool) -> Self {
+        match utc {
+            true => Self { zone: TimeZone::UTC, suffix: "Z" },
+            false => Self { zone: TimeZone::system(), suffix: "" },
+        }
+    }
+
+    /// Microseconds since 1970 as `2026-11-21 06:12:03`, with a `Z` when it is UTC.
+    #[must_use]
+    pub fn show(&self, time_us: u64) -> String {
+        let time = i64::try_from(time_us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        match time {
+            Some(time) => {
+                let shown = time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S");
+                format!("{shown}{}", self.suffix)
+            }
+            None => "at no known time".to_owned(),
+        }
+    }
+}

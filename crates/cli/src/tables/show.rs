@@ -1,0 +1,175 @@
+//! One array in full.
+
+use super::array::level;
+use super::grid::{Column, Grid};
+use super::{count, field, job, or_dash, size};
+use crate::exit::Exit;
+use std::fmt::Write as _;
+use strake_api::v1::{Array, ArraySettings, DriveErrors, Member};
+
+/// Unreadable ranges that are listed.
+const RANGES_MAX: usize = 8;
+
+/// Health first, then what to do, then the array's shape, its jobs, its settings and its members by position.
+#[must_use]
+pub fn array(array: &Array, width: usize) -> String {
+    let mut out = headline(array, width);
+    field(&mut out, "uuid", or_dash(&array.uuid), width);
+    shape(array, width, &mut out);
+    field(&mut out, "exports", &array.exports.join(", "), width);
+    for progress in &array.progress {
+        field(&mut out, &progress.job, &job::progress(progress), width);
+    }
+    if array.resync_bytes_at_start > 0 {
+        let bytes = format!("{} to resynchronize", size(array.resync_bytes_at_start));
+        field(&mut out, "at start", &bytes, width);
+    }
+    counters(array, width, &mut out);
+    bad(array, width, &mut out);
+    if let Some(settings) = &array.settings {
+        field(&mut out, "settings", &self::settings(settings), width);
+    }
+    if !array.members.is_empty() {
+        out.push('\n');
+        out.push_str(&members(array, width));
+    }
+    out
+}
+
+fn headline(array: &Array, width: usize) -> String {
+    let health = Exit::of_array(array).health();
+    let mut out = format!("{}: {health} ({})\n", array.name, array.states.join(" "));
+    field(&mut out, "reason", &array.reason, width);
+    field(&mut out, "next", &array.next_action, width);
+    if array.states.iter().any(|s| s == "online") {
+        let left = match array.redundancy_left {
+            0 => "none: the next loss may cost data".to_owned(),
+            1 => "1 more member may be lost".to_owned(),
+            left => format!("{left} more members may be lost"),
+        };
+        field(&mut out, "redundancy", &left, width);
+    }
+    out
+}
+
+fn shape(array: &Array, width: usize, out: &mut String) {
+    let shape = format!(
+        "level {}, {}, strip {}, block {}",
+        level(array),
+        count(array.members.len() as u64, "member"),
+        size(u64::from(array.strip_bytes)),
+        size(u64::from(array.block_bytes)),
+    );
+    field(out, "shape", &shape, width);
+    let bytes = format!(
+        "{} ({} bytes), full stripe {}",
+        size(array.size_bytes),
+        array.size_bytes,
+        size(array.stripe_data_bytes)
+    );
+    field(out, "size", &bytes, width);
+}
+
+fn counters(array: &Array, width: usize, out: &mut String) {
+    let Some(c) = &array.counters else { return };
+    let served = format!(
+        "{} read, {} written, {} reads degraded",
+        size(c.read_bytes),
+        size(c.write_bytes),
+        c.degraded_reads
+    );
+    field(out, "served", &served, width);
+    if c.medium_errors > 0 || c.repairs > 0 {
+        let errors = format!(
+            "{}, {} repaired",
+            count(c.medium_errors, "unreadable block"),
+            count(c.repairs, "block")
+        );
+        field(out, "errors", &errors, width);
+    }
+}
+
+/// Blocks that are gone, and where.
+fn bad(array: &Array, width: usize, out: &mut String) {
+    if array.bad_blocks == 0 && array.bad_ranges.is_empty() {
+        return;
+    }
+    let mut ranges: Vec<String> = (array.bad_ranges.iter().take(RANGES_MAX))
+        .map(|r| format!("{}+{}", r.offset_bytes, r.length_bytes))
+        .collect();
+    if array.bad_ranges.len() > RANGES_MAX {
+        ranges.push(format!("{} more ranges", array.bad_ranges.len() - RANGES_MAX));
+    }
+    let text = format!(
+        "{} cannot be read any more, at byte offset+length {}; writing there makes them good again",
+        count(array.bad_blocks, "block"),
+        ranges.join(", ")
+    );
+    field(out, "bad blocks", &text, width);
+}
+
+fn settings(settings: &ArraySettings) -> String {
+    let on = |set| if set { "on" } else { "off" };
+    let after = match settings.replace_after_errors {
+        0 => "never replace on errors".to_owned(),
+        n => format!("replace after {}", count(u64::from(n), "error")),
+    };
+    format!(
+        "rebuild priority {}, auto-replace {}, auto-readd {}, {after}",
+        settings.rebuild_priority,
+        on(settings.auto_replace),
+        on(settings.auto_readd)
+    )
+}
+
+fn members(array: &Array, width: usize) -> String {
+    let mut grid = Grid::new(&[
+        Column::Number("member"),
+        Column::Word("state"),
+        Column::Path("drive"),
+        Column::Number("errors"),
+        Column::Text("note"),
+    ]);
+    for member in &array.members {
+        grid.row([
+            member.position.to_string(),
+            member.state.clone(),
+            member.path.clone(),
+            member.errors.as_ref().map_or_else(String::new, total),
+            notes(array, member),
+        ]);
+    }
+    grid.without_empty(3).render(width)
+}
+
+/// All errors of a drive, or nothing when there are none.
+pub(super) fn total(errors: &DriveErrors) -> String {
+    let parts = [errors.medium, errors.slow, errors.timeouts, errors.device];
+    match parts.into_iter().fold(0, u64::saturating_add) {
+        0 => String::new(),
+        total => total.to_string(),
+    }
+}
+
+/// Everything about a member that its state does not say, a line each.
+fn notes(array: &Array, member: &Member) -> String {
+    let mut notes = Vec::new();
+    if !member.cause.is_empty() {
+        notes.push(member.cause.clone());
+    }
+    if member.stale_bytes > 0 {
+        notes.push(format!("lacks {}", size(member.stale_bytes)));
+    }
+    if !member.replacement.is_empty() {
+        notes.push(format!("being copied to {}", member.replacement));
+    }
+    if member.sitting_out {
+        notes.push("left out of reads: much slower than its peers".to_owned());
+    }
+    if member.returned {
+        let mut note = "its drive is here again: ".to_owned();
+        let _ = write!(note, "strake array readd {} --member {}", array.name, member.position);
+        notes.push(note);
+    }
+    notes.join("\n")
+}

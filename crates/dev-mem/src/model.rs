@@ -42,6 +42,14 @@ pub struct Profile {
     /// How much of the drive's writing time one read takes away, in percent of the time the read itself
     /// occupies the drive. 0: reads and writes do not disturb each other.
     pub read_cost_to_writes_percent: u32,
+    /// The same the other way round: what one write takes away from the drive's reading time.
+    pub write_cost_to_reads_percent: u32,
+    /// How far usual latencies lie from their mean, in percent of it. Above 0 the seed decides which latency an
+    /// I/O has, which ones are slow, and one I/O in [`Profile::STALL_EVERY`] takes four times the tail latency;
+    /// at 0 every I/O takes the usual latency and exactly every [`Profile::TAIL_EVERY`]-th the tail latency.
+    pub latency_spread_percent: u32,
+    /// What decides by chance.
+    pub seed: u64,
     /// I/Os in the drive at one time per queue; more wait in front of it.
     pub queue_depth: u32,
 }
@@ -50,6 +58,9 @@ impl Profile {
     /// Every so-many-th I/O takes the tail latency: a little more than 1 in 100, so that the 99th percentile
     /// falls into the tail.
     pub const TAIL_EVERY: u32 = 64;
+
+    /// One I/O in so many stalls, where latencies vary by chance.
+    pub const STALL_EVERY: u32 = 2048;
 
     /// A WD SN861-class PCIe 5 drive with the published numbers that the baselines we compare with used
     /// (performance.md section 9): reads 63/75 us, writes 9.7/12 us, 3.0M/362k IOPS, 13.6/7.2 GB/s.
@@ -65,8 +76,23 @@ impl Profile {
         read_bytes_per_s: 13_600_000_000,
         write_bytes_per_s: 7_200_000_000,
         read_cost_to_writes_percent: 0,
+        write_cost_to_reads_percent: 0,
+        latency_spread_percent: 0,
+        seed: 0,
         queue_depth: 1024,
     };
+
+    /// The same drive as it is in use: latencies vary by 15 %, one I/O in 2048 stalls, and reads and writes take
+    /// time from each other. How much they take is an assumption (a quarter of a read's time from writes, half
+    /// of a write's time from reads): the published numbers are for one kind of work at a time.
+    #[must_use]
+    pub const fn mixed(mut self, seed: u64) -> Self {
+        self.read_cost_to_writes_percent = 25;
+        self.write_cost_to_reads_percent = 50;
+        self.latency_spread_percent = 15;
+        self.seed = seed;
+        self
+    }
 
     /// No latency and no limits: what the model itself costs.
     pub const INSTANT: Self = Self {
@@ -81,6 +107,9 @@ impl Profile {
         read_bytes_per_s: 0,
         write_bytes_per_s: 0,
         read_cost_to_writes_percent: 0,
+        write_cost_to_reads_percent: 0,
+        latency_spread_percent: 0,
+        seed: 0,
         queue_depth: 1024,
     };
 
@@ -140,9 +169,8 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
     }
 
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
-        let inside = depth.clamp(1, self.profile.queue_depth);
         let inner = self.inner.open_queue(core, depth)?;
-        Ok(Box::new(ModelledQueue::new(inner, Arc::clone(&self.pipes), depth, inside)))
+        Ok(Box::new(ModelledQueue::new(inner, Arc::clone(&self.pipes), &self.profile, depth)))
     }
 }
 

@@ -16,6 +16,7 @@
 pub mod content;
 pub mod drive;
 pub mod faults;
+pub mod load;
 pub mod medium;
 pub mod oracle;
 pub mod rng;

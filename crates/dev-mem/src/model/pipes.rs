@@ -28,21 +28,21 @@ impl Pipe {
 /// One direction's limits, ready for use.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
-    latency: Nanos,
-    tail: Nanos,
+    /// By [`Lane::speed`].
+    latency: [Nanos; SPEEDS],
     io_picos: u64,
     /// Picoseconds per byte in 1/65536: 13.6 GB/s is 73.5 ps per byte, which whole picoseconds would make 73.
     byte_picos: u64,
 }
 
 impl Direction {
-    fn new(latency: Nanos, tail: Nanos, iops: u64, bytes_per_s: u64) -> Self {
+    fn new(latency: [Nanos; SPEEDS], iops: u64, bytes_per_s: u64) -> Self {
         const PICOS: u128 = 1_000_000_000_000;
         let picos = |per_s: u64, scale: u128| match per_s {
             0 => 0,
             _ => (PICOS * scale / u128::from(per_s)) as u64,
         };
-        Self { latency, tail, io_picos: picos(iops, 1), byte_picos: picos(bytes_per_s, 1 << 16) }
+        Self { latency, io_picos: picos(iops, 1), byte_picos: picos(bytes_per_s, 1 << 16) }
     }
 
     fn picos(&self, bytes: u64) -> u64 {
@@ -50,18 +50,46 @@ impl Direction {
     }
 }
 
-/// I/Os of one lane complete in the order they began.
+/// Latencies that differ by chance: four usual ones, evenly spread, then the tail and the rare stall.
+const USUAL: u8 = 4;
+const TAIL: u8 = USUAL;
+const STALL: u8 = USUAL + 1;
+const SPEEDS: usize = USUAL as usize + 2;
+
+/// A stall takes so many times the tail latency.
+const STALL_TIMES: u64 = 4;
+
+fn latencies(usual: Nanos, tail: Nanos, spread_percent: u32) -> [Nanos; SPEEDS] {
+    let spread = i64::from(spread_percent.min(100));
+    let step = |thirds: i64| Nanos(usual.0.saturating_mul((300 + thirds * spread) as u64) / 300);
+    [step(-3), step(-1), step(1), step(3), tail, tail.times(STALL_TIMES)]
+}
+
+/// Which way the data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+enum Way {
     Read,
-    ReadTail,
     Write,
-    WriteTail,
     Flush,
 }
 
-/// How many lanes there are.
-pub(super) const LANES: usize = 5;
+/// I/Os of one lane complete in the order they began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lane {
+    way: Way,
+    /// Which of the direction's latencies.
+    speed: u8,
+}
+
+impl Lane {
+    /// The lane's number, below [`LANES`].
+    pub(super) const fn at(self) -> usize {
+        self.way as usize * SPEEDS + self.speed as usize
+    }
+}
+
+/// How many lanes there are; all flushes share the last one.
+pub(super) const LANES: usize = 2 * SPEEDS + 1;
 
 /// What the drive is asked to do, as far as timing is concerned.
 #[derive(Clone, Copy, Debug)]
@@ -71,27 +99,57 @@ pub(super) enum Load {
     Flush,
 }
 
-/// Chooses which I/Os are the slow ones: every so-many-th of a kind.
+/// Chooses how fast each I/O is: every so-many-th of a kind is slow, or chance decides.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tail {
     reads: u32,
     writes: u32,
+    /// State of the generator, where latencies vary by chance.
+    chance: Option<u64>,
 }
 
 impl Tail {
-    pub(super) fn lane(&mut self, load: Load) -> Lane {
-        let (count, usual, slow) = match load {
-            Load::Read(_) => (&mut self.reads, Lane::Read, Lane::ReadTail),
-            Load::Write(_) => (&mut self.writes, Lane::Write, Lane::WriteTail),
-            Load::Flush => return Lane::Flush,
-        };
-        *count += 1;
-        if *count < Profile::TAIL_EVERY {
-            return usual;
-        }
-        *count = 0;
-        slow
+    /// Chance where the profile spreads latencies; queues of one drive draw differently by their `number`.
+    pub(super) fn new(profile: &Profile, number: u64) -> Self {
+        let seed = profile.seed.wrapping_add(number.wrapping_mul(0xd134_2543_de82_ef95));
+        let chance = (profile.latency_spread_percent > 0).then_some(seed);
+        Self { chance, ..Self::default() }
     }
+
+    pub(super) fn lane(&mut self, load: Load) -> Lane {
+        let (count, way) = match load {
+            Load::Read(_) => (&mut self.reads, Way::Read),
+            Load::Write(_) => (&mut self.writes, Way::Write),
+            Load::Flush => return Lane { way: Way::Flush, speed: 0 },
+        };
+        let Some(state) = &mut self.chance else {
+            *count += 1;
+            let slow = *count == Profile::TAIL_EVERY;
+            *count %= Profile::TAIL_EVERY;
+            return Lane { way, speed: if slow { TAIL } else { 0 } };
+        };
+        Lane { way, speed: speed_of(draw(state)) }
+    }
+}
+
+/// Stalls and tails by their share, else one of the usual speeds.
+fn speed_of(bits: u64) -> u8 {
+    if bits.is_multiple_of(u64::from(Profile::STALL_EVERY)) {
+        return STALL;
+    }
+    let bits = bits >> 16;
+    if bits.is_multiple_of(u64::from(Profile::TAIL_EVERY)) {
+        return TAIL;
+    }
+    (bits >> 16) as u8 % USUAL
+}
+
+/// SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014).
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }
 
 /// The drive: both directions and what they do to each other.
@@ -103,55 +161,59 @@ pub(crate) struct Pipes {
     write_pipe: Pipe,
     flush_latency: Nanos,
     read_cost_to_writes_percent: u64,
+    write_cost_to_reads_percent: u64,
+    /// Queues opened so far.
+    queues: u64,
 }
 
 impl Pipes {
     pub(super) fn new(p: &Profile) -> Self {
+        let spread = p.latency_spread_percent;
+        let read = latencies(p.read_latency, p.read_latency_tail, spread);
+        let write = latencies(p.write_latency, p.write_latency_tail, spread);
         Self {
-            read: Direction::new(
-                p.read_latency,
-                p.read_latency_tail,
-                p.read_iops,
-                p.read_bytes_per_s,
-            ),
-            write: Direction::new(
-                p.write_latency,
-                p.write_latency_tail,
-                p.write_iops,
-                p.write_bytes_per_s,
-            ),
+            read: Direction::new(read, p.read_iops, p.read_bytes_per_s),
+            write: Direction::new(write, p.write_iops, p.write_bytes_per_s),
             read_pipe: Pipe::default(),
             write_pipe: Pipe::default(),
             flush_latency: p.flush_latency,
             read_cost_to_writes_percent: u64::from(p.read_cost_to_writes_percent),
+            write_cost_to_reads_percent: u64::from(p.write_cost_to_reads_percent),
+            queues: 0,
         }
     }
 
+    /// The number of a queue that is being opened.
+    pub(super) fn next_queue(&mut self) -> u64 {
+        self.queues += 1;
+        self.queues
+    }
+
     /// Lets an I/O into the drive at `now`; returns when it completes. An I/O takes the latency of its lane or
-    /// the time it occupies the drive, whichever is longer.
+    /// the time it occupies the drive, whichever is longer. What it costs the other direction is taken from
+    /// there at once, in front of whatever comes next.
     pub(super) fn admit(&mut self, now: Nanos, lane: Lane, load: Load) -> Nanos {
-        let latency = match lane {
-            Lane::Read => self.read.latency,
-            Lane::ReadTail => self.read.tail,
-            Lane::Write => self.write.latency,
-            Lane::WriteTail => self.write.tail,
-            Lane::Flush => self.flush_latency,
-        };
+        let speed = usize::from(lane.speed);
         match load {
             Load::Read(bytes) => {
                 let picos = self.read.picos(bytes);
                 let start = self.read_pipe.occupy(now, picos);
-                if self.read_cost_to_writes_percent > 0 {
-                    let lost = picos.saturating_mul(self.read_cost_to_writes_percent) / 100;
-                    self.write_pipe.occupy(now, lost);
-                }
-                start.plus(latency).max(self.read_pipe.free)
+                cost(&mut self.write_pipe, now, picos, self.read_cost_to_writes_percent);
+                start.plus(self.read.latency[speed]).max(self.read_pipe.free)
             }
             Load::Write(bytes) => {
-                let start = self.write_pipe.occupy(now, self.write.picos(bytes));
-                start.plus(latency).max(self.write_pipe.free)
+                let picos = self.write.picos(bytes);
+                let start = self.write_pipe.occupy(now, picos);
+                cost(&mut self.read_pipe, now, picos, self.write_cost_to_reads_percent);
+                start.plus(self.write.latency[speed]).max(self.write_pipe.free)
             }
-            Load::Flush => now.plus(latency),
+            Load::Flush => now.plus(self.flush_latency),
         }
+    }
+}
+
+fn cost(pipe: &mut Pipe, now: Nanos, picos: u64, percent: u64) {
+    if percent > 0 {
+        pipe.occupy(now, picos.saturating_mul(percent) / 100);
     }
 }

@@ -4,9 +4,10 @@
 //! pass straight to the caller. That costs one move per I/O. The inner device's own time comes on top; drives
 //! made of memory take none.
 
+use super::Profile;
 use super::pipes::{LANES, Lane, Load, Pipes, Tail};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{CompletionBatch, Io, IoQueue, Op, Readiness};
 use strake_units::Nanos;
 
@@ -42,6 +43,11 @@ pub(super) struct ModelledQueue {
     entered: Nanos,
 }
 
+/// A thread that panicked while holding the pipes leaves times behind, not a broken structure.
+fn lock(pipes: &Mutex<Pipes>) -> MutexGuard<'_, Pipes> {
+    pipes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn load(op: &Op) -> Load {
     match op {
         Op::Read { data, .. } => Load::Read(data.len() as u64),
@@ -56,15 +62,17 @@ impl ModelledQueue {
     pub(super) fn new(
         inner: Box<dyn IoQueue>,
         pipes: Arc<Mutex<Pipes>>,
+        profile: &Profile,
         depth: u32,
-        inside: u32,
     ) -> Self {
+        let inside = depth.clamp(1, profile.queue_depth);
         let depth = depth.max(1) as usize;
+        let tail = Tail::new(profile, lock(&pipes).next_queue());
         let line = |_| Line { ios: VecDeque::with_capacity(depth), dated: 0 };
         Self {
             inner,
             pipes,
-            tail: Tail::default(),
+            tail,
             depth,
             inside_max: inside as usize,
             inside: 0,
@@ -84,10 +92,10 @@ impl ModelledQueue {
         // Room is found lane by lane, so the times at which it appeared may come unsorted; lanes need them
         // sorted.
         self.entered = self.entered.max(now);
-        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pipes = lock(&self.pipes);
         while self.rung > 0 && self.inside < self.inside_max {
             let lane = self.fresh.pop_front().expect("rung requests are fresh");
-            let line = &mut self.lines[lane as usize];
+            let line = &mut self.lines[lane.at()];
             let (due, io) = &mut line.ios[line.dated];
             *due = pipes.admit(self.entered, lane, load(&io.op));
             line.dated += 1;
@@ -128,7 +136,7 @@ impl IoQueue for ModelledQueue {
             return Err(io);
         }
         let lane = self.tail.lane(load(&io.op));
-        self.lines[lane as usize].ios.push_back((Nanos(0), io));
+        self.lines[lane.at()].ios.push_back((Nanos(0), io));
         self.fresh.push_back(lane);
         Ok(())
     }

@@ -131,6 +131,62 @@ fn reads_can_cost_writes_their_time() {
 }
 
 #[test]
+fn writes_can_cost_reads_their_time() {
+    let check = |percent: u32, want: u64| {
+        let profile = Profile { write_cost_to_reads_percent: percent, ..Profile::SN861 };
+        let mut queue = open(profile, 32);
+        // Ten writes of 64 KiB occupy 9102 ns each.
+        (0..10).for_each(|token| submit(&mut *queue, token, write(64 << 10)));
+        submit(&mut *queue, 1000, read(4096));
+        queue.ring_doorbell(Nanos(0));
+        let mut found = 0;
+        while let Readiness::At(due) = queue.readiness() {
+            if poll(&mut *queue, due.0).iter().any(|done| done.token.0 == 1000) {
+                found = due.0;
+            }
+        }
+        assert_eq!(found, want);
+    };
+    check(0, 63_000);
+    check(50, 63_000 + 45_511);
+}
+
+#[test]
+fn latencies_vary_by_seed_and_grow_with_depth() {
+    // 2048 reads one after another, then with 64 in the drive at a time.
+    let latencies = |seed: u64, depth: u64| {
+        let mut queue = open(Profile::SN861.slower(16).mixed(seed), depth as u32);
+        let (mut now, mut found) = (0, Vec::new());
+        for _ in 0..2048 / depth {
+            (0..depth).for_each(|token| submit(&mut *queue, token, read(4096)));
+            queue.ring_doorbell(Nanos(now));
+            let began = now;
+            while let Readiness::At(due) = queue.readiness() {
+                now = due.0;
+                poll(&mut *queue, now).iter().for_each(|_| found.push(now - began));
+            }
+        }
+        found.sort_unstable();
+        found
+    };
+    let (a, b) = (latencies(1, 1), latencies(2, 1));
+    assert_eq!(a, latencies(1, 1));
+    assert_ne!(a, b);
+    let share =
+        |of: &[u64], low: u64, high: u64| of.iter().filter(|l| (low..high).contains(l)).count();
+    // 15 % around 63 us, the tail of 75 us one time in 64, four times that one time in 2048.
+    assert!((1900..=2040).contains(&share(&a, 53_000, 72_500)), "{a:?}");
+    assert!((10..=70).contains(&share(&a, 75_000, 75_001)));
+    assert_eq!(
+        share(&a, 53_000, 72_500) + share(&a, 75_000, 75_001) + share(&a, 300_000, 300_001),
+        2048
+    );
+    // 64 reads of 5.3 us each: the median one waits behind 32 others.
+    let deep = latencies(1, 64);
+    assert!((200_000..=250_000).contains(&deep[1024]), "median of {} ns", deep[1024]);
+}
+
+#[test]
 fn a_drive_takes_no_more_than_its_depth() {
     let profile = Profile { queue_depth: 2, ..Profile::INSTANT };
     let profile = Profile { write_latency: Nanos(100), write_latency_tail: Nanos(100), ..profile };

@@ -1,0 +1,267 @@
+//! The array, its drives, its clients and the clock.
+
+use std::sync::Arc;
+
+use strake_block::BlockDevice;
+use strake_dev_mem::{Modelled, Profile};
+use strake_engine::{Array, CreateSpec, Drive, Ids, Options};
+use strake_raid::{Level, MemberState};
+use strake_reactor::{Poller, Sleep, Turn};
+use strake_units::{CoreIndex, MemberIndex, Name, Nanos, Uuid};
+
+use super::client::{Client, Habit};
+use super::drive::LabelDrive;
+use super::sample::Sample;
+use crate::rng::Rng;
+
+/// What an experiment is made on.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Level of the array.
+    pub level: Level,
+    /// How many drives.
+    pub drives: u8,
+    /// What the drives can do. Every drive gets a seed of its own.
+    pub profile: Profile,
+    /// Bytes of each drive.
+    pub member_bytes: u64,
+    /// Bytes of a strip.
+    pub strip_bytes: u32,
+    /// Shards of the array; each client is on the next one.
+    pub cores: u16,
+    /// Simulated time that every turn takes, whatever it does.
+    pub turn: Nanos,
+    /// What chance is drawn from.
+    pub seed: u64,
+}
+
+/// Simulated time after which a wait counts as stuck.
+const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
+
+/// Turns in a row in which somebody is busy although no time passes, before that counts as a mistake.
+const SPINS_MAX: u32 = 1_000_000;
+
+/// An array under experiment.
+pub struct Lab {
+    spec: Spec,
+    array: Array,
+    shards: Vec<Box<dyn Poller>>,
+    clients: Vec<Client>,
+    rng: Rng,
+    now: Nanos,
+    drives_made: u64,
+}
+
+impl Lab {
+    /// Creates the array and lets it come into full redundancy.
+    ///
+    /// # Errors
+    /// When the engine refuses or gets stuck; the text says how.
+    pub fn new(spec: &Spec) -> Result<Self, String> {
+        let mut rng = Rng::new(spec.seed);
+        let mut made = 0;
+        let drives = (0..spec.drives).map(|_| make_drive(spec, &mut rng, &mut made)).collect();
+        let drives: Vec<Drive> = drives;
+        let wanted = CreateSpec {
+            name: "lab".parse::<Name>().map_err(|e| e.to_string())?,
+            level: spec.level,
+            group_size: None,
+            strip_bytes: spec.strip_bytes,
+            block_size: None,
+        };
+        let plan = strake_engine::plan_create(&wanted, &drives).map_err(|e| e.to_string())?;
+        let ids = Ids {
+            array: Uuid::from_random(rng.bytes16()),
+            epoch: Uuid::from_random(rng.bytes16()),
+            members: (0..spec.drives).map(|_| Uuid::from_random(rng.bytes16())).collect(),
+        };
+        let mut now = Nanos(0);
+        let assembled = {
+            let mut wait = patient(&mut now);
+            strake_engine::create(&plan, drives, &ids, false, &mut wait)
+                .map_err(|e| e.to_string())?
+        };
+        let (array, shards) = Array::start_here(assembled, spec.cores, Options::default())
+            .map_err(|e| format!("start: {e}"))?;
+        let spec = spec.clone();
+        let mut lab =
+            Self { spec, array, shards, clients: Vec::new(), rng, now, drives_made: made };
+        lab.until("full redundancy", |lab| lab.array.status().resync.is_none())?;
+        Ok(lab)
+    }
+
+    /// The array, to look at its status or to give it orders.
+    #[must_use]
+    pub fn array(&self) -> &Array {
+        &self.array
+    }
+
+    /// The simulated time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Sends all clients home and gives every shard one client of `habit`, or none.
+    ///
+    /// # Errors
+    /// When answers do not come.
+    pub fn set_clients(&mut self, habit: Option<Habit>) -> Result<(), String> {
+        self.clients.iter_mut().for_each(Client::rest);
+        self.until("answers to clients", |lab| lab.clients.iter().all(Client::is_quiet))?;
+        self.clients.clear();
+        let Some(habit) = habit else { return Ok(()) };
+        let device = self.array.device();
+        let blocks = device.info().blocks;
+        for core in 0..self.spec.cores {
+            let queue =
+                device.open_queue(CoreIndex(core), habit.depth()).map_err(|e| e.to_string())?;
+            self.clients.push(Client::new(habit, queue, blocks, self.rng.fork(), self.now));
+        }
+        Ok(())
+    }
+
+    /// Takes `member` out of use.
+    ///
+    /// # Errors
+    /// When the array refuses.
+    pub fn fail(&mut self, member: MemberIndex) -> Result<(), String> {
+        let mut pending = self.array.begin_fail(member).map_err(|e| e.to_string())?;
+        let mut answer = None;
+        self.until("a member to fail", |_| {
+            answer = answer.take().or_else(|| pending.poll());
+            answer.is_some()
+        })?;
+        answer.expect("waited for").map_err(|e| e.to_string())
+    }
+
+    /// Puts a fresh drive in for `member`; the rebuild begins.
+    ///
+    /// # Errors
+    /// When the array refuses.
+    pub fn replace(&mut self, member: MemberIndex) -> Result<(), String> {
+        let drive = make_drive(&self.spec, &mut self.rng, &mut self.drives_made);
+        let uuid = Uuid::from_random(self.rng.bytes16());
+        {
+            // Nobody looks at the array meanwhile, so its time does not pass either.
+            let mut elsewhere = self.now;
+            let mut wait = patient(&mut elsewhere);
+            strake_engine::prepare_drive(&drive, uuid, &mut wait).map_err(|e| e.to_string())?;
+        }
+        let mut replacing =
+            self.array.begin_replace(member, &drive, uuid).map_err(|e| e.to_string())?;
+        let mut answer = None;
+        self.until("a member to be replaced", |_| {
+            answer = answer.take().or_else(|| replacing.poll());
+            answer.is_some()
+        })?;
+        answer.expect("waited for").map_err(|e| e.to_string())
+    }
+
+    /// True while a member is being rebuilt.
+    #[must_use]
+    pub fn is_rebuilding(&self) -> bool {
+        let states = self.array.status().members;
+        states.iter().any(|m| matches!(m.state, MemberState::Rebuilding { .. }))
+    }
+
+    /// Lets `span` go by and says what happened in it.
+    ///
+    /// # Errors
+    /// When a request fails or the engine gets stuck.
+    pub fn watch(&mut self, span: Nanos) -> Result<Sample, String> {
+        self.clients.iter_mut().for_each(|client| drop(client.take()));
+        let (began, before) = (self.now, self.rebuilt_bytes());
+        let end = began.plus(span);
+        self.run(Some(end), "time to pass", |lab| lab.now >= end)?;
+        let latencies = self.clients.iter_mut().flat_map(Client::take).collect();
+        let rebuilt = self.rebuilt_bytes() - before;
+        Ok(Sample::of(self.now.since(began), latencies, rebuilt))
+    }
+
+    /// Bytes rebuilt of the member that is being rebuilt; all of it when none is.
+    #[must_use]
+    pub fn rebuilt_bytes(&self) -> u64 {
+        let status = self.array.status();
+        let geometry = status.geometry;
+        let member = geometry.member_blocks_used() << geometry.block_size().shift();
+        let Some(of) = status.rebuild else { return member };
+        (u128::from(member) * u128::from(of.done_bytes) / u128::from(of.total_bytes.max(1))) as u64
+    }
+
+    /// Lets the world go on until `done`, however long that takes within reason.
+    ///
+    /// # Errors
+    /// When a request fails or the wait is stuck.
+    pub fn until(&mut self, what: &str, done: impl FnMut(&Self) -> bool) -> Result<(), String> {
+        self.run(None, what, done)
+    }
+
+    /// `end` only bounds the jumps of the clock.
+    fn run(
+        &mut self,
+        end: Option<Nanos>,
+        what: &str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<(), String> {
+        let deadline = self.now.plus(PATIENCE);
+        let mut spins = 0;
+        while !done(self) {
+            if self.round()? {
+                spins += 1;
+                self.now = self.now.plus(self.spec.turn);
+            } else {
+                spins = 0;
+                self.jump(end, what)?;
+            }
+            if self.now > deadline || spins > SPINS_MAX {
+                return Err(format!("waited too long for {what}: {:?}", self.array.status()));
+            }
+        }
+        Ok(())
+    }
+
+    /// One turn of everybody. True while anybody may have work.
+    fn round(&mut self) -> Result<bool, String> {
+        let mut busy = false;
+        for shard in &mut self.shards {
+            busy |= shard.turn(self.now) != Turn::Idle;
+        }
+        for client in &mut self.clients {
+            busy |= client.turn(self.now)?;
+        }
+        Ok(busy)
+    }
+
+    /// Nobody has work: moves the clock to the next thing that will happen, at least one turn on.
+    fn jump(&mut self, end: Option<Nanos>, what: &str) -> Result<(), String> {
+        let mut sleep = Sleep::new();
+        self.shards.iter().for_each(|shard| shard.sleep(&mut sleep));
+        self.clients.iter().filter_map(Client::next_time).for_each(|time| sleep.until(time));
+        end.into_iter().for_each(|end| sleep.until(end));
+        let next = match (sleep.is_never(), sleep.deadline()) {
+            (true, _) => self.now,
+            (false, Some(deadline)) => deadline,
+            (false, None) => return Err(format!("everybody sleeps for ever, waiting for {what}")),
+        };
+        self.now = next.max(self.now.plus(self.spec.turn).max(self.now.plus(Nanos(1))));
+        Ok(())
+    }
+}
+
+fn make_drive(spec: &Spec, rng: &mut Rng, made: &mut u64) -> Drive {
+    let path = format!("lab:{}:{made}", spec.seed);
+    *made += 1;
+    let profile = Profile { seed: rng.bits(), ..spec.profile };
+    let device = Modelled::new(LabelDrive::new(spec.member_bytes, &path), profile);
+    let device: Arc<dyn BlockDevice> = Arc::new(device.expect("profiles in use are sound"));
+    Drive { device, path }
+}
+
+/// A way to wait that always comes back, with a clock that moves.
+fn patient(now: &mut Nanos) -> impl FnMut() -> Option<Nanos> + '_ {
+    || {
+        *now = now.plus(Nanos(50_000));
+        Some(*now)
+    }
+}

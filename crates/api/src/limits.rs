@@ -17,3 +17,6 @@ pub const DRIVES_MAX: usize = 256;
 
 /// Bytes of a path or name in a request.
 pub const STRING_BYTES_MAX: usize = 4096;
+
+/// Most connections at a time; each may have [`STREAMS_MAX`] calls.
+pub const CONNECTIONS_MAX: usize = 128;

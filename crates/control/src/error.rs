@@ -23,6 +23,8 @@ pub enum ControlErrorKind {
     Store,
     /// The daemon, a core or the array is stopping.
     Stopped,
+    /// The control plane itself is broken.
+    Internal,
 }
 
 /// A kind to match and words for a person.
@@ -54,6 +56,10 @@ impl ControlError {
 
     pub(crate) fn refused(what: impl Into<String>) -> Self {
         Self::new(ControlErrorKind::Refused, what)
+    }
+
+    pub(crate) fn device(what: impl Into<String>) -> Self {
+        Self::new(ControlErrorKind::Device, what)
     }
 }
 

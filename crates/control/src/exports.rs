@@ -9,6 +9,8 @@ use strake_export_nbd::{Export, ExportStats, Listen, Removal, Server, ServerConf
 use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note};
+use crate::limits::EXPORTS_MAX;
 use crate::manager::Manager;
 use crate::store::ExportRecord;
 
@@ -49,6 +51,11 @@ impl Manager {
             )));
         }
         let at = self.find_running(&request.array)?;
+        if self.config.exports.len() >= EXPORTS_MAX {
+            return Err(ControlError::state(format!(
+                "there are {EXPORTS_MAX} exports, which is the most one daemon offers; remove one first"
+            )));
+        }
         let name = if request.name.is_empty() {
             self.running[at].array.name().to_string()
         } else {
@@ -87,7 +94,12 @@ impl Manager {
                 return Err(error);
             }
         }
-        tracing::info!(export = %name, listen = %record.listen, "export created");
+        let what = format!(
+            "array {} is offered as {name} on {}",
+            self.running[at].array.name(),
+            record.listen
+        );
+        self.record(Note::new(EventKind::ExportCreated, format!("export/{name}"), what));
         Ok(self.export_change("created", &record))
     }
 
@@ -145,7 +157,7 @@ impl Manager {
             self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
         for record in records {
             self.withdraw(&record, Removal::Force)?;
-            self.export_trouble.remove(&record.name);
+            self.tell_withdrawn(&record, "together with its array");
         }
         Ok(())
     }
@@ -161,7 +173,18 @@ impl Manager {
                     self.export_trouble.remove(&record.name);
                 }
                 Err(error) => {
-                    tracing::error!(export = %record.name, reason = %error, "export not offered");
+                    let what =
+                        format!("export {} cannot be offered on {}", record.name, record.listen);
+                    let note = Note::new(
+                        EventKind::ExportOffline,
+                        format!("export/{}", record.name),
+                        what,
+                    );
+                    let remedy = format!(
+                        "free the address, or: strake export remove {}, then strake export create",
+                        record.name
+                    );
+                    self.record(note.cause(error.what.clone()).next(remedy));
                     self.export_trouble.insert(record.name, error.what);
                 }
             }
@@ -220,8 +243,12 @@ impl Manager {
         self.check_open()?;
         let Some(at) = self.config.exports.iter().position(|e| e.name == request.name) else {
             let known: Vec<&str> = self.config.exports.iter().map(|e| e.name.as_str()).collect();
-            let what =
-                format!("there is no export {:?}; there is: {}", request.name, known.join(", "));
+            let hint = if known.is_empty() {
+                "there is none yet: strake export create ...".to_owned()
+            } else {
+                format!("there is: {}", known.join(", "))
+            };
+            let what = format!("there is no export {:?}; {hint}", request.name);
             return Err(ControlError::not_found(what));
         };
         let record = self.config.exports[at].clone();
@@ -231,8 +258,14 @@ impl Manager {
         let prepared = self.store.prepare(&config)?;
         self.withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
         self.config = prepared.commit()?;
-        self.export_trouble.remove(&record.name);
-        tracing::info!(export = %record.name, "export removed");
+        self.tell_withdrawn(&record, "by a command");
         Ok(change)
+    }
+
+    fn tell_withdrawn(&mut self, record: &ExportRecord, cause: &str) {
+        self.export_trouble.remove(&record.name);
+        let what = format!("export {} was withdrawn", record.name);
+        let note = Note::new(EventKind::ExportWithdrawn, format!("export/{}", record.name), what);
+        self.record(note.cause(cause));
     }
 }

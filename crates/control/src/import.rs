@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_dev_uring::control_wait;
-use strake_engine::{Array, AssemblePolicy, Drive, Options, Outcome, assemble};
-use strake_units::Uuid;
+use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Options, Outcome, assemble};
 
-use crate::arrays::remembered;
+use crate::control::{Control, Reserved};
+use crate::create::remembered;
 use crate::error::ControlError;
+use crate::events::{EventKind, Note};
 use crate::label::inspect;
-use crate::manager::{Manager, Running, fresh_uuid};
+use crate::limits::ARRAYS_MAX;
+use crate::manager::{Manager, Running, array_key, fresh_uuid};
+use crate::offline::{Labelled, Offline};
 use crate::scan;
-use crate::store::ArrayRecord;
+use crate::store::{ArrayRecord, Settings};
 
 /// How often arrays are looked for once they are later than the assemble timeout.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
@@ -30,40 +34,53 @@ const RELEASE_RETRY: Duration = Duration::from_millis(20);
 /// The labelled drives of one array.
 struct Found {
     name: String,
-    drives: Vec<Drive>,
+    drives: Vec<Labelled>,
 }
 
-impl Manager {
-    /// Starts what is recorded and not running. What cannot be started is noted in `offline`.
-    pub(crate) fn start_recorded(&mut self) {
-        let late =
-            self.options.assemble_timeout.is_some_and(|limit| self.started.elapsed() >= limit);
-        if late && self.last_retry.is_some_and(|at| at.elapsed() < RETRY_EVERY) {
-            return;
-        }
-        self.last_retry = late.then(Instant::now);
-        let policy = AssemblePolicy { allow_degraded: late, accept_loss: false };
-        for record in self.config.arrays.clone() {
-            if self.find(&record.uuid).is_some() {
+impl Control {
+    /// Starts the control plane: locks the state directory, starts the data cores, and starts what is recorded, arrays
+    /// whose members are here and their exports. What cannot be started is reported by the status, not an error.
+    ///
+    /// # Errors
+    /// When the state directory or the machine does not allow a daemon to run.
+    pub fn start(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
+        let control = Self::new(Manager::open(state_dir, options)?);
+        control.start_recorded()?;
+        control.run(|m| {
+            m.observe();
+            Ok(())
+        })?;
+        Ok(control)
+    }
+
+    /// Starts what is recorded and not running. What cannot be started is noted.
+    pub(crate) fn start_recorded(&self) -> Result<(), ControlError> {
+        let (records, policy) = self.run(|m| Ok(m.due_to_start()))?;
+        for record in records {
+            // Whoever works on it now knows more than the records do.
+            let Some(mut reserved) = self.try_reserve(vec![array_key(&record.uuid)])? else {
                 continue;
-            }
-            if let Err(error) = self.start_one(&record, policy)
-                && self.offline.insert(record.uuid.clone(), error.what.clone()).as_ref()
-                    != Some(&error.what)
-            {
-                tracing::warn!(array = %record.name, reason = %error.what, "array not started");
+            };
+            let mut here = Vec::new();
+            if let Err(error) = self.start_one(&mut reserved, &record, policy, &mut here) {
+                let offline = Offline::new(&record, &error, &here);
+                self.run(|m| {
+                    m.note_offline(&record, offline);
+                    Ok(())
+                })?;
             }
         }
-        self.close_unused_drives();
+        Ok(())
     }
 
     fn start_one(
-        &mut self,
+        &self,
+        reserved: &mut Reserved,
         record: &ArrayRecord,
         policy: AssemblePolicy,
+        here: &mut Vec<Labelled>,
     ) -> Result<(), ControlError> {
         let mut trouble = Vec::new();
-        let mut drives = Vec::new();
         let mut look = record.drives.clone();
         if record.drives.iter().any(|path| path.starts_with("/dev/") && fs::metadata(path).is_err())
         {
@@ -72,17 +89,18 @@ impl Manager {
         }
         for path in &look {
             let recorded = record.drives.contains(path);
-            let opened = if recorded { self.open_released(path) } else { self.open_labelled(path) };
+            let opened =
+                if recorded { self.open_released(reserved, path) } else { glance(reserved, path) };
             match opened {
-                Ok(Some((uuid, _, drive))) if uuid.to_string() == record.uuid => {
-                    push_once(&mut drives, drive)
+                Ok(Some(found)) if found.label.array.to_string() == record.uuid => {
+                    push_once(here, found);
                 }
                 Ok(_) => {}
                 Err(error) if recorded => trouble.push(error.what),
                 Err(_) => {}
             }
         }
-        if drives.is_empty() {
+        if here.is_empty() {
             let why = if trouble.is_empty() {
                 "none of its drives was found".to_owned()
             } else {
@@ -92,61 +110,24 @@ impl Manager {
                 "{why}; bring its drives back, or: strake array import --drives ..."
             )));
         }
-        self.assemble_one(&drives, policy)
+        let assembled = assemble_one(here, policy)?;
+        self.run(|m| m.adopt(assembled, here))
     }
 
-    /// The same as [`open_labelled`](Self::open_labelled), with patience for drives that a daemon killed just now
-    /// still seems to hold.
-    fn open_released(&mut self, path: &str) -> Result<Option<(Uuid, String, Drive)>, ControlError> {
+    /// The same as [`glance`], with patience for drives that a daemon killed just now still seems to hold.
+    fn open_released(
+        &self,
+        reserved: &mut Reserved,
+        path: &str,
+    ) -> Result<Option<Labelled>, ControlError> {
+        let started = self.run(|m| Ok(m.started))?;
         loop {
-            let outcome = self.open_labelled(path);
-            if outcome.is_ok()
-                || self.started.elapsed() >= RELEASE_WAIT
-                || fs::metadata(path).is_err()
-            {
+            let outcome = glance(reserved, path);
+            if outcome.is_ok() || started.elapsed() >= RELEASE_WAIT || fs::metadata(path).is_err() {
                 return outcome;
             }
             thread::sleep(RELEASE_RETRY);
         }
-    }
-
-    /// Opens `path` and reads its label; `None` when it has none that counts.
-    fn open_labelled(&mut self, path: &str) -> Result<Option<(Uuid, String, Drive)>, ControlError> {
-        let drive = self.drives.open(path)?;
-        let label = inspect(&drive)?.label.filter(|label| !label.destroyed);
-        Ok(label.map(|label| (label.array, label.name.to_string(), drive)))
-    }
-
-    /// Assembles and starts the one array that `drives` belong to, with its exports.
-    fn assemble_one(
-        &mut self,
-        drives: &[Drive],
-        policy: AssemblePolicy,
-    ) -> Result<(), ControlError> {
-        let epoch = fresh_uuid()?;
-        let mut wait = control_wait();
-        let (outcomes, unreadable) =
-            assemble(drives, policy, &|_, _| true, &mut || epoch, &mut wait);
-        for error in unreadable {
-            tracing::warn!(reason = %error, "drive not readable");
-        }
-        let assembled = match outcomes.into_iter().next() {
-            Some(Outcome::Ready(assembled)) => *assembled,
-            Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
-                return Err(ControlError::refused(what));
-            }
-            None => return Err(ControlError::state("no member with a valid label was found")),
-        };
-        let (regions, resync_bytes) = assembled.resync_regions();
-        let array = Array::start(assembled, &self.core_handles(), Options::default())?;
-        let here = |path: &str| drives.iter().find(|d| d.path == path).cloned();
-        let slots = array.status().members.iter().map(|m| here(&m.path)).collect();
-        let uuid = array.uuid().to_string();
-        tracing::info!(array = %array.name(), %uuid, resync_regions = regions, resync_bytes, "array started");
-        self.offline.remove(&uuid);
-        self.running.push(Running::new(array, slots, false, resync_bytes));
-        self.offer_recorded_exports(&uuid);
-        Ok(())
     }
 
     /// Scans drives for labels and starts the arrays found.
@@ -154,50 +135,38 @@ impl Manager {
     /// # Errors
     /// When a drive named cannot be opened, or nothing that was asked for could be started.
     pub fn import_arrays(
-        &mut self,
-        request: &ImportArraysRequest,
-    ) -> Result<ImportArraysResponse, ControlError> {
-        self.check_open()?;
-        let outcome = self.try_import(request);
-        self.close_unused_drives();
-        outcome
-    }
-
-    fn try_import(
-        &mut self,
+        &self,
         request: &ImportArraysRequest,
     ) -> Result<ImportArraysResponse, ControlError> {
         let name = request.name.as_str();
-        let mut found = self.find_labelled(request)?;
-        found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
         let mut response =
             ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
-        if let Some(at) = self.find(name) {
-            response.arrays.push(self.view(at));
+        let ((running, look), mut reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let running = m.find(name).map(|at| m.view(at));
+            // Not while the array is being started by itself.
+            let keys = m.known_arrays(name).map(|a| array_key(&a.uuid)).collect();
+            Ok(((running, m.places_to_look(request)), keys))
+        })?;
+        if let Some(view) = running {
+            response.arrays.push(view);
             return Ok(response);
         }
+        let mut found = find_labelled(&mut reserved, request, &look)?;
+        found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
         if found.is_empty() {
-            return Err(ControlError::not_found(if name.is_empty() {
-                "no drive with the label of an array was found; name drives with --drives"
-                    .to_owned()
-            } else {
-                format!(
-                    "no drive with the label of array {name} was found; name its drives with --drives"
-                )
-            }));
+            return Err(nothing_found(name));
         }
         let policy = AssemblePolicy {
             allow_degraded: request.allow_degraded,
             accept_loss: request.accept_loss,
         };
         for (uuid, array) in found {
-            if let Some(at) = self.find(&uuid) {
-                response.arrays.push(self.view(at));
-                continue;
-            }
-            match self.import_one(&uuid, &array, policy) {
-                Ok(view) => {
-                    response.result = "changed".into();
+            match self.import_one(&uuid, &array, policy, request.dry_run) {
+                Ok((result, view)) => {
+                    if result != "unchanged" {
+                        response.result = result.into();
+                    }
                     response.arrays.push(view);
                 }
                 Err(error) if !name.is_empty() => return Err(error),
@@ -210,73 +179,228 @@ impl Manager {
         Ok(response)
     }
 
-    fn find_labelled(
-        &mut self,
-        request: &ImportArraysRequest,
-    ) -> Result<BTreeMap<String, Found>, ControlError> {
-        let mut found: BTreeMap<String, Found> = BTreeMap::new();
-        let mut add = |labelled: Option<(Uuid, String, Drive)>| {
-            if let Some((uuid, name, drive)) = labelled {
-                let array =
-                    found.entry(uuid.to_string()).or_insert(Found { name, drives: Vec::new() });
-                push_once(&mut array.drives, drive);
-            }
-        };
-        for path in &request.drives {
-            add(self.open_labelled(path)?);
-        }
-        let known = |a: &&ArrayRecord| {
-            request.name.is_empty() || a.name == request.name || a.uuid == request.name
-        };
-        let mut look: Vec<String> =
-            self.config.arrays.iter().filter(known).flat_map(|a| a.drives.clone()).collect();
-        if request.drives.is_empty() {
-            look.extend(scan::block_paths());
-        }
-        for path in look {
-            // Drives that were not named may be missing or busy; the label check of the others will tell.
-            if let Ok(labelled) = self.open_labelled(&path) {
-                add(labelled);
-            }
-        }
-        Ok(found)
-    }
-
     fn import_one(
-        &mut self,
+        &self,
         uuid: &str,
         found: &Found,
         policy: AssemblePolicy,
-    ) -> Result<ArrayMessage, ControlError> {
-        if let Some(other) =
-            self.config.arrays.iter().find(|a| a.name == found.name && a.uuid != uuid)
-        {
-            return Err(ControlError::refused(format!(
-                "array {} ({uuid}) has the name of another array here ({}); unload that one first",
-                found.name, other.uuid
-            )));
+        dry_run: bool,
+    ) -> Result<(&'static str, ArrayMessage), ControlError> {
+        if let Some(running) = self.run(|m| Ok(m.find(uuid).map(|at| m.view(at))))? {
+            return Ok(("unchanged", running));
         }
-        let mut config = self.config.clone();
-        let drives = remembered(&found.drives);
-        match config.arrays.iter_mut().find(|a| a.uuid == uuid) {
-            Some(record) => record.drives = drives,
-            None => config.arrays.push(ArrayRecord {
-                uuid: uuid.to_owned(),
-                name: found.name.clone(),
-                drives,
-            }),
+        let paths: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
+        let record = ArrayRecord {
+            uuid: uuid.to_owned(),
+            name: found.name.clone(),
+            drives: remembered(&paths),
+            settings: Settings::default(),
+        };
+        self.run(|m| m.check_import(&record))?;
+        if dry_run {
+            return Ok(("planned", crate::verdict::planned(&record, &found.drives, policy)?));
         }
-        let prepared = self.store.prepare(&config)?;
-        self.assemble_one(&found.drives, policy)?;
-        self.config = prepared.commit()?;
-        self.array(uuid)
+        let assembled = assemble_one(&found.drives, policy)?;
+        let view = self.run(|m| {
+            m.record_import(record)?;
+            m.adopt(assembled, &found.drives)?;
+            m.array(uuid)
+        })?;
+        Ok(("changed", view))
     }
 }
 
+fn nothing_found(name: &str) -> ControlError {
+    ControlError::not_found(if name.is_empty() {
+        "no drive with the label of an array was found; name drives with --drives".to_owned()
+    } else {
+        format!("no drive with the label of array {name} was found; name its drives with --drives")
+    })
+}
+
+/// Looks at what may or may not be there, and not at all while another command uses it. `None` when it has no label
+/// that counts.
+fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, ControlError> {
+    let drive = reserved.open_now(path)?;
+    labelled(drive)
+}
+
+fn labelled(drive: Drive) -> Result<Option<Labelled>, ControlError> {
+    let label = inspect(&drive)?.label.filter(|label| !label.destroyed);
+    Ok(label.map(|label| Labelled { drive, label }))
+}
+
+fn find_labelled(
+    reserved: &mut Reserved,
+    request: &ImportArraysRequest,
+    look: &[String],
+) -> Result<BTreeMap<String, Found>, ControlError> {
+    let mut all: Vec<Labelled> = Vec::new();
+    let mut chosen = Vec::new();
+    for path in request.drives.iter().chain(&request.use_drives) {
+        if let Some(labelled) = labelled(reserved.open(path)?)? {
+            if request.use_drives.contains(path) {
+                chosen.push(labelled.clone());
+            }
+            push_once(&mut all, labelled);
+        }
+    }
+    for path in look {
+        // Drives that were not named may be missing or busy; the label check of the others will tell.
+        if let Ok(Some(labelled)) = glance(reserved, path) {
+            push_once(&mut all, labelled);
+        }
+    }
+    // Of a member that is on several drives, only the one that was chosen counts.
+    all.retain(|found| {
+        let rival = |c: &&Labelled| {
+            c.label.array == found.label.array && c.label.member == found.label.member
+        };
+        chosen.iter().find(rival).is_none_or(|c| identity(&c.drive) == identity(&found.drive))
+    });
+    let mut arrays: BTreeMap<String, Found> = BTreeMap::new();
+    for labelled in all {
+        let name = labelled.label.name.to_string();
+        let array = arrays
+            .entry(labelled.label.array.to_string())
+            .or_insert(Found { name, drives: Vec::new() });
+        array.drives.push(labelled);
+    }
+    Ok(arrays)
+}
+
+/// Assembles the one array that `here` belong to. Writes their labels.
+fn assemble_one(here: &[Labelled], policy: AssemblePolicy) -> Result<Assembled, ControlError> {
+    let drives: Vec<Drive> = here.iter().map(|l| l.drive.clone()).collect();
+    let epoch = fresh_uuid()?;
+    let mut wait = control_wait();
+    let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut || epoch, &mut wait);
+    for error in unreadable {
+        tracing::warn!(reason = %error, "drive not readable");
+    }
+    match outcomes.into_iter().next() {
+        Some(Outcome::Ready(assembled)) => Ok(*assembled),
+        Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
+            Err(ControlError::refused(what))
+        }
+        None => Err(ControlError::state("no member with a valid label was found")),
+    }
+}
+
+impl Manager {
+    /// What is recorded and does not run, and what is allowed by now.
+    fn due_to_start(&mut self) -> (Vec<ArrayRecord>, AssemblePolicy) {
+        let late =
+            self.options.assemble_timeout.is_some_and(|limit| self.started.elapsed() >= limit);
+        let policy = AssemblePolicy { allow_degraded: late, accept_loss: false };
+        let soon = late && self.last_retry.is_some_and(|at| at.elapsed() < RETRY_EVERY);
+        if self.stopping || soon {
+            return (Vec::new(), policy);
+        }
+        self.last_retry = late.then(Instant::now);
+        let waits = |a: &&ArrayRecord| self.find(&a.uuid).is_none();
+        (self.config.arrays.iter().filter(waits).cloned().collect(), policy)
+    }
+
+    fn note_offline(&mut self, record: &ArrayRecord, offline: Offline) {
+        if self.find(&record.uuid).is_some()
+            || self.config.arrays.iter().all(|a| a.uuid != record.uuid)
+        {
+            return;
+        }
+        let known = self.offline.get(&record.uuid).is_some_and(|before| before.why == offline.why);
+        if !known {
+            let what = format!("array {} cannot be started", record.name);
+            let next = offline.view(record, Vec::new()).next_action;
+            let note = Note::new(EventKind::ArrayOffline, format!("array/{}", record.name), what);
+            self.record(note.cause(offline.why.clone()).next(next));
+        }
+        self.offline.insert(record.uuid.clone(), offline);
+    }
+
+    /// Starts what was assembled from `here`, with its exports.
+    pub(crate) fn adopt(
+        &mut self,
+        assembled: Assembled,
+        here: &[Labelled],
+    ) -> Result<(), ControlError> {
+        self.check_open()?;
+        let (regions, resync_bytes) = assembled.resync_regions();
+        let array = Array::start(assembled, &self.core_handles(), Options::default())?;
+        let drive =
+            |path: &str| here.iter().find(|l| l.drive.path == path).map(|l| l.drive.clone());
+        let slots = array.status().members.iter().map(|m| drive(&m.path)).collect();
+        let uuid = array.uuid().to_string();
+        let what = format!("array {} was started", array.name());
+        let note = Note::new(EventKind::ArrayStarted, format!("array/{}", array.name()), what);
+        self.record(match regions {
+            0 => note,
+            _ => note.cause(format!(
+                "it had not been stopped in order; {regions} region(s) are resynchronized"
+            )),
+        });
+        self.offline.remove(&uuid);
+        self.running.push(Running::new(array, slots, false, resync_bytes));
+        self.offer_recorded_exports(&uuid);
+        Ok(())
+    }
+
+    fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {
+        self.config
+            .arrays
+            .iter()
+            .filter(move |a| name.is_empty() || a.name == name || a.uuid == name)
+    }
+
+    fn places_to_look(&self, request: &ImportArraysRequest) -> Vec<String> {
+        let mut look: Vec<String> =
+            self.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
+        if request.drives.is_empty() {
+            look.extend(scan::block_paths());
+        }
+        // Drives of arrays that run need no look.
+        let runs = |path: &String| {
+            self.running.iter().flat_map(|r| r.drives.iter().flatten()).any(|d| d.path == *path)
+        };
+        look.retain(|path| !runs(path));
+        look
+    }
+
+    fn check_import(&self, record: &ArrayRecord) -> Result<(), ControlError> {
+        let ArrayRecord { uuid, name, .. } = record;
+        let arrays = &self.config.arrays;
+        if let Some(other) = arrays.iter().find(|a| a.name == *name && a.uuid != *uuid) {
+            return Err(ControlError::refused(format!(
+                "array {name} ({uuid}) has the name of another array here ({}); unload or rename that one first",
+                other.uuid
+            )));
+        }
+        if arrays.len() >= ARRAYS_MAX && arrays.iter().all(|a| a.uuid != *uuid) {
+            return Err(ControlError::state(format!(
+                "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
+            )));
+        }
+        self.check_recordable(record)
+    }
+
+    fn record_import(&mut self, record: ArrayRecord) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        match config.arrays.iter_mut().find(|a| a.uuid == record.uuid) {
+            Some(known) => known.drives = record.drives,
+            None => config.arrays.push(record),
+        }
+        self.config = self.store.prepare(&config)?.commit()?;
+        Ok(())
+    }
+}
+
+fn identity(drive: &Drive) -> String {
+    drive.device.info().identity
+}
+
 /// Adds a drive unless it is there already under another path.
-fn push_once(drives: &mut Vec<Drive>, drive: Drive) {
-    let identity = drive.device.info().identity;
-    if drives.iter().all(|d| d.device.info().identity != identity) {
-        drives.push(drive);
+fn push_once(drives: &mut Vec<Labelled>, found: Labelled) {
+    if drives.iter().all(|d| identity(&d.drive) != identity(&found.drive)) {
+        drives.push(found);
     }
 }

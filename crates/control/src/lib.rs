@@ -12,19 +12,32 @@
 
 #![forbid(unsafe_code)]
 
-mod arrays;
+mod control;
+mod create;
 pub mod drives;
 mod error;
+pub mod events;
 mod exports;
+mod history;
 mod import;
 mod label;
+pub mod limits;
 pub mod manager;
 mod members;
+mod offline;
+mod remove;
 pub mod scan;
+mod settings;
+mod spares;
 pub mod store;
+mod upkeep;
+mod verdict;
 mod view;
+mod watch;
 
+pub use control::Control;
 pub use error::{ControlError, ControlErrorKind};
+pub use history::{Actor, Command, Outcome};
 pub use manager::{CoreChoice, Manager, Options};
 pub use store::{ArrayRecord, Config, ExportRecord, Store};
 

@@ -1,7 +1,8 @@
 //! What the control plane owns, and how it starts and stops.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -13,8 +14,12 @@ use strake_units::{CoreIndex, Uuid};
 
 use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
-use crate::store::{Config, Store};
+use crate::events::{EventKind, Events, Note, WallClock};
+use crate::offline::Offline;
+use crate::spares::SpareState;
+use crate::store::{Config, Settings, Store};
 use crate::view::Meters;
+use crate::watch::Seen;
 
 /// Most data cores: beyond it, an array's shards have more mailboxes than stripes in flight.
 const CORES_MAX: usize = 64;
@@ -71,6 +76,15 @@ pub struct Options {
     pub cores: CoreChoice,
     /// How long an array waits for missing members before it is started without them; `None` for ever.
     pub assemble_timeout: Option<Duration>,
+    /// Where the times of events come from.
+    pub clock: WallClock,
+}
+
+impl Default for Options {
+    /// Cores of its own choice, waiting for ever, the machine's clock.
+    fn default() -> Self {
+        Self { cores: CoreChoice::Auto, assemble_timeout: None, clock: WallClock::default() }
+    }
 }
 
 /// An array that runs.
@@ -97,9 +111,14 @@ impl Running {
     pub(crate) fn uuid(&self) -> String {
         self.array.uuid().to_string()
     }
+
+    /// Keys that reserve its drives.
+    pub(crate) fn drive_keys(&self) -> impl Iterator<Item = String> {
+        self.drives.iter().flatten().map(|d| drive_key(&d.device.info().identity))
+    }
 }
 
-/// The control plane: one command at a time.
+/// The control plane under its lock. It is shared, and waits for drives, through [`Control`](crate::Control).
 pub struct Manager {
     // Dropped in this order when it was not stopped: servers leave the arrays, arrays the cores.
     pub(crate) servers: BTreeMap<String, Server>,
@@ -109,26 +128,45 @@ pub struct Manager {
     pub(crate) store: Store,
     pub(crate) config: Config,
     pub(crate) options: Options,
-    /// Why each recorded array that does not run does not, by its identity.
-    pub(crate) offline: BTreeMap<String, String>,
+    /// Each recorded array that does not run, by its identity.
+    pub(crate) offline: BTreeMap<String, Offline>,
+    /// What each spare is like, by the identity of its medium.
+    pub(crate) spares: BTreeMap<String, SpareState>,
+    /// What was last told about each running array, by its identity.
+    pub(crate) seen: BTreeMap<String, Seen>,
+    /// What commands under way work on.
+    pub(crate) reserved: BTreeSet<String>,
+    events: Arc<Events>,
+    /// The trouble of the state directory that was last told.
+    told_trouble: Option<String>,
     /// Why each recorded export that is not offered is not, by its name.
     pub(crate) export_trouble: BTreeMap<String, String>,
     pub(crate) started: Instant,
     /// When recorded arrays were last looked for after the assemble timeout.
     pub(crate) last_retry: Option<Instant>,
-    stopping: bool,
+    pub(crate) stopping: bool,
+    stopped: bool,
 }
 
 impl Manager {
-    /// Locks the state directory, starts the data cores, and starts what is recorded: arrays whose members are
-    /// here, and their exports. What cannot be started is reported by [`status`](Self::status), not an error.
+    /// Locks the state directory and starts the data cores. Nothing of what is recorded is started yet.
     ///
     /// # Errors
     /// When the state directory or the machine does not allow a daemon to run.
-    pub fn start(state_dir: &Path, options: Options) -> Result<Self, ControlError> {
+    pub(crate) fn open(state_dir: &Path, options: Options) -> Result<Self, ControlError> {
         let (store, config) = Store::open(state_dir)?;
         let cores = start_cores(&options.cores)?;
-        let mut manager = Self {
+        let events = Arc::new(Events::open(state_dir, options.clock.clone())?);
+        let started = Note::new(EventKind::DaemonStarted, "daemon", "the daemon started");
+        events.record(started.cause(format!("version {}", env!("CARGO_PKG_VERSION"))));
+        if store.was_unclean() {
+            let what = "the daemon before this one did not stop in order";
+            let note = Note::new(EventKind::DaemonUncleanStart, "daemon", what)
+                .cause("it was killed, it crashed, or the machine lost power")
+                .next("strake status");
+            events.record(note);
+        }
+        Ok(Self {
             servers: BTreeMap::new(),
             running: Vec::new(),
             drives: Drives::default(),
@@ -137,13 +175,32 @@ impl Manager {
             config,
             options,
             offline: BTreeMap::new(),
+            spares: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            reserved: BTreeSet::new(),
+            events,
+            told_trouble: None,
             export_trouble: BTreeMap::new(),
             started: Instant::now(),
             last_retry: None,
             stopping: false,
-        };
-        manager.start_recorded();
-        Ok(manager)
+            stopped: false,
+        })
+    }
+
+    /// Events, which need no lock.
+    #[must_use]
+    pub fn events(&self) -> Arc<Events> {
+        Arc::clone(&self.events)
+    }
+
+    pub(crate) fn record(&self, note: Note) {
+        self.events.record(note);
+    }
+
+    pub(crate) fn settings(&self, uuid: &str) -> Settings {
+        let record = self.config.arrays.iter().find(|a| a.uuid == uuid);
+        record.map(|a| a.settings).unwrap_or_default()
     }
 
     pub(crate) fn core_handles(&self) -> Vec<CoreHandle> {
@@ -174,7 +231,21 @@ impl Manager {
         }
         self.drives.close_unless(|_| false);
         self.cores.drain(..).for_each(CoreThread::stop);
+        if !std::mem::replace(&mut self.stopped, true) {
+            self.record_stop(&mut errors);
+        }
         errors
+    }
+
+    fn record_stop(&mut self, errors: &mut Vec<ControlError>) {
+        let why: Vec<&str> = errors.iter().map(|e| e.what.as_str()).collect();
+        let note = Note::new(EventKind::DaemonStopped, "daemon", "the daemon stopped");
+        self.events.record(note.cause(why.join("; ")));
+        // Trouble with the directory was told while the daemon ran.
+        self.events.flush();
+        if errors.is_empty() {
+            errors.extend(self.store.mark_clean().err());
+        }
     }
 
     /// The daemon itself. `socket` is where it listens, `memory_bytes` and `cpu_us` what the process uses.
@@ -225,11 +296,37 @@ impl Manager {
         SystemStatus { health: health.to_owned(), problems, daemon: Some(daemon), arrays, exports }
     }
 
-    /// Called about once a second: tries again to start arrays whose members were missing.
-    pub fn tick(&mut self) {
-        if !self.stopping && !self.offline.is_empty() {
-            self.start_recorded();
+    /// Tells when the state directory begins or ceases to refuse what is to be written.
+    pub(crate) fn watch_state_dir(&mut self) {
+        let trouble = self.events.trouble();
+        if trouble == self.told_trouble {
+            return;
         }
+        let dir = self.store.dir().display().to_string();
+        let note = match &trouble {
+            Some(why) => Note::new(
+                EventKind::StateTrouble,
+                "daemon",
+                format!("the state directory {dir} cannot be written"),
+            )
+            .cause(why.clone())
+            .next(format!(
+                "make room in {dir}, or make it writable; arrays go on serving meanwhile"
+            )),
+            None => Note::new(
+                EventKind::StateWell,
+                "daemon",
+                format!("the state directory {dir} can be written again"),
+            ),
+        };
+        self.record(note);
+        let dropped = self.events.take_dropped();
+        if trouble.is_none() && dropped > 0 {
+            let what = format!("{dropped} events were not recorded");
+            let cause = "too many happened while the state directory could not be written";
+            self.record(Note::new(EventKind::EventsDropped, "daemon", what).cause(cause));
+        }
+        self.told_trouble = trouble;
     }
 
     /// Where in `running` the array named (or identified by) `name` is.
@@ -244,7 +341,10 @@ impl Manager {
         }
         let record = self.config.arrays.iter().find(|a| a.name == name || a.uuid == name);
         match record.and_then(|r| self.offline.get(&r.uuid)) {
-            Some(why) => Err(ControlError::state(format!("array {name} is not running: {why}"))),
+            Some(offline) => {
+                let why = &offline.why;
+                Err(ControlError::state(format!("array {name} is not running: {why}")))
+            }
             None => Err(self.no_such_array(name)),
         }
     }
@@ -259,16 +359,30 @@ impl Manager {
         ControlError::not_found(format!("there is no array {name:?}; {hint}"))
     }
 
-    /// Closes the drives that belong to no running array.
+    /// Closes the drives that belong to no running array, are no spares, and that no command works on.
     pub(crate) fn close_unused_drives(&mut self) {
-        let used: Vec<String> = self
+        let mut used: BTreeSet<String> = self
             .running
             .iter()
             .flat_map(|r| r.drives.iter().flatten())
             .map(|d| d.device.info().identity)
             .collect();
-        self.drives.close_unless(|identity| used.iter().any(|u| u == identity));
+        used.extend(self.config.spares.iter().map(|spare| spare.identity.clone()));
+        let reserved = &self.reserved;
+        self.drives.close_unless(|identity| {
+            used.contains(identity) || reserved.contains(&drive_key(identity))
+        });
     }
+}
+
+/// The key that reserves the medium with this identity.
+pub(crate) fn drive_key(identity: &str) -> String {
+    format!("drive {identity}")
+}
+
+/// The key that reserves the array with this name or identity.
+pub(crate) fn array_key(array: &str) -> String {
+    format!("array {array}")
 }
 
 /// A fresh random identifier.

@@ -2,61 +2,184 @@
 
 use strake_api::v1::{AddDriveRequest, ArrayChange, FailMemberRequest, ReplaceMemberRequest};
 use strake_dev_uring::control_wait;
-use strake_engine::{Drive, prepare_drive};
+use strake_engine::{ArrayStatus, Drive, MemberStatus, Pending, prepare_drive};
 use strake_raid::MemberState;
-use strake_units::MemberIndex;
+use strake_units::{MemberIndex, Uuid};
 
-use crate::arrays::{refuse_occupied, remembered};
+use crate::control::Control;
+use crate::create::{refuse_occupied, remembered};
 use crate::error::ControlError;
 use crate::label::inspect;
-use crate::manager::{Manager, fresh_uuid};
+use crate::manager::{Manager, array_key, drive_key, fresh_uuid};
 
-impl Manager {
+/// The loss that failing a member in sync costs, as it is accepted.
+const REDUNDANCY: &str = "redundancy";
+
+/// Losses that can be accepted by name.
+const LOSSES: [&str; 1] = [REDUNDANCY];
+
+/// A member of a running array that is about to get a drive.
+pub(crate) struct Place {
+    /// Identity of the array.
+    pub(crate) array: String,
+    pub(crate) name: String,
+    pub(crate) member: MemberIndex,
+    /// Identity of the member whose place it is.
+    pub(crate) was: Uuid,
+}
+
+enum Fail {
+    Answer(Box<ArrayChange>),
+    Begun { pending: Pending, array: String, plan: Vec<String> },
+}
+
+impl Control {
     /// Takes a member out of use. One that is out already is "unchanged".
     ///
     /// # Errors
-    /// When there is no such array or member, or data would be lost.
-    pub fn fail_member(
-        &mut self,
-        request: &FailMemberRequest,
+    /// When there is no such array or member, data would be lost, or redundancy would drop and that was not accepted.
+    pub fn fail_member(&self, request: &FailMemberRequest) -> Result<ArrayChange, ControlError> {
+        match self.run(|m| m.begin_fail(request))? {
+            Fail::Answer(answer) => Ok(*answer),
+            Fail::Begun { pending, array, plan } => {
+                pending.wait()?;
+                let view = self.run(|m| {
+                    m.close_absent(&array);
+                    m.array(&array)
+                })?;
+                Ok(ArrayChange {
+                    result: "changed".into(),
+                    array: Some(view),
+                    plan,
+                    ..Default::default()
+                })
+            }
+        }
+    }
+
+    /// Puts a drive in the place of a failed or missing member and starts the rebuild.
+    ///
+    /// # Errors
+    /// When the member is in use, the drive does not fit or holds something, or the state cannot be recorded.
+    pub fn replace_member(
+        &self,
+        request: &ReplaceMemberRequest,
     ) -> Result<ArrayChange, ControlError> {
+        let (place, mut reserved) = self.reserve(|m| m.place(&request.name, request.member))?;
+        let drive = reserved.open(&request.drive)?;
+        if let Some(unchanged) = self.run(|m| m.replaced_already(&place, &drive))? {
+            return Ok(unchanged);
+        }
+        let own = self.run(|m| m.check_place(&place, &drive))?;
+        if !own && !request.overwrite {
+            refuse_strangers(&drive, &place)?;
+        }
+        let Place { name, member, .. } = &place;
+        let plan = vec![
+            format!("label {} as member {member} of array {name}", drive.path),
+            format!("rebuild member {member} while the array serves"),
+        ];
+        let result = if request.dry_run {
+            "planned"
+        } else {
+            self.replace_now(&place, drive)?;
+            "changed"
+        };
+        let array = Some(self.run(|m| m.array(&place.array))?);
+        Ok(ArrayChange { result: result.into(), array, plan, ..Default::default() })
+    }
+
+    /// Prepares `drive`, which is reserved and checked, and puts it in its place.
+    pub(crate) fn replace_now(&self, place: &Place, drive: Drive) -> Result<(), ControlError> {
+        self.run(|m| m.remember_also(&place.array, &drive))?;
+        let uuid = fresh_uuid()?;
+        prepare_drive(&drive, uuid, &mut control_wait())?;
+        let replacing = self.run(|m| {
+            m.check_open()?;
+            let at = m.find_running(&place.array)?;
+            Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
+        })?;
+        replacing.wait()?;
+        self.run(|m| m.install(place, drive))
+    }
+
+    /// Gives a drive to the first member that is out.
+    ///
+    /// # Errors
+    /// When no member is out, and as [`replace_member`](Self::replace_member).
+    pub fn add_drive(&self, request: &AddDriveRequest) -> Result<ArrayChange, ControlError> {
+        let member = self.run(|m| m.first_out(&request.name))?;
+        self.replace_member(&ReplaceMemberRequest {
+            name: request.name.clone(),
+            member,
+            drive: request.drive.clone(),
+            dry_run: request.dry_run,
+            overwrite: request.overwrite,
+        })
+    }
+}
+
+/// A replacement may be an empty drive, or the very drive that was in this place before.
+fn refuse_strangers(drive: &Drive, place: &Place) -> Result<(), ControlError> {
+    let label = inspect(drive)?.label;
+    let was_here =
+        label.is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
+    if was_here { Ok(()) } else { refuse_occupied(std::slice::from_ref(drive)) }
+}
+
+/// Whether a member's place is empty.
+pub(crate) fn is_out(member: &MemberStatus) -> bool {
+    match member.state {
+        MemberState::Faulty | MemberState::Missing => true,
+        MemberState::InSync | MemberState::Rebuilding { .. } => false,
+    }
+}
+
+/// Members that are not in sync, as a mask.
+pub(crate) fn absent_mask(status: &ArrayStatus) -> u64 {
+    let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
+    absent.fold(0, |mask, (slot, _)| mask | 1 << slot)
+}
+
+impl Manager {
+    fn begin_fail(&mut self, request: &FailMemberRequest) -> Result<Fail, ControlError> {
         self.check_open()?;
         let at = self.find_running(&request.name)?;
         let (member, state) = self.member(at, request.member)?;
-        let name = self.running[at].array.name().clone();
-        let steps = vec![format!("take member {member} of array {name} out of use")];
-        let result = if state == MemberState::Faulty {
-            "unchanged"
-        } else if request.dry_run {
-            self.refuse_loss(at, member)?;
-            "planned"
-        } else {
-            self.refuse_loss(at, member)?;
-            self.running[at].array.begin_fail(member)?.wait()?;
-            tracing::warn!(array = %name, member = member.0, "member failed by the operator");
-            "changed"
-        };
-        Ok(ArrayChange {
-            result: result.into(),
-            array: Some(self.view(at)),
-            plan: steps,
-            warnings: Vec::new(),
-        })
-    }
-
-    /// Refuses to fail a member that data depends on.
-    fn refuse_loss(&self, at: usize, member: MemberIndex) -> Result<(), ControlError> {
         let status = self.running[at].array.status();
-        let absent =
-            status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
-        let absent = absent.fold(1u64 << member.0, |mask, (slot, _)| mask | 1 << slot);
-        if status.geometry.tolerates(absent) {
-            return Ok(());
+        let mut plan = vec![format!("take member {member} of array {} out of use", status.name)];
+        let answer = |result: &str, plan, array| {
+            Ok(Fail::Answer(Box::new(ArrayChange {
+                result: result.into(),
+                array,
+                plan,
+                ..Default::default()
+            })))
+        };
+        if state == MemberState::Faulty {
+            return answer("unchanged", plan, Some(self.view(at)));
         }
-        Err(ControlError::refused(format!(
-            "array {} would lose data without member {member}; replace the members that are out first",
-            status.name
-        )))
+        let drop = redundancy_drop(&status, member)?;
+        check_accepted(&request.accept)?;
+        if let Some((before, after)) = drop {
+            plan.push(format!(
+                "{before} more member(s) may be lost before data is now; {after} afterwards"
+            ));
+            if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
+                return Err(ControlError::refused(format!(
+                    "member {member} of array {name} is in sync: {before} more member(s) may be lost before data is \
+                     now, without it {after}. To do it all the same: strake array fail {name} --member {member} \
+                     --accept {REDUNDANCY}; to exchange its drive without that: strake array replace {name} --member \
+                     {member} --with DRIVE",
+                    name = status.name
+                )));
+            }
+        }
+        if request.dry_run {
+            return answer("planned", plan, Some(self.view(at)));
+        }
+        let pending = self.running[at].array.begin_fail(member)?;
+        Ok(Fail::Begun { pending, array: self.running[at].uuid(), plan })
     }
 
     fn member(&self, at: usize, member: u32) -> Result<(MemberIndex, MemberState), ControlError> {
@@ -72,121 +195,67 @@ impl Manager {
         })
     }
 
-    /// Puts a drive in the place of a failed or missing member and starts the rebuild.
-    ///
-    /// # Errors
-    /// When the member is in use, the drive does not fit or holds something, or the state cannot be recorded.
-    pub fn replace_member(
+    /// The place of a member of a running array, and what reserves it.
+    pub(crate) fn place(
         &mut self,
-        request: &ReplaceMemberRequest,
-    ) -> Result<ArrayChange, ControlError> {
+        name: &str,
+        member: u32,
+    ) -> Result<(Place, Vec<String>), ControlError> {
         self.check_open()?;
-        let outcome = self.try_replace(request);
-        self.close_unused_drives();
-        outcome
-    }
-
-    fn try_replace(&mut self, request: &ReplaceMemberRequest) -> Result<ArrayChange, ControlError> {
-        let at = self.find_running(&request.name)?;
-        let (member, _) = self.member(at, request.member)?;
-        if let Some(unchanged) = self.replaced_already(at, member, &request.drive) {
-            return Ok(unchanged);
-        }
-        let drive = self.drives.open(&request.drive)?;
-        self.running[at].array.check_replacement(member, &drive)?;
-        self.check_drive(at, member, &drive, request.overwrite)?;
-        let name = self.running[at].array.name().clone();
-        let steps = vec![
-            format!("label {} as member {member} of array {name}", drive.path),
-            format!("rebuild member {member} while the array serves"),
-        ];
-        let result = if request.dry_run {
-            "planned"
-        } else {
-            self.replace_now(at, member, drive)?;
-            "changed"
-        };
-        Ok(ArrayChange {
-            result: result.into(),
-            array: Some(self.view(at)),
-            plan: steps,
-            warnings: Vec::new(),
-        })
+        let at = self.find_running(name)?;
+        let (member, _) = self.member(at, member)?;
+        let running = &self.running[at];
+        let (array, name) = (running.uuid(), running.array.name().to_string());
+        let was = running.array.status().members[member.at()].uuid;
+        let keys = vec![array_key(&array)];
+        Ok((Place { array, name, member, was }, keys))
     }
 
     /// The same drive in the same place again: nothing to do.
     fn replaced_already(
         &mut self,
-        at: usize,
-        member: MemberIndex,
-        path: &str,
-    ) -> Option<ArrayChange> {
+        place: &Place,
+        drive: &Drive,
+    ) -> Result<Option<ArrayChange>, ControlError> {
+        let at = self.find_running(&place.array)?;
         let status = self.running[at].array.status();
         let live = matches!(
-            status.members[member.at()].state,
+            status.members[place.member.at()].state,
             MemberState::InSync | MemberState::Rebuilding { .. }
         );
-        let open = self.drives.by_path(path)?.drive.device.info().identity;
-        let here = self.running[at].drives[member.at()].as_ref()?.device.info().identity;
-        (live && open == here).then(|| ArrayChange {
+        let here = self.running[at].drives[place.member.at()].as_ref();
+        let same =
+            here.is_some_and(|here| here.device.info().identity == drive.device.info().identity);
+        Ok((live && same).then(|| ArrayChange {
             result: "unchanged".into(),
             array: Some(self.view(at)),
             ..ArrayChange::default()
-        })
+        }))
     }
 
-    /// A replacement may be an empty drive, or the very drive that was in this place before.
-    fn check_drive(
-        &self,
-        at: usize,
-        member: MemberIndex,
-        drive: &Drive,
-        overwrite: bool,
-    ) -> Result<(), ControlError> {
-        let identity = drive.device.info().identity;
+    /// Checks that `drive` fits and is nobody else's. True when it is the drive that was in this place until now.
+    fn check_place(&mut self, place: &Place, drive: &Drive) -> Result<bool, ControlError> {
+        let at = self.find_running(&place.array)?;
         let running = &self.running[at];
-        let own = running.drives[member.at()]
-            .as_ref()
-            .is_some_and(|d| d.device.info().identity == identity);
-        if own {
-            return Ok(());
+        running.array.check_replacement(place.member, drive)?;
+        let identity = drive.device.info().identity;
+        let here = running.drives[place.member.at()].as_ref();
+        if here.is_some_and(|here| here.device.info().identity == identity) {
+            return Ok(true);
         }
-        self.refuse_members(std::slice::from_ref(drive))?;
-        let label = inspect(drive)?.label;
-        let status = running.array.status();
-        let was_here = label.is_some_and(|l| {
-            l.array == status.uuid && l.member == status.members[member.at()].uuid
-        });
-        if was_here || overwrite {
-            return Ok(());
-        }
-        refuse_occupied(std::slice::from_ref(drive))
+        self.refuse_members(std::slice::from_ref(drive)).map(|()| false)
     }
 
-    fn replace_now(
-        &mut self,
-        at: usize,
-        member: MemberIndex,
-        drive: Drive,
-    ) -> Result<(), ControlError> {
-        let uuid = self.running[at].uuid();
-        let mut drives = self.running[at].drives.clone();
-        drives[member.at()] = Some(drive.clone());
+    /// Takes note of a drive that the array has taken.
+    fn install(&mut self, place: &Place, drive: Drive) -> Result<(), ControlError> {
+        let at = self.find_running(&place.array)?;
+        self.running[at].drives[place.member.at()] = Some(drive);
+        let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
         let mut config = self.config.clone();
-        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
-            let here: Vec<Drive> = drives.iter().flatten().cloned().collect();
+        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
             record.drives = remembered(&here);
         }
-        self.remember_also(&uuid, &drive)?;
-        let prepared = self.store.prepare(&config)?;
-        let member_uuid = fresh_uuid()?;
-        let mut wait = control_wait();
-        prepare_drive(&drive, member_uuid, &mut wait)?;
-        self.running[at].array.begin_replace(member, &drive, member_uuid)?.wait()?;
-        self.running[at].drives = drives;
-        self.config = prepared.commit()?;
-        let name = self.running[at].array.name();
-        tracing::info!(array = %name, member = member.0, drive = %drive.path, "member replaced");
+        self.config = self.store.prepare(&config)?.commit()?;
         Ok(())
     }
 
@@ -204,30 +273,60 @@ impl Manager {
         Ok(())
     }
 
-    /// Gives a drive to the first member that is out.
-    ///
-    /// # Errors
-    /// When no member is out, and as [`replace_member`](Self::replace_member).
-    pub fn add_drive(&mut self, request: &AddDriveRequest) -> Result<ArrayChange, ControlError> {
-        self.check_open()?;
-        let at = self.find_running(&request.name)?;
+    fn first_out(&self, name: &str) -> Result<u32, ControlError> {
+        let at = self.find_running(name)?;
         let status = self.running[at].array.status();
-        let out = status
-            .members
-            .iter()
-            .position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
-        let Some(member) = out else {
-            return Err(ControlError::state(format!(
+        status.members.iter().position(is_out).map(|member| member as u32).ok_or_else(|| {
+            ControlError::state(format!(
                 "array {} has all its members; fail or replace one, there is no place for another drive",
                 status.name
-            )));
-        };
-        self.replace_member(&ReplaceMemberRequest {
-            name: request.name.clone(),
-            member: member as u32,
-            drive: request.drive.clone(),
-            dry_run: request.dry_run,
-            overwrite: request.overwrite,
+            ))
         })
+    }
+
+    /// Lets go of the drives of missing members: under the same path, another may come.
+    pub(crate) fn close_absent(&mut self, uuid: &str) {
+        let Some(running) = self.running.iter_mut().find(|r| r.uuid() == uuid) else { return };
+        let status = running.array.status();
+        for (drive, member) in running.drives.iter_mut().zip(&status.members) {
+            let gone = drive.as_ref().is_some_and(|d| {
+                d.path.starts_with('/')
+                    && !self.reserved.contains(&drive_key(&d.device.info().identity))
+            });
+            if gone && member.state == MemberState::Missing {
+                *drive = None;
+            }
+        }
+        self.close_unused_drives();
+    }
+}
+
+/// How many more members may be lost, in the worst case, before and after `member` is taken out; `None` when that does
+/// not change because it holds nothing that counts.
+fn redundancy_drop(
+    status: &ArrayStatus,
+    member: MemberIndex,
+) -> Result<Option<(u8, u8)>, ControlError> {
+    let before = absent_mask(status);
+    let after = before | 1 << member.at();
+    let left = status.geometry.redundancy(after).filter(|_| status.geometry.tolerates(after));
+    let Some(left) = left else {
+        return Err(ControlError::refused(format!(
+            "array {} would lose data without member {member}: no redundancy is left for it; replace the members that \
+             are out first",
+            status.name
+        )));
+    };
+    let in_sync = status.members[member.at()].state == MemberState::InSync;
+    Ok(in_sync.then(|| (status.geometry.redundancy(before).unwrap_or(0), left)))
+}
+
+fn check_accepted(accept: &[String]) -> Result<(), ControlError> {
+    match accept.iter().find(|loss| !LOSSES.contains(&loss.as_str())) {
+        None => Ok(()),
+        Some(unknown) => Err(ControlError::usage(format!(
+            "there is no loss {unknown:?} to accept; there is: {}",
+            LOSSES.join(", ")
+        ))),
     }
 }

@@ -18,6 +18,9 @@ use crate::error::{ControlError, ControlErrorKind};
 /// Version of the file written here.
 pub const VERSION: u32 = 1;
 
+/// File that is there while a daemon runs, and after one that did not stop in order.
+const RUNNING: &str = "running";
+
 /// Largest file that is read: far more than all arrays and exports of one daemon need.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -31,11 +34,14 @@ pub struct Config {
     pub arrays: Vec<ArrayRecord>,
     /// Exports to offer again.
     pub exports: Vec<ExportRecord>,
+    /// Drives that wait to replace failed members.
+    #[serde(default)]
+    pub spares: Vec<SpareRecord>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { version: VERSION, arrays: Vec::new(), exports: Vec::new() }
+        Self { version: VERSION, arrays: Vec::new(), exports: Vec::new(), spares: Vec::new() }
     }
 }
 
@@ -49,6 +55,51 @@ pub struct ArrayRecord {
     pub name: String,
     /// Paths of its drives.
     pub drives: Vec<String>,
+    /// How it behaves.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+/// How an array behaves; what each means is said in the interface's `ArraySettings`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Priority of rebuild, replace and resync, 0 to 100.
+    pub rebuild_priority: u8,
+    /// A spare is used by itself.
+    pub auto_replace: bool,
+    /// A member that comes back is taken by itself.
+    pub auto_readd: bool,
+    /// Errors after which a member that serves is replaced; 0 for never.
+    pub replace_after_errors: u32,
+    /// Its jobs stand still because somebody paused them.
+    pub paused: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rebuild_priority: 50,
+            auto_replace: true,
+            auto_readd: true,
+            replace_after_errors: 20,
+            paused: false,
+        }
+    }
+}
+
+/// A spare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpareRecord {
+    /// Where it was last seen.
+    pub path: String,
+    /// What identifies the medium.
+    pub identity: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Identity of the array it is for; empty for any (the pool).
+    pub array: String,
 }
 
 /// An export.
@@ -69,6 +120,7 @@ pub struct ExportRecord {
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
+    unclean: bool,
     // Holds the lock; closing it gives the directory free.
     _lock: File,
 }
@@ -95,11 +147,35 @@ impl Store {
             .create(dir)
             .map_err(|e| failed(dir, "create it", &e))?;
         let lock = lock(dir)?;
-        let store = Self { dir: dir.to_owned(), _lock: lock };
+        let unclean = dir.join(RUNNING).exists();
+        let store = Self { dir: dir.to_owned(), unclean, _lock: lock };
         let config = store.read()?;
         // Dropped at once: it shows that the directory can be written before anything depends on it.
         drop(store.prepare(&config)?);
+        let mark = dir.join(RUNNING);
+        let marked = File::create(&mark).and_then(|file| file.sync_all());
+        marked.map_err(|e| failed(&mark, "write to it", &e))?;
         Ok((store, config))
+    }
+
+    /// Whether the daemon that used the directory before did not [stop in order](Self::mark_clean).
+    #[must_use]
+    pub fn was_unclean(&self) -> bool {
+        self.unclean
+    }
+
+    /// Records that the daemon stopped in order.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn mark_clean(&self) -> Result<(), ControlError> {
+        let mark = self.dir.join(RUNNING);
+        match fs::remove_file(&mark) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed(&mark, "remove it", &error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// The directory.

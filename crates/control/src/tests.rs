@@ -1,13 +1,17 @@
-use crate::manager::{CoreChoice, Manager, Options};
-use crate::store::{ArrayRecord, Config, ExportRecord, Store};
+use crate::control::Control;
+use crate::manager::{CoreChoice, Options};
+use crate::store::{ArrayRecord, Config, ExportRecord, Settings, Store};
 use crate::{ControlError, ControlErrorKind};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_api::v1::{
-    CreateArrayRequest, CreateExportRequest, DestroyArrayRequest, FailMemberRequest,
+    Array, CreateArrayRequest, CreateExportRequest, DestroyArrayRequest, Export, FailMemberRequest,
     ImportArraysRequest, RemoveExportRequest, ReplaceMemberRequest, UnloadArrayRequest,
 };
+
+mod spares;
+mod told;
 
 /// A directory that goes away with the test.
 struct Folder(PathBuf);
@@ -36,9 +40,12 @@ impl Folder {
         (0..count).map(make).collect()
     }
 
-    fn manager(&self) -> Manager {
-        let options = Options { cores: CoreChoice::Auto, assemble_timeout: None };
-        Manager::start(&self.path("state"), options).expect("the manager starts")
+    fn control(&self) -> Control {
+        self.control_with(Options::default())
+    }
+
+    fn control_with(&self, options: Options) -> Control {
+        Control::start(&self.path("state"), options).expect("the control plane starts")
     }
 }
 
@@ -47,6 +54,36 @@ impl Drop for Folder {
         // The next run of the tests uses another name.
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+fn array(control: &Control, name: &str) -> Result<Array, ControlError> {
+    control.run(|m| m.array(name))
+}
+
+fn exports(control: &Control) -> Vec<Export> {
+    control.run(|m| Ok(m.exports())).expect("it answers")
+}
+
+fn stop(control: &Control) {
+    let errors = control.run(|m| Ok(m.stop())).expect("it answers");
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+fn fail(name: &str, member: u32) -> FailMemberRequest {
+    let accept = vec!["redundancy".to_owned()];
+    FailMemberRequest { name: name.into(), member, accept, ..Default::default() }
+}
+
+/// Does rounds of upkeep until `done`, as the daemon does while time passes.
+fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
+    for _ in 0..100_000 {
+        if done() {
+            return;
+        }
+        control.tick().expect("it answers");
+        std::thread::yield_now();
+    }
+    panic!("{what} does not happen");
 }
 
 fn raid6(drives: Vec<String>) -> CreateArrayRequest {
@@ -71,6 +108,7 @@ fn sample() -> Config {
             uuid: "u".into(),
             name: "tank".into(),
             drives: vec!["/dev/x".into()],
+            settings: Settings::default(),
         }],
         exports: vec![ExportRecord {
             name: "tank".into(),
@@ -132,55 +170,57 @@ fn a_directory_that_cannot_be_written_refuses_before_anything_is_done() {
 fn an_array_lives_through_failure_replacement_and_restart() {
     let folder = Folder::new();
     let drives = folder.drives(7);
-    let mut manager = folder.manager();
+    let control = folder.control();
     let request = raid6(drives[..6].to_vec());
-    assert_eq!(manager.create_array(&request).expect("it is created").result, "created");
-    assert_eq!(manager.create_array(&request).expect("it is there").result, "unchanged");
-    let fail = FailMemberRequest { name: "tank".into(), member: 2, ..Default::default() };
-    assert_eq!(manager.fail_member(&fail).expect("it fails").result, "changed");
-    let array = manager.array("tank").expect("it is there");
-    assert!(array.states.contains(&"degraded".to_owned()), "{:?}", array.states);
-    assert_eq!(array.redundancy_left, 1);
+    assert_eq!(control.create_array(&request).expect("it is created").result, "created");
+    assert_eq!(control.create_array(&request).expect("it is there").result, "unchanged");
+    assert_eq!(control.fail_member(&fail("tank", 2)).expect("it fails").result, "changed");
+    let view = array(&control, "tank").expect("it is there");
+    assert!(view.states.contains(&"degraded".to_owned()), "{:?}", view.states);
+    assert_eq!(view.redundancy_left, 1);
     let replace = ReplaceMemberRequest {
         name: "tank".into(),
         member: 2,
         drive: drives[6].clone(),
         ..Default::default()
     };
-    assert_eq!(manager.replace_member(&replace).expect("it is replaced").result, "changed");
+    assert_eq!(control.replace_member(&replace).expect("it is replaced").result, "changed");
     let listen = format!("unix:{}", folder.path("nbd.sock").display());
     let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
-    assert_eq!(manager.create_export(&export).expect("it is exported").result, "created");
-    assert_eq!(manager.create_export(&export).expect("it is there").result, "unchanged");
-    assert!(manager.stop().is_empty());
-    drop(manager);
+    assert_eq!(
+        control.run(|m| m.create_export(&export)).expect("it is exported").result,
+        "created"
+    );
+    assert_eq!(control.run(|m| m.create_export(&export)).expect("it is there").result, "unchanged");
+    stop(&control);
+    drop(control);
 
-    let mut manager = folder.manager();
-    let array = manager.array("tank").expect("it is there");
-    assert!(array.states.contains(&"online".to_owned()), "{:?}: {}", array.states, array.reason);
-    assert_eq!(array.members[2].path, drives[6]);
-    assert_eq!(manager.exports()[0].state, "online");
+    let control = folder.control();
+    let view = array(&control, "tank").expect("it is there");
+    assert!(view.states.contains(&"online".to_owned()), "{:?}: {}", view.states, view.reason);
+    assert_eq!(view.members[2].path, drives[6]);
+    assert_eq!(exports(&control)[0].state, "online");
     let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
-    check_refused(manager.destroy_array(&destroy), ControlErrorKind::Refused, "exported");
-    manager
-        .remove_export(&RemoveExportRequest { name: "tank".into(), force: false })
+    check_refused(control.destroy_array(&destroy), ControlErrorKind::Refused, "exported");
+    control
+        .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: false }))
         .expect("nobody uses it");
-    manager.destroy_array(&destroy).expect("it is destroyed");
-    check_refused(manager.array("tank"), ControlErrorKind::NotFound, "tank");
-    assert!(manager.stop().is_empty());
+    control.destroy_array(&destroy).expect("it is destroyed");
+    check_refused(array(&control, "tank"), ControlErrorKind::NotFound, "tank");
+    stop(&control);
 }
 
 #[test]
 fn an_unloaded_array_stays_away_until_it_is_imported() {
     let folder = Folder::new();
     let drives = folder.drives(4);
-    let mut manager = folder.manager();
-    manager.create_array(&raid6(drives.clone())).expect("it is created");
-    manager
+    let control = folder.control();
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    control
         .unload_array(&UnloadArrayRequest { name: "tank".into(), ..Default::default() })
         .expect("it is unloaded");
     check_refused(
-        manager.create_array(&raid6(drives.clone())),
+        control.create_array(&raid6(drives.clone())),
         ControlErrorKind::Refused,
         "member of array tank",
     );
@@ -189,11 +229,11 @@ fn an_unloaded_array_stays_away_until_it_is_imported() {
         drives: drives[..3].to_vec(),
         ..Default::default()
     };
-    check_refused(manager.import_arrays(&import), ControlErrorKind::Refused, "member 3");
+    check_refused(control.import_arrays(&import), ControlErrorKind::Refused, "member 3");
     let import = ImportArraysRequest { drives, ..import };
-    assert_eq!(manager.import_arrays(&import).expect("it is imported").result, "changed");
-    assert_eq!(manager.import_arrays(&import).expect("it is there").result, "unchanged");
-    assert!(manager.stop().is_empty());
+    assert_eq!(control.import_arrays(&import).expect("it is imported").result, "changed");
+    assert_eq!(control.import_arrays(&import).expect("it is there").result, "unchanged");
+    stop(&control);
 }
 
 #[test]
@@ -202,10 +242,10 @@ fn bad_requests_are_refused_and_change_nothing() {
     let drives = folder.drives(4);
     let link = folder.path("link");
     std::os::unix::fs::symlink(&drives[0], &link).expect("a link can be made");
-    let mut manager = folder.manager();
+    let control = folder.control();
     let good = raid6(drives.clone());
-    let mut check = |request: CreateArrayRequest, words: &str| {
-        check_refused(manager.create_array(&request), ControlErrorKind::Usage, words);
+    let check = |request: CreateArrayRequest, words: &str| {
+        check_refused(control.create_array(&request), ControlErrorKind::Usage, words);
     };
     check(CreateArrayRequest { name: "a/b".into(), ..good.clone() }, "name");
     check(CreateArrayRequest { name: "x".repeat(300), ..good.clone() }, "300");
@@ -221,9 +261,9 @@ fn bad_requests_are_refused_and_change_nothing() {
     let aliased =
         vec![drives[0].clone(), drives[1].clone(), drives[2].clone(), link.display().to_string()];
     check(CreateArrayRequest { drives: aliased, ..good.clone() }, "same drive");
-    assert!(manager.arrays().is_empty());
-    assert_eq!(manager.create_array(&good).expect("the drives are untouched").result, "created");
-    assert!(manager.stop().is_empty());
+    assert!(control.run(|m| Ok(m.arrays())).expect("it answers").is_empty());
+    assert_eq!(control.create_array(&good).expect("the drives are untouched").result, "created");
+    stop(&control);
 }
 
 #[test]

@@ -230,15 +230,15 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     })
 }
 
-/// A recorded array that does not run.
-fn offline(record: &ArrayRecord, why: &str) -> api::Array {
+/// A recorded array that nobody has tried to start yet.
+fn being_started(record: &ArrayRecord) -> api::Array {
     api::Array {
         name: record.name.clone(),
         uuid: record.uuid.clone(),
         states: vec!["offline".to_owned()],
-        reason: why.to_owned(),
-        next_action: format!("strake array import {}", record.name),
-        members: Vec::new(),
+        reason: "it is being started".to_owned(),
+        next_action: format!("strake array show {}", record.name),
+        settings: Some(record.settings.message()),
         ..api::Array::default()
     }
 }
@@ -248,8 +248,11 @@ impl Manager {
     pub fn arrays(&mut self) -> Vec<api::Array> {
         let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
         for record in &self.config.arrays {
-            if let Some(why) = self.offline.get(&record.uuid) {
-                arrays.push(offline(record, why));
+            if self.find(&record.uuid).is_none() {
+                arrays.push(match self.offline.get(&record.uuid) {
+                    Some(offline) => offline.view(record, self.export_names(&record.uuid)),
+                    None => being_started(record),
+                });
             }
         }
         arrays.sort_by(|a, b| a.name.cmp(&b.name));
@@ -267,19 +270,23 @@ impl Manager {
 
     pub(crate) fn view(&mut self, at: usize) -> api::Array {
         let uuid = self.running[at].uuid();
-        let exports = self
-            .config
-            .exports
-            .iter()
-            .filter(|e| e.array == uuid)
-            .map(|e| e.name.clone())
-            .collect();
-        self.running[at].view(exports)
+        let exports = self.export_names(&uuid);
+        let settings = self.settings(&uuid);
+        let mut view = self.running[at].view(exports);
+        for progress in &mut view.progress {
+            progress.priority = u32::from(settings.rebuild_priority);
+        }
+        view.settings = Some(settings.message());
+        view
+    }
+
+    pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
+        self.config.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
     }
 }
 
 /// Why a member left. The labels do not say, so after a restart only that it did is known.
-fn cause_of(status: &MemberStatus) -> String {
+pub(crate) fn cause_of(status: &MemberStatus) -> String {
     match (status.cause, status.state) {
         (Some(kind), _) => kind.text().to_owned(),
         (None, MemberState::Faulty) => "failed by hand, or before the daemon started".to_owned(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use strake_api::v1::CreateArrayRequest;
-use strake_control::{ControlErrorKind, CoreChoice, Manager, Options};
+use strake_control::{Control, ControlErrorKind, Options};
 
 /// Large enough for every tool: XFS wants 300 MB. The files are sparse.
 const DRIVE_BYTES: u64 = 512 << 20;
@@ -130,14 +130,14 @@ const MADE: [(&str, &str, &str); 40] = [
 ];
 
 /// Why `create` refused a mirror of `file` and an empty drive; `None` when it took them, which is undone by nobody.
-fn refusal(manager: &mut Manager, file: &Path, empty: &Path) -> Option<String> {
+fn refusal(control: &Control, file: &Path, empty: &Path) -> Option<String> {
     let request = CreateArrayRequest {
         name: "tank".into(),
         level: "1".into(),
         drives: [file, empty].map(|path| path.display().to_string()).to_vec(),
         ..Default::default()
     };
-    let error = manager.create_array(&request).err()?;
+    let error = control.create_array(&request).err()?;
     assert_eq!(error.kind, ControlErrorKind::Refused, "{error}");
     Some(error.what)
 }
@@ -149,15 +149,16 @@ fn what_real_tools_make_is_refused_by_name() {
     let sources = folder.0.join("sources");
     fs::create_dir_all(&sources).expect("a directory can be made");
     fs::write(sources.join("file"), vec![7; 300_000]).expect("a file can be written");
-    let options = Options { cores: CoreChoice::Auto, assemble_timeout: None };
-    let mut manager = Manager::start(&folder.0.join("state"), options).expect("the manager starts");
+    let options = Options::default();
+    let control =
+        Control::start(&folder.0.join("state"), options).expect("the control plane starts");
     let mut compared = 0;
     for (number, (tool, words, command)) in MADE.iter().enumerate() {
         if !is_installed(tool, &folder.0) {
             println!("left out, {tool} is not installed: {command}");
             continue;
         }
-        // Another file each time: the manager keeps drives open for a while.
+        // Another file each time: the control plane keeps drives open for a while.
         let file = blank(&folder.0, &format!("drive{number}"));
         let made = shell(command, &file, &sources);
         if !made.status.success() {
@@ -167,14 +168,14 @@ fn what_real_tools_make_is_refused_by_name() {
         }
         let seen = blkid(&file);
         let empty = blank(&folder.0, &format!("empty{number}"));
-        let refused = refusal(&mut manager, &file, &empty);
+        let refused = refusal(&control, &file, &empty);
         let named = refused.as_ref().is_some_and(|what| what.contains(words));
         assert!(named, "{command}: blkid sees {seen:?}, we say {refused:?}, not {words:?}");
         compared += 1;
     }
     println!("compared {compared} of {}", MADE.len());
     assert!(compared > 0, "not even mkfs.ext4 is here; run scripts/setup.sh test");
-    assert!(manager.stop().is_empty());
+    assert!(control.run(|m| Ok(m.stop())).is_ok_and(|errors| errors.is_empty()));
 }
 
 /// A record at a byte offset.
@@ -215,8 +216,9 @@ fn zfs(label: u64, order: fn(u64) -> [u8; 8]) -> Vec<Record> {
 fn raid_members_written_by_hand_are_refused_by_name_and_seen_by_blkid() {
     let folder = Folder(std::env::temp_dir().join(format!("strake-raid-{}", std::process::id())));
     fs::create_dir_all(&folder.0).expect("a directory can be made");
-    let options = Options { cores: CoreChoice::Auto, assemble_timeout: None };
-    let mut manager = Manager::start(&folder.0.join("state"), options).expect("the manager starts");
+    let options = Options::default();
+    let control =
+        Control::start(&folder.0.join("state"), options).expect("the control plane starts");
     let judged = is_installed("blkid", &folder.0);
     let mut number = 0;
     let mut check = |words: &str, blkid_name: &str, records: &[Record]| {
@@ -232,7 +234,7 @@ fn raid_members_written_by_hand_are_refused_by_name_and_seen_by_blkid() {
             assert!(wanted, "{words} {number}: blkid sees {seen:?}, not {blkid_name}");
         }
         let empty = blank(&folder.0, &format!("empty{number}"));
-        let refused = refusal(&mut manager, &file, &empty);
+        let refused = refusal(&control, &file, &empty);
         assert!(refused.as_ref().is_some_and(|what| what.contains(words)), "{words}: {refused:?}");
     };
     check("Linux md", "linux_raid_member", &md0(u32::to_le_bytes));
@@ -262,5 +264,5 @@ fn raid_members_written_by_hand_are_refused_by_name_and_seen_by_blkid() {
     bitlocker[176..184].copy_from_slice(&8192_u64.to_le_bytes());
     bitlocker[510..].copy_from_slice(&[0x55, 0xaa]);
     check("BitLocker", "BitLocker", &[(0, bitlocker), (8192, b"-FVE-FS-".to_vec())]);
-    assert!(manager.stop().is_empty());
+    assert!(control.run(|m| Ok(m.stop())).is_ok_and(|errors| errors.is_empty()));
 }

@@ -6,14 +6,16 @@ use std::time::Duration;
 use strake_api::FILE_DESCRIPTOR_SET;
 use strake_api::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, RESETS_MAX, STREAMS_MAX};
 use strake_api::v1::array_service_server::ArrayServiceServer;
+use strake_api::v1::config_service_server::ConfigServiceServer;
 use strake_api::v1::daemon_service_server::DaemonServiceServer;
 use strake_api::v1::drive_service_server::DriveServiceServer;
+use strake_api::v1::event_service_server::EventServiceServer;
 use strake_api::v1::export_service_server::ExportServiceServer;
-use strake_control::{Manager, Options};
+use strake_api::v1::job_service_server::JobServiceServer;
+use strake_api::v1::spare_service_server::SpareServiceServer;
+use strake_control::{Control, Options};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tracing_subscriber::EnvFilter;
 
@@ -21,8 +23,8 @@ use crate::args::{Args, LogFormat};
 use crate::shared::Shared;
 use crate::socket;
 
-/// Time between two looks for arrays whose members were missing.
-const TICK: Duration = Duration::from_secs(1);
+/// Time between two rounds of upkeep: a spare is in use within a second of a failure.
+const TICK: Duration = Duration::from_millis(400);
 
 /// How long calls under way may take to end once the daemon is stopping.
 const CALLS_END: Duration = Duration::from_secs(5);
@@ -32,7 +34,11 @@ pub fn run(args: &Args) -> Result<(), String> {
     start_log(args.log);
     let state_dir = args.state_dir()?;
     let path = args.socket()?;
-    let options = Options { cores: args.cores.clone(), assemble_timeout: args.assemble_timeout.0 };
+    let options = Options {
+        cores: args.cores.clone(),
+        assemble_timeout: args.assemble_timeout.0,
+        ..Options::default()
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(16)
@@ -41,8 +47,8 @@ pub fn run(args: &Args) -> Result<(), String> {
         .build()
         .map_err(|e| format!("cannot start the control threads: {e}"))?;
     // The state directory's lock comes first: whoever holds it may replace a stale socket.
-    let manager = Manager::start(&state_dir, options).map_err(|e| e.to_string())?;
-    let shared = Shared::new(manager, &path.display().to_string());
+    let control = Control::start(&state_dir, options).map_err(|e| e.to_string())?;
+    let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
         let (listener, guard) = socket::listen(&path)?;
         tracing::info!(socket = %path.display(), state_dir = %state_dir.display(), "serving");
@@ -78,20 +84,7 @@ async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), 
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(|e| format!("cannot offer reflection: {e}"))?;
-    let callers = UnixListenerStream::new(listener).filter_map(move |stream| match stream {
-        Ok(stream) => match socket::check_peer(&stream, gid) {
-            Ok(()) => Some(Ok(stream)),
-            Err(who) => {
-                tracing::warn!(%who, "refused a connection");
-                None
-            }
-        },
-        // One connection that could not be accepted is no reason to stop listening (RUSTSEC-2024-0376).
-        Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            None::<std::io::Result<_>>
-        }
-    });
+    let callers = socket::callers(listener, gid);
     let ticking = tokio::spawn(tick(shared.clone()));
     let (told, end) = tokio::sync::watch::channel(false);
     let mut graceful = end.clone();
@@ -110,6 +103,18 @@ async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), 
         )
         .add_service(
             ExportServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            SpareServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            JobServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            EventServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            ConfigServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
         )
         .add_service(health)
         .add_service(reflection)
@@ -136,12 +141,8 @@ async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), 
 async fn tick(shared: Shared) {
     loop {
         tokio::time::sleep(TICK).await;
-        let ticked = shared.run(|manager| {
-            manager.tick();
-            Ok(())
-        });
-        if let Err(status) = ticked.await {
-            tracing::error!(reason = %status.message(), "cannot look for missing members");
+        if let Err(status) = shared.call(Control::tick).await {
+            tracing::error!(reason = %status.message(), "upkeep ended");
             return;
         }
     }

@@ -1,46 +1,59 @@
-//! What all services share: the manager behind a lock, off the async threads.
+//! What all services share: the control plane, called off the async threads.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use strake_api::limits::{DRIVES_MAX, STRING_BYTES_MAX};
-use strake_control::{ControlError, ControlErrorKind, Manager};
-use tokio::sync::Notify;
-use tonic::{Response, Status};
+use strake_control::{Actor, Command, Control, ControlError, ControlErrorKind, Manager, Outcome};
+use tokio::sync::{Notify, watch};
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Response, Status};
 
-/// One manager, many calls.
+/// One control plane, many calls.
 #[derive(Clone)]
 pub struct Shared {
-    manager: Arc<Mutex<Manager>>,
+    control: Control,
     /// Told when a client asks the daemon to stop.
     pub stop: Arc<Notify>,
     /// Where the daemon listens, for people.
     pub socket: Arc<str>,
+    /// Number of the newest event.
+    pub newest: watch::Receiver<u64>,
 }
 
 impl Shared {
-    pub fn new(manager: Manager, socket: &str) -> Self {
-        Self {
-            manager: Arc::new(Mutex::new(manager)),
-            stop: Arc::new(Notify::new()),
-            socket: socket.into(),
-        }
+    pub fn new(control: Control, socket: &str) -> Self {
+        let (tell, newest) = watch::channel(control.events().last());
+        control.events().listen(move |event| {
+            // One that nobody follows is no loss.
+            tell.send_replace(event.number);
+        });
+        Self { control, stop: Arc::new(Notify::new()), socket: socket.into(), newest }
     }
 
-    /// Runs `job` on the manager, on a thread that may block.
+    /// The control plane, for what needs no waiting.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Runs `job` on a thread that may block.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let control = self.control.clone();
+        let done =
+            tokio::task::spawn_blocking(move || job(&control).map_err(|error| status_of(&error)));
+        done.await.map_err(|_| {
+            Status::internal("the command panicked; its cause is in the daemon's log")
+        })?
+    }
+
+    /// Runs `job` on the manager under its lock, which it must not hold for long.
     pub async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Manager) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, Status> {
-        let manager = Arc::clone(&self.manager);
-        let done = tokio::task::spawn_blocking(move || {
-            let mut manager = manager.lock().map_err(|_| {
-                Status::internal("an earlier command panicked and left the control plane unusable; restart straked")
-            })?;
-            job(&mut manager).map_err(|error| status_of(&error))
-        });
-        done.await.map_err(|_| {
-            Status::internal("the command panicked; its cause is in the daemon's log")
-        })?
+        self.call(|control| control.run(job)).await
     }
 
     /// The same, as an answer.
@@ -50,6 +63,24 @@ impl Shared {
     ) -> Result<Response<T>, Status> {
         self.run(job).await.map(Response::new)
     }
+
+    /// Carries out a command that changes something, and records who gave it.
+    pub async fn command<C: Command + Send + 'static, T: Outcome + Send + 'static>(
+        &self,
+        request: Request<C>,
+        job: impl FnOnce(&Control, &C) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let actor = actor_of(&request);
+        let command = request.into_inner();
+        self.call(move |control| control.command(&actor, &command, job)).await.map(Response::new)
+    }
+}
+
+/// Who is at the other end of the socket.
+fn actor_of<T>(request: &Request<T>) -> Actor {
+    let info = request.extensions().get::<UdsConnectInfo>();
+    let peer = info.and_then(|info| info.peer_cred);
+    Actor { peer: peer.map(|peer| (peer.uid(), peer.pid().unwrap_or(0))) }
 }
 
 /// The gRPC status of an error; docs/api.md lists what each means.
@@ -63,6 +94,7 @@ pub fn status_of(error: &ControlError) -> Status {
         ControlErrorKind::Device => Status::aborted(what),
         ControlErrorKind::Store => Status::resource_exhausted(what),
         ControlErrorKind::Stopped => Status::unavailable(what),
+        ControlErrorKind::Internal => Status::internal(what),
     }
 }
 
@@ -84,4 +116,9 @@ pub fn check_drives(drives: &[String]) -> Result<(), Status> {
         return Err(Status::invalid_argument(what));
     }
     drives.iter().try_for_each(|drive| check_text("a drive", drive))
+}
+
+/// Refuses a request with a field that no name or path can be.
+pub fn check_texts(fields: &[(&str, &str)]) -> Result<(), Status> {
+    fields.iter().try_for_each(|(field, text)| check_text(field, text))
 }

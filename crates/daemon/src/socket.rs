@@ -5,13 +5,24 @@
 //! socket's group by its effective group.
 
 use std::fs;
+use std::io;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use strake_api::limits::CONNECTIONS_MAX;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::server::{Connected, UdsConnectInfo};
 
 /// How often a socket that answers is tried again before it counts as somebody's.
 const KNOCKS: u32 = 20;
@@ -39,7 +50,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, Socket), String> {
     let listener = UnixListener::bind(path).map_err(|e| {
         format!("cannot listen on {}: {e}; choose another place with --socket", path.display())
     })?;
-    let failed = |e: std::io::Error| format!("cannot prepare the socket {}: {e}", path.display());
+    let failed = |e: io::Error| format!("cannot prepare the socket {}: {e}", path.display());
     fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
     let meta = fs::symlink_metadata(path).map_err(failed)?;
     let socket =
@@ -76,7 +87,7 @@ fn remove_stale(path: &Path) -> Result<(), String> {
 
 /// Connects, more than once: the socket of a daemon that was killed just now accepts until the kernel has cleared
 /// the process away.
-fn knock(path: &Path) -> std::io::Result<()> {
+fn knock(path: &Path) -> io::Result<()> {
     for _ in 1..KNOCKS {
         StdStream::connect(path)?;
         std::thread::sleep(KNOCK_EVERY);
@@ -107,4 +118,73 @@ pub fn check_peer(stream: &UnixStream, gid: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("user {} (group {})", peer.uid(), peer.gid()))
+}
+
+/// A connection that counts until it ends.
+pub struct Caller {
+    stream: UnixStream,
+    _counts: OwnedSemaphorePermit,
+}
+
+impl Connected for Caller {
+    type ConnectInfo = UdsConnectInfo;
+
+    fn connect_info(&self) -> UdsConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Caller {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Caller {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Connections of those who may call, at most [`CONNECTIONS_MAX`] at a time; others are closed at once.
+pub fn callers(listener: UnixListener, gid: u32) -> impl Stream<Item = io::Result<Caller>> {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    UnixListenerStream::new(listener).filter_map(move |stream| match stream {
+        Ok(stream) => admit(stream, gid, &places).map(Ok),
+        // One connection that could not be accepted is no reason to stop listening (RUSTSEC-2024-0376).
+        Err(error) => {
+            tracing::warn!(%error, "a connection could not be accepted");
+            None
+        }
+    })
+}
+
+fn admit(stream: UnixStream, gid: u32, places: &Arc<Semaphore>) -> Option<Caller> {
+    if let Err(who) = check_peer(&stream, gid) {
+        tracing::warn!(%who, "refused a connection");
+        return None;
+    }
+    match Arc::clone(places).try_acquire_owned() {
+        Ok(counts) => Some(Caller { stream, _counts: counts }),
+        Err(_) => {
+            tracing::warn!("refused a connection: there are {CONNECTIONS_MAX} already");
+            None
+        }
+    }
 }

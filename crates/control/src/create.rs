@@ -1,16 +1,21 @@
-//! Creating, unloading and destroying arrays.
+//! Creating arrays.
 
-use strake_api::v1::{ArrayChange, CreateArrayRequest, DestroyArrayRequest, UnloadArrayRequest};
+use strake_api::v1::{ArrayChange, CreateArrayRequest};
 use strake_dev_uring::control_wait;
-use strake_engine::{Array, CreatePlan, CreateSpec, Drive, Ids, Options, create, plan_create};
+use strake_engine::{
+    Array, Assembled, CreatePlan, CreateSpec, Drive, Ids, Options, create, plan_create,
+};
 use strake_ondisk::Foreign;
 use strake_raid::LevelRequest;
 use strake_units::{BlockSize, ByteSize, Name};
 
+use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note};
 use crate::label::{inspect, retire};
-use crate::manager::{Manager, Running, fresh_uuid};
-use crate::store::ArrayRecord;
+use crate::limits::ARRAYS_MAX;
+use crate::manager::{Manager, Running, array_key, fresh_uuid};
+use crate::store::{ArrayRecord, Settings};
 
 /// Strip size when none is asked for.
 const STRIP_BYTES_DEFAULT: u32 = 128 << 10;
@@ -18,81 +23,132 @@ const STRIP_BYTES_DEFAULT: u32 = 128 << 10;
 /// Most drives of one request: more than any array takes, so that the level's own limit is what is reported.
 const DRIVES_MAX: usize = 256;
 
-impl Manager {
+impl Control {
     /// Creates an array. The same request again is "unchanged".
     ///
     /// # Errors
-    /// Anything wrong with the request or a drive; nothing has been written then, unless a drive failed midway.
-    pub fn create_array(
-        &mut self,
-        request: &CreateArrayRequest,
-    ) -> Result<ArrayChange, ControlError> {
-        self.check_open()?;
-        let outcome = self.try_create(request);
-        self.close_unused_drives();
-        outcome
-    }
-
-    fn try_create(&mut self, request: &CreateArrayRequest) -> Result<ArrayChange, ControlError> {
+    /// Anything wrong with the request or a drive; nothing has been written then, unless a drive failed midway, and
+    /// then the error says what was left on which drive.
+    pub fn create_array(&self, request: &CreateArrayRequest) -> Result<ArrayChange, ControlError> {
         let (spec, level) = parse_create(request)?;
-        if let Some(existing) = self.existing(&spec, request)? {
+        let (existing, mut reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let existing = m.existing(&spec, request)?;
+            if existing.is_none() {
+                m.check_array_count()?;
+            }
+            Ok((existing, vec![array_key(spec.name.as_str())]))
+        })?;
+        if let Some(existing) = existing {
             return Ok(existing);
         }
         let mut drives = Vec::new();
         for path in &request.drives {
-            drives.push(self.drives.open(path)?);
+            drives.push(reserved.open(path)?);
         }
-        self.refuse_members(&drives)?;
+        self.run(|m| m.refuse_members(&drives))?;
         let plan = plan_create(&spec, &drives)?;
         plan.geometry.check_request(&level).map_err(|e| ControlError::usage(e.to_string()))?;
         if !request.overwrite {
             refuse_occupied(&drives)?;
         }
         let steps = describe(&plan, &drives);
-        if request.dry_run {
-            let array = planned(&plan, &drives);
-            return Ok(ArrayChange {
-                result: "planned".into(),
-                array: Some(array),
-                plan: steps,
-                warnings: plan.warnings,
-            });
-        }
-        let at = self.create_now(&plan, drives, request.overwrite)?;
+        let (result, array) = if request.dry_run {
+            ("planned", planned(&plan, &drives))
+        } else {
+            ("created", self.create_now(&plan, drives, request.overwrite)?)
+        };
         Ok(ArrayChange {
-            result: "created".into(),
-            array: Some(self.view(at)),
+            result: result.into(),
+            array: Some(array),
             plan: steps,
             warnings: plan.warnings,
         })
     }
 
     fn create_now(
-        &mut self,
+        &self,
         plan: &CreatePlan,
         drives: Vec<Drive>,
         overwrite: bool,
-    ) -> Result<usize, ControlError> {
+    ) -> Result<strake_api::v1::Array, ControlError> {
         let ids = Ids {
             array: fresh_uuid()?,
             epoch: fresh_uuid()?,
             members: drives.iter().map(|_| fresh_uuid()).collect::<Result<_, _>>()?,
         };
-        let mut config = self.config.clone();
-        config.arrays.push(ArrayRecord {
+        let record = ArrayRecord {
             uuid: ids.array.to_string(),
             name: plan.spec.name.to_string(),
             drives: remembered(&drives),
-        });
+            settings: Settings::default(),
+        };
+        // What could not be recorded is not begun.
+        self.run(|m| m.check_recordable(&record))?;
+        let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
+        let started = made
+            .map_err(ControlError::from)
+            .and_then(|assembled| self.run(|m| m.adopt_new(assembled, record, &drives)));
+        started.map_err(|error| left_behind(error, &drives, &ids.array.to_string()))
+    }
+}
+
+/// After a failed creation: takes the labels back where that goes, and says where it does not.
+fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlError {
+    let labelled: Vec<&str> = drives
+        .iter()
+        .filter(|drive| retire(drive, array).is_err())
+        .map(|drive| drive.path.as_str())
+        .collect();
+    let left = if labelled.is_empty() {
+        "no array was made; the drives given are free, what they held before may be gone".to_owned()
+    } else {
+        format!(
+            "no array was made; {} may hold a label of it: use such a drive again with --overwrite, or: strake drive \
+             clean {}",
+            labelled.join(", "),
+            labelled[0]
+        )
+    };
+    ControlError::new(error.kind, format!("{}; {left}", error.what))
+}
+
+impl Manager {
+    fn check_array_count(&self) -> Result<(), ControlError> {
+        if self.config.arrays.len() < ARRAYS_MAX {
+            return Ok(());
+        }
+        Err(ControlError::state(format!(
+            "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
+        )))
+    }
+
+    /// Makes sure that there is room to record a further array.
+    pub(crate) fn check_recordable(&self, record: &ArrayRecord) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        config.arrays.push(record.clone());
+        self.store.prepare(&config).map(drop)
+    }
+
+    /// Starts an array that has just been labelled, and records it.
+    fn adopt_new(
+        &mut self,
+        assembled: Assembled,
+        record: ArrayRecord,
+        drives: &[Drive],
+    ) -> Result<strake_api::v1::Array, ControlError> {
+        self.check_open()?;
+        let mut config = self.config.clone();
+        config.arrays.push(record);
         let prepared = self.store.prepare(&config)?;
-        let mut wait = control_wait();
-        let assembled = create(plan, drives.clone(), &ids, overwrite, &mut wait)?;
         let array = Array::start(assembled, &self.core_handles(), Options::default())?;
-        let drives = drives.into_iter().map(Some).collect();
         self.config = prepared.commit()?;
-        tracing::info!(array = %array.name(), uuid = %array.uuid(), "array created");
+        let what = format!("array {} was created on {} drives", array.name(), drives.len());
+        let object = format!("array/{}", array.name());
+        self.record(Note::new(EventKind::ArrayCreated, object, what));
+        let drives = drives.iter().cloned().map(Some).collect();
         self.running.push(Running::new(array, drives, true, 0));
-        Ok(self.running.len() - 1)
+        Ok(self.view(self.running.len() - 1))
     }
 
     /// The array of that name, when there is one: the same is "unchanged", another is an error.
@@ -133,136 +189,36 @@ impl Manager {
         }))
     }
 
-    /// Refuses drives that belong to a running array.
+    /// Refuses drives that belong to a running array, or are spares.
     pub(crate) fn refuse_members(&self, drives: &[Drive]) -> Result<(), ControlError> {
         for drive in drives {
             let identity = drive.device.info().identity;
-            for running in &self.running {
-                let slot = running
-                    .drives
-                    .iter()
-                    .position(|d| d.as_ref().is_some_and(|d| d.device.info().identity == identity));
-                if let Some(slot) = slot {
-                    return Err(ControlError::refused(format!(
-                        "{} is member {slot} of array {}; use another drive",
-                        drive.path,
-                        running.array.name()
-                    )));
-                }
+            if let Some((slot, name)) = self.place_of(&identity) {
+                return Err(ControlError::refused(format!(
+                    "{} is member {slot} of array {name}; use another drive",
+                    drive.path
+                )));
+            }
+            if let Some(spare) = self.config.spares.iter().find(|s| s.identity == identity) {
+                return Err(ControlError::refused(format!(
+                    "{} is a spare; use another drive, or take it first: strake spare remove {}",
+                    drive.path, spare.path
+                )));
             }
         }
         Ok(())
     }
 
-    /// Stops an array and forgets it; its drives keep everything.
-    ///
-    /// # Errors
-    /// When there is no such array, it has exports (unless forced), or the state cannot be recorded.
-    pub fn unload_array(
-        &mut self,
-        request: &UnloadArrayRequest,
-    ) -> Result<ArrayChange, ControlError> {
-        self.check_open()?;
-        let view = self.array(&request.name)?;
-        refuse_exported(&view.name, &view.exports, request.force)?;
-        let mut steps = removal_steps(&view.exports);
-        steps.push(format!(
-            "stop array {} and mark it clean; its data stays on its drives",
-            view.name
-        ));
-        steps.push(format!(
-            "forget it; it comes back with: strake array import {}",
-            import_hint(&view)
-        ));
-        if request.dry_run {
-            return Ok(ArrayChange {
-                result: "planned".into(),
-                array: Some(view),
-                plan: steps,
-                warnings: Vec::new(),
-            });
-        }
-        let warnings = self.retire_array(&view.uuid)?.1;
-        self.close_unused_drives();
-        tracing::info!(array = %view.name, "array unloaded");
-        Ok(ArrayChange { result: "changed".into(), array: Some(view), plan: steps, warnings })
+    /// The slot and the name of the running array that a medium belongs to.
+    pub(crate) fn place_of(&self, identity: &str) -> Option<(usize, String)> {
+        self.running.iter().find_map(|running| {
+            let here = |d: &Option<Drive>| {
+                d.as_ref().is_some_and(|d| d.device.info().identity == identity)
+            };
+            let slot = running.drives.iter().position(here)?;
+            Some((slot, running.array.name().to_string()))
+        })
     }
-
-    /// Stops an array and marks its labels destroyed.
-    ///
-    /// # Errors
-    /// As [`unload_array`](Self::unload_array); drives whose label could not be written are warned about.
-    pub fn destroy_array(
-        &mut self,
-        request: &DestroyArrayRequest,
-    ) -> Result<ArrayChange, ControlError> {
-        self.check_open()?;
-        let at = self.find_running(&request.name)?;
-        let view = self.view(at);
-        refuse_exported(&view.name, &view.exports, request.force)?;
-        let mut steps = removal_steps(&view.exports);
-        steps.push(format!("stop array {}", view.name));
-        let here = view.members.iter().filter(|m| !m.path.is_empty());
-        steps.extend(
-            here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)),
-        );
-        if request.dry_run {
-            return Ok(ArrayChange {
-                result: "planned".into(),
-                array: Some(view),
-                plan: steps,
-                warnings: Vec::new(),
-            });
-        }
-        let (drives, mut warnings) = self.retire_array(&view.uuid)?;
-        for drive in &drives {
-            warnings.extend(retire(drive, &view.uuid).err().map(|e| e.what));
-        }
-        drop(drives);
-        self.close_unused_drives();
-        tracing::info!(array = %view.name, "array destroyed");
-        Ok(ArrayChange { result: "changed".into(), array: Some(view), plan: steps, warnings })
-    }
-
-    /// Takes an array out of service and out of the records; returns its drives, and what went wrong meanwhile.
-    fn retire_array(&mut self, uuid: &str) -> Result<(Vec<Drive>, Vec<String>), ControlError> {
-        let mut config = self.config.clone();
-        config.arrays.retain(|a| a.uuid != uuid);
-        config.exports.retain(|e| e.array != uuid);
-        let prepared = self.store.prepare(&config)?;
-        self.withdraw_exports_of(uuid)?;
-        let mut warnings = Vec::new();
-        let mut drives = Vec::new();
-        if let Some(at) = self.running.iter().position(|r| r.uuid() == uuid) {
-            let running = self.running.remove(at);
-            warnings.extend(running.array.stop().err().map(|e| e.what));
-            drives = running.drives.into_iter().flatten().collect();
-        }
-        self.offline.remove(uuid);
-        self.config = prepared.commit()?;
-        Ok((drives, warnings))
-    }
-}
-
-fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), ControlError> {
-    match exports.first() {
-        Some(first) if !force => Err(ControlError::refused(format!(
-            "array {name} is exported as {}; remove that first (strake export remove {first}), or use --force to \
-             disconnect its clients",
-            exports.join(", ")
-        ))),
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn removal_steps(exports: &[String]) -> Vec<String> {
-    exports.iter().map(|e| format!("withdraw export {e}, disconnecting its clients")).collect()
-}
-
-fn import_hint(view: &strake_api::v1::Array) -> String {
-    let paths: Vec<&str> =
-        view.members.iter().map(|m| m.path.as_str()).filter(|p| !p.is_empty()).collect();
-    format!("{} --drives {}", view.name, paths.join(","))
 }
 
 /// Paths worth looking at after a restart: drives in memory are gone then.

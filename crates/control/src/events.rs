@@ -1,0 +1,376 @@
+//! What happened: numbered events, kept in memory to be listed and in a file to outlast a restart.
+//!
+//! [`Events::record`] takes a short lock and never waits for the file: a thread of its own writes, and tries again
+//! while the state directory refuses. Numbers count up over restarts; the wall clock is only ever written down.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use strake_api::v1::{Event, ListEventsRequest};
+
+mod file;
+mod kind;
+
+pub use kind::{EventKind, Severity};
+
+use crate::error::ControlError;
+use crate::limits::{EVENT_TEXT_BYTES, EVENTS_KEPT, EVENTS_RETRY, EVENTS_STOP};
+use file::EventFile;
+
+/// Events written in one go.
+const BATCH: usize = 256;
+
+/// Microseconds since 1970, for people only: nothing is ordered or decided by it.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl WallClock {
+    /// A clock that asks `read` for the time, in microseconds since 1970.
+    #[must_use]
+    pub fn new(read: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    fn now_us(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl Default for WallClock {
+    /// The machine's.
+    fn default() -> Self {
+        Self::new(|| {
+            // A clock before 1970 is wrong in any case, and shows as 1970.
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+        })
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WallClock")
+    }
+}
+
+/// An event before it has a number and a time.
+#[derive(Clone, Debug)]
+pub struct Note {
+    kind: EventKind,
+    severity: Severity,
+    event: Event,
+}
+
+impl Note {
+    /// `kind` happened to `object`, put as `array/NAME`, `drive/PATH`, `export/NAME` or `daemon`; `what` says it.
+    #[must_use]
+    pub fn new(kind: EventKind, object: impl Into<String>, what: impl Into<String>) -> Self {
+        let event = Event { object: object.into(), what: what.into(), ..Event::default() };
+        Self { kind, severity: kind.severity(), event }
+    }
+
+    /// With the member concerned.
+    #[must_use]
+    pub fn member(mut self, member: usize) -> Self {
+        self.event.member = Some(member as u32);
+        self
+    }
+
+    /// With the reason.
+    #[must_use]
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.event.cause = cause.into();
+        self
+    }
+
+    /// With what to do.
+    #[must_use]
+    pub fn next(mut self, action: impl Into<String>) -> Self {
+        self.event.next_action = action.into();
+        self
+    }
+
+    /// With who did it.
+    #[must_use]
+    pub fn actor(mut self, actor: impl Into<String>) -> Self {
+        self.event.actor = actor.into();
+        self
+    }
+
+    /// Worse or milder than its kind usually is.
+    #[must_use]
+    pub fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+}
+
+type Listener = Box<dyn Fn(&Arc<Event>) + Send>;
+
+#[derive(Default)]
+struct State {
+    kept: VecDeque<Arc<Event>>,
+    /// Number of the newest event ever.
+    last: u64,
+    listeners: Vec<Listener>,
+    /// Not in the file yet, oldest first.
+    unwritten: VecDeque<Arc<Event>>,
+    /// Given up because too many waited.
+    dropped: u64,
+    trouble: Option<String>,
+    stopping: bool,
+    writer_gone: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is complete before anything can panic, so a poisoned lock guards sound data.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All events. Dropping it waits shortly for the file.
+pub struct Events {
+    shared: Arc<Shared>,
+    clock: WallClock,
+}
+
+impl Events {
+    /// Reads what the directory holds and begins to write there.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn open(dir: &Path, clock: WallClock) -> Result<Self, ControlError> {
+        let file = EventFile::new(dir);
+        let mut past = file.read();
+        let last = past.last().map_or(0, |event| event.number);
+        past.drain(..past.len().saturating_sub(EVENTS_KEPT));
+        let kept = past.into_iter().map(Arc::new).collect();
+        let state = State { kept, last, ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let theirs = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("strake-events".to_owned())
+            .spawn(move || write_all(&theirs, file))
+            .map_err(|e| ControlError::device(format!("cannot start a thread for events: {e}")))?;
+        Ok(Self { shared, clock })
+    }
+
+    /// Gives `note` a number and a time, keeps it, and tells everybody who listens. Never waits for the file.
+    pub fn record(&self, note: Note) -> Arc<Event> {
+        let Note { kind, severity, mut event } = note;
+        for text in [
+            &mut event.object,
+            &mut event.what,
+            &mut event.cause,
+            &mut event.next_action,
+            &mut event.actor,
+        ] {
+            cut(text);
+        }
+        if event.actor.is_empty() {
+            event.actor = "straked".to_owned();
+        }
+        event.kind = kind.word().to_owned();
+        event.severity = severity.word().to_owned();
+        event.time_us = self.clock.now_us();
+        log(severity, &event);
+        let mut state = self.shared.lock();
+        state.last += 1;
+        event.number = state.last;
+        let event = Arc::new(event);
+        state.kept.push_back(Arc::clone(&event));
+        if state.kept.len() > EVENTS_KEPT {
+            state.kept.pop_front();
+        }
+        state.unwritten.push_back(Arc::clone(&event));
+        if state.unwritten.len() > EVENTS_KEPT {
+            state.unwritten.pop_front();
+            state.dropped += 1;
+        }
+        for listener in &state.listeners {
+            listener(&event);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+        event
+    }
+
+    /// Calls `listener` with every event from now on. It must return at once: it runs under the lock of all events.
+    pub fn listen(&self, listener: impl Fn(&Arc<Event>) + Send + 'static) {
+        self.shared.lock().listeners.push(Box::new(listener));
+    }
+
+    /// Events of the past that `request` asks for, oldest first.
+    ///
+    /// # Errors
+    /// When it names a severity or a kind that does not exist.
+    pub fn list(&self, request: &ListEventsRequest) -> Result<Vec<Event>, ControlError> {
+        let filter = Filter::new(&request.object, &request.kind, &request.severity)?;
+        let mut found = self.since(request.from, &filter);
+        if request.last > 0 {
+            found.drain(..found.len().saturating_sub(request.last as usize));
+        }
+        Ok(found)
+    }
+
+    /// Events from number `from` on that pass `filter`, oldest first.
+    #[must_use]
+    pub fn since(&self, from: u64, filter: &Filter) -> Vec<Event> {
+        let state = self.shared.lock();
+        let start = state.kept.partition_point(|event| event.number < from);
+        let wanted = state.kept.range(start..).filter(|event| filter.passes(event));
+        wanted.map(|event| event.as_ref().clone()).collect()
+    }
+
+    /// Number of the newest event, 0 before the first.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.shared.lock().last
+    }
+
+    /// Why events cannot be written at the moment.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.lock().trouble.clone()
+    }
+
+    /// How many events were given up since this was last asked.
+    pub(crate) fn take_dropped(&self) -> u64 {
+        std::mem::take(&mut self.shared.lock().dropped)
+    }
+
+    /// Waits until every event is in the file; false when the directory refuses them or takes too long.
+    pub fn flush(&self) -> bool {
+        let deadline = Instant::now() + EVENTS_STOP;
+        let mut state = self.shared.lock();
+        while !state.unwritten.is_empty() && state.trouble.is_none() && !state.writer_gone {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.unwritten.is_empty()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.flush();
+        self.shared.lock().stopping = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Which events somebody wants.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    object: String,
+    kind: String,
+    severity: Severity,
+}
+
+impl Filter {
+    /// Empty fields want everything; an object without a part after `/` wants all of its kind, as `array`.
+    ///
+    /// # Errors
+    /// When a severity or a kind does not exist.
+    pub fn new(object: &str, kind: &str, severity: &str) -> Result<Self, ControlError> {
+        if !kind.is_empty() && EventKind::from_word(kind).is_none() {
+            let what = format!("there is no kind of event {kind:?}; docs/events.md lists them all");
+            return Err(ControlError::usage(what));
+        }
+        let severity = parse_severity(severity, Severity::Info)?;
+        Ok(Self { object: object.to_owned(), kind: kind.to_owned(), severity })
+    }
+
+    /// Whether `event` is wanted.
+    #[must_use]
+    pub fn passes(&self, event: &Event) -> bool {
+        let about = self.object.is_empty()
+            || event.object == self.object
+            || event.object.split_once('/').is_some_and(|(class, _)| class == self.object);
+        let severity = Severity::from_word(&event.severity).unwrap_or(Severity::Critical);
+        about && (self.kind.is_empty() || event.kind == self.kind) && severity >= self.severity
+    }
+}
+
+/// Reads a severity; empty means `usual`.
+pub(crate) fn parse_severity(word: &str, usual: Severity) -> Result<Severity, ControlError> {
+    if word.is_empty() {
+        return Ok(usual);
+    }
+    Severity::from_word(word).ok_or_else(|| {
+        ControlError::usage(format!(
+            "there is no severity {word:?}; there are info, warning and critical"
+        ))
+    })
+}
+
+fn cut(text: &mut String) {
+    if text.len() > EVENT_TEXT_BYTES {
+        let mut end = EVENT_TEXT_BYTES;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+    }
+}
+
+fn log(severity: Severity, event: &Event) {
+    let Event { kind, object, what, cause, actor, .. } = event;
+    match severity {
+        Severity::Info => tracing::info!(%kind, %object, %cause, %actor, "{what}"),
+        Severity::Warning => tracing::warn!(%kind, %object, %cause, %actor, "{what}"),
+        Severity::Critical => tracing::error!(%kind, %object, %cause, %actor, "{what}"),
+    }
+}
+
+/// The thread that writes.
+fn write_all(shared: &Shared, mut file: EventFile) {
+    loop {
+        let mut state = shared.lock();
+        while state.unwritten.is_empty() && !state.stopping {
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.unwritten.is_empty() || (state.stopping && state.trouble.is_some()) {
+            state.writer_gone = true;
+            drop(state);
+            shared.changed.notify_all();
+            return;
+        }
+        let batch: Vec<Arc<Event>> = state.unwritten.iter().take(BATCH).cloned().collect();
+        drop(state);
+        let written = file.append(&batch);
+        let mut state = shared.lock();
+        match written {
+            Ok(()) => {
+                let last = batch.last().map_or(0, |event| event.number);
+                state.unwritten.retain(|event| event.number > last);
+                state.trouble = None;
+            }
+            Err(error) => {
+                state.trouble = Some(error.to_string());
+                // Woken by every event and by the end; either way the next try is soon enough.
+                if !state.stopping {
+                    let waited = shared.changed.wait_timeout(state, EVENTS_RETRY);
+                    drop(waited);
+                }
+            }
+        }
+        shared.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! What kinds of events there are. `docs/events.md` lists the same; a test compares the two.
+
+/// How bad an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Something is not as it should be, and nothing is lost.
+    Warning,
+    /// Data is not served, is lost, or one more failure may lose it.
+    Critical,
+}
+
+impl Severity {
+    /// Every severity, mildest first.
+    pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// The severity that `word` names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|severity| severity.word() == word)
+    }
+}
+
+/// Declares the kinds once: variant, word, severity, meaning.
+macro_rules! kinds {
+    ($($variant:ident $word:literal $severity:ident $meaning:literal)*) => {
+        /// What kind of event it is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum EventKind {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl EventKind {
+            /// Every kind, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The word for it in messages and files.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// How bad it is.
+            #[must_use]
+            pub const fn severity(self) -> Severity {
+                match self { $(Self::$variant => Severity::$severity,)* }
+            }
+
+            /// What it means, in one sentence.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    DaemonStarted "daemon_started" Info "The daemon started."
+    DaemonUncleanStart "daemon_unclean_start" Warning "The daemon before this one did not stop in order."
+    DaemonStopped "daemon_stopped" Info "The daemon stopped in order."
+    Command "command" Info "Somebody gave a command that changes something; also when it was refused."
+    SettingsChanged "settings_changed" Info "Settings of an array were changed."
+    ConfigRestored "config_restored" Info "A recorded configuration was put in force."
+    StateTrouble "state_trouble" Critical "The state directory cannot be written; arrays go on serving."
+    StateWell "state_well" Info "The state directory can be written again."
+    EventsDropped "events_dropped" Warning "Events could not be recorded and were dropped."
+    ArrayCreated "array_created" Info "An array was created."
+    ArrayStarted "array_started" Info "An array was assembled from its drives and serves."
+    ArrayOffline "array_offline" Critical "A recorded array cannot be started."
+    ArrayUnloaded "array_unloaded" Info "An array was stopped and forgotten; its data stays on its drives."
+    ArrayDestroyed "array_destroyed" Warning "An array was stopped and its labels marked destroyed."
+    ArrayUndeleted "array_undeleted" Info "A destroyed array was brought back."
+    ArrayRenamed "array_renamed" Info "An array was given another name."
+    ArrayDegraded "array_degraded" Warning "An array has less redundancy than its level promises."
+    ArrayExhausted "array_exhausted" Critical "One more failure may lose data of an array."
+    ArrayRecovered "array_recovered" Info "An array has all its redundancy again."
+    ArrayLost "array_lost" Critical "More members of an array are gone than its redundancy covers; it serves nothing."
+    BlocksLost "blocks_lost" Critical "Blocks of an array cannot be read any more and could not be recovered."
+    MemberFailed "member_failed" Warning "A member was taken out of use."
+    MemberMissing "member_missing" Warning "The drive of a member is gone."
+    MemberReturned "member_returned" Info "The drive of a member that was missing is here again."
+    MemberSuperseded "member_superseded" Info "A member's drive came back after another had taken its place."
+    MemberSick "member_sick" Warning "A member that still serves has met many errors and should be replaced."
+    SitOut "sit_out" Warning "A member answers much slower than its peers and is left out of reads."
+    SitOutEnded "sit_out_ended" Info "A member that was left out of reads takes part again."
+    EverythingSlow "everything_slow" Warning "All members of an array are slow at once; none is taken out for it."
+    RebuildStarted "rebuild_started" Info "A member began to be filled."
+    RebuildFinished "rebuild_finished" Info "A member holds everything again and is in sync."
+    RebuildHalted "rebuild_halted" Critical "A rebuild stands still."
+    ReplaceStarted "replace_started" Info "A member that still serves began to be copied to its successor."
+    ReplaceFinished "replace_finished" Info "A successor took the place of a member."
+    ReplaceAbandoned "replace_abandoned" Warning "Copying a member to its successor was given up; it still serves."
+    ResyncStarted "resync_started" Info "Parity or copies began to be made to agree."
+    ResyncFinished "resync_finished" Info "Parity or copies agree everywhere."
+    ResyncHalted "resync_halted" Warning "A resync stands still."
+    JobChanged "job_changed" Info "A job was paused, resumed, cancelled or given another priority."
+    ExportCreated "export_created" Info "An array was offered to clients."
+    ExportWithdrawn "export_withdrawn" Info "An export was removed, or withdrawn together with its array."
+    ExportOffline "export_offline" Critical "A recorded export could not be offered."
+    SpareAdded "spare_added" Info "A drive became a spare."
+    SpareRemoved "spare_removed" Info "A spare became an ordinary free drive."
+    SpareUsed "spare_used" Warning "A spare took the place of a member."
+    SpareMissing "spare_missing" Warning "A spare is not here, or cannot be used."
+    SpareReturned "spare_returned" Info "A spare that was missing is here again."
+    SpareNone "spare_none" Warning "A member is out, and no spare fits in its place."
+    DriveAppeared "drive_appeared" Info "A drive appeared in the machine."
+    DriveVanished "drive_vanished" Info "A drive vanished from the machine."
+    HookChanged "hook_changed" Info "Somebody outside is told about events from now on, or no more."
+    HookFailed "hook_failed" Warning "Somebody outside could not be told about events."
+}
+
+impl EventKind {
+    /// The kind that `word` names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.word() == word)
+    }
+}

@@ -1,0 +1,119 @@
+use super::{EventKind, Events, Note, WallClock};
+use crate::limits::{EVENTS_FILE_BYTES, EVENTS_KEPT};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use strake_api::v1::ListEventsRequest;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("strake-events-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory can be made");
+        Self(path)
+    }
+
+    fn open(&self) -> Events {
+        Events::open(&self.0, WallClock::new(|| 7)).expect("events open")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // The next run of the tests uses another name.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn note(what: &str) -> Note {
+    Note::new(EventKind::ArrayCreated, "array/tank", what)
+}
+
+fn numbers(events: &Events) -> Vec<u64> {
+    let all = events.list(&ListEventsRequest::default()).expect("the request is fine");
+    all.into_iter().map(|event| event.number).collect()
+}
+
+fn append(dir: &Path, bytes: &[u8]) {
+    let mut text = fs::read(dir.join("events.jsonl")).expect("it is there");
+    text.extend_from_slice(bytes);
+    fs::write(dir.join("events.jsonl"), text).expect("it can be written");
+}
+
+#[test]
+fn numbers_count_up_over_restarts_and_a_damaged_tail() {
+    let folder = Folder::new();
+    let events = folder.open();
+    events.record(note("one"));
+    events.record(note("two"));
+    drop(events);
+    // A crash in the middle of an event, after rubbish in the middle of the file.
+    append(&folder.0, b"\xff\xfe{}\n{\"number\":3,\"what\":\"cut sh");
+    let events = folder.open();
+    assert_eq!(numbers(&events), [1, 2]);
+    assert_eq!(events.record(note("three")).number, 3);
+    drop(events);
+    let events = folder.open();
+    assert_eq!(numbers(&events), [1, 2, 3]);
+    // Somebody put an older event behind newer ones.
+    drop(events);
+    append(&folder.0, b"{\"number\":1}\n");
+    assert_eq!(numbers(&folder.open()), [1, 2, 3]);
+}
+
+#[test]
+fn what_is_kept_is_bounded_in_memory_and_in_the_files() {
+    let folder = Folder::new();
+    let events = folder.open();
+    let long = "x".repeat(10_000);
+    for _ in 0..EVENTS_KEPT + 100 {
+        events.record(note(&long));
+        // Waiting keeps this test from dropping events, which another one shows.
+        if events.last().is_multiple_of(512) {
+            assert!(events.flush());
+        }
+    }
+    assert_eq!(numbers(&events).len(), EVENTS_KEPT);
+    assert_eq!(numbers(&events).first(), Some(&101));
+    assert!(events.flush());
+    for name in ["events.jsonl", "events.old.jsonl"] {
+        let bytes = fs::metadata(folder.0.join(name)).expect("it is there").len();
+        assert!(bytes <= EVENTS_FILE_BYTES, "{name} has {bytes} bytes");
+    }
+    let last = events.last();
+    drop(events);
+    assert_eq!(folder.open().last(), last);
+}
+
+#[test]
+fn listeners_hear_every_event_in_order() {
+    let folder = Folder::new();
+    let events = folder.open();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ears = Arc::clone(&heard);
+    events.listen(move |event| ears.lock().expect("nobody panics").push(event.number));
+    (0..100).for_each(|_| drop(events.record(note("something"))));
+    assert_eq!(*heard.lock().expect("nobody panics"), (1..=100).collect::<Vec<u64>>());
+}
+
+/// docs/events.md is what people read; it names every kind once, with its severity and its meaning.
+#[test]
+fn the_documentation_lists_every_kind() {
+    let page = include_str!("../../../../docs/events.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let expected: Vec<String> = EventKind::ALL
+        .iter()
+        .map(|kind| {
+            format!("| `{}` | {} | {} |", kind.word(), kind.severity().word(), kind.meaning())
+        })
+        .collect();
+    assert_eq!(rows, expected);
+    let words: BTreeSet<&str> = EventKind::ALL.iter().map(|kind| kind.word()).collect();
+    assert_eq!(words.len(), EventKind::ALL.len(), "two kinds have one word");
+}

@@ -1,0 +1,30 @@
+//! Bounds of everything that is kept, waits or repeats.
+
+use std::time::Duration;
+
+/// Most arrays of one daemon: each costs memory for stripes in flight on every core.
+pub const ARRAYS_MAX: usize = 64;
+
+/// Most exports of one daemon.
+pub const EXPORTS_MAX: usize = 256;
+
+/// Most spares of one daemon; each is held open.
+pub const SPARES_MAX: usize = 64;
+
+/// Events kept to be listed; older ones are in the file until it is rotated.
+pub const EVENTS_KEPT: usize = 4096;
+
+/// Size at which the file of events becomes the old one, which replaces the one before: the two are bounded together.
+pub const EVENTS_FILE_BYTES: u64 = 4 << 20;
+
+/// Longest text of one field of an event, in bytes; longer ones are cut.
+pub const EVENT_TEXT_BYTES: usize = 2000;
+
+/// Time between two tries to write events to a state directory that refuses them.
+pub const EVENTS_RETRY: Duration = Duration::from_secs(1);
+
+/// How long a stop waits for events to reach the file.
+pub const EVENTS_STOP: Duration = Duration::from_secs(2);
+
+/// How long a command waits for another one that works on the same array or drive.
+pub const RESERVE_WAIT: Duration = Duration::from_secs(60);

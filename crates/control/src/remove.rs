@@ -1,0 +1,149 @@
+//! Unloading and destroying arrays.
+
+use strake_api::v1::{ArrayChange, DestroyArrayRequest, UnloadArrayRequest};
+use strake_engine::Drive;
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::label::retire;
+use crate::manager::{Manager, Running, array_key};
+
+impl Control {
+    /// Stops an array and forgets it; its drives keep everything.
+    ///
+    /// # Errors
+    /// When there is no such array, it has exports (unless forced), or the state cannot be recorded.
+    pub fn unload_array(&self, request: &UnloadArrayRequest) -> Result<ArrayChange, ControlError> {
+        let (view, reserved) =
+            self.reserve(|m| m.removable(&request.name, request.force, false))?;
+        let mut steps = removal_steps(&view.exports);
+        let hint = import_hint(&view);
+        steps.push(format!(
+            "stop array {} and mark it clean; its data stays on its drives",
+            view.name
+        ));
+        steps.push(format!("forget it; it comes back with: strake array import {hint}"));
+        if request.dry_run {
+            return Ok(planned(view, steps));
+        }
+        let mut warnings = Vec::new();
+        let removed = self.run(|m| m.forget_array(&view.uuid))?;
+        stop(removed, &mut warnings);
+        let what =
+            format!("array {} was stopped and forgotten; its data stays on its drives", view.name);
+        self.tell(
+            EventKind::ArrayUnloaded,
+            &view.name,
+            what,
+            format!("strake array import {hint}"),
+        );
+        drop(reserved);
+        Ok(ArrayChange { result: "changed".into(), array: Some(view), plan: steps, warnings })
+    }
+
+    /// Stops an array and marks its labels destroyed. Nothing else on its drives is touched.
+    ///
+    /// # Errors
+    /// As [`unload_array`](Self::unload_array); drives whose label could not be written are warned about.
+    pub fn destroy_array(
+        &self,
+        request: &DestroyArrayRequest,
+    ) -> Result<ArrayChange, ControlError> {
+        let (view, reserved) = self.reserve(|m| m.removable(&request.name, request.force, true))?;
+        let mut steps = removal_steps(&view.exports);
+        steps.push(format!("stop array {}", view.name));
+        let here = view.members.iter().filter(|m| !m.path.is_empty());
+        steps.extend(
+            here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)),
+        );
+        if request.dry_run {
+            return Ok(planned(view, steps));
+        }
+        let mut warnings = Vec::new();
+        let removed = self.run(|m| m.forget_array(&view.uuid))?;
+        for drive in stop(removed, &mut warnings) {
+            warnings.extend(retire(&drive, &view.uuid).err().map(|e| e.what));
+        }
+        let what = format!("array {} was stopped and its labels marked destroyed", view.name);
+        let undo = format!(
+            "nothing; to bring it back before its drives are used again: strake array undelete {}",
+            view.name
+        );
+        self.tell(EventKind::ArrayDestroyed, &view.name, what, undo);
+        drop(reserved);
+        Ok(ArrayChange { result: "changed".into(), array: Some(view), plan: steps, warnings })
+    }
+
+    fn tell(&self, kind: EventKind, array: &str, what: String, next: String) {
+        self.events().record(Note::new(kind, format!("array/{array}"), what).next(next));
+    }
+}
+
+/// Stops what was removed, and returns its drives.
+fn stop(removed: Option<Running>, warnings: &mut Vec<String>) -> Vec<Drive> {
+    let Some(running) = removed else { return Vec::new() };
+    warnings.extend(running.array.stop().err().map(|e| e.what));
+    running.drives.into_iter().flatten().collect()
+}
+
+fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {
+    ArrayChange { result: "planned".into(), array: Some(view), plan, warnings: Vec::new() }
+}
+
+impl Manager {
+    /// The array to be taken out of service, when that is allowed, and what to reserve for it.
+    fn removable(
+        &mut self,
+        name: &str,
+        force: bool,
+        must_run: bool,
+    ) -> Result<(strake_api::v1::Array, Vec<String>), ControlError> {
+        self.check_open()?;
+        if must_run {
+            self.find_running(name)?;
+        }
+        let view = self.array(name)?;
+        refuse_exported(&view.name, &view.exports, force)?;
+        let mut keys = vec![array_key(&view.name), array_key(&view.uuid)];
+        let running = self.running.iter().find(|r| r.uuid() == view.uuid);
+        keys.extend(running.into_iter().flat_map(Running::drive_keys));
+        Ok((view, keys))
+    }
+
+    /// Takes an array out of the records and out of sight; returns it when it ran.
+    fn forget_array(&mut self, uuid: &str) -> Result<Option<Running>, ControlError> {
+        self.check_open()?;
+        let mut config = self.config.clone();
+        config.arrays.retain(|a| a.uuid != uuid);
+        config.exports.retain(|e| e.array != uuid);
+        let prepared = self.store.prepare(&config)?;
+        self.withdraw_exports_of(uuid)?;
+        self.offline.remove(uuid);
+        self.seen.remove(uuid);
+        self.config = prepared.commit()?;
+        let at = self.running.iter().position(|r| r.uuid() == uuid);
+        Ok(at.map(|at| self.running.remove(at)))
+    }
+}
+
+fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), ControlError> {
+    match exports.first() {
+        Some(first) if !force => Err(ControlError::refused(format!(
+            "array {name} is exported as {}; remove that first (strake export remove {first}), or use --force to \
+             disconnect its clients",
+            exports.join(", ")
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn removal_steps(exports: &[String]) -> Vec<String> {
+    exports.iter().map(|e| format!("withdraw export {e}, disconnecting its clients")).collect()
+}
+
+fn import_hint(view: &strake_api::v1::Array) -> String {
+    let paths: Vec<&str> =
+        view.members.iter().map(|m| m.path.as_str()).filter(|p| !p.is_empty()).collect();
+    format!("{} --drives {}", view.name, paths.join(","))
+}

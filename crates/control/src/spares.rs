@@ -1,0 +1,458 @@
+//! Drives that wait to replace failed members: dedicated to one array, or in the pool for all.
+//!
+//! A spare is held open for as long as the daemon runs, so that nobody else takes it. What is recorded of it is where
+//! it was and what identifies its medium; another medium at the same path is no spare.
+
+use strake_api::v1::{
+    AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,
+};
+use strake_dev_uring::control_wait;
+use strake_engine::{ArrayStatus, Drive, prepare_drive};
+use strake_ondisk::AreaLayout;
+use strake_units::ByteSize;
+
+use crate::control::Control;
+use crate::create::refuse_occupied;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::limits::SPARES_MAX;
+use crate::manager::{Manager, array_key, fresh_uuid};
+use crate::store::SpareRecord;
+
+/// What a spare is like now.
+#[derive(Clone)]
+pub(crate) enum SpareState {
+    /// Open, and holds nothing.
+    Ready(Drive),
+    /// Not here, for this reason.
+    Missing(String),
+    /// Here, and of no use, for this reason.
+    Failed(String),
+}
+
+impl SpareState {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Ready(_) => "ready",
+            Self::Missing(_) => "missing",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    fn note(&self) -> &str {
+        match self {
+            Self::Ready(_) => "",
+            Self::Missing(why) | Self::Failed(why) => why,
+        }
+    }
+}
+
+/// Whether `drive` can replace any member of an array, and why not.
+pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
+    let info = drive.device.info();
+    let block = status.geometry.block_size();
+    let needs = status.geometry.member_blocks_used() << block.shift();
+    let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
+    if has < needs {
+        let (has, needs) = (ByteSize(has), ByteSize(needs));
+        return Err(format!("it has {has} for data, array {} needs {needs}", status.name));
+    }
+    if info.block_size > block {
+        let (has, name) = (info.block_size, &status.name);
+        return Err(format!("it has blocks of {has} bytes, array {name} has {block}"));
+    }
+    if info.read_only {
+        return Err("it is read-only".to_owned());
+    }
+    Ok(())
+}
+
+impl Control {
+    /// Makes a drive that holds nothing a spare. The same again is "unchanged".
+    ///
+    /// # Errors
+    /// When the drive holds something, is in use, is in memory, or does not fit the array it is for.
+    pub fn add_spare(&self, request: &AddSpareRequest) -> Result<SpareChange, ControlError> {
+        if !request.drive.starts_with('/') {
+            return Err(ControlError::usage(format!(
+                "{:?} cannot be a spare: a spare outlasts the daemon, so name a drive by its path",
+                request.drive
+            )));
+        }
+        let (_, mut reserved) = self.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
+        let drive = reserved.open(&request.drive)?;
+        let (record, known, mut warnings) = self.run(|m| m.check_spare(request, &drive))?;
+        let mut change = SpareChange { result: "unchanged".into(), ..SpareChange::default() };
+        if !known {
+            change.plan = self.admit(request, &record, &drive)?;
+            change.result = if request.dry_run { "planned" } else { "created" }.into();
+        }
+        change.warnings.append(&mut warnings);
+        change.spare = Some(self.run(|m| Ok(m.spare_message(&record)))?);
+        Ok(change)
+    }
+
+    fn admit(
+        &self,
+        request: &AddSpareRequest,
+        record: &SpareRecord,
+        drive: &Drive,
+    ) -> Result<Vec<String>, ControlError> {
+        let mut plan = Vec::new();
+        if request.overwrite {
+            plan.push(format!("erase {}; what it holds is lost", record.path));
+        } else {
+            refuse_occupied(std::slice::from_ref(drive))?;
+        }
+        let whom = if request.array.is_empty() { "every array" } else { &request.array };
+        plan.push(format!("keep {} open as a spare of {whom}", record.path));
+        if request.dry_run {
+            return Ok(plan);
+        }
+        // What could not be recorded is not begun.
+        self.run(|m| m.store.prepare(&m.with_spare(record)).map(drop))?;
+        if request.overwrite {
+            prepare_drive(drive, fresh_uuid()?, &mut control_wait())?;
+        }
+        self.run(|m| m.adopt_spare(record, drive))?;
+        Ok(plan)
+    }
+
+    /// Makes it an ordinary free drive again.
+    ///
+    /// # Errors
+    /// When it is no spare.
+    pub fn remove_spare(&self, request: &RemoveSpareRequest) -> Result<SpareChange, ControlError> {
+        self.run(|m| m.drop_spare(&request.drive))
+    }
+
+    /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
+    pub(crate) fn use_spares(&self) -> Result<(), ControlError> {
+        for (array, slot) in self.run(|m| Ok(m.places_for_spares()))? {
+            let Some(mut reserved) = self.try_reserve(vec![array_key(&array)])? else { continue };
+            let chosen = self.run(|m| Ok(m.choose_spare(&array, slot)))?;
+            let Some((place, record)) = chosen else { continue };
+            let used = reserved.open_now(&record.path).and_then(|drive| {
+                refuse_occupied(std::slice::from_ref(&drive))?;
+                self.replace_now(&place, drive)
+            });
+            self.run(|m| {
+                m.told_spare_use(&place.name, slot, &record, used);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Opens spares that are not open, and notices those that went.
+    pub(crate) fn tend_spares(&self) -> Result<(), ControlError> {
+        for record in self.run(|m| Ok(m.spares_to_look_at()))? {
+            let Some(mut reserved) = self.try_reserve(Vec::new())? else { continue };
+            let here = std::fs::metadata(&record.path).is_ok();
+            let state = if !here {
+                SpareState::Missing(format!("there is nothing at {}", record.path))
+            } else {
+                match reserved.open_now(&record.path) {
+                    Err(error) => SpareState::Missing(error.what),
+                    Ok(drive) => examine(&record, drive),
+                }
+            };
+            self.run(|m| {
+                m.note_spare(&record, state);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// What is at a spare's path.
+fn examine(record: &SpareRecord, drive: Drive) -> SpareState {
+    if drive.device.info().identity != record.identity {
+        return SpareState::Missing(format!("another drive is at {}", record.path));
+    }
+    match refuse_occupied(std::slice::from_ref(&drive)) {
+        Ok(()) => SpareState::Ready(drive),
+        Err(error) => SpareState::Failed(error.what),
+    }
+}
+
+impl Manager {
+    /// Checks everything about a new spare but its contents. True when it is one already.
+    fn check_spare(
+        &mut self,
+        request: &AddSpareRequest,
+        drive: &Drive,
+    ) -> Result<(SpareRecord, bool, Vec<String>), ControlError> {
+        let array = match request.array.as_str() {
+            "" => String::new(),
+            name => self
+                .config
+                .arrays
+                .iter()
+                .find(|a| a.name == name || a.uuid == name)
+                .map(|a| a.uuid.clone())
+                .ok_or_else(|| self.no_such_array(name))?,
+        };
+        let info = drive.device.info();
+        let record = SpareRecord {
+            path: request.drive.clone(),
+            identity: info.identity.clone(),
+            bytes: info.bytes(),
+            array,
+        };
+        if let Some(known) = self.config.spares.iter().find(|s| s.identity == record.identity) {
+            if known.array == record.array {
+                return Ok((known.clone(), true, Vec::new()));
+            }
+        } else {
+            self.refuse_members(std::slice::from_ref(drive))?;
+        }
+        if self.config.spares.len() >= SPARES_MAX {
+            return Err(ControlError::state(format!(
+                "there are {SPARES_MAX} spares, which is the most one daemon keeps; remove one first"
+            )));
+        }
+        let warnings = self.check_fit(&record, drive)?;
+        Ok((record, false, warnings))
+    }
+
+    fn check_fit(&self, record: &SpareRecord, drive: &Drive) -> Result<Vec<String>, ControlError> {
+        let mut warnings = Vec::new();
+        for running in &self.running {
+            let status = running.array.status();
+            if let Err(why) = fits(&status, drive) {
+                if running.uuid() == record.array {
+                    return Err(ControlError::usage(format!(
+                        "{} cannot be a spare of array {}: {why}",
+                        record.path, status.name
+                    )));
+                }
+                if record.array.is_empty() {
+                    warnings.push(format!(
+                        "{} is no spare for array {}: {why}",
+                        record.path, status.name
+                    ));
+                }
+            } else if status.geometry.redundancy(0) == Some(0) {
+                warnings.push(format!(
+                    "array {} has no redundancy, so that a spare cannot help it",
+                    status.name
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+
+    fn with_spare(&self, record: &SpareRecord) -> crate::store::Config {
+        let mut config = self.config.clone();
+        config.spares.retain(|s| s.identity != record.identity);
+        config.spares.push(record.clone());
+        config
+    }
+
+    fn adopt_spare(&mut self, record: &SpareRecord, drive: &Drive) -> Result<(), ControlError> {
+        self.config = self.store.prepare(&self.with_spare(record))?.commit()?;
+        self.spares.insert(record.identity.clone(), SpareState::Ready(drive.clone()));
+        let whom = self.whose(record);
+        let what = format!("{} became a spare of {whom}", record.path);
+        self.record(Note::new(EventKind::SpareAdded, format!("drive/{}", record.path), what));
+        Ok(())
+    }
+
+    /// Whom a spare is for, for a person.
+    fn whose(&self, record: &SpareRecord) -> String {
+        if record.array.is_empty() {
+            return "every array".to_owned();
+        }
+        format!("array {}", self.array_name(&record.array))
+    }
+
+    pub(crate) fn array_name(&self, uuid: &str) -> String {
+        let known = self.config.arrays.iter().find(|a| a.uuid == uuid);
+        known.map_or_else(|| uuid.to_owned(), |a| a.name.clone())
+    }
+
+    fn drop_spare(&mut self, path: &str) -> Result<SpareChange, ControlError> {
+        self.check_open()?;
+        let open = self.drives.by_path(path).map(|d| d.drive.device.info().identity);
+        let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
+        let Some(record) = self.config.spares.iter().find(same).cloned() else {
+            let known: Vec<&str> = self.config.spares.iter().map(|s| s.path.as_str()).collect();
+            let hint = if known.is_empty() {
+                "there is none yet: strake spare add ...".to_owned()
+            } else {
+                format!("there is: {}", known.join(", "))
+            };
+            return Err(ControlError::not_found(format!("{path} is no spare; {hint}")));
+        };
+        let spare = Some(self.spare_message(&record));
+        self.forget_spare(&record)?;
+        let what = format!("{} is no spare any more", record.path);
+        self.record(Note::new(EventKind::SpareRemoved, format!("drive/{}", record.path), what));
+        Ok(SpareChange {
+            result: "changed".into(),
+            spare,
+            plan: vec![format!("close {}; it is an ordinary free drive", record.path)],
+            warnings: Vec::new(),
+        })
+    }
+
+    fn forget_spare(&mut self, record: &SpareRecord) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        config.spares.retain(|s| s.identity != record.identity);
+        self.config = self.store.prepare(&config)?.commit()?;
+        self.spares.remove(&record.identity);
+        self.close_unused_drives();
+        Ok(())
+    }
+
+    /// Every spare.
+    #[must_use]
+    pub fn list_spares(&self) -> ListSparesResponse {
+        let spares = self.config.spares.iter().map(|record| self.spare_message(record)).collect();
+        ListSparesResponse { spares }
+    }
+
+    fn spare_message(&self, record: &SpareRecord) -> SpareMessage {
+        let state = self.spares.get(&record.identity);
+        let array =
+            if record.array.is_empty() { String::new() } else { self.array_name(&record.array) };
+        SpareMessage {
+            path: record.path.clone(),
+            identity: record.identity.clone(),
+            serial: String::new(),
+            size_bytes: record.bytes,
+            array,
+            state: state.map_or("missing", SpareState::word).to_owned(),
+            note: state.map_or("", SpareState::note).to_owned(),
+        }
+    }
+
+    /// Spares that are not open, and open ones whose path has to be looked at.
+    fn spares_to_look_at(&mut self) -> Vec<SpareRecord> {
+        // A spare that a crash left in both lists serves as a member.
+        let taken: Vec<SpareRecord> = self
+            .config
+            .spares
+            .iter()
+            .filter(|s| self.place_of(&s.identity).is_some())
+            .cloned()
+            .collect();
+        for record in taken {
+            if let Err(error) = self.forget_spare(&record) {
+                tracing::warn!(spare = %record.path, reason = %error, "spare not forgotten");
+            }
+        }
+        let look = |s: &&SpareRecord| match self.spares.get(&s.identity) {
+            Some(SpareState::Ready(_)) => std::fs::metadata(&s.path).is_err(),
+            Some(SpareState::Missing(_)) | None => true,
+            Some(SpareState::Failed(_)) => false,
+        };
+        self.config.spares.iter().filter(look).cloned().collect()
+    }
+
+    fn note_spare(&mut self, record: &SpareRecord, state: SpareState) {
+        if self.config.spares.iter().all(|s| s.identity != record.identity) {
+            return;
+        }
+        let before = self.spares.get(&record.identity).map(SpareState::word);
+        let object = format!("drive/{}", record.path);
+        match (before, &state) {
+            (Some("missing" | "failed"), SpareState::Ready(_)) => {
+                let what = format!("spare {} is here again", record.path);
+                self.record(Note::new(EventKind::SpareReturned, object, what));
+            }
+            (Some("ready") | None, SpareState::Missing(why) | SpareState::Failed(why)) => {
+                let what = format!("spare {} cannot be used", record.path);
+                let note = Note::new(EventKind::SpareMissing, object, what).cause(why.clone());
+                let path = &record.path;
+                self.record(note.next(format!("bring it back, or: strake spare remove {path}")));
+            }
+            (Some(_) | None, _) => {}
+        }
+        self.spares.insert(record.identity.clone(), state);
+        self.close_unused_drives();
+    }
+
+    /// Members that are out, of arrays that take spares by themselves.
+    fn places_for_spares(&mut self) -> Vec<(String, usize)> {
+        if self.stopping || self.config.spares.is_empty() {
+            return Vec::new();
+        }
+        let mut places = Vec::new();
+        for running in &self.running {
+            let status = running.array.status();
+            let uuid = running.uuid();
+            if status.lost || !self.settings(&uuid).auto_replace {
+                continue;
+            }
+            let out = status.members.iter().enumerate().filter(|(_, m)| crate::members::is_out(m));
+            places.extend(out.map(|(slot, _)| (uuid.clone(), slot)));
+        }
+        places
+    }
+
+    /// The smallest spare that fits, of the array's own first. When none does, says so once.
+    fn choose_spare(
+        &mut self,
+        array: &str,
+        slot: usize,
+    ) -> Option<(crate::members::Place, SpareRecord)> {
+        // It may have been replaced or stopped in the meantime.
+        let (place, _) = self.place(array, slot as u32).ok()?;
+        let running = self.running.iter().find(|r| r.uuid() == array)?;
+        let status = running.array.status();
+        if !crate::members::is_out(&status.members[slot]) {
+            return None;
+        }
+        let usable = |s: &&SpareRecord| match self.spares.get(&s.identity) {
+            Some(SpareState::Ready(drive)) => fits(&status, drive).is_ok(),
+            Some(SpareState::Missing(_) | SpareState::Failed(_)) | None => false,
+        };
+        let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
+        let best = self
+            .config
+            .spares
+            .iter()
+            .filter(own)
+            .filter(usable)
+            .min_by_key(|s| (s.array.is_empty(), s.bytes));
+        if let Some(best) = best {
+            return Some((place, best.clone()));
+        }
+        let name = place.name;
+        let told = self.seen.get_mut(array).is_some_and(|seen| !seen.tell_no_spare(slot));
+        if !told {
+            let what = format!("no spare fits in the place of member {slot} of array {name}");
+            let note = Note::new(EventKind::SpareNone, format!("array/{name}"), what).member(slot);
+            self.record(
+                note.next(format!("strake array replace {name} --member {slot} --with DRIVE")),
+            );
+        }
+        None
+    }
+
+    fn told_spare_use(
+        &mut self,
+        array: &str,
+        slot: usize,
+        record: &SpareRecord,
+        used: Result<(), ControlError>,
+    ) {
+        let path = &record.path;
+        match used {
+            Ok(()) => {
+                let what = format!("spare {path} took the place of member {slot} of array {array}");
+                let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
+                self.record(
+                    note.member(slot).next("strake spare add DRIVE, so that there is another"),
+                );
+                if let Err(error) = self.forget_spare(record) {
+                    tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
+                }
+            }
+            Err(error) => self.note_spare(record, SpareState::Failed(error.what)),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What is told: events, and refusals.
+
+use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
+use crate::control::Control;
+use crate::error::ControlErrorKind;
+use crate::events::{EventKind, WallClock};
+use crate::history::Actor;
+use crate::manager::Options;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use strake_api::v1::{Event, FailMemberRequest, ListEventsRequest, ReplaceMemberRequest};
+
+fn events(control: &Control, request: &ListEventsRequest) -> Vec<Event> {
+    control.events().list(request).expect("the request is fine")
+}
+
+fn kinds(control: &Control) -> Vec<String> {
+    events(control, &ListEventsRequest::default()).into_iter().map(|e| e.kind).collect()
+}
+
+pub(super) fn has(control: &Control, kind: EventKind) -> bool {
+    kinds(control).iter().any(|k| k == kind.word())
+}
+
+#[test]
+fn every_change_of_an_array_is_told_with_cause_and_next_action() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    control.tick().expect("it answers");
+    control.fail_member(&fail("tank", 1)).expect("it fails");
+    control.tick().expect("it answers");
+    let replace = ReplaceMemberRequest {
+        name: "tank".into(),
+        member: 1,
+        drive: drives[4].clone(),
+        ..Default::default()
+    };
+    control.replace_member(&replace).expect("it is replaced");
+    tick_until(&control, "recovery", || has(&control, EventKind::ArrayRecovered));
+    let all = events(&control, &ListEventsRequest::default());
+    let mut order = all.iter().map(|e| e.kind.as_str());
+    for kind in
+        ["daemon_started", "array_created", "member_failed", "array_degraded", "rebuild_finished"]
+    {
+        assert!(order.any(|k| k == kind), "{kind} is missing or early in {all:#?}");
+    }
+    let failed = all.iter().find(|e| e.kind == "member_failed").expect("it is there");
+    assert_eq!((failed.object.as_str(), failed.member), ("array/tank", Some(1)));
+    assert!(failed.next_action.contains("array replace tank --member 1"), "{failed:?}");
+    assert!(failed.what.contains(&drives[1]) || !failed.cause.is_empty(), "{failed:?}");
+    assert!(all.windows(2).all(|pair| pair[1].number == pair[0].number + 1), "{all:#?}");
+    let filtered = ListEventsRequest {
+        object: "array".into(),
+        severity: "warning".into(),
+        ..Default::default()
+    };
+    let warnings = events(&control, &filtered);
+    assert!(!warnings.is_empty() && warnings.iter().all(|e| e.severity != "info"), "{warnings:#?}");
+    let last = ListEventsRequest { last: 2, from: 2, ..Default::default() };
+    assert_eq!(events(&control, &last).len(), 2);
+    let wrong = ListEventsRequest { kind: "nonsense".into(), ..Default::default() };
+    check_refused(control.events().list(&wrong), ControlErrorKind::Usage, "nonsense");
+    stop(&control);
+}
+
+#[test]
+fn commands_are_recorded_with_who_gave_them_also_when_refused() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let actor = Actor { peer: Some((1000, 4711)) };
+    let request = raid6(folder.drives(4));
+    control.command(&actor, &request, Control::create_array).expect("it is created");
+    let hasty = FailMemberRequest { name: "tank".into(), member: 1, ..Default::default() };
+    check_refused(
+        control.command(&actor, &hasty, Control::fail_member),
+        ControlErrorKind::Refused,
+        "redundancy",
+    );
+    let dry = FailMemberRequest { dry_run: true, ..fail("tank", 2) };
+    control.command(&actor, &dry, Control::fail_member).expect("it is planned");
+    let commands =
+        events(&control, &ListEventsRequest { kind: "command".into(), ..Default::default() });
+    let [created, refused] = &commands[..] else { panic!("{commands:#?}") };
+    assert!(
+        created.what.starts_with("array create tank --level 6")
+            && created.what.ends_with(": created")
+    );
+    assert_eq!(created.actor, "uid 1000 pid 4711");
+    assert_eq!(refused.what, "array fail tank --member 1: refused");
+    assert!(refused.cause.contains("--accept redundancy"), "{refused:?}");
+    stop(&control);
+}
+
+#[test]
+fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let request = |member: u32, accept: &[&str]| FailMemberRequest {
+        name: "tank".into(),
+        member,
+        accept: accept.iter().map(|a| (*a).to_owned()).collect(),
+        ..Default::default()
+    };
+    let refused = |request, kind, words| check_refused(control.fail_member(&request), kind, words);
+    refused(
+        request(0, &[]),
+        ControlErrorKind::Refused,
+        "2 more member(s) may be lost before data is now, without it 1",
+    );
+    refused(request(0, &["data"]), ControlErrorKind::Usage, "data");
+    assert_eq!(array(&control, "tank").expect("it is there").redundancy_left, 2);
+    control.fail_member(&request(0, &["redundancy"])).expect("it is accepted");
+    control.fail_member(&request(1, &["redundancy"])).expect("it is accepted");
+    // Out already: nothing is lost by saying so again.
+    assert_eq!(control.fail_member(&request(1, &[])).expect("it is out").result, "unchanged");
+    refused(request(2, &["redundancy"]), ControlErrorKind::Refused, "would lose data");
+    stop(&control);
+}
+
+/// F37: the state directory is full or read-only. Arrays go on serving, commands that change something are refused
+/// before they act, what happens is still told, and written down once there is room.
+#[test]
+fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    assert!(control.events().flush());
+    let state = folder.path("state");
+    // In the way of both files; works for root too, which ignores permissions.
+    let _ = fs::remove_file(state.join("events.jsonl"));
+    fs::create_dir(state.join("events.jsonl")).expect("it can be made");
+    fs::create_dir(state.join("state.json.next")).expect("it can be made");
+    check_refused(
+        control.create_array(&super::CreateArrayRequest {
+            name: "other".into(),
+            ..raid6(vec!["ram:64MiB".into(); 4])
+        }),
+        ControlErrorKind::Store,
+        "nothing was done",
+    );
+    control.fail_member(&fail("tank", 0)).expect("the array does not need the directory");
+    tick_until(&control, "the report", || has(&control, EventKind::StateTrouble));
+    assert!(has(&control, EventKind::MemberFailed));
+    fs::remove_dir(state.join("events.jsonl")).expect("it is empty");
+    fs::remove_dir(state.join("state.json.next")).expect("it is empty");
+    tick_until(&control, "the end of trouble", || has(&control, EventKind::StateWell));
+    assert!(control.events().flush());
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    assert!(has(&control, EventKind::MemberFailed), "what happened meanwhile was written later");
+    stop(&control);
+}
+
+/// F38: the clock jumps by ten years, forth and back. Times in events follow it; numbers, arrays and upkeep do not.
+#[test]
+fn f38_a_clock_that_jumps_disturbs_nothing() {
+    let folder = Folder::new();
+    let ten_years: u64 = 10 * 365 * 86_400 * 1_000_000;
+    let time = Arc::new(AtomicU64::new(2 * ten_years));
+    let theirs = Arc::clone(&time);
+    let options = || Options {
+        clock: WallClock::new({
+            let theirs = Arc::clone(&theirs);
+            move || theirs.load(Ordering::Relaxed)
+        }),
+        ..Options::default()
+    };
+    let drives = folder.drives(5);
+    let control = folder.control_with(options());
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    for (member, now) in [(0, 3 * ten_years), (1, ten_years), (1, 0)] {
+        time.store(now, Ordering::Relaxed);
+        control.fail_member(&fail("tank", member)).expect("it fails");
+        control.tick().expect("it answers");
+    }
+    stop(&control);
+    drop(control);
+    time.store(u64::MAX, Ordering::Relaxed);
+    let control = folder.control_with(options());
+    assert_eq!(array(&control, "tank").expect("it is there").redundancy_left, 0);
+    let all = events(&control, &ListEventsRequest::default());
+    assert!(all.windows(2).all(|pair| pair[1].number == pair[0].number + 1), "{all:#?}");
+    assert!(all.windows(2).any(|pair| pair[1].time_us < pair[0].time_us), "{all:#?}");
+    stop(&control);
+}

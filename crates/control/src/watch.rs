@@ -1,0 +1,222 @@
+//! What changed in arrays since it was last told: events from two pictures, before and after.
+
+use strake_engine::{ArrayStatus, MemberStatus};
+use strake_raid::MemberState;
+
+use crate::events::{EventKind, Note, Severity};
+use crate::manager::Manager;
+use crate::members::absent_mask;
+use crate::view::cause_of;
+
+/// A picture of an array: what was last told about it.
+pub(crate) struct Seen {
+    name: String,
+    members: Vec<MemberSeen>,
+    /// More members may be lost before data is; `None` when it is.
+    left: Option<u8>,
+    resync: bool,
+    halted: bool,
+    lost: bool,
+    /// Members for which it was told that no spare fits, as a mask.
+    no_spare: u64,
+}
+
+struct MemberSeen {
+    uuid: String,
+    path: String,
+    state: MemberState,
+    cause: String,
+}
+
+impl MemberSeen {
+    fn of(status: &MemberStatus) -> Self {
+        Self {
+            uuid: status.uuid.to_string(),
+            path: status.path.clone(),
+            state: status.state,
+            cause: cause_of(status),
+        }
+    }
+
+    fn is_rebuilding(&self) -> bool {
+        matches!(self.state, MemberState::Rebuilding { .. })
+    }
+
+    /// As people are told of it.
+    fn named(&self, at: usize) -> String {
+        if self.path.is_empty() {
+            format!("member {at}")
+        } else {
+            format!("member {at} ({})", self.path)
+        }
+    }
+}
+
+impl Seen {
+    fn of(status: &ArrayStatus) -> Self {
+        Self {
+            name: status.name.to_string(),
+            members: status.members.iter().map(MemberSeen::of).collect(),
+            left: status.geometry.redundancy(absent_mask(status)),
+            resync: status.resync.is_some(),
+            halted: status.rebuild_halted,
+            lost: status.lost,
+            no_spare: 0,
+        }
+    }
+
+    /// True the first time that no spare is found for a member that is out.
+    pub(crate) fn tell_no_spare(&mut self, slot: usize) -> bool {
+        let first = self.no_spare & 1 << slot == 0;
+        self.no_spare |= 1 << slot;
+        first
+    }
+
+    /// The same array with nothing wrong and nothing going on: what an array is compared with at first.
+    fn ideal(status: &ArrayStatus) -> Self {
+        let mut seen = Self::of(status);
+        for member in &mut seen.members {
+            member.state = MemberState::InSync;
+        }
+        Self {
+            left: status.geometry.redundancy(0),
+            resync: false,
+            halted: false,
+            lost: false,
+            ..seen
+        }
+    }
+
+    fn out(&self) -> usize {
+        self.members.iter().filter(|m| m.state != MemberState::InSync).count()
+    }
+
+    fn object(&self) -> String {
+        format!("array/{}", self.name)
+    }
+}
+
+/// What is to be told of an array that was `before` and is `now`.
+fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for (at, (was, is)) in before.members.iter().zip(&now.members).enumerate() {
+        notes.extend(member_notes(now, at, was, is));
+    }
+    notes.extend(redundancy_note(before, now));
+    if now.halted && !before.halted {
+        let what = format!("the rebuild of array {} stands still", now.name);
+        let note = Note::new(EventKind::RebuildHalted, now.object(), what);
+        notes.push(
+            note.cause("blocks it needs cannot be read any more")
+                .next(format!("strake array show {}", now.name)),
+        );
+    }
+    match (before.resync, now.resync) {
+        (false, true) => notes.push(Note::new(
+            EventKind::ResyncStarted,
+            now.object(),
+            format!("array {} began to make parity or copies agree", now.name),
+        )),
+        (true, false) if !now.lost => notes.push(Note::new(
+            EventKind::ResyncFinished,
+            now.object(),
+            format!("parity or copies of array {} agree everywhere", now.name),
+        )),
+        (false, false) | (true, true) | (true, false) => {}
+    }
+    notes
+}
+
+fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec<Note> {
+    let note = |kind, what: String| Note::new(kind, now.object(), what).member(at);
+    let (name, member) = (&now.name, is.named(at));
+    let replace = format!("strake array replace {name} --member {at} --with DRIVE");
+    // A rebuild may have begun and ended between two looks.
+    let changed_hands = was.uuid != is.uuid;
+    let mut notes = Vec::new();
+    match is.state {
+        MemberState::Faulty if was.state != is.state => notes.push(
+            note(EventKind::MemberFailed, format!("{member} of array {name} is out of use"))
+                .cause(is.cause.clone())
+                .next(replace),
+        ),
+        MemberState::Missing if was.state != is.state => notes.push(
+            note(EventKind::MemberMissing, format!("{member} of array {name} is missing"))
+                .cause(is.cause.clone())
+                .next(format!("bring its drive back, or: {replace}")),
+        ),
+        MemberState::Rebuilding { .. } if !was.is_rebuilding() || changed_hands => notes.push(
+            note(EventKind::RebuildStarted, format!("{member} of array {name} is being rebuilt"))
+                .next(format!("strake wait {name} --for rebuild")),
+        ),
+        MemberState::InSync if was.is_rebuilding() || changed_hands => notes.push(note(
+            EventKind::RebuildFinished,
+            format!("{member} of array {name} is rebuilt and in sync"),
+        )),
+        MemberState::InSync
+        | MemberState::Rebuilding { .. }
+        | MemberState::Faulty
+        | MemberState::Missing => {}
+    }
+    notes
+}
+
+/// What became of redundancy as a whole.
+fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
+    let name = &now.name;
+    if (now.lost || now.left.is_none()) && !(before.lost || before.left.is_none()) {
+        let what =
+            format!("array {name} is lost: more members are gone than its redundancy covers");
+        let next =
+            format!("bring members back, then stop and start the daemon; strake array show {name}");
+        return Some(Note::new(EventKind::ArrayLost, now.object(), what).next(next));
+    }
+    let (out, left) = (now.out(), now.left?);
+    if now.lost || (out == before.out() && now.left == before.left) {
+        return None;
+    }
+    if out == 0 {
+        let what = format!("array {name} has all its redundancy again");
+        return Some(Note::new(EventKind::ArrayRecovered, now.object(), what));
+    }
+    let members = if out == 1 { "1 member is".to_owned() } else { format!("{out} members are") };
+    let next = format!("strake array show {name}");
+    if left == 0 {
+        let what = format!(
+            "array {name} has no redundancy left: {members} not in sync, one more failure may lose data"
+        );
+        // Getting better, or being as bad as before with a member more, is no new alarm.
+        let known = before.left == Some(0);
+        let severity = if known { Severity::Warning } else { Severity::Critical };
+        return Some(
+            Note::new(EventKind::ArrayExhausted, now.object(), what).severity(severity).next(next),
+        );
+    }
+    let what = format!(
+        "array {name} is degraded: {members} not in sync, {left} more may be lost before data is"
+    );
+    Some(Note::new(EventKind::ArrayDegraded, now.object(), what).next(next))
+}
+
+impl Manager {
+    /// Compares every running array with what was last told about it, and tells the difference.
+    pub fn observe(&mut self) {
+        for at in 0..self.running.len() {
+            let uuid = self.running[at].uuid();
+            let status = self.running[at].array.status();
+            let mut now = Seen::of(&status);
+            if let Some(before) = self.seen.get(&uuid) {
+                // A member that serves again may be out again later.
+                now.no_spare = before.no_spare & absent_mask(&status);
+            }
+            let notes = match self.seen.get(&uuid) {
+                Some(before) => differences(before, &now),
+                None => differences(&Seen::ideal(&status), &now),
+            };
+            notes.into_iter().for_each(|note| self.record(note));
+            self.seen.insert(uuid, now);
+        }
+        let running = &self.running;
+        self.seen.retain(|uuid, _| running.iter().any(|r| r.uuid() == *uuid));
+    }
+}

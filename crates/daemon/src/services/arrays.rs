@@ -1,0 +1,201 @@
+//! Arrays.
+
+use std::time::Duration;
+
+use strake_api::v1::array_service_server::ArrayService;
+use strake_api::v1::{
+    AddDriveRequest, Array, ArrayChange, CreateArrayRequest, DestroyArrayRequest,
+    FailMemberRequest, GetArrayRequest, ImportArraysRequest, ImportArraysResponse,
+    ListArraysRequest, ListArraysResponse, ReaddMemberRequest, RebuildArrayRequest,
+    RenameArrayRequest, ReplaceMemberRequest, SetArrayRequest, UndeleteArrayRequest,
+    UnloadArrayRequest, WatchArrayRequest,
+};
+use strake_control::Control;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::not_here;
+use crate::shared::{Shared, check_drives, check_text, check_texts};
+
+/// Time between two answers of a watch when the client does not say.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+
+/// Shortest time a client may ask for, so that watching cannot become a load.
+const WATCH_EVERY_MIN: Duration = Duration::from_millis(50);
+
+#[async_trait]
+impl ArrayService for Shared {
+    type WatchArrayStream = ReceiverStream<Result<Array, Status>>;
+
+    async fn list_arrays(
+        &self,
+        _: Request<ListArraysRequest>,
+    ) -> Result<Response<ListArraysResponse>, Status> {
+        self.answer(|m| Ok(ListArraysResponse { arrays: m.arrays() })).await
+    }
+
+    async fn get_array(
+        &self,
+        request: Request<GetArrayRequest>,
+    ) -> Result<Response<Array>, Status> {
+        let request = request.into_inner();
+        check_text("name", &request.name)?;
+        self.answer(move |m| m.array(&request.name)).await
+    }
+
+    async fn watch_array(
+        &self,
+        request: Request<WatchArrayRequest>,
+    ) -> Result<Response<Self::WatchArrayStream>, Status> {
+        let request = request.into_inner();
+        check_text("name", &request.name)?;
+        let every = match request.interval_us {
+            0 => WATCH_EVERY,
+            us => Duration::from_micros(us).max(WATCH_EVERY_MIN),
+        };
+        let name = request.name.clone();
+        // An array that is not there is the answer to the call, not the first item of the stream.
+        let first = self.run(move |m| m.array(&name)).await?;
+        let (send, receive) = mpsc::channel(1);
+        tokio::spawn(watch(self.clone(), request.name, first, every, send));
+        Ok(Response::new(ReceiverStream::new(receive)))
+    }
+
+    async fn create_array(
+        &self,
+        request: Request<CreateArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("level", &r.level)])?;
+        check_drives(&r.drives)?;
+        self.command(request, Control::create_array).await
+    }
+
+    async fn fail_member(
+        &self,
+        request: Request<FailMemberRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        check_drives(&r.accept)?;
+        self.command(request, Control::fail_member).await
+    }
+
+    async fn replace_member(
+        &self,
+        request: Request<ReplaceMemberRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
+        self.command(request, Control::replace_member).await
+    }
+
+    async fn add_drive(
+        &self,
+        request: Request<AddDriveRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
+        self.command(request, Control::add_drive).await
+    }
+
+    async fn import_arrays(
+        &self,
+        request: Request<ImportArraysRequest>,
+    ) -> Result<Response<ImportArraysResponse>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        check_drives(&r.drives)?;
+        check_drives(&r.use_drives)?;
+        self.command(request, Control::import_arrays).await
+    }
+
+    async fn unload_array(
+        &self,
+        request: Request<UnloadArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        self.command(request, Control::unload_array).await
+    }
+
+    async fn destroy_array(
+        &self,
+        request: Request<DestroyArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        self.command(request, Control::destroy_array).await
+    }
+
+    async fn readd_member(
+        &self,
+        _: Request<ReaddMemberRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("ReaddMember"))
+    }
+
+    async fn rebuild_array(
+        &self,
+        _: Request<RebuildArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("RebuildArray"))
+    }
+
+    async fn rename_array(
+        &self,
+        _: Request<RenameArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("RenameArray"))
+    }
+
+    async fn undelete_array(
+        &self,
+        _: Request<UndeleteArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("UndeleteArray"))
+    }
+
+    async fn set_array(
+        &self,
+        _: Request<SetArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        Err(not_here("SetArray"))
+    }
+}
+
+/// Sends the array whenever it differs from what was sent last, until the client or the array is gone.
+async fn watch(
+    shared: Shared,
+    name: String,
+    first: Array,
+    every: Duration,
+    send: mpsc::Sender<Result<Array, Status>>,
+) {
+    let mut last = first.clone();
+    if send.send(Ok(first)).await.is_err() {
+        return;
+    }
+    loop {
+        tokio::select! {
+            () = send.closed() => return,
+            () = tokio::time::sleep(every) => {}
+        }
+        let wanted = name.clone();
+        match shared.run(move |m| m.array(&wanted)).await {
+            Ok(now) if now == last => {}
+            Ok(now) => {
+                last = now.clone();
+                if send.send(Ok(now)).await.is_err() {
+                    return;
+                }
+            }
+            Err(status) => {
+                // The client may have gone in the meantime, which ends the watch all the same.
+                let _ = send.send(Err(status)).await;
+                return;
+            }
+        }
+    }
+}

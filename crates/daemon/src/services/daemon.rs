@@ -1,0 +1,52 @@
+//! The daemon itself.
+
+use strake_api::v1::daemon_service_server::DaemonService;
+use strake_api::v1::{
+    Daemon, DoctorReport, GetDaemonRequest, GetStatusRequest, RunDoctorRequest, StopDaemonRequest,
+    StopDaemonResponse, SystemStatus,
+};
+use strake_control::Manager;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::not_here;
+use crate::process;
+use crate::shared::Shared;
+
+fn daemon_of(manager: &Manager, socket: &str) -> Daemon {
+    manager.daemon(socket, process::memory_bytes(), process::cpu_us())
+}
+
+#[async_trait]
+impl DaemonService for Shared {
+    async fn get_daemon(&self, _: Request<GetDaemonRequest>) -> Result<Response<Daemon>, Status> {
+        let socket = self.socket.clone();
+        self.answer(move |m| Ok(daemon_of(m, &socket))).await
+    }
+
+    async fn get_status(
+        &self,
+        _: Request<GetStatusRequest>,
+    ) -> Result<Response<SystemStatus>, Status> {
+        let socket = self.socket.clone();
+        self.answer(move |m| {
+            let daemon = daemon_of(m, &socket);
+            Ok(m.status(daemon))
+        })
+        .await
+    }
+
+    async fn stop_daemon(
+        &self,
+        _: Request<StopDaemonRequest>,
+    ) -> Result<Response<StopDaemonResponse>, Status> {
+        self.stop.notify_one();
+        Ok(Response::new(StopDaemonResponse { pid: std::process::id() }))
+    }
+
+    async fn run_doctor(
+        &self,
+        _: Request<RunDoctorRequest>,
+    ) -> Result<Response<DoctorReport>, Status> {
+        Err(not_here("RunDoctor"))
+    }
+}

@@ -1,0 +1,94 @@
+//! Events: of the past, and as they happen.
+
+use strake_api::v1::event_service_server::EventService;
+use strake_api::v1::{
+    AddHookRequest, Event, FollowEventsRequest, HookChange, ListEventsRequest, ListEventsResponse,
+    ListHooksRequest, ListHooksResponse, RemoveHookRequest, TestHookRequest,
+};
+use strake_control::events::Filter;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::not_here;
+use crate::shared::{Shared, check_texts, status_of};
+
+/// Events on their way to one client.
+const IN_FLIGHT: usize = 64;
+
+#[async_trait]
+impl EventService for Shared {
+    type FollowEventsStream = ReceiverStream<Result<Event, Status>>;
+
+    async fn list_events(
+        &self,
+        request: Request<ListEventsRequest>,
+    ) -> Result<Response<ListEventsResponse>, Status> {
+        let r = request.into_inner();
+        check_texts(&[("object", &r.object), ("kind", &r.kind), ("severity", &r.severity)])?;
+        let events = self.control().events().list(&r).map_err(|error| status_of(&error))?;
+        Ok(Response::new(ListEventsResponse { events }))
+    }
+
+    async fn follow_events(
+        &self,
+        request: Request<FollowEventsRequest>,
+    ) -> Result<Response<Self::FollowEventsStream>, Status> {
+        let r = request.into_inner();
+        check_texts(&[("object", &r.object), ("kind", &r.kind), ("severity", &r.severity)])?;
+        let filter = Filter::new(&r.object, &r.kind, &r.severity);
+        let filter = filter.map_err(|error| status_of(&error))?;
+        let (send, receive) = mpsc::channel(IN_FLIGHT);
+        tokio::spawn(follow(self.clone(), r.from, filter, send));
+        Ok(Response::new(ReceiverStream::new(receive)))
+    }
+
+    async fn add_hook(&self, _: Request<AddHookRequest>) -> Result<Response<HookChange>, Status> {
+        Err(not_here("AddHook"))
+    }
+
+    async fn list_hooks(
+        &self,
+        _: Request<ListHooksRequest>,
+    ) -> Result<Response<ListHooksResponse>, Status> {
+        Err(not_here("ListHooks"))
+    }
+
+    async fn remove_hook(
+        &self,
+        _: Request<RemoveHookRequest>,
+    ) -> Result<Response<HookChange>, Status> {
+        Err(not_here("RemoveHook"))
+    }
+
+    async fn test_hook(&self, _: Request<TestHookRequest>) -> Result<Response<HookChange>, Status> {
+        Err(not_here("TestHook"))
+    }
+}
+
+/// Sends events from number `from` on (0: only new ones), until the client is gone. Woken by the newest number; what
+/// came in between is read from what is kept, so a slow client misses nothing that is still there.
+async fn follow(
+    shared: Shared,
+    from: u64,
+    filter: Filter,
+    send: mpsc::Sender<Result<Event, Status>>,
+) {
+    let mut newest = shared.newest.clone();
+    let mut next = if from == 0 { shared.control().events().last() + 1 } else { from };
+    loop {
+        let seen = *newest.borrow_and_update();
+        for event in shared.control().events().since(next, &filter) {
+            next = event.number + 1;
+            if send.send(Ok(event)).await.is_err() {
+                return;
+            }
+        }
+        // Events that the filter held back are behind us all the same.
+        next = next.max(seen + 1);
+        tokio::select! {
+            () = send.closed() => return,
+            changed = newest.changed() => if changed.is_err() { return },
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Exports.
+
+use strake_api::v1::export_service_server::ExportService;
+use strake_api::v1::{
+    CreateExportRequest, ExportChange, ListExportsRequest, ListExportsResponse, RemoveExportRequest,
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::shared::{Shared, check_texts};
+
+#[async_trait]
+impl ExportService for Shared {
+    async fn list_exports(
+        &self,
+        _: Request<ListExportsRequest>,
+    ) -> Result<Response<ListExportsResponse>, Status> {
+        self.answer(|m| Ok(ListExportsResponse { exports: m.exports() })).await
+    }
+
+    async fn create_export(
+        &self,
+        request: Request<CreateExportRequest>,
+    ) -> Result<Response<ExportChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[
+            ("array", &r.array),
+            ("name", &r.name),
+            ("via", &r.via),
+            ("listen", &r.listen),
+        ])?;
+        self.command(request, |c, r| c.run(|m| m.create_export(r))).await
+    }
+
+    async fn remove_export(
+        &self,
+        request: Request<RemoveExportRequest>,
+    ) -> Result<Response<ExportChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        self.command(request, |c, r| c.run(|m| m.remove_export(r))).await
+    }
+}

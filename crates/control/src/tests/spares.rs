@@ -146,10 +146,10 @@ fn spares_outlast_a_restart_and_a_missing_one_is_reported() {
     stop(&control);
 }
 
-/// F24: somebody pulls a drive. Though an open file would still answer, its path is gone: the member is missing, and
+/// F14: somebody pulls a drive. Though an open file would still answer, its path is gone: the member is missing, and
 /// a spare takes its place at once.
 #[test]
-fn f24_a_pulled_drive_is_missing_and_a_spare_takes_its_place() {
+fn f14_a_pulled_drive_is_missing_and_a_spare_takes_its_place() {
     let folder = Folder::new();
     let drives = folder.drives(5);
     let control = folder.control();

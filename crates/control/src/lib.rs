@@ -19,6 +19,7 @@ mod error;
 pub mod events;
 mod exports;
 mod history;
+mod hooks;
 mod import;
 mod label;
 pub mod limits;

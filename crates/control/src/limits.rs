@@ -26,5 +26,9 @@ pub const EVENTS_RETRY: Duration = Duration::from_secs(1);
 /// How long a stop waits for events to reach the file.
 pub const EVENTS_STOP: Duration = Duration::from_secs(2);
 
+/// How long a stop waits for hooks to tell what they still have. Enough for a receiver that is up; a machine that goes
+/// down must not wait for one that is not.
+pub const HOOKS_STOP: Duration = Duration::from_secs(5);
+
 /// How long a command waits for another one that works on the same array or drive.
 pub const RESERVE_WAIT: Duration = Duration::from_secs(60);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
+use strake_dev_uring::inherit_nothing;
 use strake_engine::{Array, Drive};
 use strake_export_nbd::Server;
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
@@ -15,6 +16,7 @@ use strake_units::{CoreIndex, Uuid};
 use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
+use crate::hooks::Hooks;
 use crate::offline::Offline;
 use crate::spares::SpareState;
 use crate::store::{Config, Settings, Store};
@@ -136,6 +138,7 @@ pub struct Manager {
     pub(crate) seen: BTreeMap<String, Seen>,
     /// What commands under way work on.
     pub(crate) reserved: BTreeSet<String>,
+    pub(crate) hooks: Hooks,
     events: Arc<Events>,
     /// The trouble of the state directory that was last told.
     told_trouble: Option<String>,
@@ -157,6 +160,10 @@ impl Manager {
         let (store, config) = Store::open(state_dir)?;
         let cores = start_cores(&options.cores)?;
         let events = Arc::new(Events::open(state_dir, options.clock.clone())?);
+        if let Err(reason) = inherit_nothing() {
+            tracing::warn!(%reason, "programs of hooks inherit what straked was started with");
+        }
+        let hooks = Hooks::start(&config, &events)?;
         let started = Note::new(EventKind::DaemonStarted, "daemon", "the daemon started");
         events.record(started.cause(format!("version {}", env!("CARGO_PKG_VERSION"))));
         if store.was_unclean() {
@@ -178,6 +185,7 @@ impl Manager {
             spares: BTreeMap::new(),
             seen: BTreeMap::new(),
             reserved: BTreeSet::new(),
+            hooks,
             events,
             told_trouble: None,
             export_trouble: BTreeMap::new(),
@@ -243,6 +251,7 @@ impl Manager {
         self.events.record(note.cause(why.join("; ")));
         // Trouble with the directory was told while the daemon ran.
         self.events.flush();
+        self.hooks.stop();
         if errors.is_empty() {
             errors.extend(self.store.mark_clean().err());
         }

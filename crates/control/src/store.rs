@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use strake_alerts::HookSpec;
 
 use crate::error::{ControlError, ControlErrorKind};
 
@@ -37,11 +38,20 @@ pub struct Config {
     /// Drives that wait to replace failed members.
     #[serde(default)]
     pub spares: Vec<SpareRecord>,
+    /// Who is told about events. Holds their credentials.
+    #[serde(default)]
+    pub hooks: Vec<HookSpec>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { version: VERSION, arrays: Vec::new(), exports: Vec::new(), spares: Vec::new() }
+        Self {
+            version: VERSION,
+            arrays: Vec::new(),
+            exports: Vec::new(),
+            spares: Vec::new(),
+            hooks: Vec::new(),
+        }
     }
 }
 

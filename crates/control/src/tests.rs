@@ -10,6 +10,7 @@ use strake_api::v1::{
     ImportArraysRequest, RemoveExportRequest, ReplaceMemberRequest, UnloadArrayRequest,
 };
 
+mod hooks;
 mod spares;
 mod told;
 

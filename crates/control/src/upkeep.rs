@@ -34,6 +34,7 @@ impl Control {
         self.run(|m| {
             m.observe();
             m.watch_state_dir();
+            m.watch_hooks();
             Ok(())
         })
     }

@@ -13,6 +13,7 @@
 
 pub mod device;
 pub mod error;
+mod inherit;
 mod limits;
 mod open;
 pub mod queue;
@@ -24,6 +25,7 @@ mod wait;
 
 pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
 pub use error::{Notice, NoticeKind};
+pub use inherit::inherit_nothing;
 pub use sparse::create_sparse;
 pub use wait::{control_wait, control_wait_for};
 

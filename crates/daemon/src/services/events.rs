@@ -5,12 +5,12 @@ use strake_api::v1::{
     AddHookRequest, Event, FollowEventsRequest, HookChange, ListEventsRequest, ListEventsResponse,
     ListHooksRequest, ListHooksResponse, RemoveHookRequest, TestHookRequest,
 };
+use strake_control::Control;
 use strake_control::events::Filter;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::not_here;
 use crate::shared::{Shared, check_texts, status_of};
 
 /// Events on their way to one client.
@@ -43,26 +43,37 @@ impl EventService for Shared {
         Ok(Response::new(ReceiverStream::new(receive)))
     }
 
-    async fn add_hook(&self, _: Request<AddHookRequest>) -> Result<Response<HookChange>, Status> {
-        Err(not_here("AddHook"))
+    async fn add_hook(
+        &self,
+        request: Request<AddHookRequest>,
+    ) -> Result<Response<HookChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("kind", &r.kind), ("target", &r.target)])?;
+        check_texts(&[("severity", &r.severity), ("server", &r.server), ("from", &r.from)])?;
+        self.command(request, Control::add_hook).await
     }
 
     async fn list_hooks(
         &self,
         _: Request<ListHooksRequest>,
     ) -> Result<Response<ListHooksResponse>, Status> {
-        Err(not_here("ListHooks"))
+        self.answer(|m| Ok(m.list_hooks())).await
     }
 
     async fn remove_hook(
         &self,
-        _: Request<RemoveHookRequest>,
+        request: Request<RemoveHookRequest>,
     ) -> Result<Response<HookChange>, Status> {
-        Err(not_here("RemoveHook"))
+        check_texts(&[("name", &request.get_ref().name)])?;
+        self.command(request, Control::remove_hook).await
     }
 
-    async fn test_hook(&self, _: Request<TestHookRequest>) -> Result<Response<HookChange>, Status> {
-        Err(not_here("TestHook"))
+    async fn test_hook(
+        &self,
+        request: Request<TestHookRequest>,
+    ) -> Result<Response<HookChange>, Status> {
+        check_texts(&[("name", &request.get_ref().name)])?;
+        self.command(request, Control::test_hook).await
     }
 }
 

@@ -1,0 +1,207 @@
+//! Hooks: who outside is told about events. The crate `strake-alerts` tells them; here they are recorded, and what goes
+//! wrong with them becomes an event that no hook delivers.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use strake_alerts::{Added, AlertError, AlertErrorKind, Alerts, HookSpec, Settings};
+use strake_api::v1::{
+    AddHookRequest, Hook, HookChange, ListHooksResponse, RemoveHookRequest, TestHookRequest,
+};
+
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Events, Note};
+use crate::limits::HOOKS_STOP;
+use crate::manager::Manager;
+use crate::store::Config;
+
+impl From<AlertError> for ControlError {
+    fn from(error: AlertError) -> Self {
+        let kind = match error.kind {
+            AlertErrorKind::Usage => ControlErrorKind::Usage,
+            AlertErrorKind::Exists => ControlErrorKind::Exists,
+            AlertErrorKind::NotFound => ControlErrorKind::NotFound,
+            AlertErrorKind::TooMany => ControlErrorKind::State,
+            AlertErrorKind::Delivery | AlertErrorKind::System => ControlErrorKind::Device,
+            AlertErrorKind::Stopped => ControlErrorKind::Stopped,
+        };
+        Self::new(kind, error.what)
+    }
+}
+
+/// The hooks at work, and what was last told about each.
+pub(crate) struct Hooks {
+    alerts: Alerts,
+    seen: BTreeMap<String, Seen>,
+}
+
+/// What was last seen of a hook.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    delivered: u64,
+    failed: u64,
+    /// That it fails was told, and it has delivered nothing since.
+    told: bool,
+}
+
+impl Hooks {
+    /// Puts the recorded hooks to work, before the first event of this run happens. One that cannot be is told, and
+    /// stays recorded.
+    pub(crate) fn start(config: &Config, events: &Events) -> Result<Self, ControlError> {
+        let alerts = Alerts::new(Settings::new(host()))?;
+        for spec in &config.hooks {
+            if let Err(error) = alerts.restore(spec.clone()) {
+                let what = format!("the recorded hook {:?} is not in use", spec.name);
+                events.record(Note::new(EventKind::HookFailed, "daemon", what).cause(error.what));
+            }
+        }
+        let listener = alerts.clone();
+        events.listen(move |event| listener.offer(event));
+        Ok(Self { alerts, seen: BTreeMap::new() })
+    }
+
+    /// Lets every hook tell what it still has.
+    pub(crate) fn stop(&self) {
+        let stopped = self.alerts.stop(HOOKS_STOP);
+        if stopped.broken_off > 0 {
+            tracing::warn!(
+                hooks = stopped.broken_off,
+                "the last events of hooks were not delivered"
+            );
+        }
+    }
+
+    /// Hooks that began to fail since this was last asked.
+    fn failing(&mut self) -> Vec<Hook> {
+        let mut failing = Vec::new();
+        for hook in self.alerts.list() {
+            let seen = self.seen.entry(hook.name.clone()).or_default();
+            let told = seen.told && hook.delivered == seen.delivered;
+            let fails = hook.failed > seen.failed;
+            *seen = Seen { delivered: hook.delivered, failed: hook.failed, told: told || fails };
+            if fails && !told {
+                failing.push(hook);
+            }
+        }
+        failing
+    }
+}
+
+/// The machine's name, for whoever is told about several machines.
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}
+
+impl Control {
+    /// Tells somebody about events from now on. The same again is "unchanged".
+    ///
+    /// # Errors
+    /// When the hook makes no sense, its name is taken, there are too many, or it cannot be recorded.
+    pub fn add_hook(&self, request: &AddHookRequest) -> Result<HookChange, ControlError> {
+        let spec = HookSpec::from(request.clone());
+        // Looks at the program of an exec hook, which may lie on something slow: not under the lock.
+        spec.check()?;
+        self.run(|m| m.add_hook(spec))
+    }
+
+    /// Tells somebody no more.
+    ///
+    /// # Errors
+    /// When there is no such hook, or that cannot be recorded.
+    pub fn remove_hook(&self, request: &RemoveHookRequest) -> Result<HookChange, ControlError> {
+        self.run(|m| m.remove_hook(&request.name))
+    }
+
+    /// Delivers a test event now, and says how that went: "delivered" or "failed". Waits for the receiver, without
+    /// the lock.
+    ///
+    /// # Errors
+    /// When there is no such hook, or the daemon is stopping.
+    pub fn test_hook(&self, request: &TestHookRequest) -> Result<HookChange, ControlError> {
+        let alerts = self.run(|m| {
+            m.check_open()?;
+            Ok(m.hooks.alerts.clone())
+        })?;
+        let (result, what) = match alerts.test(&request.name) {
+            Ok(hook) => ("delivered", format!("a test event was delivered to {}", hook.target)),
+            Err(error) if error.kind == AlertErrorKind::Delivery => ("failed", error.what),
+            Err(error) => return Err(error.into()),
+        };
+        let hook = alerts.list().into_iter().find(|hook| hook.name == request.name);
+        Ok(HookChange { result: result.into(), hook, what })
+    }
+}
+
+impl Manager {
+    fn add_hook(&mut self, spec: HookSpec) -> Result<HookChange, ControlError> {
+        self.check_open()?;
+        let mut config = self.config.clone();
+        config.hooks.retain(|h| h.name != spec.name);
+        config.hooks.push(spec.clone());
+        // Recorded first; forgotten again when the hook is refused.
+        let prepared = self.store.prepare(&config)?;
+        let (added, hook) = self.hooks.alerts.restore(spec)?;
+        let what = format!("{} is told about events of severity {}", hook.target, at_least(&hook));
+        let result = match added {
+            Added::Unchanged => "unchanged",
+            Added::Created => {
+                match prepared.commit() {
+                    Ok(config) => self.config = config,
+                    Err(error) => {
+                        // What may not outlast a restart must not look as if it did.
+                        drop(self.hooks.alerts.remove(&hook.name));
+                        return Err(error);
+                    }
+                }
+                let told = format!("hook {} was added: {what}", hook.name);
+                self.record(Note::new(EventKind::HookChanged, "daemon", told));
+                "created"
+            }
+        };
+        Ok(HookChange { result: result.into(), hook: Some(hook), what })
+    }
+
+    fn remove_hook(&mut self, name: &str) -> Result<HookChange, ControlError> {
+        self.check_open()?;
+        let Some(recorded) = self.config.hooks.iter().find(|h| h.name == name).cloned() else {
+            let what = format!("there is no hook called {name:?}; see them with: strake hook list");
+            return Err(ControlError::not_found(what));
+        };
+        let mut config = self.config.clone();
+        config.hooks.retain(|h| h.name != name);
+        self.config = self.store.prepare(&config)?.commit()?;
+        // One that makes no sense to this version is recorded and not in use.
+        let hook = self.hooks.alerts.remove(name).or_else(|_| recorded.listed()).ok();
+        self.hooks.seen.remove(name);
+        let what = format!("hook {name} was removed");
+        self.record(Note::new(EventKind::HookChanged, "daemon", what));
+        let what =
+            "nobody is told through it any more; what it had not delivered is dropped".into();
+        Ok(HookChange { result: "changed".into(), hook, what })
+    }
+
+    /// All hooks, without their credentials.
+    #[must_use]
+    pub fn list_hooks(&self) -> ListHooksResponse {
+        ListHooksResponse { hooks: self.hooks.alerts.list() }
+    }
+
+    /// Records once that a hook began to fail.
+    pub(crate) fn watch_hooks(&mut self) {
+        for hook in self.hooks.failing() {
+            let what = format!("hook {} could not tell {} about an event", hook.name, hook.target);
+            let note = Note::new(EventKind::HookFailed, "daemon", what).cause(hook.last_error);
+            self.record(note.next(format!("strake hook test {}", hook.name)));
+        }
+    }
+}
+
+fn at_least(hook: &Hook) -> String {
+    match hook.severity.as_str() {
+        "critical" => "critical".to_owned(),
+        severity => format!("{severity} and worse"),
+    }
+}

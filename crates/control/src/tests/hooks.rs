@@ -1,0 +1,189 @@
+//! Hooks: recorded, told, and forgotten.
+
+use super::{Folder, check_refused, stop, tick_until};
+use crate::control::Control;
+use crate::error::ControlErrorKind;
+use crate::events::EventKind;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use strake_api::v1::{
+    AddHookRequest, Event, Hook, ListEventsRequest, RemoveHookRequest, TestHookRequest,
+};
+
+/// Until a test gives up on an event that should have arrived long ago.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A web server that gives every request the same answer, and passes on what it was sent.
+struct Receiving {
+    address: SocketAddr,
+    events: Receiver<Event>,
+}
+
+impl Receiving {
+    fn new(status: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let address = listener.local_addr().expect("it is bound");
+        let (sender, events) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut reader = BufReader::new(stream.expect("somebody connects"));
+                let Some(event) = read(&mut reader) else { continue };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+                // The event counts as received even when the sender did not wait for the answer.
+                let _ = reader.get_mut().write_all(answer.as_bytes());
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, events }
+    }
+
+    fn url(&self) -> String {
+        format!("http://me:s3cret@{}/hidden", self.address)
+    }
+
+    fn next(&self) -> Event {
+        self.events.recv_timeout(PATIENCE).expect("an event arrives")
+    }
+}
+
+fn read(reader: &mut impl BufRead) -> Option<Event> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+        if let Some(bytes) = line.strip_prefix("content-length: ") {
+            length = bytes.trim().parse().ok()?;
+        }
+        if line.trim().is_empty() {
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).ok()?;
+            return serde_json::from_slice(&body).ok();
+        }
+    }
+}
+
+fn webhook(name: &str, target: &str) -> AddHookRequest {
+    AddHookRequest {
+        name: name.into(),
+        kind: "webhook".into(),
+        target: target.into(),
+        severity: "info".into(),
+        ..AddHookRequest::default()
+    }
+}
+
+fn hooks(control: &Control) -> Vec<Hook> {
+    control.run(|m| Ok(m.list_hooks())).expect("it answers").hooks
+}
+
+fn failures(control: &Control) -> Vec<Event> {
+    let kind = EventKind::HookFailed.word().to_owned();
+    control.events().list(&ListEventsRequest { kind, ..Default::default() }).expect("it is a kind")
+}
+
+#[test]
+fn a_hook_is_told_what_happens_and_outlasts_a_restart() {
+    let folder = Folder::new();
+    let server = Receiving::new("200 OK");
+    let control = folder.control();
+    let request = webhook("ops", &server.url());
+    assert_eq!(control.add_hook(&request).expect("it is added").result, "created");
+    assert_eq!(server.next().kind, "hook_changed");
+    assert_eq!(control.add_hook(&request).expect("it is there").result, "unchanged");
+    stop(&control);
+    assert_eq!(server.next().kind, "daemon_stopped");
+    drop(control);
+    let control = folder.control();
+    assert_eq!(server.next().kind, "daemon_started");
+    let hook = hooks(&control).remove(0);
+    assert_eq!(hook.target, format!("http://***@{}/***", server.address));
+    stop(&control);
+}
+
+#[test]
+fn a_removed_hook_is_forgotten() {
+    let folder = Folder::new();
+    let server = Receiving::new("200 OK");
+    let control = folder.control();
+    control.add_hook(&webhook("ops", &server.url())).expect("it is added");
+    server.next();
+    let request = RemoveHookRequest { name: "ops".into() };
+    assert_eq!(control.remove_hook(&request).expect("it is removed").result, "changed");
+    check_refused(control.remove_hook(&request), ControlErrorKind::NotFound, "strake hook list");
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    assert_eq!(hooks(&control), []);
+    stop(&control);
+    assert!(server.events.try_recv().is_err());
+}
+
+#[test]
+fn what_cannot_be_recorded_or_makes_no_sense_is_not_added() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let good = webhook("ops", "http://127.0.0.1:9/");
+    control.add_hook(&good).expect("it is added");
+    check_refused(control.add_hook(&webhook("x", "gopher://x/")), ControlErrorKind::Usage, "http");
+    let other = webhook("ops", "http://127.0.0.1:9/other");
+    check_refused(control.add_hook(&other), ControlErrorKind::Exists, "another hook");
+    // In the way of the file that every change begins with.
+    fs::create_dir(folder.path("state/state.json.next")).expect("it can be made");
+    let more = webhook("more", "http://127.0.0.1:9/");
+    check_refused(control.add_hook(&more), ControlErrorKind::Store, "nothing was done");
+    let request = RemoveHookRequest { name: "ops".into() };
+    check_refused(control.remove_hook(&request), ControlErrorKind::Store, "nothing was done");
+    let names: Vec<String> = hooks(&control).into_iter().map(|hook| hook.name).collect();
+    assert_eq!(names, ["ops"]);
+}
+
+#[test]
+fn a_test_reaches_the_receiver_or_says_why_not() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let (good, bad) = (Receiving::new("200 OK"), Receiving::new("403 Forbidden"));
+    for (name, server) in [("good", &good), ("bad", &bad)] {
+        let mut request = webhook(name, &server.url());
+        request.severity = "critical".into();
+        control.add_hook(&request).expect("it is added");
+    }
+    let test = |name: &str| control.test_hook(&TestHookRequest { name: name.into() });
+    let done = test("good").expect("it is tried");
+    assert_eq!((done.result.as_str(), done.hook.expect("it is shown").delivered), ("delivered", 1));
+    assert_eq!(good.next().kind, "test");
+    let done = test("bad").expect("it is tried");
+    assert_eq!((done.result.as_str(), done.hook.expect("it is shown").failed), ("failed", 1));
+    assert!(done.what.contains("403 Forbidden"), "{}", done.what);
+    check_refused(test("none"), ControlErrorKind::NotFound, "strake hook list");
+    stop(&control);
+}
+
+/// The story: a hook that fails is told as an event, which is told through hooks, one of which fails.
+#[test]
+fn a_hook_that_fails_is_told_once_and_through_no_hook() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let (good, bad) = (Receiving::new("200 OK"), Receiving::new("403 Forbidden"));
+    control.add_hook(&webhook("bad", &bad.url())).expect("it is added");
+    tick_until(&control, "the failure", || !failures(&control).is_empty());
+    control.add_hook(&webhook("good", &good.url())).expect("it is added");
+    tick_until(&control, "the second failure", || {
+        hooks(&control).iter().any(|hook| hook.name == "bad" && hook.failed == 2)
+    });
+    (0..3).for_each(|_| control.tick().expect("it answers"));
+    let told = failures(&control);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0].next_action, "strake hook test bad");
+    assert!(!format!("{told:?}").contains("s3cret"), "{told:?}");
+    stop(&control);
+    let kinds: Vec<String> = [&good, &bad]
+        .into_iter()
+        .flat_map(|server| server.events.try_iter().map(|event| event.kind))
+        .collect();
+    assert!(kinds.iter().all(|kind| kind != "hook_failed"), "{kinds:?}");
+}

@@ -25,6 +25,9 @@ use strake_units::ByteSize;
 /// Where the values of a list of `name value` lines begin.
 const INDENT: usize = 11;
 
+/// Fewest characters that a path is shortened to.
+const PATH_MIN: usize = 16;
+
 /// A byte count for people.
 fn size(bytes: u64) -> String {
     ByteSize(bytes).to_string()
@@ -81,12 +84,21 @@ fn steps(out: &mut String, plan: &[String], width: usize) {
     }
 }
 
+/// `text` in lines of at most `width`, the first at the margin, the others indented a little.
+fn sentence(text: &str, width: usize) -> String {
+    // The first line begins at the margin: folded as if it were indented, it could be longer by as much.
+    wrapped(text, width, 2) + "\n"
+}
+
 /// `text` broken at spaces into lines of at most `width`, every one after the first indented by `indent`. A number
-/// stays with its unit.
+/// stays with its unit. A path that fits in no line is shortened in the middle.
 fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut used = indent;
-    for word in words(text) {
+    for mut word in words(text) {
+        if word.contains('/') {
+            word = middle(&word, width.saturating_sub(indent).max(PATH_MIN));
+        }
         let len = word.chars().count();
         if used > indent && used + 1 + len > width {
             out.push('\n');

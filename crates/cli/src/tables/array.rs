@@ -1,7 +1,7 @@
 //! Arrays: one a line, and what a command did to one.
 
 use super::grid::{Column, Grid};
-use super::{size, steps, wrapped};
+use super::{sentence, size, steps, wrapped};
 use crate::exit::Exit;
 use std::fmt::Write as _;
 use strake_api::v1::{Array, ArrayChange, ImportArraysResponse, ListArraysResponse};
@@ -10,10 +10,23 @@ use strake_api::v1::{Array, ArrayChange, ImportArraysResponse, ListArraysRespons
 #[must_use]
 pub fn list(answer: &ListArraysResponse, width: usize) -> String {
     if answer.arrays.is_empty() {
-        return "No arrays. Create one: strake array create NAME --level 6 --drives ...\n"
-            .to_owned();
+        let none = "No arrays. Create one: strake array create NAME --level 6 --drives ...";
+        return sentence(none, width);
     }
-    rows(&answer.arrays, width)
+    rows(&answer.arrays, width) + &reasons(&answer.arrays, width)
+}
+
+/// Why arrays do not run, and what to do.
+fn reasons(arrays: &[Array], width: usize) -> String {
+    let mut out = String::new();
+    for array in arrays.iter().filter(|a| !a.reason.is_empty()) {
+        out.push('\n');
+        out.push_str(&sentence(&format!("{}: {}", array.name, array.reason), width));
+        if !array.next_action.is_empty() {
+            let _ = writeln!(out, "  next: {}", wrapped(&array.next_action, width, 8));
+        }
+    }
+    out
 }
 
 /// The table of [`list`].
@@ -63,11 +76,12 @@ fn activity(array: &Array) -> String {
 pub fn change(change: &ArrayChange, gone: Option<&str>, width: usize) -> String {
     let name = change.array.as_ref().map_or("", |a| a.name.as_str());
     let mut out = String::new();
-    let _ = match change.result.as_str() {
-        "planned" => writeln!(out, "array {name}: nothing was done; this would be:"),
-        "unchanged" => writeln!(out, "array {name}: unchanged"),
-        result => writeln!(out, "array {name}: {}", gone.unwrap_or(result)),
+    let what = match change.result.as_str() {
+        "planned" => "nothing was done; this would be:",
+        "unchanged" => "unchanged",
+        result => gone.unwrap_or(result),
     };
+    out.push_str(&sentence(&format!("array {name}: {what}"), width));
     steps(&mut out, &change.plan, width);
     let stays = gone.is_none() && change.result != "planned";
     if let Some(array) = change.array.as_ref().filter(|a| stays && !a.states.is_empty()) {
@@ -98,11 +112,11 @@ pub fn line(array: &Array, width: usize) -> String {
 #[must_use]
 pub fn import(answer: &ImportArraysResponse, width: usize) -> String {
     if answer.arrays.is_empty() {
-        return "No arrays found. Name more drives with --drives.\n".to_owned();
+        return sentence("No arrays found. Name more drives with --drives.", width);
     }
     let plan = match answer.result.as_str() {
-        "planned" => "Nothing was done; these would be started:\n",
-        _ => "",
+        "planned" => sentence("Nothing was done; these would be started:", width),
+        _ => String::new(),
     };
-    format!("{plan}{}", rows(&answer.arrays, width))
+    plan + &rows(&answer.arrays, width) + &reasons(&answer.arrays, width)
 }

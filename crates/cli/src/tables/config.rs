@@ -1,6 +1,6 @@
 //! What the daemon has recorded.
 
-use super::{steps, wrapped};
+use super::{sentence, steps, wrapped};
 use serde_json::Value;
 use std::fmt::Write as _;
 use strake_api::v1::{ConfigChange, ConfigDocument};
@@ -80,10 +80,10 @@ fn wrapped_after(label: &str, text: &str, width: usize, indent: usize) -> String
 pub fn change(change: &ConfigChange, width: usize) -> String {
     let mut out = match change.result.as_str() {
         "planned" if change.plan.is_empty() => {
-            return "configuration: nothing would change\n".to_owned();
+            return sentence("configuration: nothing would change", width);
         }
-        "planned" => "configuration: nothing was done; this would be:\n".to_owned(),
-        result => format!("configuration: {result}\n"),
+        "planned" => sentence("configuration: nothing was done; this would be:", width),
+        result => sentence(&format!("configuration: {result}"), width),
     };
     steps(&mut out, &change.plan, width);
     out

@@ -1,6 +1,6 @@
 //! What the doctor found.
 
-use super::{count, wrapped};
+use super::{count, sentence, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{DoctorCheck, DoctorReport};
 
@@ -8,13 +8,14 @@ use strake_api::v1::{DoctorCheck, DoctorReport};
 #[must_use]
 pub fn show(report: &DoctorReport, width: usize) -> String {
     let of = |state: &str| report.checks.iter().filter(|c| c.state == state).count() as u64;
-    let mut out = format!(
-        "doctor: {}, {}, {} failed, {}\n",
+    let verdict = format!(
+        "doctor: {}, {}, {} failed, {}",
         report.health,
         count(report.checks.len() as u64, "check"),
         of("failed"),
         count(of("warning"), "warning")
     );
+    let mut out = sentence(&verdict, width);
     let known = ["failed", "warning", "ok"];
     let rank = |check: &DoctorCheck| known.iter().position(|k| *k == check.state);
     let mut checks: Vec<&DoctorCheck> = report.checks.iter().collect();

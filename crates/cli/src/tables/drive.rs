@@ -1,15 +1,17 @@
 //! Drives.
 
 use super::grid::{Column, Grid};
-use super::{field, or_dash, show::total, size, steps};
+use super::{field, or_dash, sentence, show::total, size, steps};
 use strake_api::v1::{Drive, DriveChange, ListDrivesResponse};
 
 /// Every drive, one a line.
 #[must_use]
 pub fn list(answer: &ListDrivesResponse, width: usize) -> String {
     if answer.drives.is_empty() {
-        return "No drives. Files and ram:SIZE can stand in for them: see strake array create --help.\n"
-            .to_owned();
+        return sentence(
+            "No drives. Files and ram:SIZE can stand in for them: strake array create --help",
+            width,
+        );
     }
     let mut grid = Grid::new(&[
         Column::Word("state"),
@@ -35,7 +37,7 @@ pub fn list(answer: &ListDrivesResponse, width: usize) -> String {
 /// One drive in full.
 #[must_use]
 pub fn show(drive: &Drive, width: usize) -> String {
-    let mut out = format!("{}: {}\n", drive.path, drive.state);
+    let mut out = sentence(&format!("{}: {}", drive.path, drive.state), width);
     let mut say = |name: &str, value: &str| field(&mut out, name, value, width);
     say("note", &drive.note);
     say("used by", &owner(drive));
@@ -51,7 +53,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
         "wear",
         &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated life")),
     );
-    say("heat", &drive.temperature_c.map_or_else(String::new, |c| format!("{c} degrees Celsius")));
+    say("temp", &drive.temperature_c.map_or_else(String::new, |c| format!("{c} degrees Celsius")));
     if let Some(errors) = &drive.errors {
         let total = total(errors);
         let more = format!("{}; by reason: strake drive errors {}", total, drive.path);
@@ -91,10 +93,11 @@ fn about(drive: &Drive) -> String {
 #[must_use]
 pub fn change(change: &DriveChange, width: usize) -> String {
     let path = change.drive.as_ref().map_or("-", |d| or_dash(&d.path));
-    let mut out = match change.result.as_str() {
-        "planned" => format!("drive {path}: nothing was done; this would be:\n"),
-        result => format!("drive {path}: {result}\n"),
+    let what = match change.result.as_str() {
+        "planned" => "nothing was done; this would be:",
+        result => result,
     };
+    let mut out = sentence(&format!("drive {path}: {what}"), width);
     steps(&mut out, &change.plan, width);
     out
 }

@@ -1,7 +1,7 @@
 //! Errors of drives, by reason.
 
 use super::grid::{Column, Grid};
-use super::{count, field};
+use super::{count, field, sentence};
 use strake_api::v1::{Drive, DriveErrors, ListDrivesResponse};
 
 /// Drives that were counted, one a line.
@@ -35,22 +35,21 @@ pub fn list(answer: &ListDrivesResponse, width: usize) -> String {
         ]);
     }
     if !any {
-        return "No drive is in use, so nothing was counted.\n".to_owned();
+        return sentence("No drive is in use, so nothing was counted.", width);
     }
-    format!(
-        "{}\nSince the daemon started. P50 and P99: reads of the last seconds. OUT: times left out\n\
-         of reads for being slow. What each means: strake drive errors DRIVE\n",
-        grid.render(width)
-    )
+    let legend = "Since the daemon started. P50 and P99: reads of the last seconds. OUT: times left out \
+                  of reads for being slow. In words: strake drive errors DRIVE";
+    format!("{}\n{}", grid.render(width), sentence(legend, width))
 }
 
 /// Errors of one drive, in words.
 #[must_use]
 pub fn show(drive: &Drive, width: usize) -> String {
     let Some(e) = &drive.errors else {
-        return format!("{}: not in use, so nothing was counted\n", drive.path);
+        let text = format!("{}: not in use, so nothing was counted", drive.path);
+        return sentence(&text, width);
     };
-    let mut out = format!("{}: {}\n", drive.path, drive.state);
+    let mut out = sentence(&format!("{}: {}", drive.path, drive.state), width);
     let mut say = |name: &str, text: String| field(&mut out, name, &text, width);
     say("medium", format!("{} could not be read", count(e.medium, "block")));
     say("repaired", format!("{} rewritten from redundancy", count(e.repaired, "unreadable block")));

@@ -1,7 +1,7 @@
 //! Exports.
 
 use super::grid::{Column, Grid};
-use super::{field, or_dash, size, steps, wrapped};
+use super::{field, or_dash, sentence, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{Export, ExportChange, ListExportsResponse};
 
@@ -9,8 +9,10 @@ use strake_api::v1::{Export, ExportChange, ListExportsResponse};
 #[must_use]
 pub fn list(answer: &ListExportsResponse, width: usize) -> String {
     if answer.exports.is_empty() {
-        return "No exports. Create one: strake export create ARRAY --via nbd --listen unix:/path\n"
-            .to_owned();
+        return sentence(
+            "No exports. Create one: strake export create ARRAY --via nbd --listen unix:/path",
+            width,
+        );
     }
     let mut out = rows(&answer.exports, width);
     out.push('\n');
@@ -56,7 +58,7 @@ pub fn change(change: &ExportChange, width: usize) -> String {
     let Some(export) = &change.export else {
         return format!("export: {}\n", change.result);
     };
-    let mut out = format!("export {}: {}\n", export.name, change.result);
+    let mut out = sentence(&format!("export {}: {}", export.name, change.result), width);
     steps(&mut out, &change.plan, width);
     if !export.uri.is_empty() {
         // Never shortened: it is there to be copied.

@@ -1,7 +1,7 @@
 //! Rows and columns that fit the screen. A column that may give way is cut or folded, and where even that is not
 //! enough, every row becomes a record of its own.
 
-use super::{head, middle, wrapped};
+use super::{PATH_MIN, head, middle, wrapped};
 
 /// What is in a column, which decides how it gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,6 @@ const GAP: usize = 2;
 
 /// Fewest characters of a column that gave way.
 const NAME_MIN: usize = 12;
-const PATH_MIN: usize = 16;
 const TEXT_MIN: usize = 20;
 
 impl Column {

@@ -1,16 +1,18 @@
 //! Who is told.
 
 use super::grid::{Column, Grid};
-use super::{field, wrapped};
+use super::{field, sentence, wrapped};
 use strake_api::v1::{Hook, HookChange, ListHooksResponse};
 
 /// Every hook, one a line, then what went wrong with them.
 #[must_use]
 pub fn list(answer: &ListHooksResponse, width: usize) -> String {
     if answer.hooks.is_empty() {
-        return "No hooks: nobody is told when something happens.\n\
-                Add one: strake hook add NAME --webhook URL | --email ADDRESS | --exec PROGRAM\n"
-            .to_owned();
+        return sentence("No hooks: nobody is told when something happens.", width)
+            + &sentence(
+                "Add one: strake hook add NAME --webhook URL | --email ADDRESS | --exec PROGRAM",
+                width,
+            );
     }
     let mut grid = Grid::new(&[
         Column::Name("hook"),
@@ -35,7 +37,8 @@ pub fn list(answer: &ListHooksResponse, width: usize) -> String {
     let mut out = grid.render(width);
     for hook in answer.hooks.iter().filter(|h| !h.last_error.is_empty()) {
         let text = format!("{}: {}", hook.name, hook.last_error);
-        out.push_str(&format!("\n{}\n", wrapped(&text, width, 2)));
+        out.push('\n');
+        out.push_str(&sentence(&text, width));
     }
     out
 }
@@ -46,7 +49,7 @@ pub fn change(change: &HookChange, width: usize) -> String {
     let Some(hook) = &change.hook else {
         return format!("hook: {}\n{}", change.result, said(&change.what, width));
     };
-    let mut out = format!("hook {}: {}\n", hook.name, change.result);
+    let mut out = sentence(&format!("hook {}: {}", hook.name, change.result), width);
     out.push_str(&said(&change.what, width));
     show(hook, width, &mut out);
     out

@@ -1,7 +1,7 @@
 //! Long work in the background.
 
 use super::grid::{Column, Grid};
-use super::{count, size, wrapped};
+use super::{count, sentence, size, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{Job, JobChange, ListJobsResponse, Progress};
 
@@ -12,10 +12,10 @@ const BAR: u64 = 14;
 #[must_use]
 pub fn list(answer: &ListJobsResponse, width: usize) -> String {
     if answer.jobs.is_empty() {
-        return "No jobs: nothing is being rebuilt, replaced or resynchronized.\n".to_owned();
+        return sentence("No jobs: nothing is being rebuilt, replaced or resynchronized.", width);
     }
     let mut grid = Grid::new(&[
-        Column::Name("job"),
+        Column::Path("job"),
         Column::Word("state"),
         Column::Number("done"),
         Column::Number("of"),
@@ -82,7 +82,7 @@ pub fn change(change: &JobChange, width: usize) -> String {
     let Some(job) = &change.job else {
         return format!("job: {}\n", change.result);
     };
-    let mut out = format!("job {}: {}\n", job.id, change.result);
+    let mut out = sentence(&format!("job {}: {}", job.id, change.result), width);
     if job.total_bytes > 0 {
         let _ = writeln!(out, "  {}", wrapped(&progress(&of(job)), width, 2));
     }

@@ -2,7 +2,7 @@
 
 use super::array::level;
 use super::grid::{Column, Grid};
-use super::{count, field, job, or_dash, size};
+use super::{count, field, job, or_dash, sentence, size};
 use crate::exit::Exit;
 use std::fmt::Write as _;
 use strake_api::v1::{Array, ArraySettings, DriveErrors, Member};
@@ -15,7 +15,10 @@ const RANGES_MAX: usize = 8;
 pub fn array(array: &Array, width: usize) -> String {
     let mut out = headline(array, width);
     field(&mut out, "uuid", or_dash(&array.uuid), width);
-    shape(array, width, &mut out);
+    // Of an array that was only heard of, no more is known.
+    if !array.level.is_empty() {
+        shape(array, width, &mut out);
+    }
     field(&mut out, "exports", &array.exports.join(", "), width);
     for progress in &array.progress {
         field(&mut out, &progress.job, &job::progress(progress), width);
@@ -38,7 +41,9 @@ pub fn array(array: &Array, width: usize) -> String {
 
 fn headline(array: &Array, width: usize) -> String {
     let health = Exit::of_array(array).health();
-    let mut out = format!("{}: {health} ({})\n", array.name, array.states.join(" "));
+    let states = if array.states.is_empty() { "unknown".into() } else { array.states.join(" ") };
+    let head = format!("{}: {health} ({states})", array.name);
+    let mut out = sentence(&head, width);
     field(&mut out, "reason", &array.reason, width);
     field(&mut out, "next", &array.next_action, width);
     if array.states.iter().any(|s| s == "online") {
@@ -115,7 +120,7 @@ fn settings(settings: &ArraySettings) -> String {
         n => format!("replace after {}", count(u64::from(n), "error")),
     };
     format!(
-        "rebuild priority {}, auto-replace {}, auto-readd {}, {after}",
+        "priority {}, auto-replace {}, auto-readd {}, {after}",
         settings.rebuild_priority,
         on(settings.auto_replace),
         on(settings.auto_readd)
@@ -142,9 +147,9 @@ fn members(array: &Array, width: usize) -> String {
     grid.without_empty(3).render(width)
 }
 
-/// All errors of a drive, or nothing when there are none.
+/// All errors of a drive, or nothing when there are none. Reads that were only slow are none.
 pub(super) fn total(errors: &DriveErrors) -> String {
-    let parts = [errors.medium, errors.slow, errors.timeouts, errors.device];
+    let parts = [errors.medium, errors.timeouts, errors.device];
     match parts.into_iter().fold(0, u64::saturating_add) {
         0 => String::new(),
         total => total.to_string(),

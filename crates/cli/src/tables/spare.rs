@@ -1,16 +1,15 @@
 //! Drives that wait.
 
 use super::grid::{Column, Grid};
-use super::{field, size, steps};
+use super::{field, sentence, size, steps};
 use strake_api::v1::{ListSparesResponse, Spare, SpareChange};
 
 /// Every spare, one a line.
 #[must_use]
 pub fn list(answer: &ListSparesResponse, width: usize) -> String {
     if answer.spares.is_empty() {
-        return "No spares: nothing takes the place of a failed member by itself.\n\
-                Add one: strake spare add DRIVE [--array ARRAY]\n"
-            .to_owned();
+        return sentence("No spares: nothing takes the place of a failed member by itself.", width)
+            + &sentence("Add one: strake spare add DRIVE [--array ARRAY]", width);
     }
     let mut grid = Grid::new(&[
         Column::Word("state"),
@@ -43,10 +42,11 @@ pub fn change(change: &SpareChange, width: usize) -> String {
     let Some(spare) = &change.spare else {
         return format!("spare: {}\n", change.result);
     };
-    let mut out = match change.result.as_str() {
-        "planned" => format!("spare {}: nothing was done; this would be:\n", spare.path),
-        result => format!("spare {}: {result}\n", spare.path),
+    let what = match change.result.as_str() {
+        "planned" => "nothing was done; this would be:",
+        result => result,
     };
+    let mut out = sentence(&format!("spare {}: {what}", spare.path), width);
     steps(&mut out, &change.plan, width);
     if change.result != "planned" && !spare.state.is_empty() {
         field(&mut out, "state", &spare.state, width);

@@ -1,6 +1,6 @@
 //! Health of everything: what is wrong comes first.
 
-use super::{array, export, job::time, wrapped};
+use super::{array, export, job::time, sentence, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::SystemStatus;
 
@@ -21,12 +21,14 @@ pub fn show(status: &SystemStatus, width: usize) -> String {
             1 => "1 core".to_owned(),
             n => format!("{n} cores"),
         };
-        let _ = writeln!(out, "straked {} is {} on {cores}, up {up}", daemon.version, daemon.state);
+        let line = format!("straked {} is {} on {cores}, up {up}", daemon.version, daemon.state);
+        out.push_str(&sentence(&line, width));
     }
     out.push('\n');
     if status.arrays.is_empty() {
-        out.push_str("No arrays yet. See the drives: strake drive list\n");
-        out.push_str("Create one:              strake array create NAME --level 6 --drives ...\n");
+        out.push_str(&sentence("No arrays yet. See the drives: strake drive list", width));
+        let create = "Create one: strake array create NAME --level 6 --drives ...";
+        out.push_str(&sentence(create, width));
         return out;
     }
     out.push_str(&array::rows(&status.arrays, width));

@@ -1,0 +1,227 @@
+use super::check;
+use super::fixtures::*;
+use crate::tables::clock::Clock;
+use crate::tables::{config, daemon, doctor, drive, errors, event, export, hook, job, spare};
+use strake_api::v1::{
+    ConfigChange, ConfigDocument, DoctorCheck, DoctorReport, Drive, DriveChange, Event, Export,
+    ExportChange, Hook, HookChange, Job, JobChange, ListDrivesResponse, ListEventsResponse,
+    ListExportsResponse, ListHooksResponse, ListJobsResponse, ListSparesResponse, Spare,
+    SpareChange,
+};
+
+fn drives() -> Vec<Drive> {
+    vec![
+        drive("/dev/nvme0n1", "free", ""),
+        sick(),
+        Drive {
+            model: String::new(),
+            serial: String::new(),
+            kind: "file".into(),
+            ..drive(PATH, "occupied", "an ext4 file system, label \"home\"")
+        },
+        Drive { spare_of: "pool".into(), ..drive("/dev/nvme8n1", "free", "") },
+        Drive {
+            spare_of: LONG.into(),
+            ..drive("/dev/nvme9n1", "failed", "cannot be opened: I/O error")
+        },
+        Drive {
+            kind: "ram".into(),
+            model: String::new(),
+            serial: String::new(),
+            ..drive("ram:1GiB", "busy", "")
+        },
+    ]
+}
+
+#[test]
+fn all_drives_and_one() {
+    let answer = ListDrivesResponse { drives: drives() };
+    check("drive-list", |width| drive::list(&answer, width));
+    check("drive-list-empty", |width| drive::list(&ListDrivesResponse::default(), width));
+    check("drive-show", |width| drive::show(&sick(), width));
+    check("drive-show-free", |width| drive::show(&drive("/dev/nvme0n1", "free", ""), width));
+    check("drive-errors", |width| errors::list(&answer, width));
+    check("drive-errors-none", |width| errors::list(&ListDrivesResponse::default(), width));
+    check("drive-errors-one", |width| errors::show(&sick(), width));
+    check("drive-errors-unused", |width| errors::show(&drives()[0], width));
+    let cleaned = DriveChange {
+        result: "planned".into(),
+        drive: Some(drives()[0].clone()),
+        plan: vec!["remove the label of member 3 of array tank from both of its places".into()],
+    };
+    check("drive-clean-planned", |width| drive::change(&cleaned, width));
+    let located = DriveChange { result: "changed".into(), plan: Vec::new(), ..cleaned };
+    check("drive-located", |width| drive::change(&located, width));
+}
+
+#[test]
+fn spares_in_every_state() {
+    let spares = vec![
+        spare("/dev/nvme8n1", "ready", ""),
+        Spare { array: "tank".into(), ..spare(PATH, "missing", "last seen 3 h ago") },
+        spare("/dev/nvme10n1", "busy", "mounted at /srv"),
+        Spare {
+            array: LONG.into(),
+            ..spare("/dev/nvme11n1", "failed", "cannot be opened: I/O error")
+        },
+    ];
+    let change = |result: &str| SpareChange {
+        result: result.into(),
+        spare: Some(spares[0].clone()),
+        plan: vec!["label /dev/nvme8n1 as a spare of any array".into()],
+        warnings: Vec::new(),
+    };
+    check("spare-planned", |width| spare::change(&change("planned"), width));
+    check("spare-created", |width| spare::change(&change("created"), width));
+    check("spare-list", |width| spare::list(&ListSparesResponse { spares: spares.clone() }, width));
+    check("spare-list-empty", |width| spare::list(&ListSparesResponse::default(), width));
+}
+
+#[test]
+fn jobs_in_every_state() {
+    let halted = Job {
+        reason: "blocks of member 1 cannot be read, and the list of bad blocks is full".into(),
+        next_action: "copy the data off, then strake job resume tank/rebuild".into(),
+        ..job("rebuild", "halted")
+    };
+    let long = Job { id: format!("{LONG}/initialize"), ..job("initialize", "paused") };
+    let jobs = vec![job("replace", "running"), halted.clone(), long, job("resync", "running")];
+    check("job-list", |width| job::list(&ListJobsResponse { jobs: jobs.clone() }, width));
+    check("job-list-empty", |width| job::list(&ListJobsResponse::default(), width));
+    let change = |job: Job| JobChange { result: "changed".into(), job: Some(job) };
+    check("job-paused", |width| job::change(&change(job("rebuild", "paused")), width));
+    check("job-halted", |width| job::change(&change(halted.clone()), width));
+    check("job-cancelled", |width| {
+        job::change(&JobChange { result: "changed".into(), job: None }, width)
+    });
+}
+
+fn events() -> Vec<Event> {
+    let by = |event: Event| Event { actor: "uid 0 pid 4711".into(), ..event };
+    vec![
+        Event { object: "daemon".into(), ..event(1, "info", "straked 0.1.0 started") },
+        by(event(2, "info", "strake array set tank --rebuild-priority 80")),
+        Event {
+            member: Some(3),
+            cause: "4 medium errors in 60 s, the last at LBA 1234567".into(),
+            next_action: "strake array replace tank --member 3 --with DRIVE".into(),
+            ..event(99, "warning", "failed and is out of use")
+        },
+        Event { object: format!("drive/{PATH}"), ..event(1_000_000, "critical", "vanished") },
+    ]
+}
+
+#[test]
+fn events_with_cause_and_next_action() {
+    let clock = Clock::new(true);
+    let answer = ListEventsResponse { events: events() };
+    check("event-list", |width| event::list(&answer, &clock, width));
+    check("event-list-empty", |width| event::list(&ListEventsResponse::default(), &clock, width));
+    check("event-follow", |width| {
+        events().iter().map(|e| event::one(e, &clock, width) + "\n").collect()
+    });
+    assert_eq!(clock.show(0), "1970-01-01 00:00:00Z");
+    assert_eq!(clock.show(u64::MAX), "at no known time");
+}
+
+#[test]
+fn hooks_and_how_they_went() {
+    let mail = Hook {
+        server: "smtp://mail.example.com:25".into(),
+        from: "strake@example.com".into(),
+        failed: 3,
+        held_back: 17,
+        last_error: "mail.example.com:25: connection refused".into(),
+        ..hook("ops", "email", "ops@example.com")
+    };
+    let hooks = vec![
+        hook("pager", "webhook", "https://alerts.example.com/v2/services/strake/production/events"),
+        mail.clone(),
+        hook(LONG, "exec", "/usr/local/lib/strake/hooks/tell-somebody"),
+    ];
+    check("hook-list", |width| hook::list(&ListHooksResponse { hooks: hooks.clone() }, width));
+    check("hook-list-empty", |width| hook::list(&ListHooksResponse::default(), width));
+    let change = |result: &str, what: &str| HookChange {
+        result: result.into(),
+        hook: Some(mail.clone()),
+        what: what.into(),
+    };
+    check("hook-created", |width| hook::change(&change("created", ""), width));
+    check("hook-test-failed", |width| {
+        hook::change(
+            &change("failed", "the test event was not delivered: connection refused"),
+            width,
+        )
+    });
+}
+
+#[test]
+fn doctor_ok_with_warnings_and_failed() {
+    let check_of = |name: &str, state: &str, what: &str, next: &str| DoctorCheck {
+        name: name.into(),
+        state: state.into(),
+        what: what.into(),
+        next_action: next.into(),
+    };
+    let fine = vec![
+        check_of("daemon state directory", "ok", "/var/lib/strake is writable, 12 GiB free", ""),
+        check_of("array/tank redundancy", "ok", "2 more members may be lost", ""),
+    ];
+    let warning = check_of(
+        "machine clock",
+        "warning",
+        "not synchronized, so times of events may be wrong; nothing else depends on it",
+        "timedatectl set-ntp true",
+    );
+    let failed = check_of(
+        "array/cold",
+        "failed",
+        "offline: 3 of 8 members are missing and level 6 works without 2 of them at most",
+        "strake array import cold --drives DRIVE,DRIVE,DRIVE",
+    );
+    let report =
+        |health: &str, checks: Vec<DoctorCheck>| DoctorReport { health: health.into(), checks };
+    let ok = report("ok", fine.clone());
+    check("doctor-ok", |width| doctor::show(&ok, width));
+    let warned = report("degraded", [fine.clone(), vec![warning.clone()]].concat());
+    check("doctor-warnings", |width| doctor::show(&warned, width));
+    let bad = report("failed", [fine, vec![warning, failed]].concat());
+    check("doctor-failed", |width| doctor::show(&bad, width));
+}
+
+#[test]
+fn what_is_recorded() {
+    let json = r#"{"version":1,"arrays":[{"name":"tank","uuid":"3f7420d0-d70f-46db-8f1d-75ebb959df7e",
+        "drives":["/dev/nvme0n1","/dev/disk/by-id/nvme-SAMSUNG_MZQL23T8HCLS-00A07_S64HNE0T123456-part1"],
+        "settings":{"auto_replace":true,"rebuild_priority":50}}],"exports":[],"hooks":null}"#;
+    let document = ConfigDocument { json: json.into() };
+    check("config-show", |width| config::show(&document, width));
+    let change = |result: &str, plan: &[&str]| ConfigChange {
+        result: result.into(),
+        plan: plan.iter().map(|s| (*s).to_owned()).collect(),
+        warnings: Vec::new(),
+    };
+    let plan =
+        change("planned", &["import array tank", "offer it as export tank at 127.0.0.1:10809"]);
+    check("config-planned", |width| config::change(&plan, width));
+    check("config-planned-nothing", |width| config::change(&change("planned", &[]), width));
+    check("config-restored", |width| {
+        config::change(&change("changed", &["import array tank"]), width)
+    });
+}
+
+#[test]
+fn exports_and_the_daemon() {
+    let offline = Export {
+        name: "cold".into(),
+        state: "offline".into(),
+        reason: "array cold is offline".into(),
+        ..export()
+    };
+    let answer = ListExportsResponse { exports: vec![export(), offline.clone()] };
+    check("export-list", |width| export::list(&answer, width));
+    check("export-list-empty", |width| export::list(&ListExportsResponse::default(), width));
+    let change = ExportChange { result: "created".into(), export: Some(offline), plan: Vec::new() };
+    check("export-created", |width| export::change(&change, width));
+    check("daemon", |width| daemon::show(&daemon(), width));
+}

@@ -24,6 +24,10 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  strake status
+  strake demo
+  strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1")]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -84,31 +88,86 @@ pub enum Command {
   strake doctor --output json")]
     Doctor,
     /// RAID arrays.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake array list
+  strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1
+  strake array show tank --watch"
+    )]
     Array(array::ArrayVerb),
     /// Drives that the daemon can see.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake drive list
+  strake drive show nvme3n1"
+    )]
     Drive(drive::DriveVerb),
     /// Drives that wait to take the place of failed members.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake spare add nvme9n1
+  strake spare list"
+    )]
     Spare(spare::SpareVerb),
     /// Long work in the background: rebuilds, replacements, resyncs.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake job list
+  strake job set tank/rebuild --priority 90"
+    )]
     Job(job::JobVerb),
     /// Ways for clients to reach an array.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake export create tank --via nbd --listen unix:/run/strake/tank.sock
+  strake export list"
+    )]
     Export(export::ExportVerb),
     /// What happened, and who did what.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake event list
+  strake event follow"
+    )]
     Event(event::EventVerb),
     /// Who is told when something happens.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake hook add pager --webhook https://alerts.example.com/strake
+  strake hook list"
+    )]
     Hook(hook::HookVerb),
     /// What the daemon has recorded.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake config show
+  strake config backup strake.json"
+    )]
     Config(config::ConfigVerb),
     /// The daemon, straked.
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake daemon start
+  strake daemon status"
+    )]
     Daemon(DaemonVerb),
     /// Wait until an array has reached a goal, showing progress.
     #[command(after_help = "Examples:

@@ -19,6 +19,7 @@ pub mod connect;
 pub mod daemon;
 pub mod demo;
 pub mod error;
+pub mod examples;
 pub mod exit;
 pub mod keep;
 pub mod limits;

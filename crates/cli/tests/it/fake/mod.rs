@@ -23,6 +23,8 @@ type Answer<T> = Result<Response<T>, Status>;
 pub struct Script {
     /// Answer to `GetStatus`.
     pub status: SystemStatus,
+    /// Answer to `RunDoctor`.
+    pub doctor: DoctorReport,
     /// Answers of `WatchArray`, in order; the first is the answer of `GetArray` too.
     pub arrays: Vec<Array>,
     /// Every change is refused with this.
@@ -84,7 +86,7 @@ impl DaemonService for Fake {
     }
     async fn run_doctor(&self, request: Request<RunDoctorRequest>) -> Answer<DoctorReport> {
         self.hear(request.get_ref())?;
-        Ok(Response::new(DoctorReport::default()))
+        Ok(Response::new(self.script.doctor.clone()))
     }
 }
 
@@ -280,39 +282,65 @@ pub fn strake(folder: &Folder, arguments: &[&str]) -> Ran {
     ran(output, Vec::new())
 }
 
+/// A daemon that answers from a script until it is dropped.
+pub struct Served {
+    /// Where its socket is, and whatever else a test puts there.
+    pub folder: Folder,
+    heard: Arc<Mutex<Vec<String>>>,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Served {
+    /// Serves `script` in a new folder for the test `name`.
+    pub fn new(name: &str, script: Script) -> Self {
+        let folder = Folder::new(name);
+        let heard = Arc::default();
+        let fake = Fake { script, heard: Arc::clone(&heard) };
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
+        let listener = {
+            let _inside = runtime.enter();
+            tokio::net::UnixListener::bind(folder.0.join("s.sock")).expect("the socket is free")
+        };
+        runtime.spawn(
+            tonic::transport::Server::builder()
+                .add_service(DaemonServiceServer::new(fake.clone()))
+                .add_service(DriveServiceServer::new(fake.clone()))
+                .add_service(ArrayServiceServer::new(fake.clone()))
+                .add_service(ExportServiceServer::new(fake.clone()))
+                .add_service(ConfigServiceServer::new(fake.clone()))
+                .add_service(EventServiceServer::new(fake.clone()))
+                .add_service(JobServiceServer::new(fake.clone()))
+                .add_service(SpareServiceServer::new(fake))
+                .serve_with_incoming(UnixListenerStream::new(listener)),
+        );
+        Self { folder, heard, runtime: Some(runtime) }
+    }
+
+    /// The real binary with `arguments`, to be run against it.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strake"));
+        command.args(arguments).current_dir(&self.folder.0);
+        command.env("STRAKE_SOCKET", self.folder.0.join("s.sock")).env("TZ", "UTC");
+        command
+    }
+
+    /// What it heard so far that changes something.
+    pub fn heard(&self) -> Vec<String> {
+        self.heard.lock().expect("no test panics with it").clone()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.runtime.take().expect("it is dropped once").shutdown_background();
+    }
+}
+
 /// Runs the real binary with `arguments` against a daemon that answers from `script`.
 pub fn against(name: &str, script: Script, arguments: &[&str]) -> Ran {
-    let folder = Folder::new(name);
-    let socket = folder.0.join("s.sock");
-    let heard = Arc::default();
-    let fake = Fake { script, heard: Arc::clone(&heard) };
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
-    let listener = {
-        let _inside = runtime.enter();
-        tokio::net::UnixListener::bind(&socket).expect("the socket is free")
-    };
-    runtime.spawn(
-        tonic::transport::Server::builder()
-            .add_service(DaemonServiceServer::new(fake.clone()))
-            .add_service(DriveServiceServer::new(fake.clone()))
-            .add_service(ArrayServiceServer::new(fake.clone()))
-            .add_service(ExportServiceServer::new(fake.clone()))
-            .add_service(ConfigServiceServer::new(fake.clone()))
-            .add_service(EventServiceServer::new(fake.clone()))
-            .add_service(JobServiceServer::new(fake.clone()))
-            .add_service(SpareServiceServer::new(fake))
-            .serve_with_incoming(UnixListenerStream::new(listener)),
-    );
-    let output = Command::new(env!("CARGO_BIN_EXE_strake"))
-        .args(arguments)
-        .current_dir(&folder.0)
-        .env("STRAKE_SOCKET", &socket)
-        .stdin(Stdio::null())
-        .output()
-        .expect("strake runs");
-    runtime.shutdown_background();
-    let heard = heard.lock().expect("no test panics with it").clone();
-    ran(output, heard)
+    let served = Served::new(name, script);
+    let output = served.command(arguments).stdin(Stdio::null()).output().expect("strake runs");
+    ran(output, served.heard())
 }
 
 fn ran(output: Output, heard: Vec<String>) -> Ran {

@@ -1,8 +1,6 @@
 //! The demo's load against servers that lie: a demo that cannot fail proves nothing.
 
-mod common;
-
-use common::Folder;
+use crate::common::Folder;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! A place for files and sockets.
 
+pub mod terminal;
+
 use std::path::PathBuf;
 
 /// A folder that goes away with the test.

@@ -1,10 +1,7 @@
 //! The real binary against a daemon that answers from a script: requests, exit codes, and what goes where.
 
-mod common;
-mod fake;
-
-use common::Folder;
-use fake::{Ran, Script, against, array, strake};
+use crate::common::Folder;
+use crate::fake::{Ran, Script, against, array, strake};
 use strake_api::v1::{Array, SystemStatus};
 use tonic::Code;
 

@@ -1,0 +1,9 @@
+//! The real binary: against a daemon that answers from a script, and on a terminal.
+
+mod commands;
+mod common;
+mod demo_load;
+mod examples;
+mod fake;
+mod json;
+mod screen;

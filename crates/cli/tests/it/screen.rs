@@ -1,0 +1,105 @@
+//! What a person at a terminal sees and is asked.
+
+use crate::common::terminal::Terminal;
+use crate::fake::{Script, Served, array};
+
+fn healthy() -> Script {
+    Script { arrays: vec![array(&["online"], &["in_sync"; 4])], ..Script::default() }
+}
+
+/// Runs `line` on a terminal and types what `answer` says; ends with the exit code, what was printed, and what the
+/// daemon heard.
+fn asked(line: &str, answer: &str) -> (Option<i32>, String, Vec<String>) {
+    let served = Served::new("asked", healthy());
+    let mut terminal = Terminal::start(served.command(&line.split(' ').collect::<Vec<_>>()));
+    terminal.until(|text| text.contains(" to go on: "));
+    terminal.type_in(answer);
+    let (status, printed) = terminal.end();
+    (status.code(), printed, served.heard())
+}
+
+#[test]
+fn failing_a_member_in_sync_names_the_loss_and_sends_that_it_was_accepted() {
+    let (code, printed, heard) = asked("array fail tank --member 2", "tank\n");
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("which is in sync: it gives up redundancy"), "{printed}");
+    assert!(printed.contains("  - mark every label"), "the plan is shown: {printed}");
+    let [plan, done] = heard.as_slice() else { panic!("{heard:?}") };
+    assert!(plan.contains("dry_run: true"), "{plan}");
+    assert!(done.contains("dry_run: false, accept: [\"redundancy\"]"), "{done}");
+}
+
+#[test]
+fn nothing_is_done_when_something_else_is_typed() {
+    let lines = [
+        "array fail tank --member 2",
+        "array destroy tank",
+        "array create tank --level 6 --drives ram:1GiB --overwrite",
+        "drive clean /dev/null",
+        "spare add /dev/null --overwrite",
+    ];
+    for line in lines {
+        for answer in ["yes\n", "\n", "tan\n"] {
+            let (code, printed, heard) = asked(line, answer);
+            assert_eq!(code, Some(3), "{line}: {printed}");
+            assert!(printed.contains("nothing was done"), "{line}: {printed}");
+            let changed: Vec<_> = heard.iter().filter(|h| !h.contains("dry_run: true")).collect();
+            assert!(changed.is_empty(), "{line}: {changed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_watched_screen_is_drawn_in_place_and_given_back() {
+    let served = Served::new("watched", healthy());
+    let mut terminal = Terminal::start(served.command(&["array", "list", "--watch"]));
+    terminal.until(|text| text.contains("\x1b[J"));
+    terminal.interrupt();
+    let (status, printed) = terminal.end();
+    assert_eq!(status.code(), Some(0), "{printed}");
+    let (drawn, after) = printed.split_once("\x1b[?25h\x1b[?1049l").expect("it is given back");
+    assert!(drawn.starts_with("\x1b[?1049h\x1b[?25l\x1b[H"), "{printed:?}");
+    assert!(after.contains("HEALTH"), "the latest answer stays: {printed:?}");
+}
+
+#[test]
+fn colour_is_for_terminals_that_want_it() {
+    let run = |name: &str, value: &str| {
+        let served = Served::new("colour", healthy());
+        let mut command = served.command(&["array", "list"]);
+        command.env_remove("NO_COLOR").env(name, value);
+        Terminal::start(command).end().1
+    };
+    let painted = run("STRAKE_NOTHING", "");
+    let plain = run("NO_COLOR", "1");
+    assert!(painted.contains("\x1b[32mok\x1b[0m"), "{painted:?}");
+    assert!(!plain.contains('\x1b'), "{plain:?}");
+    assert_eq!(strake_cli::output::paint::plain(&painted), plain, "colour adds nothing");
+}
+
+#[test]
+fn what_comes_from_elsewhere_cannot_tell_the_terminal_to_do_something() {
+    let mut array = array(&["online"], &["in_sync"; 4]);
+    array.members[0].path = "/dev/\x1b]0;evil\x07\x1b[2J".into();
+    let served = Served::new("escapes", Script { arrays: vec![array], ..Script::default() });
+    let mut command = served.command(&["array", "show", "tank"]);
+    command.env("NO_COLOR", "1");
+    let (_, printed) = Terminal::start(command).end();
+    assert!(printed.contains("evil"), "{printed:?}");
+    assert!(!printed.contains(['\x1b', '\x07']), "{printed:?}");
+}
+
+#[test]
+fn a_frame_fits_its_screen() {
+    use strake_cli::watch::frame;
+    assert_eq!(frame("a\nb", 80, 2), "\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J");
+    let text = "1\n2\n3\n4\n5";
+    assert_eq!(
+        frame(text, 80, 3),
+        "\x1b[H1\x1b[K\r\n2\x1b[K\r\n... 3 more lines\x1b[K\x1b[J",
+        "what does not fit is counted"
+    );
+    let folded = format!("{}\nx", "-".repeat(81));
+    assert!(frame(&folded, 80, 2).contains("... 2 more lines"), "two rows for a line too long");
+    assert!(frame(&format!("\x1b[32m{}\x1b[0m\nx", "-".repeat(80)), 80, 2).contains('x'));
+}

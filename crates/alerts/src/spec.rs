@@ -14,6 +14,9 @@ use crate::severity::Severity;
 use crate::text::one_line;
 use crate::webhook::Webhook;
 
+/// What stands for a secret where hooks are shown.
+pub(crate) const MASK: &str = "***";
+
 /// Whom to tell, how, and about what. The fields are those of `AddHookRequest`.
 ///
 /// It holds credentials where the target or the server does, so it is for a file that only the daemon reads;
@@ -80,6 +83,16 @@ impl HookSpec {
         Checked::new(self.clone()).map(|hook| hook.listed())
     }
 
+    /// The same with its credentials covered, for a document that others may read. Such a hook is refused when it is
+    /// added, so that nobody takes it for the real one.
+    ///
+    /// # Errors
+    /// `Usage`: as [`Self::listed`].
+    pub fn masked(&self) -> Result<Self, AlertError> {
+        let v1::Hook { name, kind, target, severity, server, from, .. } = self.listed()?;
+        Ok(Self { name, kind, target, severity, server, from })
+    }
+
     fn refused(&self, why: &str) -> AlertError {
         AlertError::usage(format!("hook {:?}: {why}", one_line(&self.name)))
     }
@@ -115,6 +128,12 @@ impl Checked {
         for (field, text) in [("target", &spec.target), ("server", &spec.server)] {
             if text.len() > TARGET_BYTES_MAX {
                 let why = format!("the {field} is longer than {TARGET_BYTES_MAX} bytes");
+                return Err(spec.refused(&why));
+            }
+            if text.contains(MASK) {
+                let why = format!(
+                    "the {field} was copied from a listing, which covers its secrets; give it in full"
+                );
                 return Err(spec.refused(&why));
             }
         }

@@ -38,7 +38,8 @@ pub struct Config {
     /// Drives that wait to replace failed members.
     #[serde(default)]
     pub spares: Vec<SpareRecord>,
-    /// Who is told about events. Holds their credentials.
+    /// Who is told about events. Holds their credentials: for anything that others may read, take
+    /// [`HookSpec::masked`].
     #[serde(default)]
     pub hooks: Vec<HookSpec>,
 }

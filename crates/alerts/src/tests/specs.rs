@@ -93,6 +93,21 @@ fn what_was_left_out_is_filled_in_and_secrets_are_not_listed() {
     assert_eq!(listed("smtp://[::1]:2525"), "smtp://[::1]:2525");
 }
 
+/// The story: a configuration was copied from what is shown, and put in force on another machine. The covered address
+/// was a valid one, of nobody.
+#[test]
+fn a_masked_hook_is_not_taken_for_the_real_one() {
+    for spec in [
+        webhook("https://me:s3cret@example.org/T0KEN"),
+        mail("a@example.org", "b@example.org", "smtps://me:s3cret@mail.example.org"),
+    ] {
+        let masked = spec.masked().unwrap();
+        let text = serde_json::to_string(&masked).unwrap();
+        assert!(!text.contains("s3cret") && !text.contains("T0KEN"), "{text}");
+        check_refused(masked, "give it in full");
+    }
+}
+
 #[test]
 fn a_spec_survives_being_recorded() {
     let spec = mail("a@example.org", "b@example.org", "smtp://u:p@localhost");

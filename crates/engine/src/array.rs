@@ -12,7 +12,7 @@ use crate::assemble::Assembled;
 use crate::board::{Board, MemberStatus};
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::limits::MAILBOX_DEPTH;
+use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES};
 use crate::message::Control;
 use crate::shard::{Link, ShardSpec, drive, view_of};
 
@@ -32,11 +32,14 @@ use device::ArrayDevice;
 pub struct Options {
     /// Merge waiting adjacent writes of a band into one plan.
     pub merge: bool,
+    /// Memory of each shard for old data, parity and reconstruction, in bytes. However little it is, the largest plan
+    /// has room; more lets more plans run at a time.
+    pub scratch_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { merge: true }
+        Self { merge: true, scratch_bytes: SCRATCH_BYTES }
     }
 }
 
@@ -153,6 +156,7 @@ impl Array {
                 geometry: assembled.geometry,
                 regions: assembled.regions,
                 merge: options.merge,
+                scratch_bytes: options.scratch_bytes,
                 board: Arc::clone(&board),
                 control,
                 links,

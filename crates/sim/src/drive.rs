@@ -85,6 +85,8 @@ impl SimDrive {
             bad: BTreeSet::new(),
             doomed: false,
             gone: false,
+            slowness: 1,
+            hanging: false,
             lanes: BTreeMap::new(),
             next_lane: 0,
         })))
@@ -122,6 +124,76 @@ impl SimDrive {
     /// Makes every block readable again, as an idle drive's own patrol may do.
     pub fn heal(&self) {
         self.state().bad.clear();
+    }
+
+    /// A copy of everything on it, on another drive.
+    #[must_use]
+    pub fn duplicate(&self, serial: u64) -> Self {
+        let mut state = self.state();
+        let rng = state.rng.fork();
+        let visible = state.visible.clone();
+        Self(Arc::new(Mutex::new(State {
+            spec: state.spec,
+            name: format!("sim:{serial}"),
+            slot: state.slot,
+            rng,
+            trace: state.trace.clone(),
+            faults: state.faults.clone(),
+            stable: visible.clone(),
+            visible,
+            unflushed: Vec::new(),
+            writes: 0,
+            bad: state.bad.clone(),
+            doomed: false,
+            gone: false,
+            slowness: 1,
+            hanging: false,
+            lanes: BTreeMap::new(),
+            next_lane: 0,
+        })))
+    }
+
+    /// Gives it another end: what lay beyond is gone, what is new is zeroes. A multiple of 4 KiB.
+    pub fn resize(&self, bytes: u64) {
+        let mut state = self.state();
+        state.spec.bytes = bytes;
+        state.visible.resize(bytes);
+        state.stable.resize(bytes);
+    }
+
+    /// Gives it another block size, as a reformatted drive has.
+    pub fn set_block_size(&self, block_size: BlockSize) {
+        self.state().spec.block_size = block_size;
+    }
+
+    /// Bytes as of now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.state().spec.bytes
+    }
+
+    /// Overwrites bytes behind everybody's back, on the medium and in the cache.
+    pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
+        let mut state = self.state();
+        state.visible.write(offset, bytes);
+        state.stable.write(offset, bytes);
+    }
+
+    /// Makes the block at byte `offset` unreadable until it is written.
+    pub fn spoil(&self, offset: u64) {
+        let mut state = self.state();
+        let block = offset / u64::from(state.spec.block_size.bytes());
+        state.bad.insert(block);
+    }
+
+    /// Every I/O takes `factor` times as long from now on.
+    pub fn slow_down(&self, factor: u64) {
+        self.state().slowness = factor;
+    }
+
+    /// From now on nothing is answered, or everything again; what was not is answered then.
+    pub fn hang(&self, hanging: bool) {
+        self.state().hanging = hanging;
     }
 
     /// Pulls the drive.
@@ -222,7 +294,9 @@ impl IoQueue for SimQueue {
 
     fn readiness(&self) -> Readiness {
         let state = self.drive.state();
-        let Some(lane) = state.lanes.get(&self.lane) else { return Readiness::Idle };
+        let Some(lane) = state.lanes.get(&self.lane).filter(|_| !state.hanging) else {
+            return Readiness::Idle;
+        };
         match lane.pending.iter().map(|p| p.due).min() {
             Some(due) => Readiness::At(due),
             None => Readiness::Idle,

@@ -9,7 +9,8 @@
 //! survive without saying so, because a run that may excuse itself proves nothing.
 //!
 //! **Where to start.** [`world`] for the life of a world, [`drive`] for what drives do, [`faults`] for what is
-//! allowed to happen, [`oracle`] for what may be read. `strake-sim --seed S --seeds 1 --print` replays a run.
+//! allowed to happen, [`oracle`] for what may be read, [`stage`] for
+//! worlds that follow a script instead of chance. `strake-sim --seed S --seeds 1 --print` replays a run.
 
 #![forbid(unsafe_code)]
 
@@ -26,4 +27,4 @@ pub mod trace;
 pub mod world;
 
 pub use faults::Mutant;
-pub use world::{Report, Settings, run};
+pub use world::{Report, Settings, run, stage};

@@ -31,6 +31,11 @@ impl Medium {
         Self { pages: vec![Page::Fresh; bytes as usize / PAGE], junk }
     }
 
+    /// Moves the end. What is new is zeroes.
+    pub fn resize(&mut self, bytes: u64) {
+        self.pages.resize(bytes as usize / PAGE, Page::Zero);
+    }
+
     /// True when the page at `offset` is known to hold nothing but zeroes.
     #[must_use]
     pub fn is_zero_page(&self, offset: u64) -> bool {

@@ -73,7 +73,8 @@ pub struct Begun {
     at: u64,
 }
 
-/// The model of one array.
+/// The model of one array. A clone is another history that begins with the same past.
+#[derive(Clone)]
 pub struct Oracle {
     blocks: Vec<Vec<Write>>,
     block_bytes: usize,

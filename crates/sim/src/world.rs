@@ -3,6 +3,7 @@
 mod client;
 mod control;
 mod ending;
+pub mod stage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,6 +26,9 @@ const SPIN_ROUNDS: u32 = 100_000;
 
 /// Simulated time without any progress after which a wait counts as stuck.
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
+
+/// Memory of a shard. Filling what a real one has takes longer than most worlds.
+const SCRATCH_BYTES: usize = 4 << 20;
 
 /// How a run is done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -135,27 +139,10 @@ impl World {
             .zip(&shape.drives)
             .map(|(at, spec)| SimDrive::new(*spec, at as u8, at, &mut rng, trace, &faults))
             .collect();
-        let spec = CreateSpec {
-            name: "sim".parse::<Name>().map_err(|e| e.to_string())?,
-            level: shape.level,
-            group_size: shape.group_size,
-            strip_bytes: shape.strip_bytes,
-            block_size: shape.block_size,
-        };
-        let list: Vec<Drive> = drives.iter().map(to_drive).collect();
-        let plan = strake_engine::plan_create(&spec, &list).map_err(|e| e.to_string())?;
-        let geometry = plan.geometry;
-        faults.set_geometry(geometry);
-        let ids = Ids {
-            array: Uuid::from_random(rng.bytes16()),
-            epoch: Uuid::from_random(rng.bytes16()),
-            members: (0..shape.members).map(|_| Uuid::from_random(rng.bytes16())).collect(),
-        };
         let mut now = Nanos(0);
-        let assembled = {
-            let mut wait = patient(&mut now);
-            strake_engine::create(&plan, list, &ids, false, &mut wait).map_err(|e| e.to_string())?
-        };
+        let assembled = make(shape, &drives, false, &mut rng, &mut now)?;
+        let geometry = assembled.1;
+        faults.set_geometry(geometry);
         let ground = ground(&geometry, &mut rng);
         let serial = shape.members as u64;
         let mut world = Self {
@@ -178,12 +165,12 @@ impl World {
             stopping: false,
             lost: false,
         };
-        world.start(assembled)?;
+        world.start(assembled.0)?;
         Ok(world)
     }
 
     fn start(&mut self, assembled: strake_engine::Assembled) -> Result<(), String> {
-        let options = Options { merge: self.shape.merge };
+        let options = Options { merge: self.shape.merge, scratch_bytes: SCRATCH_BYTES };
         let (array, pollers) = Array::start_here(assembled, self.shape.cores, options)
             .map_err(|e| format!("start: {e}"))?;
         let device = array.device();
@@ -399,6 +386,34 @@ impl World {
         self.serial += 1;
         SimDrive::new(spec, slot as u8, self.serial, &mut self.rng, &self.trace, &self.faults)
     }
+}
+
+/// Creates an array on `drives`.
+fn make(
+    shape: &Shape,
+    drives: &[SimDrive],
+    overwrite: bool,
+    rng: &mut Rng,
+    now: &mut Nanos,
+) -> Result<(strake_engine::Assembled, Geometry), String> {
+    let spec = CreateSpec {
+        name: "sim".parse::<Name>().map_err(|e| e.to_string())?,
+        level: shape.level,
+        group_size: shape.group_size,
+        strip_bytes: shape.strip_bytes,
+        block_size: shape.block_size,
+    };
+    let list: Vec<Drive> = drives.iter().map(to_drive).collect();
+    let plan = strake_engine::plan_create(&spec, &list).map_err(|e| e.to_string())?;
+    let ids = Ids {
+        array: Uuid::from_random(rng.bytes16()),
+        epoch: Uuid::from_random(rng.bytes16()),
+        members: (0..shape.members).map(|_| Uuid::from_random(rng.bytes16())).collect(),
+    };
+    let mut wait = patient(now);
+    let assembled = strake_engine::create(&plan, list, &ids, overwrite, &mut wait)
+        .map_err(|e| e.to_string())?;
+    Ok((assembled, plan.geometry))
 }
 
 fn oracle(shape: &Shape, geometry: &Geometry) -> Oracle {

@@ -40,6 +40,7 @@ pub(crate) struct ShardSpec {
     pub(crate) geometry: Geometry,
     pub(crate) regions: Regions,
     pub(crate) merge: bool,
+    pub(crate) scratch_bytes: usize,
     pub(crate) board: Arc<Board>,
     pub(crate) control: mpsc::Receiver<Control>,
     /// By shard; `None` at our own place.
@@ -87,7 +88,13 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, &spec.lacking)),
         window: RefCell::new(Window::new(scheduler)),
         untrusted: RefCell::new(own),
-        scratch: RefCell::new(Scratch::new(scheduler, TASKS_MAX, band_bytes, width)),
+        scratch: RefCell::new(Scratch::new(
+            scheduler,
+            TASKS_MAX,
+            spec.scratch_bytes,
+            band_bytes,
+            width,
+        )),
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),

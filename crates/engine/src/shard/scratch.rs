@@ -10,7 +10,7 @@ use strake_reactor::Scheduler;
 
 use super::wait::WaitQueue;
 
-use crate::limits::{SCRATCH_BYTES, SMALL_BYTES, SMALL_TOTAL};
+use crate::limits::{SMALL_BYTES, SMALL_TOTAL};
 
 /// Buffers one plan may use: every strip read, every strip computed, and a spare.
 pub(crate) const LOAN_MAX: usize = 132;
@@ -25,22 +25,24 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Memory for bands of `band_bytes` in stripes of `width` strips.
+    /// About `scratch_bytes` of memory for bands of `band_bytes` in stripes of `width` strips.
     pub(crate) fn new(
         scheduler: &Scheduler,
         tasks: usize,
+        scratch_bytes: usize,
         band_bytes: usize,
         width: usize,
     ) -> Self {
         // The largest plan reads every other strip and computes the rest: never more than two bands' worth.
         let plan_max = 2 * width + 2;
+        let small = SMALL_TOTAL.min(scratch_bytes / 4);
         let large = if band_bytes <= SMALL_BYTES {
             1
         } else {
-            ((SCRATCH_BYTES - SMALL_TOTAL) / band_bytes).clamp(2 * plan_max, tasks * plan_max)
+            ((scratch_bytes - small) / band_bytes).clamp(2 * plan_max, tasks * plan_max)
         };
         Self {
-            small: BufPool::new((SMALL_TOTAL / SMALL_BYTES).max(2 * plan_max), SMALL_BYTES),
+            small: BufPool::new((small / SMALL_BYTES).max(2 * plan_max), SMALL_BYTES),
             large: BufPool::new(large, band_bytes),
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,

@@ -253,7 +253,7 @@ pub type Answer = Result<(), IoErrorKind>;
 
 impl Stage {
     pub fn start(&mut self, assembled: Assembled) {
-        let options = Options { merge: self.set.merge };
+        let options = Options { merge: self.set.merge, ..Options::default() };
         let (array, pollers) =
             Array::start_here(assembled, self.set.cores, options).expect("drives open");
         let device = array.device();

@@ -73,6 +73,10 @@ pub(super) struct State {
     pub(super) bad: BTreeSet<u64>,
     pub(super) doomed: bool,
     pub(super) gone: bool,
+    /// Every I/O takes this many times as long.
+    pub(super) slowness: u64,
+    /// Nothing is answered.
+    pub(super) hanging: bool,
     pub(super) lanes: BTreeMap<u64, Lane>,
     pub(super) next_lane: u64,
 }
@@ -119,7 +123,7 @@ impl State {
     /// Decides when and how an I/O will end.
     fn schedule(&mut self, io: Io, now: Nanos) -> Pending {
         let rates = self.faults.rates();
-        let latency = self.rng.between(1, 25) * 4_000;
+        let latency = self.rng.between(1, 25) * 4_000 * self.slowness;
         let mut due = now.plus(Nanos(latency));
         let mut fate = Fate::Done;
         if rates != Rates::default() && !self.gone {
@@ -195,6 +199,9 @@ impl State {
 
     pub(super) fn poll(&mut self, lane: u64, now: Nanos, batch: &mut CompletionBatch) {
         let gone = self.gone;
+        if self.hanging && !gone {
+            return;
+        }
         let Some(place) = self.lanes.get_mut(&lane) else { return };
         let mut due: Vec<Pending> = Vec::new();
         let mut at = 0;

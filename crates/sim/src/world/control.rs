@@ -36,7 +36,7 @@ impl World {
         result
     }
 
-    fn run_until_time(&mut self, until: strake_units::Nanos) -> Result<(), String> {
+    pub(super) fn run_until_time(&mut self, until: strake_units::Nanos) -> Result<(), String> {
         self.wake_all();
         while self.now < until {
             if self.round()? {
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// Stripes that a crash now leaves with parity that may disagree with the data.
-    fn unsettled_stripes(&self, crash: Crash) -> Vec<u64> {
+    pub(super) fn unsettled_stripes(&self, crash: Crash) -> Vec<u64> {
         let blocks = self.oracle.written().filter(|lba| self.oracle.is_unsettled(*lba, crash));
         let mut stripes: Vec<u64> =
             blocks.map(|lba| self.geometry.place(Lba(lba)).stripe.0).collect();
@@ -460,7 +460,7 @@ impl World {
     }
 
     /// Blocks of `stripes` that only parity can bring back may be anything now.
-    fn give_up(&mut self, stripes: &[u64], states: &[MemberState]) {
+    pub(super) fn give_up(&mut self, stripes: &[u64], states: &[MemberState]) {
         for stripe in stripes {
             let stripe = strake_units::StripeIndex(*stripe);
             for strip in 0..self.geometry.data_strips() {

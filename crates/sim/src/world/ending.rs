@@ -58,7 +58,7 @@ impl World {
         Err(format!("members do not get well: {}", self.picture()))
     }
 
-    fn wait_for_maintenance(&mut self) -> Result<(), String> {
+    pub(super) fn wait_for_maintenance(&mut self) -> Result<(), String> {
         self.run_until("resync and rebuild to end", |world| {
             let status = world.array().status();
             let rebuilding =
@@ -73,7 +73,7 @@ impl World {
     }
 
     /// Reads every block that was ever written, and some that were not.
-    fn read_everything(&mut self) -> Result<(), String> {
+    pub(super) fn read_everything(&mut self) -> Result<(), String> {
         let mut ranges: Vec<LbaRange> = Vec::new();
         let extra = (0..4).map(|_| self.rng.below(self.ground.capacity)).collect::<Vec<_>>();
         let mut blocks: Vec<u64> = self.oracle.written().chain(extra).collect();

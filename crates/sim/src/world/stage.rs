@@ -1,0 +1,427 @@
+//! Scripted worlds: the same drives, clients and oracle, and a script instead of chance.
+//!
+//! A script says what happens (members fail, drives are pulled and come back in some order, the power goes) and
+//! the seed only says how it interleaves. Everything a script calls answers with `Err` in words: for something that
+//! the array refused as well as for a violation, so that a script that expects a refusal names its words with
+//! [`refused`].
+
+mod people;
+mod probe;
+
+use strake_block::{DeallocateReads, VolatileCache};
+use strake_engine::{ArrayStatus, AssemblePolicy};
+use strake_raid::{Geometry, Level, MemberState, Role};
+use strake_units::{BlockSize, Lba, LbaRange, Nanos};
+
+pub use people::{ACCEPT_LOSS, DEGRADED, Order};
+pub use probe::Clearing;
+
+use super::{Report, Settings, World, panic_text};
+use crate::drive::{Crash, DriveSpec, SimDrive};
+use crate::faults::Rates;
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::shape::Shape;
+use crate::trace::Trace;
+use probe::Probe;
+
+/// What a scripted world is made of.
+#[derive(Clone, Debug)]
+pub struct Cast {
+    /// The level.
+    pub level: Level,
+    /// Members, all groups together.
+    pub members: usize,
+    /// Members per group for 50, 60, 70.
+    pub group_size: Option<u8>,
+    /// Strip in bytes.
+    pub strip_bytes: u32,
+    /// Strips of one member.
+    pub rows: u64,
+    /// Block size of each drive, the last one for all that follow.
+    pub blocks: Vec<BlockSize>,
+    /// Whether drives have a cache that a power cut empties.
+    pub cache: VolatileCache,
+    /// What deallocated blocks read as; anything but zeroes makes a new array initialize itself.
+    pub deallocate: DeallocateReads,
+    /// Shards; drawn from the seed when not given.
+    pub cores: Option<u16>,
+}
+
+impl Cast {
+    /// A small array of `level` on drives with 4 KiB blocks, a volatile cache, and zeroes.
+    #[must_use]
+    pub fn new(level: Level, members: usize) -> Self {
+        Self {
+            level,
+            members,
+            group_size: None,
+            strip_bytes: 16 << 10,
+            rows: 64,
+            blocks: vec![BlockSize::B4096],
+            cache: VolatileCache::Present,
+            deallocate: DeallocateReads::Zeroes,
+            cores: None,
+        }
+    }
+
+    /// The same with several regions, so that a part of it can be dirty or stale.
+    #[must_use]
+    pub fn with_regions(mut self) -> Self {
+        self.strip_bytes = 64 << 10;
+        self.rows = 800;
+        self
+    }
+
+    fn drive(&self, at: usize) -> DriveSpec {
+        let last = self.blocks.last().copied().unwrap_or(BlockSize::B4096);
+        DriveSpec {
+            bytes: strake_ondisk::HEAD_BYTES
+                + strake_ondisk::TAIL_BYTES
+                + self.rows * u64::from(self.strip_bytes),
+            block_size: self.blocks.get(at).copied().unwrap_or(last),
+            cache: self.cache,
+            deallocate: self.deallocate,
+        }
+    }
+
+    fn shape(&self, rng: &mut Rng) -> Shape {
+        let cores = self.cores.unwrap_or(rng.between(1, 3) as u16);
+        Shape {
+            level: self.level,
+            members: self.members,
+            group_size: self.group_size,
+            strip_bytes: self.strip_bytes,
+            block_size: None,
+            drives: (0..self.members).map(|at| self.drive(at)).collect(),
+            cores,
+            merge: !rng.one_in(4),
+            clients: usize::from(cores) + rng.below(2) as usize,
+            depth: rng.pick(&[1, 4, 8]),
+            rates: Rates::default(),
+            requests: 0,
+            calm: 1,
+        }
+    }
+}
+
+/// Runs `script` in the world of `seed`.
+#[must_use]
+pub fn play(
+    seed: u64,
+    cast: &Cast,
+    settings: Settings,
+    script: impl Fn(&mut Stage) -> Result<(), String>,
+) -> Report {
+    let trace = Trace::new(settings.keep, settings.print);
+    let mut requests = 0;
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut stage = Stage::new(seed, cast, settings, &trace)?;
+        let result = script(&mut stage);
+        requests = stage.world.next_id;
+        result
+    }));
+    let violation = match result {
+        Ok(result) => result.err(),
+        Err(panic) => Some(format!("panic: {}", panic_text(&*panic))),
+    };
+    Report { seed, shape: format!("{cast:?}"), violation, trace, requests }
+}
+
+/// What is left of an error that was expected to say `words`.
+///
+/// # Errors
+/// When nothing was refused, or with other words.
+pub fn refused<T>(result: Result<T, String>, words: &str) -> Result<(), String> {
+    match result {
+        Ok(_) => Err(format!("was not refused; expected: {words}")),
+        Err(said) if said.contains(words) => Ok(()),
+        Err(said) => Err(format!("expected {words:?}, but: {said}")),
+    }
+}
+
+/// A world that does what a script says.
+pub struct Stage {
+    world: World,
+    probe: Option<Probe>,
+    /// Stripes that the crashes since the last start left in doubt.
+    doubtful: Vec<u64>,
+}
+
+impl Stage {
+    /// A new array of `cast`, running.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub fn new(seed: u64, cast: &Cast, settings: Settings, trace: &Trace) -> Result<Self, String> {
+        let mut rng = Rng::new(seed);
+        let shape = cast.shape(&mut rng);
+        let world = World::new(&shape, rng, settings, trace)?;
+        let mut stage = Self { world, probe: None, doubtful: Vec::new() };
+        stage.open_probe()?;
+        Ok(stage)
+    }
+
+    /// The array's geometry.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.world.geometry
+    }
+
+    /// The drive that is the member of `slot`, or was last.
+    #[must_use]
+    pub fn drive(&self, slot: usize) -> SimDrive {
+        self.world.drives[slot].clone()
+    }
+
+    /// The drives of all members, by slot.
+    #[must_use]
+    pub fn drives(&self) -> Vec<SimDrive> {
+        self.world.drives.clone()
+    }
+
+    /// A number by seed, for scripts that leave something open.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.world.rng.below(bound)
+    }
+
+    /// `items` in an order by seed.
+    pub fn shuffled<T>(&mut self, mut items: Vec<T>) -> Vec<T> {
+        self.world.rng.shuffle(&mut items);
+        items
+    }
+
+    /// The array as it shows itself.
+    #[must_use]
+    pub fn status(&self) -> ArrayStatus {
+        self.world.array().status()
+    }
+
+    /// Every member's state.
+    #[must_use]
+    pub fn states(&self) -> Vec<MemberState> {
+        self.world.states()
+    }
+
+    /// Members that are not in sync, by slot.
+    #[must_use]
+    pub fn out(&self) -> Vec<usize> {
+        let states = self.states().into_iter().enumerate();
+        states.filter(|(_, state)| *state != MemberState::InSync).map(|(slot, _)| slot).collect()
+    }
+
+    /// Lets clients make `requests` random requests and waits for all answers, each of which is checked.
+    ///
+    /// # Errors
+    /// The first wrong answer.
+    pub fn work(&mut self, requests: u64) -> Result<(), String> {
+        self.begin_work(requests)?;
+        self.settle()
+    }
+
+    /// Lets clients make `requests` requests and returns while the last of them are under way.
+    ///
+    /// # Errors
+    /// The first wrong answer.
+    pub fn begin_work(&mut self, requests: u64) -> Result<(), String> {
+        self.world.left = requests;
+        self.world.run_until("requests to be made", |world| world.left == 0)
+    }
+
+    /// Lets clients make `requests` requests from now on, beside whatever the script does next.
+    pub fn load(&mut self, requests: u64) {
+        self.world.left = requests;
+        self.world.wake_all();
+    }
+
+    /// Waits for all answers.
+    ///
+    /// # Errors
+    /// The first wrong answer, or none.
+    pub fn settle(&mut self) -> Result<(), String> {
+        self.world.run_until("requests to be answered", |w| w.left == 0 && w.outstanding() == 0)
+    }
+
+    /// Lets the world go on for so many turns of everybody.
+    ///
+    /// # Errors
+    /// The first wrong answer.
+    pub fn turns(&mut self, turns: u64) -> Result<(), String> {
+        self.world.wake_all();
+        for _ in 0..turns {
+            self.world.round()?;
+            self.world.now = self.world.now.plus(Nanos::MICRO);
+            self.world.trace.set_now(self.world.now);
+        }
+        Ok(())
+    }
+
+    /// Lets time go by.
+    ///
+    /// # Errors
+    /// The first wrong answer.
+    pub fn pass(&mut self, time: Nanos) -> Result<(), String> {
+        let until = self.world.now.plus(time);
+        self.world.run_until_time(until)
+    }
+
+    /// Waits until the array shows what `done` wants.
+    ///
+    /// # Errors
+    /// When it never does.
+    pub fn wait(&mut self, what: &str, done: impl Fn(&ArrayStatus) -> bool) -> Result<(), String> {
+        self.world.run_until(what, |world| done(&world.array().status()))
+    }
+
+    /// Waits until nothing is being rebuilt or resynchronized.
+    ///
+    /// # Errors
+    /// When that does not end, or halts.
+    pub fn wait_maintenance(&mut self) -> Result<(), String> {
+        self.world.wait_for_maintenance()
+    }
+
+    /// Everybody is in sync and nothing is left to do, also after a restart, and the second look finds the same:
+    /// data as it was written, parity and copies as a textbook makes them.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn all_is_well(&mut self) -> Result<(), String> {
+        self.settle()?;
+        self.wait_maintenance()?;
+        if !self.out().is_empty() {
+            return Err(format!("not everybody is in sync: {:?}", self.states()));
+        }
+        for _ in 0..2 {
+            self.read_back()?;
+            self.stop()?;
+            self.check_parity()?;
+            self.restart()?;
+        }
+        Ok(())
+    }
+
+    /// Reads every block that was ever written, and compares.
+    ///
+    /// # Errors
+    /// The first wrong answer.
+    pub fn read_back(&mut self) -> Result<(), String> {
+        self.world.read_everything()
+    }
+
+    /// Compares parity and copies on the drives with a textbook encoder.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn check_parity(&self) -> Result<(), String> {
+        let drives = &self.world.drives;
+        crate::textbook::verify(&self.world.geometry, &|member, at| drives[member].page(at))
+    }
+
+    /// Stops in order.
+    ///
+    /// # Errors
+    /// When the stop was not recorded, or a request was never answered.
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.settle()?;
+        self.probe = None;
+        self.world.stop().map(drop)
+    }
+
+    /// The machine stops without warning.
+    pub fn crash(&mut self, crash: Crash) {
+        self.world.trace.event(&[60, crash as u64], || format!("script: {crash:?}"));
+        self.doubtful.extend(self.world.unsettled_stripes(crash));
+        self.world.drives.iter().chain(&self.world.retired).for_each(|drive| drive.crash(crash));
+        self.probe = None;
+        self.world.running = None;
+        self.world.asked.clear();
+        self.world.left = 0;
+        self.world.oracle.crash(crash);
+    }
+
+    /// Starts the array on all members' drives, which are expected to be enough.
+    ///
+    /// # Errors
+    /// What keeps it from starting.
+    pub fn restart(&mut self) -> Result<(), String> {
+        let drives = self.drives();
+        let here: Vec<SimDrive> = drives.into_iter().filter(|drive| !drive.is_gone()).collect();
+        self.start(&here, AssemblePolicy::default())
+    }
+
+    /// Reads `range` and returns whether it was answered; what was read is checked.
+    ///
+    /// # Errors
+    /// A wrong answer. An error of the array is the inner result.
+    pub fn read(&mut self, range: LbaRange) -> Result<Result<(), strake_block::IoError>, String> {
+        let mut probe = self.probe.take().ok_or("nothing runs")?;
+        let result = probe.read(&mut self.world, range);
+        self.probe = Some(probe);
+        result
+    }
+
+    /// Writes `range` and returns whether it was acknowledged.
+    ///
+    /// # Errors
+    /// A violation. An error of the array is the inner result.
+    pub fn write(&mut self, range: LbaRange) -> Result<Result<(), strake_block::IoError>, String> {
+        let mut probe = self.probe.take().ok_or("nothing runs")?;
+        let result = probe.write(&mut self.world, range);
+        self.probe = Some(probe);
+        result
+    }
+
+    /// Zeroes or deallocates `range`; the answer has to be a success.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn clear(&mut self, range: LbaRange, how: Clearing) -> Result<(), String> {
+        let mut probe = self.probe.take().ok_or("nothing runs")?;
+        let result = probe.clear(&mut self.world, range, how);
+        self.probe = Some(probe);
+        result?.map_err(|error| error.to_string())
+    }
+
+    /// Another client connects, to any core, and takes the place of the one that the script speaks through.
+    ///
+    /// # Errors
+    /// When the array lets nobody in.
+    pub fn reconnect(&mut self) -> Result<(), String> {
+        self.open_probe()
+    }
+
+    /// The slot and the byte on its drive where copy `copy` of a block lies.
+    #[must_use]
+    pub fn where_is(&self, lba: Lba, copy: u8) -> (usize, u64) {
+        let geometry = &self.world.geometry;
+        let place = geometry.place(lba);
+        let role = Role::Data { strip: place.strip, copy };
+        let position = geometry.position(place.stripe, role);
+        let slot = geometry.member(place.stripe, position).at();
+        let at = geometry.member_lba(place.stripe, place.offset).bytes(geometry.block_size());
+        (slot, strake_ondisk::HEAD_BYTES + at)
+    }
+
+    /// From now on requests may fail, because the script takes more away than the array survives. Ends with the next
+    /// start.
+    pub fn expect_loss(&mut self) {
+        self.world.lost = true;
+    }
+
+    /// What every block may hold, to be [recalled](Self::recall) when the script goes back to this history.
+    #[must_use]
+    pub fn memory(&self) -> Oracle {
+        self.world.oracle.clone()
+    }
+
+    /// Goes on with another history of the array.
+    pub fn recall(&mut self, memory: &Oracle) {
+        self.world.oracle = memory.clone();
+    }
+
+    fn open_probe(&mut self) -> Result<(), String> {
+        self.probe = Some(Probe::open(&self.world)?);
+        Ok(())
+    }
+}

@@ -151,13 +151,15 @@ fn unlisted(scenarios: &[Scenario], ids: &[String], repo: &Repo) -> Vec<Finding>
     let mut findings = Vec::new();
     for source in &repo.sources {
         for (function, line) in tests_of(source) {
-            let Some(id) = ids::named_after(&function, ids) else { continue };
             let claim = format!("{}::{function}", source.path);
-            let listed = |s: &Scenario| s.id == id && s.claims().contains(&claim);
-            if !scenarios.iter().any(listed) {
-                let message =
-                    format!("`{claim}` is named after {id}, whose row in {PATH} does not list it");
-                findings.push(finding(&source.path, line, message));
+            for id in ids::named_after(&function, ids) {
+                let listed = |s: &Scenario| s.id == id && s.claims().contains(&claim);
+                if !scenarios.iter().any(listed) {
+                    let message = format!(
+                        "`{claim}` is named after {id}, whose row in {PATH} does not list it"
+                    );
+                    findings.push(finding(&source.path, line, message));
+                }
             }
         }
     }

@@ -100,12 +100,24 @@ pub fn test_prefix(id: &str) -> String {
     if MDADM.contains(&id) { format!("md_{plain}") } else { plain }
 }
 
-/// The scenario that a test is named after: the one with the longest prefix, so that `md_05r1_re_add_nosuper` is
-/// not taken for a test of `05r1-re-add`.
-pub fn named_after<'a>(function: &str, ids: &'a [String]) -> Option<&'a str> {
-    let fits = |id: &&String| {
-        let rest = function.strip_prefix(&test_prefix(id));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+/// The scenarios that a test is named after, one after the other: `b06_f16_...` shows both. Of several that fit it is
+/// the one with the longest prefix, so that `md_05r1_re_add_nosuper` is not taken for a test of `05r1-re-add`.
+pub fn named_after<'a>(function: &str, ids: &'a [String]) -> Vec<&'a str> {
+    let mut named = Vec::new();
+    let mut rest = function;
+    while let Some((id, behind)) = first_named(rest, ids) {
+        named.push(id);
+        rest = behind;
+    }
+    named
+}
+
+/// The scenario a name begins with, and what follows it.
+fn first_named<'a, 'n>(name: &'n str, ids: &'a [String]) -> Option<(&'a str, &'n str)> {
+    let fits = |id: &'a String| {
+        let rest = name.strip_prefix(&test_prefix(id))?;
+        let behind = if rest.is_empty() { Some(rest) } else { rest.strip_prefix('_') };
+        behind.map(|behind| (id.as_str(), behind))
     };
-    ids.iter().filter(fits).max_by_key(|id| id.len()).map(String::as_str)
+    ids.iter().filter_map(fits).max_by_key(|(id, _)| id.len())
 }

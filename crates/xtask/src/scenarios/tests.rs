@@ -57,15 +57,16 @@ fn not_a_test() {}
 fn names_belong_to_the_longest_scenario_that_fits() {
     let all = ids::all();
     for (function, id) in [
-        ("f15_a_member", Some("F15")),
-        ("b04", Some("B04")),
-        ("b64_decodes", None),
-        ("f15a", None),
-        ("md_05r1_re_add_copies_little", Some("05r1-re-add")),
-        ("md_05r1_re_add_nosuper", Some("05r1-re-add-nosuper")),
-        ("md_03r5assemv1", Some("03r5assemV1")),
-        ("md_00raid5_zero", Some("00raid5-zero")),
-        ("unrelated", None),
+        ("f15_a_member", &["F15"][..]),
+        ("b04", &["B04"]),
+        ("b06_f16_a_member", &["B06", "F16"]),
+        ("b64_decodes", &[]),
+        ("f15a", &[]),
+        ("md_05r1_re_add_copies_little", &["05r1-re-add"]),
+        ("md_05r1_re_add_nosuper", &["05r1-re-add-nosuper"]),
+        ("md_03r5assemv1", &["03r5assemV1"]),
+        ("md_00raid5_zero", &["00raid5-zero"]),
+        ("unrelated", &[]),
     ] {
         assert_eq!(ids::named_after(function, &all), id, "{function}");
     }

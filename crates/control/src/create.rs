@@ -164,7 +164,7 @@ impl Manager {
             );
             ControlError::new(ControlErrorKind::Exists, what)
         };
-        let Some(at) = self.running.iter().position(|r| r.array.name() == &spec.name) else {
+        let Some(at) = self.running.iter().position(|r| r.array.name() == spec.name) else {
             if self.config.arrays.iter().any(|a| a.name == name) {
                 return Err(taken("which is not running"));
             }

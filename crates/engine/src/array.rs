@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, ExtentSource, IoErrorKind};
 use strake_ondisk::Plane;
-use strake_raid::{Geometry, MemberEvent, MemberState, Regions};
+use strake_raid::{Geometry, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
 use strake_units::{MemberIndex, Name, Uuid};
 
@@ -16,6 +16,7 @@ use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES};
 use crate::message::Control;
 use crate::shard::{Link, ShardSpec, drive, view_of};
 
+mod control;
 mod device;
 mod life;
 mod pending;
@@ -71,7 +72,6 @@ impl ShardHandle {
 
 /// A running array.
 pub struct Array {
-    name: Name,
     uuid: Uuid,
     geometry: Geometry,
     regions: Regions,
@@ -95,7 +95,7 @@ impl Array {
         array.cores = cores.to_vec();
         for (at, (core, spec)) in cores.iter().zip(specs).enumerate() {
             let started = core.call(move |core| drive(spec).map(|poller| core.add(poller)));
-            match started.map_err(|_| ArrayError::gone(&array.name)).and_then(|result| result) {
+            match started.map_err(|_| ArrayError::gone(&array.name())).and_then(|result| result) {
                 Ok(poller) => array.shards[at].poller = Some(poller),
                 Err(error) => {
                     array.remove_pollers();
@@ -172,7 +172,6 @@ impl Array {
             });
         }
         let array = Self {
-            name: assembled.superblock.name.clone(),
             uuid: assembled.superblock.array,
             geometry: assembled.geometry,
             regions: assembled.regions,
@@ -185,8 +184,8 @@ impl Array {
 
     /// The array's name.
     #[must_use]
-    pub fn name(&self) -> &Name {
-        &self.name
+    pub fn name(&self) -> Name {
+        self.board.name()
     }
 
     /// The array's identity.
@@ -199,7 +198,7 @@ impl Array {
     #[must_use]
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::new(ArrayDevice {
-            name: self.name.clone(),
+            name: self.name(),
             info: self.info(),
             ports: self.shards.iter().map(|s| (s.control.clone(), s.wake.clone())).collect(),
         })
@@ -216,7 +215,10 @@ impl Array {
             return Ok(());
         }
         let last = self.geometry.members() - 1;
-        Err(ArrayError::usage(format!("array {} has members 0 to {last}, not {member}", self.name)))
+        Err(ArrayError::usage(format!(
+            "array {} has members 0 to {last}, not {member}",
+            self.name()
+        )))
     }
 
     fn ask(
@@ -227,26 +229,7 @@ impl Array {
         let (reply, answer) = mpsc::channel();
         // A shard that is gone drops the reply, which the waiter sees.
         self.shards[shard].tell(message(reply));
-        Pending { name: self.name.clone(), answer }
-    }
-
-    /// Takes `member` out of use.
-    ///
-    /// # Errors
-    /// When there is no such member, or the array would lose data without it.
-    pub fn begin_fail(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
-        self.check_member(member)?;
-        Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::OperatorFailed, reply }))
-    }
-
-    /// Takes `member` out of use because its drive is no longer where it was, though it may still answer: somebody
-    /// pulled it. It is recorded as missing, and may come back.
-    ///
-    /// # Errors
-    /// As [`begin_fail`](Self::begin_fail): a drive that the data depends on is used for as long as it answers.
-    pub fn begin_vanish(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
-        self.check_member(member)?;
-        Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::Vanished, reply }))
+        Pending { name: self.name(), answer }
     }
 
     /// Begins to stop: no maintenance is started and no write taken any more.

@@ -110,8 +110,9 @@ pub fn assemble(
                     }
                 });
             }
-            Verdict::Waiting { array, name, missing, .. } => {
-                outcomes.push(Outcome::Waiting { array, what: waiting(&name, &missing), name });
+            Verdict::Waiting { array, name, missing, rebuilding, .. } => {
+                let what = waiting(&name, &missing, &rebuilding);
+                outcomes.push(Outcome::Waiting { array, what, name });
             }
             Verdict::Refused { array, name, reason } => {
                 outcomes.push(Outcome::Refused {
@@ -138,12 +139,18 @@ impl From<ArrayError> for NotOpened {
     }
 }
 
-fn waiting(name: &Name, missing: &[MemberIndex]) -> String {
-    let members: Vec<String> = missing.iter().map(ToString::to_string).collect();
+fn waiting(name: &Name, missing: &[MemberIndex], rebuilding: &[MemberIndex]) -> String {
+    let list = |slots: &[MemberIndex]| {
+        slots.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ")
+    };
+    let (rebuilt, whole): (Vec<_>, Vec<_>) = missing.iter().partition(|m| rebuilding.contains(m));
+    let whole = (!whole.is_empty()).then(|| format!("member {}, last seen in sync", list(&whole)));
+    let rebuilt = (!rebuilt.is_empty())
+        .then(|| format!("member {}, last seen being rebuilt", list(&rebuilt)));
+    let members: Vec<String> = whole.into_iter().chain(rebuilt).collect();
     format!(
-        "array {name} waits for member {}, last seen in sync; bring it back, or start without it: \
-         strake array import {name} --degraded",
-        members.join(", ")
+        "array {name} waits for {}; bring it back, or start without it: strake array import {name} --degraded",
+        members.join(", and for ")
     )
 }
 
@@ -253,7 +260,7 @@ fn absent_mask(states: &[MemberState]) -> u64 {
         .fold(0, |mask, (i, _)| mask | 1 << i)
 }
 
-fn geometry_of(superblock: &Superblock) -> Result<Geometry, ArrayError> {
+pub(crate) fn geometry_of(superblock: &Superblock) -> Result<Geometry, ArrayError> {
     let record = &superblock.geometry;
     let unknown = |what: String| {
         ArrayError::refused(format!(
@@ -434,26 +441,4 @@ impl Assembled {
             planes,
         }
     }
-}
-
-/// Marks the labels of a stopped array as destroyed. They stay readable, so that it can be undone until the drives
-/// are used for something else.
-///
-/// # Errors
-/// When a drive fails; those before it are marked already.
-pub fn mark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<(), ArrayError> {
-    let mut labels = Vec::new();
-    for drive in drives {
-        labels.push(MemberIo::open(drive, wait)?.newest_label()?);
-    }
-    let generation = labels.iter().flatten().map(|label| label.generation).max().unwrap_or(0) + 1;
-    for (drive, label) in drives.iter().zip(labels) {
-        let Some(mut label) = label else { continue };
-        label.destroyed = true;
-        label.generation = generation;
-        for copy in [Copy::Head, Copy::Tail] {
-            MemberIo::open(drive, wait)?.write_label(&label, copy)?;
-        }
-    }
-    Ok(())
 }

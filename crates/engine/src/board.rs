@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use strake_block::{Extent, ExtentSource, IoErrorKind};
 use strake_ondisk::Superblock;
 use strake_raid::{Geometry, MemberState, Regions};
-use strake_units::{Lba, LbaRange, MemberIndex, RegionIndex, Uuid};
+use strake_units::{Lba, LbaRange, MemberIndex, Name, RegionIndex, Uuid};
+
+use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
+use crate::pacing::Maintenance;
 
 /// A member as a status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +41,14 @@ pub(crate) struct CoreCounters {
     /// Regions of this core that a member being rebuilt lacks.
     pub(crate) rebuild_regions_left: AtomicU64,
     pub(crate) scratch_bytes: AtomicU64,
+    /// What this core's maintenance had to stop: [`HALTED_RESYNC`] and [`HALTED_REBUILD`].
+    pub(crate) halted: AtomicU64,
 }
+
+/// In [`CoreCounters::halted`]: the resync.
+pub(crate) const HALTED_RESYNC: u64 = 1;
+/// In [`CoreCounters::halted`]: the rebuild.
+pub(crate) const HALTED_REBUILD: u64 = 2;
 
 /// Shared between an array's shards and its [`Array`](crate::Array) handle.
 pub(crate) struct Board {
@@ -54,7 +64,9 @@ pub(crate) struct Board {
     medium_errors: AtomicU64,
     repairs: AtomicU64,
     degraded_reads: AtomicU64,
-    rebuild_halted: AtomicBool,
+    /// [`Maintenance`], packed.
+    maintenance: AtomicU64,
+    events: Mutex<EventRing>,
     generation: AtomicU64,
     lost: AtomicBool,
     /// Members for which a replacement is under way, as a mask.
@@ -84,7 +96,8 @@ impl Board {
             medium_errors: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
             degraded_reads: AtomicU64::new(0),
-            rebuild_halted: AtomicBool::new(false),
+            maintenance: AtomicU64::new(Maintenance::default().to_bits()),
+            events: Mutex::new(EventRing::default()),
             lost: AtomicBool::new(false),
             replacing: AtomicU64::new(0),
             untrusted: Mutex::new(untrusted),
@@ -115,12 +128,38 @@ impl Board {
         self.degraded_reads.load(Relaxed)
     }
 
-    pub(crate) fn set_rebuild_halted(&self, halted: bool) {
-        self.rebuild_halted.store(halted, Relaxed);
+    /// What maintenance had to stop on some core.
+    pub(crate) fn halted(&self) -> u64 {
+        self.cores.iter().fold(0, |all, core| all | core.halted.load(Relaxed))
     }
 
-    pub(crate) fn rebuild_halted(&self) -> bool {
-        self.rebuild_halted.load(Relaxed)
+    pub(crate) fn set_maintenance(&self, maintenance: Maintenance) {
+        self.maintenance.store(maintenance.to_bits(), Relaxed);
+    }
+
+    pub(crate) fn maintenance(&self) -> Maintenance {
+        Maintenance::from_bits(self.maintenance.load(Relaxed))
+    }
+
+    /// Notes what happened. Called by the leader when a state changes, never per I/O.
+    pub(crate) fn tell(&self, member: Option<MemberIndex>, kind: ArrayEventKind) {
+        let mut events = self.events.lock().expect("a status writer panicked");
+        events.push(ArrayEvent { member, kind });
+    }
+
+    pub(crate) fn drain_events(&self) -> Vec<ArrayEvent> {
+        self.events.lock().expect("a status writer panicked").drain()
+    }
+
+    /// Bytes of one member in so many regions.
+    pub(crate) fn member_bytes_of(&self, regions: u64) -> u64 {
+        let strips = regions.saturating_mul(self.regions.stripes_per_region());
+        let blocks = strips.saturating_mul(u64::from(self.geometry.strip_blocks()));
+        blocks.min(self.geometry.member_blocks_used()) << self.geometry.block_size().shift()
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        self.superblock.lock().expect("a status writer panicked").name.clone()
     }
 
     /// More members are gone than redundancy covers: nothing is served or recorded any more.

@@ -19,21 +19,27 @@ mod assemble;
 mod board;
 mod create;
 mod error;
+mod events;
 mod limits;
 mod member_io;
 mod message;
+mod pacing;
 mod planes;
 mod queue;
 mod shard;
 mod slab;
+mod undelete;
 
 pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
-pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble, mark_destroyed};
+pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble};
 pub use board::MemberStatus;
 pub use create::{
     CreatePlan, CreateSpec, Drive, Ids, create, plan_create, prepare_drive, refuse_occupied,
 };
 pub use error::{ArrayError, ArrayErrorKind};
+pub use events::{ArrayEvent, ArrayEventKind};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};
+pub use pacing::Maintenance;
 pub use strake_ondisk::Superblock;
+pub use undelete::{mark_destroyed, unmark_destroyed};

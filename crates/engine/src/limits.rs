@@ -63,6 +63,9 @@ pub const SWEEP_EVERY_DEGRADED: Nanos = Nanos(250 * Nanos::MILLI.0);
 /// How often the rebuild cursor in the labels is moved on at most, while regions are being finished.
 pub const CHECKPOINT_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 
+/// Events that wait for somebody to fetch them before the oldest are dropped.
+pub const EVENTS_MAX: usize = 1024;
+
 /// Requests an array queue passes to its shard at a time.
 pub const PORT_DEPTH_MAX: u32 = 1024;
 

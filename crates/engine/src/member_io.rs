@@ -26,6 +26,22 @@ pub struct Inspection {
     pub foreign: Option<Foreign>,
 }
 
+/// The labels of one drive that matter.
+#[derive(Debug, Default)]
+pub(crate) struct Labels {
+    /// The newest one.
+    pub(crate) newest: Option<Superblock>,
+    /// The newest one that does not say that the array was destroyed.
+    pub(crate) living: Option<Superblock>,
+}
+
+fn newer(a: Option<Superblock>, b: Option<Superblock>) -> Option<Superblock> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b.generation > a.generation { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}
+
 /// One drive, addressed in bytes, one operation at a time.
 pub struct MemberIo<'a> {
     io: Blocking<'a>,
@@ -125,8 +141,13 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn newest_label(&mut self) -> Result<Option<Superblock>, ArrayError> {
-        let Ok(layout) = self.layout() else { return Ok(None) };
-        let mut newest: Option<Superblock> = None;
+        Ok(self.labels()?.newest)
+    }
+
+    /// What both rings hold.
+    pub(crate) fn labels(&mut self) -> Result<Labels, ArrayError> {
+        let mut labels = Labels::default();
+        let Ok(layout) = self.layout() else { return Ok(labels) };
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
             let ring = self.read(offset, bytes, "reading its labels")?;
@@ -135,14 +156,20 @@ impl<'a> MemberIo<'a> {
                 // An older label must not be used in place of one that is not understood.
                 return Err(ArrayError::refused(format!("{}: {refused}", self.path)));
             }
-            let found = scan.newest;
-            let better = |a: &Superblock, b: &Superblock| b.generation > a.generation;
-            newest = match (newest, found) {
-                (Some(a), Some(b)) => Some(if better(&a, &b) { b } else { a }),
-                (a, b) => a.or(b),
-            };
+            labels.newest = newer(labels.newest, scan.newest);
+            labels.living = newer(labels.living, scan.living);
         }
-        Ok(newest)
+        Ok(labels)
+    }
+
+    /// Makes a label as if it had never been written.
+    pub(crate) fn erase_label(&mut self, generation: u64) -> Result<(), ArrayError> {
+        let layout = self.layout()?;
+        for copy in [Copy::Head, Copy::Tail] {
+            let offset = layout.slot_offset(copy, generation);
+            self.write(offset, &[0; strake_ondisk::SLOT_BYTES], "erasing a label")?;
+        }
+        Ok(())
     }
 
     /// Writes one label to one of its two places.

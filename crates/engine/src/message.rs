@@ -10,7 +10,7 @@ use strake_block::{BlockDevice, Durability, IoError, IoErrorKind, Sg, SgMut};
 use strake_ondisk::{Bits, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
-use strake_units::{LbaRange, MemberIndex, RegionIndex, Uuid};
+use strake_units::{LbaRange, MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
 use crate::queue::{PortReply, PortRequest};
@@ -91,9 +91,11 @@ pub(crate) enum Peer {
     /// To the leader: the views of `version` are in force at `from`.
     Applied { from: u16, version: u64 },
     /// To the leader, from every shard: regions without writes since the sweep before.
-    Swept { idle: Vec<RegionIndex> },
+    Swept { urgent: bool, idle: Vec<RegionIndex> },
     /// To the leader, from the region's owner: `region` is complete on `member`, if not yet stable.
     Rebuilt { member: MemberIndex, region: RegionIndex },
+    /// To the leader: maintenance had to stop, see [`CoreCounters::halted`](crate::board::CoreCounters).
+    Halted { what: u64 },
     /// To the leader, from every shard that had any: its regions are all resynchronized.
     Resynced,
 
@@ -105,8 +107,11 @@ pub(crate) enum Peer {
     Lacks { member: MemberIndex, plane: Arc<Bits> },
     /// From the leader: every shard has the last views.
     Settled,
-    /// From the leader: report regions without writes since the last sweep.
-    Sweep,
+    /// From the leader: report regions without writes since the last sweep. An urgent one is not waited for by the
+    /// clock.
+    Sweep { urgent: bool },
+    /// From the leader: try again what maintenance had to stop.
+    Resume,
     /// From the leader: the first resync is through, any copy may be read.
     CopiesAgree,
     /// From the leader: the array has lost too many members, stop.
@@ -139,6 +144,12 @@ pub(crate) enum Control {
         bytes: u64,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
+    /// To the leader: the array gets another name.
+    Rename { name: Name, reply: mpsc::Sender<Result<(), ArrayError>> },
+    /// To the leader: try again what maintenance had to stop.
+    Resume { reply: mpsc::Sender<Result<(), ArrayError>> },
+    /// What is asked of maintenance has changed.
+    Pace,
     /// Begin no maintenance and take no writes any more; answer when nothing is in flight.
     Quiesce { reply: mpsc::Sender<()> },
     /// To the leader, when every shard is quiet: record a clean stop.

@@ -53,6 +53,8 @@ pub enum Verdict {
         name: Name,
         /// Slots whose members were live and cannot be used now.
         missing: Vec<MemberIndex>,
+        /// Those of them that were being rebuilt.
+        rebuilding: Vec<MemberIndex>,
         /// Slots whose members can be used.
         present: Vec<MemberIndex>,
     },
@@ -384,8 +386,11 @@ impl Matched {
         let missing: Vec<MemberIndex> = slots.clone().filter(|s| was_live(s) && !has(s)).collect();
         if !missing.is_empty() && !policy.allow_degraded {
             let present = slots.filter(has).collect();
+            let state = |slot: &MemberIndex| self.newest.members[slot.at()].state;
+            let rebuilding = missing.iter().copied();
+            let rebuilding = rebuilding.filter(|s| state(s) == RecordedState::Rebuilding).collect();
             let Superblock { array, name, .. } = self.newest;
-            return Verdict::Waiting { array, name, missing, present };
+            return Verdict::Waiting { array, name, missing, rebuilding, present };
         }
         Verdict::Assembled(Assembled { superblock: self.newest, members })
     }

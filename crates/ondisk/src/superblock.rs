@@ -440,6 +440,9 @@ fn decode_name(bytes: &[u8]) -> Option<Name> {
 pub struct RingScan {
     /// The valid label of the highest generation; `None` as well when `refused` is set.
     pub newest: Option<Superblock>,
+    /// Of the valid labels that do not say that the array was destroyed the one of the highest generation: what it was
+    /// like before. Nothing to assemble from.
+    pub living: Option<Superblock>,
     /// Valid labels.
     pub valid: u32,
     /// Slots that hold something which is not a valid label of this slot.
@@ -472,7 +475,13 @@ impl RingScan {
         match slot {
             Ok(label) => {
                 self.valid += 1;
-                if self.newest.as_ref().is_none_or(|best| best.generation < label.generation) {
+                let is_newer = |best: &Option<Superblock>| {
+                    best.as_ref().is_none_or(|best| best.generation < label.generation)
+                };
+                if !label.destroyed && is_newer(&self.living) {
+                    self.living = Some(label.clone());
+                }
+                if is_newer(&self.newest) {
                     self.newest = Some(label);
                 }
             }

@@ -40,7 +40,7 @@ impl Array {
         if !self.board.begin_replacing(member) {
             return Err(ArrayError::state(format!(
                 "member {member} of array {} is being replaced already",
-                self.name
+                self.name()
             )));
         }
         let claim = Claim { board: Arc::clone(&self.board), member };
@@ -57,7 +57,7 @@ impl Array {
             leader: self.shards[0].control.clone(),
             wake: self.shards[0].wake.clone(),
             then: Some(then(reply)),
-            recorded: Pending { name: self.name.clone(), answer },
+            recorded: Pending { name: self.name(), answer },
             _claim: claim,
         })
     }
@@ -72,7 +72,7 @@ impl Array {
         if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
             return Err(ArrayError::state(format!(
                 "member {member} of array {} is in use; fail it before replacing it",
-                self.name
+                self.name()
             )));
         }
         self.check_fit(member, drive)
@@ -114,7 +114,7 @@ impl Array {
         if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
             return Err(ArrayError::state(format!(
                 "member {member} of array {} is in use; there is nothing to take back",
-                self.name
+                self.name()
             )));
         }
         check_returning(&self.board.superblock(), member, label)?;
@@ -124,10 +124,11 @@ impl Array {
             return Err(ArrayError::refused(format!(
                 "{} has become smaller than it was as member {member} of array {}; replace the member with a drive \
                  that is large enough",
-                drive.path, self.name
+                drive.path,
+                self.name()
             )));
         }
-        Ok(self.member_bytes_of(self.board.stale_regions(member)))
+        Ok(self.board.member_bytes_of(self.board.stale_regions(member)))
     }
 
     /// Takes `drive`, which holds `label`, back as `member`, and copies to it what was written while it was out.

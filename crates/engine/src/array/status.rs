@@ -6,7 +6,8 @@ use strake_raid::{ConditionSet, Geometry, MemberState};
 use strake_units::{MemberIndex, Name, Uuid};
 
 use super::Array;
-use crate::board::{CoreCounters, MemberStatus};
+use crate::board::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
+use crate::pacing::Maintenance;
 
 /// How far a background job has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,10 @@ pub struct ArrayStatus {
     pub rebuild: Option<Progress>,
     /// The rebuild stopped because blocks it needs cannot be read any more.
     pub rebuild_halted: bool,
+    /// The resync stopped because blocks it needs cannot be read any more.
+    pub resync_halted: bool,
+    /// What was last asked of resync and rebuild.
+    pub maintenance: Maintenance,
     /// More members are gone than redundancy covers; nothing is served.
     pub lost: bool,
     /// Bytes of memory reserved for stripes.
@@ -72,7 +77,7 @@ impl Array {
         let mut members = self.board.members();
         for (slot, member) in members.iter_mut().enumerate() {
             let regions = self.board.stale_regions(MemberIndex(slot as u8));
-            member.stale_bytes = self.member_bytes_of(regions);
+            member.stale_bytes = self.board.member_bytes_of(regions);
         }
         let states: Vec<MemberState> = members.iter().map(|m| m.state).collect();
         let sum = |counter: fn(&CoreCounters) -> &AtomicU64| {
@@ -83,7 +88,7 @@ impl Array {
         let rebuilding = states.iter().any(|s| matches!(s, MemberState::Rebuilding { .. }));
         let progress = |done: u64| Progress { done_bytes: done.min(total), total_bytes: total };
         ArrayStatus {
-            name: self.name.clone(),
+            name: self.name(),
             uuid: self.uuid,
             geometry: self.geometry,
             conditions: ConditionSet::of(&self.geometry, &states),
@@ -93,7 +98,9 @@ impl Array {
                 let left = self.bytes_of(sum(|c| &c.rebuild_regions_left));
                 progress(total - left.min(total))
             }),
-            rebuild_halted: self.board.rebuild_halted(),
+            rebuild_halted: self.board.halted() & HALTED_REBUILD != 0,
+            resync_halted: self.board.halted() & HALTED_RESYNC != 0,
+            maintenance: self.board.maintenance(),
             lost: self.board.is_lost(),
             scratch_bytes: sum(|c| &c.scratch_bytes),
             counters: Counters {
@@ -107,13 +114,6 @@ impl Array {
             },
             members,
         }
-    }
-
-    /// Bytes of one member in so many regions.
-    pub(super) fn member_bytes_of(&self, regions: u64) -> u64 {
-        let strips = regions.saturating_mul(self.regions.stripes_per_region());
-        let blocks = strips.saturating_mul(u64::from(self.geometry.strip_blocks()));
-        blocks.min(self.geometry.member_blocks_used()) << self.geometry.block_size().shift()
     }
 
     fn bytes_of(&self, regions: u64) -> u64 {

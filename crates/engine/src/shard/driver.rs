@@ -152,8 +152,16 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             Control::Readd { member, label, bytes, reply } => {
                 shard.lead_change(Change::Readd { member, label, bytes, reply });
             }
+            Control::Rename { name, reply } => shard.lead_change(Change::Rename { name, reply }),
+            Control::Resume { reply } => {
+                shard.broadcast(|| Peer::Resume);
+                // The control plane may have given up waiting.
+                let _ = reply.send(Ok(()));
+            }
+            Control::Pace => shard.window.borrow_mut().look_again(),
             Control::Quiesce { reply } => {
                 shard.stopping.set(true);
+                shard.window.borrow_mut().look_again();
                 shard.requests.borrow_mut().refuse(IoErrorKind::Aborted);
                 self.quiesced.push(reply);
             }
@@ -302,14 +310,16 @@ impl Shard {
                 self.members.borrow_mut().settle_views();
                 self.views_waiting.borrow_mut().wake_all();
             }
-            Peer::Sweep => {
+            Peer::Sweep { urgent } => {
                 let idle = self.region_table.borrow_mut().sweep();
-                self.post(0, Peer::Swept { idle });
+                self.post(0, Peer::Swept { urgent, idle });
             }
+            Peer::Resume => self.start_maintenance(),
             Peer::CopiesAgree => self.copies_may_differ.set(false),
             Peer::Lost => {
                 self.requests.borrow_mut().refuse(IoErrorKind::Lost);
                 self.region_table.borrow_mut().stop(IoErrorKind::Lost);
+                self.window.borrow_mut().look_again();
                 self.views_waiting.borrow_mut().wake_all();
             }
             leader @ (Peer::Intend { .. }
@@ -317,6 +327,7 @@ impl Shard {
             | Peer::Applied { .. }
             | Peer::Swept { .. }
             | Peer::Rebuilt { .. }
+            | Peer::Halted { .. }
             | Peer::Resynced) => self.lead(leader),
         }
     }

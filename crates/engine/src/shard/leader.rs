@@ -27,13 +27,15 @@ use std::sync::mpsc;
 use strake_block::IoErrorKind;
 use strake_ondisk::{AreaLayout, Bits, Plane, RecordedState, Superblock};
 use strake_raid::{MemberEvent, MemberState};
-use strake_units::{MemberIndex, Nanos, RegionIndex, Uuid};
+use strake_units::{MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
 use super::Shard;
 use super::rebuild::members_of;
 use super::serve::FailedMembers;
 use super::wait::WaitQueue;
+use crate::board::HALTED_RESYNC;
 use crate::error::ArrayError;
+use crate::events::ArrayEventKind;
 use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
 use crate::message::{Peer, View};
 use crate::planes::Planes;
@@ -68,6 +70,10 @@ pub(super) enum Change {
         member: MemberIndex,
         label: Box<Superblock>,
         bytes: u64,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    Rename {
+        name: Name,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     Checkpoint,
@@ -105,6 +111,8 @@ pub(crate) struct Leader {
     /// Regions asked for and not answered.
     pub(super) asked: Vec<(u16, RegionIndex)>,
     pub(super) sweep: Option<Sweep>,
+    /// A sweep that the label task waits for.
+    pub(super) urgent_sweep: Option<Sweep>,
     last_sweep: Nanos,
     pub(super) next_checkpoint: Nanos,
     pub(super) version: u64,
@@ -132,6 +140,7 @@ impl Leader {
             bitmap_running: false,
             asked: Vec::new(),
             sweep: None,
+            urgent_sweep: None,
             last_sweep: Nanos(0),
             next_checkpoint: Nanos(0),
             version: 0,
@@ -182,7 +191,7 @@ impl Leader {
 
     /// Sets the region's bits; true when something has to be written before the answer.
     fn intend(&mut self, region: RegionIndex) -> bool {
-        if let Some(sweep) = &mut self.sweep {
+        for sweep in [&mut self.sweep, &mut self.urgent_sweep].into_iter().flatten() {
             sweep.idle.retain(|idle| *idle != region);
         }
         let pending = self.state.planes.is_dirty() || self.bitmap_running || self.writing_pages;
@@ -207,6 +216,11 @@ impl Leader {
     fn next_sweep(&self) -> Nanos {
         let every = if self.impaired() == 0 { SWEEP_EVERY } else { SWEEP_EVERY_DEGRADED };
         self.last_sweep.plus(every)
+    }
+
+    /// Regions that an urgent sweep has found idle.
+    pub(super) fn take_swept(&mut self) -> Vec<RegionIndex> {
+        self.urgent_sweep.take().map(|sweep| sweep.idle).unwrap_or_default()
     }
 
     /// Clears the region's intent bit.
@@ -261,11 +275,27 @@ impl Shard {
                     leader.settling.wake_all();
                 }
             }
-            Peer::Swept { idle } => self.lead_swept(&mut leader, idle),
+            Peer::Swept { urgent: false, idle } => self.lead_swept(&mut leader, idle),
+            Peer::Swept { urgent: true, idle } => {
+                if let Some(sweep) = &mut leader.urgent_sweep {
+                    sweep.idle.extend(idle);
+                    sweep.awaiting -= 1;
+                }
+                leader.settling.wake_all();
+            }
+            Peer::Halted { what } => self.board.tell(
+                None,
+                if what == HALTED_RESYNC {
+                    ArrayEventKind::ResyncHalted
+                } else {
+                    ArrayEventKind::RebuildHalted
+                },
+            ),
             Peer::Rebuilt { member, region } => self.lead_rebuilt(&mut leader, member, region),
             Peer::Resynced => {
                 leader.resyncing = leader.resyncing.saturating_sub(1);
                 if leader.resyncing == 0 {
+                    self.board.tell(None, ArrayEventKind::ResyncFinished);
                     self.broadcast(|| Peer::CopiesAgree);
                 }
             }
@@ -275,7 +305,8 @@ impl Shard {
             | Peer::Views { .. }
             | Peer::Lacks { .. }
             | Peer::Settled
-            | Peer::Sweep
+            | Peer::Sweep { .. }
+            | Peer::Resume
             | Peer::CopiesAgree
             | Peer::Lost => unreachable!("not addressed to the leader"),
         }
@@ -310,10 +341,17 @@ impl Shard {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
         leader.resyncing = resyncing;
+        if resyncing > 0 {
+            self.board.tell(None, ArrayEventKind::ResyncStarted);
+        }
         for at in 0..leader.state.states.len() {
             let member = MemberIndex(at as u8);
             let rebuilding = view_of(leader.state.states[at]) == View::Rebuilding;
-            if rebuilding && leader.is_rebuilt(member) {
+            if !rebuilding {
+                continue;
+            }
+            self.tell_rebuild(&leader, member);
+            if leader.is_rebuilt(member) {
                 self.change(&mut leader, Change::Rebuilt { member });
             }
         }
@@ -346,7 +384,7 @@ impl Shard {
         if due && leader.intended > 0 && !self.stopping() && !self.board.is_lost() {
             leader.last_sweep = self.now.get();
             leader.sweep = Some(Sweep { awaiting: self.cores, idle: Vec::new() });
-            self.broadcast(|| Peer::Sweep);
+            self.broadcast(|| Peer::Sweep { urgent: false });
         }
     }
 
@@ -360,6 +398,7 @@ impl Shard {
     /// More members failed than redundancy covers: stop everything, record nothing, keep the last good labels.
     pub(super) fn lose(&self, leader: &mut Leader) {
         self.board.set_lost();
+        self.board.tell(None, ArrayEventKind::Lost);
         for (from, region) in leader.asked.drain(..) {
             self.post(from, Peer::Intended { region, result: Err(IoErrorKind::Lost) });
         }

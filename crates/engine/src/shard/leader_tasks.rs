@@ -9,7 +9,7 @@ use std::task::Poll;
 use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
 use strake_ondisk::{Bits, Copy, Plane, Superblock};
 use strake_raid::{MemberEvent, MemberState};
-use strake_units::{Lba, MemberIndex, RegionIndex};
+use strake_units::{Lba, MemberIndex, Name, RegionIndex};
 
 use super::Shard;
 use super::address::Target;
@@ -18,6 +18,7 @@ use super::members::{Group, settled};
 use super::serve::{FailedMembers, flush_members};
 use crate::array::check_returning;
 use crate::error::{ArrayError, ArrayErrorKind};
+use crate::events::ArrayEventKind;
 use crate::message::Peer;
 
 type Reply = mpsc::Sender<Result<(), ArrayError>>;
@@ -53,6 +54,10 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
         }
         Change::Readd { member, label, bytes, reply } => {
             let answer = readd(shard, group, member, &label, bytes).await;
+            answer_to(&reply, answer);
+        }
+        Change::Rename { name, reply } => {
+            let answer = rename(shard, group, name).await;
             answer_to(&reply, answer);
         }
         Change::Checkpoint => checkpoint(shard, group).await,
@@ -113,14 +118,34 @@ async fn fail_member(
             shard.lose(&mut leader);
             return;
         }
-        if !leader.take_out(member, event) {
+        if !put_out(shard, &mut leader, member, event, cause) {
             return;
         }
     }
-    shard.board.update_member(member, |m| m.cause = cause);
     if record(shard, group).await {
         publish(shard).await;
     }
+}
+
+/// Puts a live member out of use, and tells. False when it is out already.
+fn put_out(
+    shard: &Shard,
+    leader: &mut Leader,
+    member: MemberIndex,
+    event: MemberEvent,
+    cause: Option<IoErrorKind>,
+) -> bool {
+    if !leader.take_out(member, event) {
+        return false;
+    }
+    shard.board.update_member(member, |m| m.cause = cause);
+    let kind = match (event, cause) {
+        (MemberEvent::Vanished, _) => ArrayEventKind::MemberVanished,
+        (_, Some(cause)) => ArrayEventKind::MemberFailed { cause },
+        (_, None) => ArrayEventKind::MemberFailedByHand,
+    };
+    shard.board.tell(Some(member), kind);
+    true
 }
 
 async fn fail_on_request(
@@ -138,6 +163,9 @@ async fn fail_on_request(
             )));
         }
     }
+    if event == MemberEvent::OperatorFailed {
+        unmark_idle(shard, group).await;
+    }
     let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
     fail_member(shard, group, member, event, cause).await;
     if shard.board.is_lost() {
@@ -145,6 +173,51 @@ async fn fail_on_request(
     } else {
         Ok(())
     }
+}
+
+/// Flushes, and clears the marks of regions that are not being written: a machine that dies while a member is out
+/// leaves every marked region in doubt.
+async fn unmark_idle(shard: &Shard, group: Group) {
+    // A region counts as idle when it was not written between two looks.
+    for _ in 0..2 {
+        {
+            let mut leader = shard.leader_mut();
+            let idle = leader.take_swept();
+            leader.urgent_sweep = Some(Sweep { awaiting: shard.cores, idle });
+        }
+        shard.broadcast(|| Peer::Sweep { urgent: true });
+        poll_fn(|_| {
+            let mut leader = shard.leader_mut();
+            if leader.urgent_sweep.as_ref().is_none_or(|sweep| sweep.awaiting == 0) {
+                return Poll::Ready(());
+            }
+            leader.settling.register();
+            Poll::Pending
+        })
+        .await;
+    }
+    let flushed = flush_all(shard, group).await;
+    let mut leader = shard.leader_mut();
+    for region in leader.take_swept().into_iter().filter(|_| flushed) {
+        leader.forget(region);
+    }
+    if leader.state.planes.is_dirty() {
+        shard.start_bitmap(&mut leader);
+    }
+}
+
+async fn rename(shard: &Shard, group: Group, name: Name) -> Result<(), ArrayError> {
+    let lost = || ArrayError::refused("the array has lost too many members to be renamed");
+    if shard.board.is_lost() {
+        return Err(lost());
+    }
+    shard.leader_mut().state.superblock.name = name;
+    if !record(shard, group).await {
+        return Err(lost());
+    }
+    // The new name may have cost a member.
+    publish(shard).await;
+    Ok(())
 }
 
 async fn replace(
@@ -206,7 +279,6 @@ async fn readd(
 /// Records a member that has just come into use and makes every shard use it.
 async fn join(shard: &Shard, group: Group, member: MemberIndex) -> Result<(), ArrayError> {
     shard.board.update_member(member, |m| m.cause = None);
-    shard.board.set_rebuild_halted(false);
     if !record(shard, group).await {
         return Err(ArrayError::refused(
             "the array lost too many members while the new one was recorded",
@@ -241,15 +313,19 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
     if !flush_all(shard, group).await {
         return;
     }
-    let changed = {
+    let (finished, changed) = {
         let mut leader = shard.leader_mut();
         let moved = shard.lead_stable(&mut leader, done);
         let complete = leader.state.planes.stale(member).count_ones() == 0;
-        (complete && leader.transition(member, MemberEvent::Finished)) || moved
+        let finished = complete && leader.transition(member, MemberEvent::Finished);
+        (finished, finished || moved)
     };
     // The cleared bits go first: a label that promotes it must not find bits that say otherwise.
     if changed && record(shard, group).await {
         publish(shard).await;
+        if finished && shard.leader_mut().state.states[member.at()] == MemberState::InSync {
+            shard.board.tell(Some(member), ArrayEventKind::RebuildFinished);
+        }
     }
     shard.lead_finished();
 }
@@ -305,8 +381,7 @@ async fn record(shard: &Shard, group: Group) -> bool {
                 shard.lose(&mut leader);
                 return false;
             }
-            leader.take_out(member, event_of(failure.kind));
-            shard.board.update_member(member, |m| m.cause = Some(failure.kind));
+            put_out(shard, &mut leader, member, event_of(failure.kind), Some(failure.kind));
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use strake_block::{IoError, IoErrorKind};
@@ -18,8 +19,9 @@ use super::wait::WaitQueue;
 use strake_units::{MemberIndex, RegionIndex, StripeIndex};
 
 use super::Shard;
-use crate::limits::{MAINTENANCE_WINDOW_BUSY, MAINTENANCE_WINDOW_IDLE};
+use crate::board::{HALTED_REBUILD, HALTED_RESYNC};
 use crate::message::{Origin, Peer, Span, View, Work};
+use crate::pacing;
 
 pub(crate) struct RebuildTable {
     core: u32,
@@ -149,6 +151,11 @@ impl Window {
         Self { outstanding: 0, error: None, waiting: WaitQueue::new(scheduler) }
     }
 
+    /// How many bands may be out has changed.
+    pub(crate) fn look_again(&mut self) {
+        self.waiting.wake_all();
+    }
+
     /// A band came back.
     pub(crate) fn back(&mut self, result: Result<(), IoError>) {
         self.outstanding -= 1;
@@ -174,6 +181,7 @@ async fn below(window: &RefCell<Window>, limit: impl Fn() -> usize) {
 
 /// Resynchronizes what is untrusted, then rebuilds who is rebuilding, until nothing is left to do.
 pub(crate) async fn run(shard: Rc<Shard>) {
+    shard.counters().halted.store(0, Relaxed);
     while !shard.stopping() {
         if let Some(region) = shard.next_untrusted() {
             if !resync_region(&shard, region).await {
@@ -191,6 +199,7 @@ pub(crate) async fn run(shard: Rc<Shard>) {
 
 async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
     if !whole_region(shard, region, || Work::Resync).await {
+        shard.halt(HALTED_RESYNC);
         return false;
     }
     shard.board.trust(region);
@@ -199,7 +208,7 @@ async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
         table.trust(region);
         table.untrusted()
     };
-    shard.counters().resync_regions_left.store(left as u64, std::sync::atomic::Ordering::Relaxed);
+    shard.counters().resync_regions_left.store(left as u64, Relaxed);
     if left == 0 {
         shard.post(0, Peer::Resynced);
     }
@@ -209,7 +218,7 @@ async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
 async fn rebuild_region(shard: &Shard, region: RegionIndex, targets: u64) -> bool {
     let started = shard.rebuild.borrow().started;
     if !whole_region(shard, region, || Work::Rebuild).await {
-        shard.board.set_rebuild_halted(!shard.stopping());
+        shard.halt(HALTED_REBUILD);
         return false;
     }
     for member in members_of(targets) {
@@ -253,11 +262,21 @@ pub(super) fn members_of(mask: u64) -> impl Iterator<Item = MemberIndex> {
 }
 
 impl Shard {
+    /// Bands of maintenance that may be out now.
     fn maintenance_limit(&self) -> usize {
-        if self.requests.borrow().live() > 0 {
-            MAINTENANCE_WINDOW_BUSY
-        } else {
-            MAINTENANCE_WINDOW_IDLE
+        if self.stopping() {
+            // Whoever waits shall see that.
+            return usize::MAX;
+        }
+        let requests = self.requests.borrow().live();
+        pacing::window(&pacing::Load { maintenance: self.board.maintenance(), requests })
+    }
+
+    /// Maintenance cannot go on: shows it, and tells.
+    fn halt(&self, what: u64) {
+        if !self.stopping() {
+            self.counters().halted.store(what, Relaxed);
+            self.post(0, Peer::Halted { what });
         }
     }
 
@@ -290,7 +309,7 @@ impl Shard {
         let rebuilding = self.members.borrow().viewed(View::Rebuilding);
         let left = if rebuilding == 0 { 0 } else { self.rebuild.borrow().left(rebuilding) };
         let counter = &self.counters().rebuild_regions_left;
-        counter.store(left as u64, std::sync::atomic::Ordering::Relaxed);
+        counter.store(left as u64, Relaxed);
     }
 
     /// Positions in the band's stripe that a rebuild fills: rebuilding members that lack its region.

@@ -17,6 +17,7 @@ use super::Shard;
 use super::leader::{Change, Leader};
 use super::rebuild::members_of;
 use crate::assemble::complete_below;
+use crate::events::ArrayEventKind;
 use crate::limits::CHECKPOINT_EVERY;
 use crate::message::Peer;
 
@@ -117,9 +118,17 @@ impl Shard {
         }
     }
 
+    /// Tells that `member` is being rebuilt, and what it lacks.
+    pub(super) fn tell_rebuild(&self, leader: &Leader, member: MemberIndex) {
+        let regions = u64::from(leader.state.planes.stale(member).count_ones());
+        let stale_bytes = self.board.member_bytes_of(regions);
+        self.board.tell(Some(member), ArrayEventKind::RebuildStarted { stale_bytes });
+    }
+
     /// Every shard writes the members that joined: whatever they lack is in their planes now.
     pub(super) fn lead_joined(&self, leader: &mut Leader) {
         for member in members_of(std::mem::take(&mut leader.joining)) {
+            self.tell_rebuild(leader, member);
             let plane = Arc::new(leader.state.planes.stale(member).clone());
             if plane.count_ones() == 0 {
                 self.change(leader, Change::Rebuilt { member });

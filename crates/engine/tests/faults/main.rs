@@ -1,6 +1,7 @@
 //! Stories of an array on drives that fail, on one thread.
 
 mod any;
+mod control;
 mod hang;
 mod intent;
 mod media;
@@ -9,4 +10,5 @@ mod readd;
 mod rebuild;
 mod stage;
 mod start;
+mod undelete;
 mod writes;

@@ -444,6 +444,16 @@ impl Stage {
         answer.expect("waited for")
     }
 
+    /// Waits for the answer to what was asked of the array.
+    pub fn asked(&mut self, mut pending: strake_engine::Pending) -> Result<(), ArrayError> {
+        let mut answer = None;
+        self.until("an answer", |_| {
+            answer = pending.poll();
+            answer.is_some()
+        });
+        answer.expect("waited for")
+    }
+
     pub fn spare(&mut self) -> Disk {
         self.next_disk += 1;
         self.set.disk(self.next_disk - 1, &self.log)
@@ -499,6 +509,11 @@ impl Stage {
     }
 
     pub fn find(&mut self, policy: AssemblePolicy) -> Outcome {
+        self.find_any(policy).expect("an array")
+    }
+
+    /// What becomes of the drives, if there is an array on them at all.
+    pub fn find_any(&mut self, policy: AssemblePolicy) -> Option<Outcome> {
         self.down();
         self.uuids += 1;
         let fresh = self.uuids;
@@ -511,7 +526,7 @@ impl Stage {
         };
         let (mut outcomes, _) =
             assemble(&drives, policy, &|_, _| true, &mut || Uuid([fresh; 16]), &mut wait);
-        outcomes.pop().expect("an array")
+        outcomes.pop()
     }
 
     /// What a drive says it is.

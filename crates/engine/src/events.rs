@@ -1,0 +1,109 @@
+//! What happened to an array, for people and for whoever looks after it.
+
+use std::collections::VecDeque;
+
+use strake_block::IoErrorKind;
+use strake_units::MemberIndex;
+
+use crate::limits::EVENTS_MAX;
+
+/// Something that happened to an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayEvent {
+    /// The member it happened to, when it is about one.
+    pub member: Option<MemberIndex>,
+    /// What happened.
+    pub kind: ArrayEventKind,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrayEventKind {
+    /// The member failed an I/O that it may not fail and is out of use.
+    MemberFailed {
+        /// How the I/O failed.
+        cause: IoErrorKind,
+    },
+    /// The member is not there any more.
+    MemberVanished,
+    /// Somebody declared the member failed.
+    MemberFailedByHand,
+    /// The member is being filled.
+    RebuildStarted {
+        /// Bytes that it lacks.
+        stale_bytes: u64,
+    },
+    /// The member holds everything it should.
+    RebuildFinished,
+    /// The rebuild cannot go on: nothing is left to recover some block from.
+    RebuildHalted,
+    /// A drive is being filled that is to take the place of the member, which still serves.
+    ReplaceStarted,
+    /// The drive has taken the member's place.
+    ReplaceFinished,
+    /// The member keeps its place.
+    ReplaceAbandoned {
+        /// How the drive failed; `None` when somebody called it off.
+        cause: Option<IoErrorKind>,
+    },
+    /// Parity or copies are being made to agree.
+    ResyncStarted,
+    /// They agree.
+    ResyncFinished,
+    /// They cannot be made to agree: nothing is left to recover some block from.
+    ResyncHalted,
+    /// More members are gone than redundancy covers; nothing is served.
+    Lost,
+    /// So many events were dropped here because nobody fetched them.
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// Events that nobody has fetched yet, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct EventRing {
+    events: VecDeque<ArrayEvent>,
+    dropped: u64,
+}
+
+impl EventRing {
+    /// Adds an event. When there is no room the oldest makes way, and is counted.
+    pub(crate) fn push(&mut self, event: ArrayEvent) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.dropped += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Takes all of them.
+    pub(crate) fn drain(&mut self) -> Vec<ArrayEvent> {
+        let count = std::mem::take(&mut self.dropped);
+        let dropped = ArrayEvent { member: None, kind: ArrayEventKind::Dropped { count } };
+        (count > 0).then_some(dropped).into_iter().chain(self.events.drain(..)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_nobody_fetches_are_counted() {
+        let mut ring = EventRing::default();
+        let event = |slot| ArrayEvent {
+            member: Some(MemberIndex(slot)),
+            kind: ArrayEventKind::RebuildFinished,
+        };
+        for nth in 0..EVENTS_MAX + 3 {
+            ring.push(event((nth % 64) as u8));
+        }
+        let events = ring.drain();
+        assert_eq!(events.len(), EVENTS_MAX + 1);
+        assert_eq!(events[0].kind, ArrayEventKind::Dropped { count: 3 });
+        assert_eq!(events[1], event(3));
+        assert_eq!(ring.drain(), []);
+    }
+}

@@ -1,0 +1,165 @@
+//! Destroying an array in a way that can be undone until its drives are used for something else.
+//!
+//! A destroyed array's labels stay readable. To undo it, the members that were live get the label they had before,
+//! under a generation above the destroyed one, so that it wins wherever a destroyed label turns up later. A member that
+//! was out keeps its own older label, and only loses the destroyed one: what it is to the array must not change.
+
+use strake_ondisk::{Copy, Foreign, Superblock};
+use strake_units::{MemberIndex, Name};
+
+use crate::assemble::geometry_of;
+use crate::create::Drive;
+use crate::error::ArrayError;
+use crate::member_io::{Labels, MemberIo, Wait};
+
+/// Marks the labels of a stopped array as destroyed. They stay readable, so that it can be undone until the drives
+/// are used for something else: see [`unmark_destroyed`].
+///
+/// # Errors
+/// When a drive fails; those before it are marked already.
+pub fn mark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<(), ArrayError> {
+    let mut labels = Vec::new();
+    for drive in drives {
+        labels.push(MemberIo::open(drive, wait)?.inspect()?.label);
+    }
+    let newest = labels.iter().flatten().max_by_key(|label| label.generation).cloned();
+    for (drive, label) in drives.iter().zip(labels) {
+        let (Some(label), Some(newest)) = (label, &newest) else { continue };
+        let mut label = as_held_by(newest, &label).unwrap_or(label);
+        label.destroyed = true;
+        label.generation += 1;
+        write(drive, &label, wait)?;
+    }
+    Ok(())
+}
+
+/// The newest label as the live member with the label `own` holds it, or should, had its last update not been cut
+/// short; `None` for a member that was out, or left behind.
+fn as_held_by(newest: &Superblock, own: &Superblock) -> Option<Superblock> {
+    let current = own.array == newest.array && own.generation + 1 >= newest.generation;
+    let same = newest.members.get(own.slot.at()).is_some_and(|row| row.uuid == own.member);
+    (current && same && newest.calls_live(own.member)).then(|| Superblock {
+        slot: own.slot,
+        member: own.member,
+        ..newest.clone()
+    })
+}
+
+/// Undoes [`mark_destroyed`] on `drives`, which hold labels of one destroyed array. Returns its name. The array is
+/// not started; members that are not among the drives are missing then.
+///
+/// # Errors
+/// Before anything is written: when the array is not destroyed, a drive has been used for something else since, or
+/// the members left are too few to hold its data. Later when a drive fails: it can be asked again.
+pub fn unmark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayError> {
+    let mut found = Vec::new();
+    for drive in drives {
+        found.push(read(drive, wait)?);
+    }
+    let before = found.iter().map(|labels| &labels.before);
+    let Some(newest) = before.max_by_key(|label| label.generation).cloned() else {
+        return Err(ArrayError::usage("no drives are given, so there is nothing to bring back"));
+    };
+    refuse_others(drives, &found, &newest)?;
+    refuse_too_few(&found, &newest)?;
+    let destroyed = found.iter().map(|labels| labels.generation).max().unwrap_or(0);
+    for (drive, labels) in drives.iter().zip(&found) {
+        match as_held_by(&newest, &labels.before) {
+            Some(label) => {
+                let generation = destroyed.max(label.generation) + 1;
+                write(drive, &Superblock { generation, ..label }, wait)?;
+            }
+            None if labels.generation > labels.before.generation => {
+                MemberIo::open(drive, wait)?.erase_label(labels.generation)?;
+            }
+            None => {}
+        }
+    }
+    Ok(newest.name)
+}
+
+/// What a drive of a destroyed array holds.
+struct Destroyed {
+    /// The newest label before it was destroyed.
+    before: Superblock,
+    /// The generation of the newest label of all.
+    generation: u64,
+}
+
+fn read(drive: &Drive, wait: Wait<'_>) -> Result<Destroyed, ArrayError> {
+    let mut io = MemberIo::open(drive, wait)?;
+    let somebody_elses = |found: &Foreign| match found {
+        Foreign::Other(_) | Foreign::StrakeUnknown | Foreign::StrakeDamaged => true,
+        Foreign::Strake(_) | Foreign::Destroyed(_) => false,
+    };
+    if let Some(foreign) = io.inspect()?.foreign.filter(somebody_elses) {
+        return Err(ArrayError::refused(format!(
+            "{} has been used for something else since: it holds {foreign}; what was on it is lost. Bring the array \
+             back without it",
+            drive.path
+        )));
+    }
+    match io.labels()? {
+        Labels { newest: Some(newest), living: Some(before) } => {
+            Ok(Destroyed { before, generation: newest.generation })
+        }
+        Labels { newest: Some(_), living: None } => Err(ArrayError::refused(format!(
+            "{} holds no label from before its array was destroyed",
+            drive.path
+        ))),
+        Labels { newest: None, .. } => Err(ArrayError::refused(format!(
+            "{} holds no label of a destroyed array; bring the array back without it",
+            drive.path
+        ))),
+    }
+}
+
+fn refuse_others(
+    drives: &[Drive],
+    found: &[Destroyed],
+    newest: &Superblock,
+) -> Result<(), ArrayError> {
+    for (drive, labels) in drives.iter().zip(found) {
+        if labels.before.array != newest.array {
+            return Err(ArrayError::refused(format!(
+                "{} belongs to array {} ({}), not to {} ({}); bring back one array at a time",
+                drive.path, labels.before.name, labels.before.array, newest.name, newest.array
+            )));
+        }
+    }
+    if found.iter().all(|labels| labels.generation == labels.before.generation) {
+        return Err(ArrayError::state(format!(
+            "array {} is not destroyed; there is nothing to bring back",
+            newest.name
+        )));
+    }
+    Ok(())
+}
+
+fn refuse_too_few(found: &[Destroyed], newest: &Superblock) -> Result<(), ArrayError> {
+    let here = |slot: usize| {
+        let slot = MemberIndex(slot as u8);
+        let live = |labels: &&Destroyed| as_held_by(newest, &labels.before).is_some();
+        found.iter().filter(live).any(|labels| labels.before.slot == slot)
+    };
+    let in_sync = |slot: usize| newest.members[slot].state == strake_ondisk::RecordedState::InSync;
+    let absent: Vec<usize> =
+        (0..newest.members.len()).filter(|slot| !(here(*slot) && in_sync(*slot))).collect();
+    let mask = absent.iter().fold(0, |mask, slot| mask | 1u64 << slot);
+    if geometry_of(newest)?.tolerates(mask) {
+        return Ok(());
+    }
+    let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
+    Err(ArrayError::refused(format!(
+        "array {} cannot be brought back without more of its members: {} are not here or were not in sync",
+        newest.name,
+        absent.join(", ")
+    )))
+}
+
+fn write(drive: &Drive, label: &Superblock, wait: Wait<'_>) -> Result<(), ArrayError> {
+    for copy in [Copy::Head, Copy::Tail] {
+        MemberIo::open(drive, wait)?.write_label(label, copy)?;
+    }
+    Ok(())
+}

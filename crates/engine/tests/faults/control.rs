@@ -1,0 +1,158 @@
+//! What a person may ask of an array while it serves, and what it tells.
+
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{ArrayEvent, ArrayEventKind, AssemblePolicy, Maintenance};
+use strake_raid::{Level, MemberState};
+use strake_units::{MemberIndex, Nanos};
+
+use crate::stage::{Set, Stage};
+
+const PAUSED: Maintenance = Maintenance { priority: 7, paused: true };
+
+fn large(cores: u16) -> Stage {
+    let mut set = Set::new(Level::Raid6, 4);
+    set.cores = cores;
+    set.strip = 64 << 10;
+    set.disk_bytes = 120 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(40_000, 1000, 3);
+    stage
+}
+
+fn kinds(stage: &Stage) -> Vec<(Option<u8>, ArrayEventKind)> {
+    let events = stage.array().drain_events().into_iter();
+    events.map(|ArrayEvent { member, kind }| (member.map(|m| m.0), kind)).collect()
+}
+
+#[test]
+fn a_paused_rebuild_stands_still_and_goes_on() {
+    for cores in [1, 3] {
+        let mut stage = large(cores);
+        stage.fail(1).expect("allowed");
+        stage.array().set_maintenance(PAUSED);
+        stage.replace(1).expect("replaceable");
+        stage.rounds(2000);
+        let before = stage.status();
+        assert_eq!(before.maintenance, PAUSED);
+        assert_eq!(before.rebuild.expect("it is being rebuilt").done_bytes, 0);
+        // In the middle as well.
+        stage.array().set_maintenance(Maintenance::default());
+        stage.until("some progress", |s| s.status().rebuild.is_some_and(|r| r.done_bytes > 0));
+        stage.array().set_maintenance(PAUSED);
+        stage.rounds(500);
+        let standing = stage.status().rebuild;
+        stage.fill(1000, 100, 9);
+        stage.rounds(2000);
+        assert_eq!(stage.status().rebuild, standing);
+        stage.array().set_maintenance(Maintenance::default());
+        stage.healthy();
+        stage.verify(40_000);
+    }
+}
+
+/// A paused rebuild kept an array from stopping: its task waited for a window that never opened.
+#[test]
+fn a_paused_array_stops_in_order() {
+    let mut stage = large(2);
+    stage.fail(1).expect("allowed");
+    stage.array().set_maintenance(PAUSED);
+    stage.replace(1).expect("replaceable");
+    stage.rounds(500);
+    stage.stop().expect("clean");
+    stage.again(AssemblePolicy::default());
+    stage.healthy();
+}
+
+#[test]
+fn a_life_is_told_in_order() {
+    let mut stage = large(2);
+    assert_eq!(kinds(&stage), []);
+    stage.fail(1).expect("allowed");
+    stage.readd(1).expect("it is the member");
+    stage.healthy();
+    let told = kinds(&stage);
+    assert_eq!(told[0], (Some(1), ArrayEventKind::MemberFailedByHand));
+    assert!(matches!(told[1], (Some(1), ArrayEventKind::RebuildStarted { .. })), "{told:?}");
+    assert_eq!(told[2..], [(Some(1), ArrayEventKind::RebuildFinished)]);
+    let cause = strake_block::IoErrorKind::Device;
+    stage.disks[2].plan.add(Rule::new(Ops::WRITE, Effect::Fail(cause)));
+    stage.fill(3000, 100, 5);
+    assert_eq!(kinds(&stage), [(Some(2), ArrayEventKind::MemberFailed { cause })]);
+    stage.disks[3].plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
+    stage.fill(3000, 100, 6);
+    assert_eq!(kinds(&stage), [(Some(3), ArrayEventKind::MemberVanished)]);
+    stage.disks[0].plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
+    let op = stage.write_op(0, 100, 7);
+    let id = stage.submit(0, op);
+    assert!(stage.result(id).is_err());
+    assert_eq!(kinds(&stage), [(None, ArrayEventKind::Lost)]);
+}
+
+/// A resync that met a block which nothing can recover stopped, and nobody was told.
+#[test]
+fn a_halted_resync_is_told_and_tried_again() {
+    let mut set = Set::new(Level::Raid5, 3);
+    set.disk_bytes = 60 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 100, 3);
+    let two = [stage.home(0).0, (stage.home(0).0 + 1) % 3];
+    let byte = stage.home(0).1;
+    let rules: Vec<_> = two
+        .into_iter()
+        .map(|disk| {
+            let range = stage.on_disk(byte, 8);
+            let rule = Rule::new(Ops::READ, Effect::Fail(strake_block::IoErrorKind::Medium));
+            (disk, stage.disks[disk].plan.add(rule.within(range)))
+        })
+        .collect();
+    stage.again(AssemblePolicy::default());
+    stage.until("the halt", |stage| stage.status().resync_halted);
+    assert!(stage.status().resync.is_some());
+    stage.rounds(10);
+    let told = kinds(&stage);
+    assert_eq!(told, [(None, ArrayEventKind::ResyncStarted), (None, ArrayEventKind::ResyncHalted)]);
+    // Trying again does not help while the blocks are as they are, and is told again.
+    let pending = stage.array().begin_resume();
+    stage.asked(pending).expect("allowed");
+    stage.until("the halt", |stage| !kinds(stage).is_empty());
+    for (disk, rule) in rules {
+        stage.disks[disk].plan.remove(rule);
+    }
+    let pending = stage.array().begin_resume();
+    stage.asked(pending).expect("allowed");
+    stage.until("the resync", |stage| stage.status().resync.is_none());
+    assert!(!stage.status().resync_halted);
+    assert_eq!(kinds(&stage), [(None, ArrayEventKind::ResyncFinished)]);
+}
+
+#[test]
+fn a_new_name_survives_restarts() {
+    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let pending = stage.array().begin_rename("lake".parse().expect("a name"));
+    stage.asked(pending).expect("allowed");
+    assert_eq!(stage.array().name().as_str(), "lake");
+    stage.again(AssemblePolicy::default());
+    assert_eq!(stage.status().name.as_str(), "lake");
+}
+
+/// A machine that was killed a moment after a member was failed by hand refused to start: what had been written long
+/// before still counted as being written.
+#[test]
+fn failing_by_hand_leaves_nothing_in_doubt_that_was_not_being_written() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(4000, 100, 3);
+    stage.fail(1).expect("allowed");
+    stage.step = Nanos(1);
+    stage.rounds(50);
+    let returned = stage.disks.remove(1);
+    stage.again(AssemblePolicy { allow_degraded: true, accept_loss: false });
+    stage.disks.insert(1, returned);
+    stage.verify(4000);
+    stage.readd(1).expect("it is the member");
+    stage.healthy();
+    assert_eq!(stage.state(1), MemberState::InSync);
+    stage.check_parity(16);
+    let status = &stage.status().members[1];
+    assert_eq!((status.stale_bytes, MemberIndex(1)), (0, MemberIndex(1)));
+}

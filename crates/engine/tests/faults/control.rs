@@ -122,6 +122,7 @@ fn a_halted_resync_is_told_and_tried_again() {
     stage.asked(pending).expect("allowed");
     stage.until("the resync", |stage| stage.status().resync.is_none());
     assert!(!stage.status().resync_halted);
+    stage.rounds(10);
     assert_eq!(kinds(&stage), [(None, ArrayEventKind::ResyncFinished)]);
 }
 

@@ -138,17 +138,18 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
     let (victim, _) = stage.home(0);
     let mut pending =
         stage.array().begin_fail(strake_units::MemberIndex(victim as u8)).expect("a member");
-    let mut seed = 1000;
+    let (mut seed, mut tick) = (1000, 0);
     // Write the same block again and again while the failure makes its way through the shards, one at a time.
     while pending.poll().is_none() {
         seed += 1;
         let op = stage.write_op(0, 1, seed);
         let id = stage.submit(0, op);
         while !stage.answers.contains_key(&id) {
+            tick += 1;
             for at in 0..stage.pollers.len() {
                 stage.now = stage.now.plus(stage.step);
                 // Other shards run ten times for each turn of the last.
-                let turns = if at == 2 && seed % 10 != 0 { 0 } else { 1 };
+                let turns = if at == 2 && tick % 10 != 0 { 0 } else { 1 };
                 for _ in 0..turns {
                     stage.pollers[at].turn(stage.now);
                 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 const SCHEMES: [&str; 2] = ["ram:", "null:"];
 
 /// The drive that `text` means: `ram:SIZE` and `null:SIZE` as they are, a path made absolute, and a bare word
-/// such as `nvme0n1` the device of that name unless it names a file here.
+/// such as `nvme0n1` the device of that name unless it names a file here. A word that is neither is left to the daemon,
+/// which knows drives by serial number, worldwide name (`wwid:eui.00...`) and PCI address as well.
 ///
 /// # Errors
 /// When the bare word names both, or the path is empty or cannot be made absolute.
@@ -25,7 +26,13 @@ pub fn drive(text: &str) -> Result<String, CliError> {
                 )));
             }
             (true, false) => return Ok(device.display().to_string()),
-            (false, _) => {}
+            (false, true) => {}
+            // A serial number, `wwid:` and a worldwide name, or an address, which the daemon knows. What has a dot
+            // and no colon is the name of a file that is not here.
+            (false, false) if text.contains(':') || !text.contains('.') => {
+                return Ok(text.to_owned());
+            }
+            (false, false) => {}
         }
     }
     absolute(text).map(|p| p.display().to_string())

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use strake_block::BlockDevice;
 use strake_dev_mem::{NullDevice, RamDevice};
-use strake_dev_uring::{OpenOptions, UringDevice};
+use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
 use strake_engine::Drive;
 use strake_units::{BlockSize, ByteSize};
 
 use crate::error::ControlError;
+use crate::probe::Probes;
 
 /// Largest drive in memory: a typing error must not become an endless allocation.
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
@@ -53,9 +54,15 @@ enum Key {
     Memory(u32),
 }
 
+/// A medium, as the kernel tells it from others: its identity, and its bytes, because some makers give all their
+/// drives one number.
+pub type Medium = (String, u64);
+
 /// A drive that is open.
 pub struct OpenDrive {
     key: Key,
+    /// What identifies the medium of a kernel device: two paths to one drive agree about it.
+    pub medium: Option<Medium>,
     /// Under the path it was first opened by.
     pub drive: Drive,
     /// What it is.
@@ -67,6 +74,8 @@ pub struct OpenDrive {
 /// All open drives.
 #[derive(Default)]
 pub struct Drives {
+    machine: Machine,
+    probes: Probes,
     open: Vec<OpenDrive>,
     memory_made: u32,
 }
@@ -76,6 +85,55 @@ impl Drives {
     #[must_use]
     pub fn all(&self) -> &[OpenDrive] {
         &self.open
+    }
+
+    /// No open drive yet, of `machine`.
+    #[must_use]
+    pub fn of(machine: Machine) -> Self {
+        Self { machine, ..Self::default() }
+    }
+
+    /// The machine whose drives these are.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Looks at drives that are under way.
+    #[must_use]
+    pub fn probes(&self) -> &Probes {
+        &self.probes
+    }
+
+    /// The path that `spec` means, which may also be the kernel's name of a drive, its serial number, its worldwide
+    /// name, its PCI address or a name in /dev/disk.
+    ///
+    /// # Errors
+    /// When it means nothing here, or several drives.
+    pub fn path_of(&self, spec: &str) -> Result<String, ControlError> {
+        check_spec(spec)?;
+        let is_memory = |d: &&OpenDrive| matches!(d.key, Key::Memory(_)) && d.drive.path == spec;
+        let new_memory = ["ram:", "null:"].iter().any(|scheme| spec.starts_with(scheme));
+        if spec.starts_with('/') || new_memory || self.open.iter().any(|d| is_memory(&d)) {
+            return Ok(spec.to_owned());
+        }
+        match self.machine.find(spec) {
+            Named::One(drive) => Ok(drive.path),
+            Named::Several(paths) => Err(ControlError::usage(format!(
+                "{spec:?} means several drives: {}; name one of them",
+                paths.join(", ")
+            ))),
+            Named::Nothing => Err(ControlError::usage(format!(
+                "{spec:?} is not an absolute path, and no drive of this machine has that name, serial number or \
+                 address; strake drive list shows what there is"
+            ))),
+        }
+    }
+
+    /// Whether `name` means several drives of the machine.
+    #[must_use]
+    pub fn is_shared(&self, name: &str) -> bool {
+        matches!(self.machine.find(name), Named::Several(_))
     }
 
     /// Opens what `spec` names; a drive that is open already is given again under the path asked for, so that
@@ -91,33 +149,41 @@ impl Drives {
         if let Some(size) = spec.strip_prefix("null:") {
             return self.open_memory(spec, size, DriveKind::Null);
         }
-        let known = key_of(spec).and_then(|(key, _)| self.open.iter().find(|d| d.key == key));
-        if let Some(known) = known {
-            return Ok(Drive { device: Arc::clone(&known.drive.device), path: spec.to_owned() });
+        let path = self.path_of(spec)?;
+        let medium = self.medium_of(&path);
+        if let Some(known) = self.known(&path, medium.as_ref()) {
+            let memory = matches!(known.key, Key::Memory(_));
+            let path = if memory { known.drive.path.clone() } else { path };
+            return Ok(Drive { device: Arc::clone(&known.drive.device), path });
         }
-        if let Some(memory) = self.by_path(spec) {
-            return Ok(memory.drive.clone());
-        }
-        if !spec.starts_with('/') {
-            let what = format!(
-                "{spec:?} is not an absolute path; name a drive by its path, such as /dev/nvme0n1"
-            );
-            return Err(ControlError::usage(what));
-        }
-        let (device, notices) = UringDevice::open(Path::new(spec), OpenOptions::default())
+        let (device, notices) = UringDevice::open(Path::new(&path), OpenOptions::default())
             .map_err(|e| {
                 ControlError::state(format!("{e}; check the path, or use another drive"))
             })?;
         // Opening has just succeeded, so it is there; the key is taken of what is there now.
-        let Some((key, kind)) = key_of(spec) else {
+        let Some((key, kind)) = key_of(&path) else {
             return Err(ControlError::state(format!(
-                "{spec} vanished while it was being opened; try again"
+                "{path} vanished while it was being opened; try again"
             )));
         };
-        let drive = Drive { device: Arc::new(device), path: spec.to_owned() };
+        let drive = Drive { device: Arc::new(device), path };
         let notices = notices.iter().map(ToString::to_string).collect();
-        self.open.push(OpenDrive { key, drive: drive.clone(), kind, notices });
+        self.open.push(OpenDrive { key, medium, drive: drive.clone(), kind, notices });
         Ok(drive)
+    }
+
+    fn medium_of(&self, path: &str) -> Option<Medium> {
+        self.machine.at_node(path).map(medium)
+    }
+
+    /// The open drive at `path`, or of the same medium.
+    fn known(&self, path: &str, medium: Option<&Medium>) -> Option<&OpenDrive> {
+        let key = key_of(path).map(|(key, _)| key);
+        self.open.iter().find(|d| {
+            Some(d.key) == key
+                || (medium.is_some() && d.medium.as_ref() == medium)
+                || (matches!(d.key, Key::Memory(_)) && d.drive.path == path)
+        })
     }
 
     fn open_memory(
@@ -150,6 +216,7 @@ impl Drives {
         let drive = Drive { device, path: format!("{}{number}", kind.word()) };
         self.open.push(OpenDrive {
             key: Key::Memory(number),
+            medium: None,
             drive: drive.clone(),
             kind,
             notices: Vec::new(),
@@ -157,13 +224,13 @@ impl Drives {
         Ok(drive)
     }
 
-    /// The open drive that `path` names, by whatever path it was opened.
+    /// The open drive that `name` means, by whatever path it was opened.
     #[must_use]
-    pub fn by_path(&self, path: &str) -> Option<&OpenDrive> {
-        let same = |d: &&OpenDrive| d.drive.path == path;
+    pub fn by_path(&self, name: &str) -> Option<&OpenDrive> {
+        let same = |d: &&OpenDrive| d.drive.path == name;
         self.open.iter().find(same).or_else(|| {
-            let (key, _) = key_of(path)?;
-            self.open.iter().find(|d| d.key == key)
+            let path = self.path_of(name).ok()?;
+            self.known(&path, self.medium_of(&path).as_ref())
         })
     }
 
@@ -171,6 +238,11 @@ impl Drives {
     pub fn close_unless(&mut self, keep: impl Fn(&str) -> bool) {
         self.open.retain(|d| keep(&d.drive.device.info().identity));
     }
+}
+
+/// What tells the medium of `drive` from others.
+pub fn medium(drive: KernelDrive) -> Medium {
+    (drive.identity, drive.size_bytes)
 }
 
 fn check_spec(spec: &str) -> Result<(), ControlError> {

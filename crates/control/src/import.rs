@@ -14,7 +14,7 @@ use crate::control::{Control, Reserved};
 use crate::create::remembered;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::label::inspect;
+use crate::label::newest_label;
 use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
 use crate::offline::{Labelled, Offline};
@@ -81,23 +81,27 @@ impl Control {
         here: &mut Vec<Labelled>,
     ) -> Result<(), ControlError> {
         let mut trouble = Vec::new();
-        let mut look = record.drives.clone();
-        if record.drives.iter().any(|path| path.starts_with("/dev/") && fs::metadata(path).is_err())
-        {
-            // Names of kernel devices change from start to start; labels do not.
-            look.extend(scan::block_paths());
-        }
-        for path in &look {
-            let recorded = record.drives.contains(path);
-            let opened =
-                if recorded { self.open_released(reserved, path) } else { glance(reserved, path) };
-            match opened {
+        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
+        // Names of kernel devices change from start to start; labels do not.
+        let mut renamed = false;
+        for path in &record.drives {
+            match self.open_released(reserved, path) {
                 Ok(Some(found)) if found.label.array.to_string() == record.uuid => {
                     push_once(here, found);
                 }
-                Ok(_) => {}
-                Err(error) if recorded => trouble.push(error.what),
-                Err(_) => {}
+                Ok(_) => renamed |= machine.has_node(path),
+                Err(error) => {
+                    renamed |= machine.has_node(path);
+                    trouble.push(error.what);
+                }
+            }
+        }
+        let others = if renamed { scan::block_paths(&machine) } else { Vec::new() };
+        for path in others.iter().filter(|path| !record.drives.contains(path)) {
+            if let Ok(Some(found)) = glance(reserved, path)
+                && found.label.array.to_string() == record.uuid
+            {
+                push_once(here, found);
             }
         }
         if here.is_empty() {
@@ -226,7 +230,7 @@ fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, Contr
 }
 
 fn labelled(drive: Drive) -> Result<Option<Labelled>, ControlError> {
-    let label = inspect(&drive)?.label.filter(|label| !label.destroyed);
+    let label = newest_label(&drive)?.filter(|label| !label.destroyed);
     Ok(label.map(|label| Labelled { drive, label }))
 }
 
@@ -356,7 +360,7 @@ impl Manager {
         let mut look: Vec<String> =
             self.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
         if request.drives.is_empty() {
-            look.extend(scan::block_paths());
+            look.extend(scan::block_paths(self.drives.machine()));
         }
         // Drives of arrays that run need no look.
         let runs = |path: &String| {

@@ -1,7 +1,7 @@
 //! Reading labels outside of a running array.
 
 use strake_dev_uring::control_wait;
-use strake_engine::{Drive, Inspection, MemberIo, mark_destroyed};
+use strake_engine::{Drive, Inspection, MemberIo, Superblock, mark_destroyed};
 
 use crate::error::ControlError;
 
@@ -9,6 +9,12 @@ use crate::error::ControlError;
 pub(crate) fn inspect(drive: &Drive) -> Result<Inspection, ControlError> {
     let mut wait = control_wait();
     Ok(MemberIo::open(drive, &mut wait)?.inspect()?)
+}
+
+/// The newest label on `drive`. Reads nothing else of it.
+pub(crate) fn newest_label(drive: &Drive) -> Result<Option<Superblock>, ControlError> {
+    let mut wait = control_wait();
+    Ok(MemberIo::open(drive, &mut wait)?.newest_label()?)
 }
 
 /// Marks `drive`'s label as destroyed if it is one of `array`.

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clean;
 mod control;
 mod create;
 pub mod drives;
@@ -23,9 +24,11 @@ mod hooks;
 mod import;
 mod label;
 pub mod limits;
+mod locate;
 pub mod manager;
 mod members;
 mod offline;
+pub mod probe;
 mod remove;
 pub mod scan;
 mod settings;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
-use strake_dev_uring::inherit_nothing;
+use strake_dev_uring::{Machine, inherit_nothing};
 use strake_engine::{Array, Drive};
 use strake_export_nbd::Server;
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
@@ -80,12 +80,19 @@ pub struct Options {
     pub assemble_timeout: Option<Duration>,
     /// Where the times of events come from.
     pub clock: WallClock,
+    /// Whose drives there are; a test lays out another machine in a folder.
+    pub machine: Machine,
 }
 
 impl Default for Options {
-    /// Cores of its own choice, waiting for ever, the machine's clock.
+    /// Cores of its own choice, waiting for ever, the machine's clock and drives.
     fn default() -> Self {
-        Self { cores: CoreChoice::Auto, assemble_timeout: None, clock: WallClock::default() }
+        Self {
+            cores: CoreChoice::Auto,
+            assemble_timeout: None,
+            clock: WallClock::default(),
+            machine: Machine::default(),
+        }
     }
 }
 
@@ -176,7 +183,7 @@ impl Manager {
         Ok(Self {
             servers: BTreeMap::new(),
             running: Vec::new(),
-            drives: Drives::default(),
+            drives: Drives::of(options.machine.clone()),
             cores,
             store,
             config,

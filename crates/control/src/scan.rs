@@ -1,143 +1,228 @@
-//! The machine's block devices, from sysfs, without opening them for use.
-
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+//! Looking at drives: the machine's, and those that are open.
+//!
+//! A [`Survey`] is taken under the manager's lock and looked through without it, because a sick drive may take long
+//! to answer, or never does.
 
 use strake_api::v1::Drive as DriveMessage;
-use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign};
+use strake_dev_uring::{KernelDrive, Machine};
 use strake_raid::MemberState;
 use strake_units::ByteSize;
 
-use crate::drives::{DriveKind, OpenDrive};
+use crate::control::Control;
+use crate::drives::{DriveKind, Medium, OpenDrive, medium};
 use crate::error::ControlError;
 use crate::manager::Manager;
-
-/// Kernel devices that are never drives: memory, loops over files, and what others have built.
-const NOT_DRIVES: [&str; 8] = ["ram", "loop", "zram", "dm-", "md", "nbd", "sr", "fd"];
-
-fn device_names() -> Vec<String> {
-    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
-    names.retain(|name| !NOT_DRIVES.iter().any(|prefix| name.starts_with(prefix)));
-    names.sort();
-    names
-}
+use crate::probe::{Probe, Probes, Target};
 
 /// Paths of the machine's drives.
 #[must_use]
-pub fn block_paths() -> Vec<String> {
-    device_names().iter().map(|name| format!("/dev/{name}")).collect()
+pub(crate) fn block_paths(machine: &Machine) -> Vec<String> {
+    machine.drives().into_iter().map(|drive| drive.path).collect()
 }
 
-fn attribute(name: &str, file: &str) -> Option<String> {
-    fs::read_to_string(Path::new("/sys/block").join(name).join(file))
-        .ok()
-        .map(|text| text.trim().to_owned())
+/// What is known of drives before one of them is looked at.
+struct Survey {
+    machine: Machine,
+    probes: Probes,
+    open: Vec<(DriveMessage, Option<Medium>)>,
 }
 
-/// Who uses a kernel device: something stacked on it, or a mount of it or of one of its partitions.
-fn user(name: &str) -> Option<String> {
-    let mut holders =
-        fs::read_dir(format!("/sys/block/{name}/holders")).into_iter().flatten().flatten();
-    if let Some(holder) = holders.next() {
-        return Some(format!("in use by {}", holder.file_name().to_string_lossy()));
+impl Survey {
+    /// The machine's drives and every drive that is open, by path. Takes a few seconds when a drive does not answer,
+    /// which is then said of that drive.
+    fn drives(self) -> Vec<DriveMessage> {
+        let kernel = self.machine.drives();
+        self.look(kernel, true)
     }
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let prefix = format!("/dev/{name}");
-    let mounted = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ');
-        let (source, target) = (words.next()?, words.next()?);
-        source.starts_with(&prefix).then(|| target.to_owned())
-    });
-    mounted.map(|target| format!("mounted on {target}"))
+
+    /// The drive that `name` means.
+    ///
+    /// # Errors
+    /// When it means nothing here.
+    fn drive(mut self, name: &str, path: &str) -> Result<DriveMessage, ControlError> {
+        let node = self.machine.at_node(path);
+        let wanted = node.clone().map(medium);
+        self.open
+            .retain(|(message, of)| message.path == path || (wanted.is_some() && *of == wanted));
+        let mut kernel: Vec<KernelDrive> = node.into_iter().collect();
+        if kernel.is_empty() {
+            kernel.extend(self.machine.drives().into_iter().filter(|drive| drive.path == path));
+        }
+        if self.open.is_empty() && kernel.is_empty() {
+            return self.file(name, path);
+        }
+        let mut found = self.look(kernel, false);
+        found.pop().ok_or_else(|| no_such_drive(name))
+    }
+
+    /// A file that is not open. Files are not listed, because any file might be a drive.
+    fn file(&self, name: &str, path: &str) -> Result<DriveMessage, ControlError> {
+        let is_file = |meta: &std::fs::Metadata| meta.is_file();
+        let meta =
+            std::fs::metadata(path).ok().filter(is_file).ok_or_else(|| no_such_drive(name))?;
+        let mut message = DriveMessage {
+            path: path.to_owned(),
+            kind: DriveKind::File.word().to_owned(),
+            size_bytes: meta.len(),
+            ..DriveMessage::default()
+        };
+        let target = Target { path: path.to_owned(), bytes: Some(meta.len()), nvme: false };
+        for (_, probe) in self.probes.look(vec![target]) {
+            add_contents(&mut message, probe.contents);
+        }
+        Ok(message)
+    }
+
+    /// Puts together what is open, what the kernel tells of it and of others, and what a look at the others shows.
+    fn look(self, kernel: Vec<KernelDrive>, sorted: bool) -> Vec<DriveMessage> {
+        let mut list: Vec<DriveMessage> = Vec::new();
+        let mut open = self.open;
+        let mut targets = Vec::new();
+        for drive in kernel {
+            let of = Some((drive.identity.clone(), drive.size_bytes));
+            let known = open.iter().position(|(m, medium)| m.path == drive.path || *medium == of);
+            let nvme = drive.name.starts_with("nvme");
+            let quiet = known.is_some() || drive.user.is_some() || drive.trouble.is_some();
+            let bytes = (!quiet).then_some(drive.size_bytes);
+            targets.push(Target { path: drive.path.clone(), bytes, nvme });
+            let mut message = match known {
+                Some(at) => open.remove(at).0,
+                None => of_kernel(&drive),
+            };
+            add_kernel(&mut message, drive);
+            list.push(message);
+        }
+        let probed = self.probes.look(targets);
+        for (message, (_, probe)) in list.iter_mut().zip(probed) {
+            add_probe(message, probe);
+        }
+        list.extend(open.into_iter().map(|(message, of)| without_kernel(message, of.is_some())));
+        if sorted {
+            list.sort_by(|a, b| a.path.cmp(&b.path));
+        }
+        list
+    }
 }
 
-/// What is on a device, read through the page cache: `Err` says why it cannot be told.
-fn contents(path: &str, bytes: u64) -> Result<Option<Foreign>, String> {
-    let read = || -> std::io::Result<(Vec<u8>, Vec<u8>)> {
-        let mut file = File::open(path)?;
-        let tail = FOREIGN_TAIL_BYTES.min(bytes);
-        let mut head = vec![0; FOREIGN_HEAD_BYTES.min(bytes) as usize];
-        file.read_exact(&mut head)?;
-        file.seek(SeekFrom::Start(bytes - tail))?;
-        let mut tail = vec![0; tail as usize];
-        file.read_exact(&mut tail)?;
-        Ok((head, tail))
-    };
-    let (head, tail) = read().map_err(|e| format!("cannot be read: {e}"))?;
-    Ok(strake_ondisk::foreign_signature(&head, &tail))
+fn no_such_drive(name: &str) -> ControlError {
+    ControlError::not_found(format!(
+        "there is no drive {name:?}; strake drive list shows what there is"
+    ))
 }
 
-fn of_kernel(name: &str) -> DriveMessage {
-    let path = format!("/dev/{name}");
-    // sysfs counts in units of 512 bytes whatever the block size (Documentation/ABI/stable/sysfs-block).
-    let size_bytes = attribute(name, "size").and_then(|s| s.parse::<u64>().ok()).unwrap_or(0) * 512;
-    let (state, note) = match user(name) {
-        Some(who) => ("busy", who),
-        None => match contents(&path, size_bytes) {
-            Ok(None) => ("free", String::new()),
-            Ok(Some(what)) if what.is_obstacle() => ("occupied", format!("holds {what}")),
-            Ok(Some(given_up)) => ("free", format!("holds {given_up}")),
-            Err(why) => ("failed", why),
-        },
+/// A drive that nobody here uses.
+fn of_kernel(drive: &KernelDrive) -> DriveMessage {
+    let (state, note) = match (&drive.trouble, &drive.user) {
+        (Some(trouble), _) => ("failed", trouble.clone()),
+        (None, Some(user)) => ("busy", user.clone()),
+        (None, None) => ("free", String::new()),
     };
     DriveMessage {
-        path,
-        kind: if name.starts_with("nvme") { "nvme" } else { "block" }.to_owned(),
-        size_bytes,
-        block_bytes: attribute(name, "queue/logical_block_size")
-            .and_then(|s| s.parse().ok())
-            .unwrap_or(0),
-        model: attribute(name, "device/model").unwrap_or_default(),
-        serial: attribute(name, "device/serial")
-            .or_else(|| attribute(name, "serial"))
-            .unwrap_or_default(),
+        path: drive.path.clone(),
+        identity: drive.identity.clone(),
+        kind: DriveKind::Block.word().to_owned(),
+        size_bytes: drive.size_bytes,
+        block_bytes: drive.block_bytes,
         state: state.to_owned(),
         note,
         ..DriveMessage::default()
     }
 }
 
-impl Manager {
-    /// The machine's drives and every drive that is open.
-    #[must_use]
-    pub fn list_drives(&self) -> Vec<DriveMessage> {
-        let mut list: Vec<DriveMessage> =
-            self.drives.all().iter().map(|d| self.of_open(d)).collect();
-        for name in device_names() {
-            let path = format!("/dev/{name}");
-            match self.drives.by_path(&path) {
-                Some(open) => {
-                    // Known better: only what sysfs alone knows is added.
-                    let here = list.iter_mut().find(|d| d.path == open.drive.path);
-                    if let Some(here) = here {
-                        here.model = attribute(&name, "device/model").unwrap_or_default();
-                        here.serial = attribute(&name, "device/serial").unwrap_or_default();
-                    }
-                }
-                None => list.push(of_kernel(&name)),
-            }
-        }
-        list.retain(|d| d.size_bytes > 0 || d.state == "member");
-        list.sort_by(|a, b| a.path.cmp(&b.path));
-        list
+/// What only the kernel knows.
+fn add_kernel(message: &mut DriveMessage, drive: KernelDrive) {
+    if drive.name.starts_with("nvme") {
+        "nvme".clone_into(&mut message.kind);
     }
+    message.model = drive.model;
+    message.serial = drive.serial;
+    message.slot = drive.slot;
+    message.temperature_c = drive.temperature_c;
+    let own = &message.path;
+    let others = std::iter::once(drive.path).chain(drive.aliases).filter(|path| path != own);
+    message.aliases = others.collect();
+}
 
-    /// One drive by path.
+/// What a look at the drive has shown.
+fn add_probe(message: &mut DriveMessage, probe: Probe) {
+    if let Some(health) = probe.health {
+        message.wear_percent = Some(u32::from(health.wear_percent));
+        message.temperature_c = health.temperature_c.or(message.temperature_c);
+        if let Some(why) = health.prediction() {
+            add_note(message, why);
+        }
+    }
+    add_contents(message, probe.contents);
+}
+
+fn add_contents(message: &mut DriveMessage, contents: crate::probe::Contents) {
+    match contents {
+        Ok(None) if message.state.is_empty() => "free".clone_into(&mut message.state),
+        Ok(None) => {}
+        Ok(Some(found)) => {
+            let state = if found.is_obstacle() { "occupied" } else { "free" };
+            state.clone_into(&mut message.state);
+            add_note(message, &format!("holds {found}"));
+        }
+        Err(why) => {
+            "failed".clone_into(&mut message.state);
+            add_note(message, &why);
+        }
+    }
+}
+
+fn add_note(message: &mut DriveMessage, what: &str) {
+    if !message.note.is_empty() {
+        message.note.push_str("; ");
+    }
+    message.note.push_str(what);
+}
+
+/// An open drive that the kernel does not list: a file, memory, or a device that was pulled.
+fn without_kernel(mut message: DriveMessage, was_listed: bool) -> DriveMessage {
+    if was_listed {
+        add_note(&mut message, "the kernel shows it no more: it was pulled, or its link is down");
+    }
+    message
+}
+
+impl Control {
+    /// The machine's drives and every drive that is open. Looks at them, for a few seconds at most.
     ///
     /// # Errors
-    /// When it is neither one of the machine's drives nor open.
-    pub fn drive(&self, path: &str) -> Result<DriveMessage, ControlError> {
-        if let Some(open) = self.drives.by_path(path) {
-            return Ok(self.of_open(open));
+    /// When an earlier command panicked.
+    pub fn list_drives(&self) -> Result<Vec<DriveMessage>, ControlError> {
+        Ok(self.run(|m| Ok(m.survey()))?.drives())
+    }
+
+    /// One drive by any of its names. Looks at it, as [`list_drives`](Self::list_drives) does.
+    ///
+    /// # Errors
+    /// When it is neither one of the machine's drives nor open nor a file.
+    pub fn drive(&self, name: &str) -> Result<DriveMessage, ControlError> {
+        let (survey, path) = self.run(|m| Ok((m.survey(), m.drive_path(name)?)))?;
+        survey.drive(name, &path)
+    }
+}
+
+impl Manager {
+    /// What is known of drives, to be looked through without the manager.
+    fn survey(&self) -> Survey {
+        Survey {
+            machine: self.drives.machine().clone(),
+            probes: self.drives.probes().clone(),
+            open: self.drives.all().iter().map(|d| (self.of_open(d), d.medium.clone())).collect(),
         }
-        let found = self.list_drives().into_iter().find(|d| d.path == path);
-        found.ok_or_else(|| {
-            ControlError::not_found(format!(
-                "there is no drive {path:?}; strake drive list shows what there is"
-            ))
-        })
+    }
+
+    /// The path of the drive that `name` means.
+    pub(crate) fn drive_path(&self, name: &str) -> Result<String, ControlError> {
+        match self.drives.path_of(name) {
+            Ok(path) => Ok(path),
+            // Several drives are a usage error of its own; nothing here by that name is not.
+            Err(error) if self.drives.is_shared(name) => Err(error),
+            Err(_) => Err(no_such_drive(name)),
+        }
     }
 
     fn of_open(&self, open: &OpenDrive) -> DriveMessage {
@@ -162,22 +247,29 @@ impl Manager {
             }
             None => (String::new(), None, "free", Vec::new()),
         };
+        let spare = self.config.spares.iter().find(|spare| spare.identity == info.identity);
         notes.extend(open.notices.iter().cloned());
         if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
             notes.push(format!("{} in memory: gone when the daemon stops", ByteSize(info.bytes())));
         }
-        let nvme = open.drive.path.starts_with("/dev/nvme");
         DriveMessage {
             path: open.drive.path.clone(),
             identity: info.identity.clone(),
-            kind: if nvme { "nvme" } else { open.kind.word() }.to_owned(),
+            kind: open.kind.word().to_owned(),
             size_bytes: info.bytes(),
             block_bytes: info.block_size.bytes(),
             state: state.to_owned(),
             array,
             member,
             note: notes.join("; "),
+            spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
             ..DriveMessage::default()
         }
+    }
+
+    /// The name of the array a spare is for, or the pool.
+    fn spare_of(&self, uuid: &str) -> String {
+        let array = self.config.arrays.iter().find(|array| array.uuid == uuid);
+        array.map_or_else(|| "pool".to_owned(), |array| array.name.clone())
     }
 }

@@ -73,6 +73,8 @@ impl Control {
     /// # Errors
     /// When the drive holds something, is in use, is in memory, or does not fit the array it is for.
     pub fn add_spare(&self, request: &AddSpareRequest) -> Result<SpareChange, ControlError> {
+        let path = self.run(|m| m.drives.path_of(&request.drive))?;
+        let request = &AddSpareRequest { drive: path, ..request.clone() };
         if !request.drive.starts_with('/') {
             return Err(ControlError::usage(format!(
                 "{:?} cannot be a spare: a spare outlasts the daemon, so name a drive by its path",
@@ -123,7 +125,11 @@ impl Control {
     /// # Errors
     /// When it is no spare.
     pub fn remove_spare(&self, request: &RemoveSpareRequest) -> Result<SpareChange, ControlError> {
-        self.run(|m| m.drop_spare(&request.drive))
+        // A spare that is not here is known by the path it was recorded with.
+        self.run(|m| {
+            let path = m.drives.path_of(&request.drive).unwrap_or_else(|_| request.drive.clone());
+            m.drop_spare(&path)
+        })
     }
 
     /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.

@@ -5,6 +5,8 @@
 //! requests gather in the submission ring, one system call per turn hands them over, completions are read from
 //! shared memory.
 //!
+//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, lights and health.
+//!
 //! **What it must never do.** Copy data, wait on the data path, open a drive that someone else uses, or let a
 //! buffer go while the kernel may still touch it. It never falls back from what was asked without saying so.
 //!
@@ -13,8 +15,11 @@
 
 pub mod device;
 pub mod error;
+mod health;
 mod inherit;
+mod light;
 mod limits;
+mod machine;
 mod open;
 pub mod queue;
 mod ring;
@@ -25,7 +30,10 @@ mod wait;
 
 pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
 pub use error::{Notice, NoticeKind};
+pub use health::{Health, nvme_health};
 pub use inherit::inherit_nothing;
+pub use light::Light;
+pub use machine::{KernelDrive, Machine, Named};
 pub use sparse::create_sparse;
 pub use wait::{control_wait, control_wait_for};
 

@@ -6,37 +6,56 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use strake_block::VolatileCache;
 
-/// The sysfs folders of a device number. For a partition, `disk` is the whole disk's.
+/// The sysfs folders of a block device. For a partition, `disk` is the whole disk's.
 pub(crate) struct BlockSysfs {
     number: String,
     own: PathBuf,
     disk: PathBuf,
 }
 
-fn number(device: Dev) -> String {
-    format!("{}:{}", major(device), minor(device))
+fn folder(device: Dev) -> PathBuf {
+    Path::new("/sys/dev/block").join(format!("{}:{}", major(device), minor(device)))
 }
 
-fn folder(number: &str) -> PathBuf {
-    Path::new("/sys/dev/block").join(number)
-}
-
-fn attribute(folder: &Path, name: &str) -> Option<String> {
+/// The text of an attribute, or `None` when it is not there, is empty or cannot be read.
+pub(crate) fn attribute(folder: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(folder.join(name)).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
+/// Names in a folder, sorted; none when it cannot be read.
+pub(crate) fn entries(folder: &Path) -> Vec<String> {
+    let Ok(found) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
 impl BlockSysfs {
     pub(crate) fn of(device: Dev) -> Self {
-        let number = number(device);
+        let mut found = Self::at(&folder(device));
+        found.number = format!("{}:{}", major(device), minor(device));
+        found
+    }
+
+    /// The device whose sysfs folder, or a link to it, is `folder`.
+    pub(crate) fn at(folder: &Path) -> Self {
         // Resolved, because the parent of the link is not the parent of the device.
-        let own = fs::canonicalize(folder(&number)).unwrap_or_else(|_| folder(&number));
+        let own = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         let disk = match (own.join("partition").exists(), own.parent()) {
             (true, Some(parent)) => parent.to_owned(),
             _ => own.clone(),
         };
-        Self { number, own, disk }
+        Self { number: attribute(&own, "dev").unwrap_or_default(), own, disk }
+    }
+
+    /// Its own folder, without links.
+    pub(crate) fn own(&self) -> &Path {
+        &self.own
     }
 
     /// What stays the same however the drive is reached: the worldwide name, else the serial number, else the
@@ -46,7 +65,7 @@ impl BlockSysfs {
         let drive =
             of_disk("wwid").or_else(|| of_disk("device/wwid")).map(|id| format!("wwid:{id}"));
         let drive = drive.or_else(|| {
-            let serial = of_disk("device/serial").or_else(|| of_disk("serial"))?;
+            let serial = self.serial()?;
             Some(match of_disk("nsid") {
                 Some(namespace) => format!("serial:{serial}:{namespace}"),
                 None => format!("serial:{serial}"),
@@ -57,6 +76,11 @@ impl BlockSysfs {
             (Some(drive), None) => drive,
             (Some(drive), Some(partition)) => format!("{drive}:part{partition}"),
         }
+    }
+
+    /// The manufacturer's number of the whole drive.
+    pub(crate) fn serial(&self) -> Option<String> {
+        attribute(&self.disk, "device/serial").or_else(|| attribute(&self.disk, "serial"))
     }
 
     pub(crate) fn is_write_protected(&self) -> bool {
@@ -83,27 +107,43 @@ impl BlockSysfs {
         u32::try_from(self.bytes("queue/optimal_io_size")).unwrap_or(0)
     }
 
+    /// Bytes of a logical block, 0 when not known.
+    pub(crate) fn block_bytes(&self) -> u32 {
+        u32::try_from(self.bytes("queue/logical_block_size")).unwrap_or(0)
+    }
+
+    /// Capacity. sysfs counts in units of 512 bytes whatever the block size.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let units = attribute(&self.own, "size").and_then(|text| text.parse::<u64>().ok());
+        units.unwrap_or(0).saturating_mul(512)
+    }
+
     fn bytes(&self, name: &str) -> u64 {
         attribute(&self.disk, name).and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
+    /// Who uses it or a partition of it, in words, as far as the kernel tells: `mounts` is /proc/self/mountinfo.
+    pub(crate) fn users(&self, mounts: &str) -> Option<String> {
+        let mut numbers = vec![self.number.clone()];
+        let mut users: Vec<String> = entries(&self.own.join("holders"));
+        for entry in entries(&self.own) {
+            let part = self.own.join(&entry);
+            if part.join("partition").exists() {
+                numbers.extend(attribute(&part, "dev"));
+                users.extend(entries(&part.join("holders")));
+            }
+        }
+        let mut users: Vec<String> =
+            users.into_iter().map(|name| format!("part of {name}")).collect();
+        users.extend(numbers.iter().filter_map(|number| mounted(mounts, number)));
+        (!users.is_empty()).then(|| users.join(", "))
     }
 }
 
 /// Who uses a block device or a partition of it, in words, as far as the kernel tells.
 pub(crate) fn users(device: Dev) -> Option<String> {
-    let own = folder(&number(device));
-    let mut numbers = vec![number(device)];
-    let mut users: Vec<String> = entries(&own.join("holders"));
-    for entry in entries(&own) {
-        let part = own.join(&entry);
-        if part.join("partition").exists() {
-            numbers.extend(attribute(&part, "dev"));
-            users.extend(entries(&part.join("holders")));
-        }
-    }
-    let mut users: Vec<String> = users.into_iter().map(|name| format!("part of {name}")).collect();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    users.extend(numbers.iter().filter_map(|number| mounted(&mounts, number)));
-    (!users.is_empty()).then(|| users.join(", "))
+    BlockSysfs::of(device).users(&mounts)
 }
 
 /// Where `number` is mounted: fields 3 and 5 of /proc/self/mountinfo (proc_pid_mountinfo(5)).
@@ -117,16 +157,6 @@ fn mounted(mounts: &str, number: &str) -> Option<String> {
             _ => None,
         }
     })
-}
-
-fn entries(folder: &Path) -> Vec<String> {
-    let Ok(found) = fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

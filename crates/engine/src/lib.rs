@@ -41,5 +41,5 @@ pub use events::{ArrayEvent, ArrayEventKind};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};
 pub use pacing::Maintenance;
-pub use strake_ondisk::Superblock;
+pub use strake_ondisk::{OnDrive, Superblock};
 pub use undelete::{mark_destroyed, unmark_destroyed};

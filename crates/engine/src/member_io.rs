@@ -3,7 +3,7 @@
 use strake_block::blocking::Blocking;
 use strake_block::{BufMut, DeallocateReads, IoError, Op, Sg};
 use strake_ondisk::{
-    AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, Superblock,
+    AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
 };
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
@@ -127,13 +127,21 @@ impl<'a> MemberIo<'a> {
     /// When the drive cannot be read, or holds a newer label than this program understands.
     pub fn inspect(&mut self) -> Result<Inspection, ArrayError> {
         let label = self.newest_label()?;
+        Ok(Inspection { label, foreign: self.look()?.named() })
+    }
+
+    /// Everything known that is on the drive, whoever put it there. Reads 4 MiB.
+    ///
+    /// # Errors
+    /// When the drive cannot be read.
+    pub fn look(&mut self) -> Result<OnDrive, ArrayError> {
         // A signature is where it is whatever the drive's size; one too small to be a member is looked at too.
         let bytes = self.bytes & !4095;
         let head = FOREIGN_HEAD_BYTES.min(bytes);
         let tail = FOREIGN_TAIL_BYTES.min(bytes);
         let head = self.read(0, head, "looking for what is on it")?;
         let tail = self.read(self.bytes - tail, tail, "looking for what is on it")?;
-        Ok(Inspection { label, foreign: strake_ondisk::foreign_signature(&head, &tail) })
+        Ok(OnDrive::read(&head, &tail))
     }
 
     /// The newest label of both rings, or `None` when the drive is no member of any array. Reads 512 KiB.
@@ -190,6 +198,24 @@ impl<'a> MemberIo<'a> {
         self.write(0, &head, "writing its partition table")?;
         let tail = strake_ondisk::protective_tail(self.bytes, block, member);
         self.write(self.bytes - tail.len() as u64, &tail, "writing its partition table")
+    }
+
+    /// Takes back what [`claim`](Self::claim) and labels have left, so that the drive holds nothing of Strake. The
+    /// partition tables go last: as long as a label is there, tools see that the drive belongs to somebody.
+    ///
+    /// # Errors
+    /// When the drive cannot be written; what is left is still recognized then.
+    pub fn disown(&mut self) -> Result<(), ArrayError> {
+        let layout = self.layout()?;
+        for copy in [Copy::Head, Copy::Tail] {
+            let (offset, bytes) = layout.ring_range(copy);
+            self.write(offset, &vec![0; bytes as usize], "removing its labels")?;
+        }
+        let block = self.block_size.bytes();
+        let head = strake_ondisk::protective_head(self.bytes, block, Uuid::NIL).len();
+        self.write(0, &vec![0; head], "removing its partition table")?;
+        let tail = strake_ondisk::protective_tail(self.bytes, block, Uuid::NIL).len();
+        self.write(self.bytes - tail as u64, &vec![0; tail], "removing its partition table")
     }
 
     /// Makes the data area read as zeroes, if the drive promises to do that quickly. False when it does not.

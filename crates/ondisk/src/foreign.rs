@@ -70,9 +70,67 @@ impl fmt::Display for Foreign {
 /// What is in use is named before what is given up: a destroyed array's label only when there is nothing else.
 #[must_use]
 pub fn foreign_signature(head: &[u8], tail: &[u8]) -> Option<Foreign> {
-    match strake(head, tail) {
-        Some(found) if found.is_obstacle() => Some(found),
-        given_up => other(head, tail).map(Foreign::Other).or(given_up),
+    OnDrive::read(head, tail).named()
+}
+
+/// Everything known that is on a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OnDrive {
+    /// The newest label of each Strake array, in the order of the arrays' identities. It may be anywhere, so it tells
+    /// whose the drive was and is never assembled from.
+    pub labels: Vec<Superblock>,
+    /// A sound label of a format this program does not know is there.
+    pub unknown: bool,
+    /// Labels that are not sound are there.
+    pub damaged: bool,
+    /// Strake's own partition table is there, at one end at least.
+    pub claimed: bool,
+    /// Something of another program, by its usual name.
+    pub other: Option<&'static str>,
+}
+
+impl OnDrive {
+    /// What is in the first and last bytes of a drive; arguments as in [`foreign_signature`].
+    #[must_use]
+    pub fn read(head: &[u8], tail: &[u8]) -> Self {
+        let mut found = Self {
+            claimed: partition::is_claimed(head, tail),
+            other: other(head, tail),
+            ..Self::default()
+        };
+        let mut newest: BTreeMap<_, Superblock> = BTreeMap::new();
+        for sector in sectors(head).chain(sectors(tail)).filter(|sector| sector.starts_with(&MAGIC))
+        {
+            let Some(record) = sector.get(..SLOT_BYTES) else { continue };
+            match Superblock::decode_anywhere(record) {
+                Ok(label) => {
+                    let best = newest.entry(label.array).or_insert_with(|| label.clone());
+                    if best.generation < label.generation {
+                        *best = label;
+                    }
+                }
+                Err(error) => {
+                    found.unknown |= error.is_unknown();
+                    found.damaged |= !error.is_unknown();
+                }
+            }
+        }
+        found.labels = newest.into_values().collect();
+        found
+    }
+
+    /// The one thing of it to name: a label in use, something of another program, then what is left of labels.
+    #[must_use]
+    pub fn named(&self) -> Option<Foreign> {
+        let name = |destroyed| {
+            let of_kind = self.labels.iter().find(|label| label.destroyed == destroyed);
+            of_kind.map(|label| label.name.to_string())
+        };
+        let unknown = self.unknown.then_some(Foreign::StrakeUnknown);
+        let living = unknown.or_else(|| name(false).map(Foreign::Strake));
+        let damaged = (self.damaged && self.labels.is_empty()).then_some(Foreign::StrakeDamaged);
+        let other = self.other.map(Foreign::Other);
+        living.or(damaged).or(other).or_else(|| name(true).map(Foreign::Destroyed))
     }
 }
 
@@ -101,28 +159,4 @@ fn sectors(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Sectors that begin in the last `bytes` bytes of the drive.
 fn last_sectors(tail: &[u8], bytes: usize) -> impl Iterator<Item = &[u8]> {
     sectors(&tail[tail.len().saturating_sub(bytes)..])
-}
-
-/// Strake's own labels. For each array the newest label decides, so that one array destroyed and one in use are told
-/// apart on the same drive.
-fn strake(head: &[u8], tail: &[u8]) -> Option<Foreign> {
-    let mut newest: BTreeMap<_, Superblock> = BTreeMap::new();
-    let mut damaged = false;
-    for sector in sectors(head).chain(sectors(tail)).filter(|sector| sector.starts_with(&MAGIC)) {
-        let Some(record) = sector.get(..SLOT_BYTES) else { continue };
-        match Superblock::decode_anywhere(record) {
-            Ok(label) => {
-                let best = newest.entry(label.array).or_insert_with(|| label.clone());
-                if best.generation < label.generation {
-                    *best = label;
-                }
-            }
-            Err(error) if error.is_unknown() => return Some(Foreign::StrakeUnknown),
-            Err(_) => damaged = true,
-        }
-    }
-    let (gone, used): (Vec<_>, Vec<_>) = newest.into_values().partition(|label| label.destroyed);
-    let used = used.first().map(|label| Foreign::Strake(label.name.to_string()));
-    let gone = gone.first().map(|label| Foreign::Destroyed(label.name.to_string()));
-    used.or(gone).or(damaged.then_some(Foreign::StrakeDamaged))
 }

@@ -32,7 +32,7 @@ pub use bitmap::{
     encode_page, newest_page,
 };
 pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
-pub use foreign::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, foreign_signature};
+pub use foreign::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature};
 pub use gpt::{protective_head, protective_tail};
 pub use layout::{
     AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, PLANE_BYTES, RING_SLOTS,

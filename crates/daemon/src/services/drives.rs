@@ -7,7 +7,6 @@ use strake_api::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::not_here;
 use crate::shared::{Shared, check_text};
 
 #[async_trait]
@@ -16,7 +15,8 @@ impl DriveService for Shared {
         &self,
         _: Request<ListDrivesRequest>,
     ) -> Result<Response<ListDrivesResponse>, Status> {
-        self.answer(|m| Ok(ListDrivesResponse { drives: m.list_drives() })).await
+        let drives = self.call(|control| control.list_drives()).await?;
+        Ok(Response::new(ListDrivesResponse { drives }))
     }
 
     async fn get_drive(
@@ -25,20 +25,22 @@ impl DriveService for Shared {
     ) -> Result<Response<Drive>, Status> {
         let request = request.into_inner();
         check_text("path", &request.path)?;
-        self.answer(move |m| m.drive(&request.path)).await
+        self.call(move |control| control.drive(&request.path)).await.map(Response::new)
     }
 
     async fn locate_drive(
         &self,
-        _: Request<LocateDriveRequest>,
+        request: Request<LocateDriveRequest>,
     ) -> Result<Response<DriveChange>, Status> {
-        Err(not_here("LocateDrive"))
+        check_text("path", &request.get_ref().path)?;
+        self.command(request, |control, request| control.locate_drive(request)).await
     }
 
     async fn clean_drive(
         &self,
-        _: Request<CleanDriveRequest>,
+        request: Request<CleanDriveRequest>,
     ) -> Result<Response<DriveChange>, Status> {
-        Err(not_here("CleanDrive"))
+        check_text("path", &request.get_ref().path)?;
+        self.command(request, |control, request| control.clean_drive(request)).await
     }
 }

@@ -34,6 +34,11 @@ pub(super) fn find(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     mbr(head, ours).or_else(|| elder(head))
 }
 
+/// Whether Strake's own table is at one of the ends.
+pub(super) fn is_claimed(head: &[u8], tail: &[u8]) -> bool {
+    primary(head) == Gpt::Ours || backup(tail) == Gpt::Ours
+}
+
 /// The table at block 1 (UEFI 5.3.2), ours when it has one row, of our type.
 fn primary(head: &[u8]) -> Gpt {
     let tables = BLOCKS.into_iter().filter(|block| has(head, *block, GPT_MAGIC));

@@ -1,0 +1,52 @@
+//! The light of a drive's slot.
+
+use strake_api::v1::{DriveChange, LocateDriveRequest};
+
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+
+impl Control {
+    /// Blinks the light of a drive's slot, or stops that.
+    ///
+    /// # Errors
+    /// When there is no such drive, it has no light that the kernel can switch (where it is to be found is said
+    /// instead), or the kernel refuses.
+    pub fn locate_drive(&self, request: &LocateDriveRequest) -> Result<DriveChange, ControlError> {
+        let (path, machine) =
+            self.run(|m| Ok((m.drive_path(&request.path)?, m.drives.machine().clone())))?;
+        let named = || machine.drives().into_iter().find(|drive| drive.path == path);
+        let Some(drive) = machine.at_node(&path).or_else(named) else {
+            return Err(ControlError::state(format!(
+                "{path} is no device of this machine and has no slot with a light"
+            )));
+        };
+        let known = |what: &str, value: &str| {
+            if value.is_empty() { String::new() } else { format!("; {what} {value}") }
+        };
+        let Some(light) = machine.light(&drive) else {
+            return Err(ControlError::state(format!(
+                "{path} has no light that the kernel can switch (no enclosure, no PCIe enclosure management, no \
+                 hot-plug slot with an attention light); find it by what is printed on it{}{}{}",
+                known("slot", &drive.slot),
+                known("model", &drive.model),
+                known("serial number", &drive.serial),
+            )));
+        };
+        light.switch(!request.off).map_err(|error| {
+            ControlError::new(
+                ControlErrorKind::Device,
+                format!(
+                    "the light of {path} ({}) cannot be switched: {error}; it is in slot {}",
+                    light.path().display(),
+                    drive.slot
+                ),
+            )
+        })?;
+        let (verb, slot) = (if request.off { "stop blinking" } else { "blink" }, &drive.slot);
+        Ok(DriveChange {
+            result: "changed".into(),
+            plan: vec![format!("{verb} the light of {path}, slot {slot}")],
+            drive: Some(self.drive(&request.path)?),
+        })
+    }
+}

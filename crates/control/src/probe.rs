@@ -1,0 +1,136 @@
+//! Looking at drives that may not answer: each on a thread of its own, all of them for a bounded time.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use strake_dev_uring::{Health, nvme_health};
+use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, foreign_signature};
+
+/// How long all drives together have to answer. A healthy one takes milliseconds; the kernel's own time-out, after
+/// which a read of a sick one ends, is 30 seconds.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What is on a drive, or why that cannot be told.
+pub type Contents = Result<Option<Foreign>, String>;
+
+/// A drive to look at.
+pub struct Target {
+    /// Its device node or file.
+    pub path: String,
+    /// Its bytes, when what it holds is to be looked at.
+    pub bytes: Option<u64>,
+    /// Whether to ask for its health.
+    pub nvme: bool,
+}
+
+/// What a look has shown.
+pub struct Probe {
+    /// What it holds; nothing when that was not asked.
+    pub contents: Contents,
+    /// What it says of itself, when it says something.
+    pub health: Option<Health>,
+}
+
+impl Probe {
+    fn silent(why: &str) -> Self {
+        Self { contents: Err(why.to_owned()), health: None }
+    }
+}
+
+/// Looks, those under way among them.
+#[derive(Clone, Default)]
+pub struct Probes {
+    /// Drives whose thread has not come back: not one more thread is spent on them.
+    away: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Probes {
+    /// Looks at `targets`, in their order, all at the same time.
+    #[must_use]
+    pub fn look(&self, targets: Vec<Target>) -> Vec<(String, Probe)> {
+        let (send, receive) = mpsc::channel();
+        let mut seen: Vec<(String, Option<Probe>)> = Vec::new();
+        let mut waiting = 0;
+        for (at, target) in targets.into_iter().enumerate() {
+            let path = target.path.clone();
+            let early = self.begin(at, target, send.clone());
+            waiting += usize::from(early.is_none());
+            seen.push((path, early));
+        }
+        drop(send);
+        let deadline = Instant::now() + PATIENCE;
+        while waiting > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok((at, probe)) = receive.recv_timeout(left) else { break };
+            let (_, place): &mut (String, Option<Probe>) = &mut seen[at];
+            *place = Some(probe);
+            waiting -= 1;
+        }
+        let silent = || Probe::silent("it did not answer within 3 seconds");
+        seen.into_iter().map(|(path, probe)| (path, probe.unwrap_or_else(silent))).collect()
+    }
+
+    /// Starts a look, or says at once how it ends.
+    fn begin(
+        &self,
+        at: usize,
+        target: Target,
+        send: mpsc::Sender<(usize, Probe)>,
+    ) -> Option<Probe> {
+        if target.bytes.is_none() && !target.nvme {
+            return Some(Probe { contents: Ok(None), health: None });
+        }
+        if !self.away().insert(target.path.clone()) {
+            return Some(Probe::silent("it has not answered since it was last looked at"));
+        }
+        let probes = self.clone();
+        let path = target.path.clone();
+        let look = move || {
+            let probe = look_at(&target);
+            probes.away().remove(&target.path);
+            // Nobody may be waiting any more.
+            let _ = send.send((at, probe));
+        };
+        let started = thread::Builder::new().name("drive look".to_owned()).spawn(look);
+        started.err().map(|error| {
+            self.away().remove(&path);
+            Probe::silent(&format!("it cannot be looked at: {error}"))
+        })
+    }
+
+    fn away(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        // A set of names is right whatever panicked beside it.
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn look_at(target: &Target) -> Probe {
+    let contents = match target.bytes {
+        Some(bytes) => contents(&target.path, bytes),
+        None => Ok(None),
+    };
+    // A drive without a health page, or one that we may not ask, is not worse for it.
+    let health = if target.nvme { nvme_health(Path::new(&target.path)).ok() } else { None };
+    Probe { contents, health }
+}
+
+/// What is on a device, read through the page cache.
+fn contents(path: &str, bytes: u64) -> Contents {
+    let read = || -> std::io::Result<(Vec<u8>, Vec<u8>)> {
+        let mut file = File::open(path)?;
+        let tail = FOREIGN_TAIL_BYTES.min(bytes);
+        let mut head = vec![0; FOREIGN_HEAD_BYTES.min(bytes) as usize];
+        file.read_exact(&mut head)?;
+        file.seek(SeekFrom::Start(bytes - tail))?;
+        let mut tail = vec![0; tail as usize];
+        file.read_exact(&mut tail)?;
+        Ok((head, tail))
+    };
+    let (head, tail) = read().map_err(|e| format!("it cannot be read: {e}"))?;
+    Ok(foreign_signature(&head, &tail))
+}

@@ -1,0 +1,332 @@
+//! The machine's drives as the kernel tells of them, without opening one.
+//!
+//! Attributes are those of the kernel's Documentation/ABI: stable/sysfs-block, testing/sysfs-nvme, stable/sysfs-class-
+//! enclosure, testing/sysfs-class-led, and of drivers/nvme/host/sysfs.c.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::light::Light;
+use crate::sysfs::{BlockSysfs, attribute, entries};
+
+/// Kernel devices that are never drives: memory, loops over files, and what others have built.
+const NOT_DRIVES: [&str; 9] = ["ram", "loop", "zram", "dm-", "md", "nbd", "sr", "fd", "ublk"];
+
+/// Where the kernel tells about drives; the machine's own unless a test lays out another.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    sys: PathBuf,
+    dev: PathBuf,
+    proc: PathBuf,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::at(Path::new("/"))
+    }
+}
+
+/// A drive as the kernel tells of it. A drive that is reached by several paths is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelDrive {
+    /// The kernel's name, such as `nvme0n1`.
+    pub name: String,
+    /// Its device node.
+    pub path: String,
+    /// What identifies the medium under every path.
+    pub identity: String,
+    /// Manufacturer's name of it; empty when not known.
+    pub model: String,
+    /// Manufacturer's number of it; empty when not known.
+    pub serial: String,
+    /// Number of the NVMe namespace.
+    pub namespace: Option<u32>,
+    /// Addresses of the PCI functions it hangs on, such as `0000:3b:00.0`; several when it has several ports.
+    pub pci: Vec<String>,
+    /// Where it is to be found: enclosure and slot, the number of the PCI slot, or the PCI address.
+    pub slot: String,
+    /// Capacity in bytes.
+    pub size_bytes: u64,
+    /// Bytes of a block, 0 when not known.
+    pub block_bytes: u32,
+    /// Other paths of the same drive.
+    pub aliases: Vec<String>,
+    /// Who uses it, in words.
+    pub user: Option<String>,
+    /// Why it cannot be used, as far as can be told without reading it.
+    pub trouble: Option<String>,
+    /// Degrees Celsius.
+    pub temperature_c: Option<i32>,
+    /// Its folder in sysfs.
+    folder: PathBuf,
+}
+
+/// What a name for a drive led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Nothing of this machine.
+    Nothing,
+    /// This drive.
+    One(Box<KernelDrive>),
+    /// Several drives, by path: it names what they share.
+    Several(Vec<String>),
+}
+
+impl Machine {
+    /// A machine whose /sys, /dev and /proc are in `root`.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
+        Self { sys: root.join("sys"), dev: root.join("dev"), proc: root.join("proc") }
+    }
+
+    /// Every drive, by name. One that is here and cannot be used is among them, with its trouble.
+    #[must_use]
+    pub fn drives(&self) -> Vec<KernelDrive> {
+        let links = self.links();
+        let mounts = fs::read_to_string(self.proc.join("self/mountinfo")).unwrap_or_default();
+        let mut drives: Vec<KernelDrive> = Vec::new();
+        for name in entries(&self.sys.join("block")) {
+            if NOT_DRIVES.iter().any(|prefix| name.starts_with(prefix)) {
+                continue;
+            }
+            let Some(mut drive) = self.drive(&name, &mounts) else { continue };
+            drive.aliases = links.get(&PathBuf::from(&drive.path)).cloned().unwrap_or_default();
+            // Two paths to one medium agree about its size as well; drives whose maker gave all of them one
+            // number are told apart by it more often than not.
+            let twin = drives
+                .iter_mut()
+                .find(|d| d.identity == drive.identity && d.size_bytes == drive.size_bytes);
+            match twin {
+                Some(first) => first.merge(drive),
+                None => drives.push(drive),
+            }
+        }
+        drives.extend(self.dead_controllers());
+        drives
+    }
+
+    /// The drive that `name` means: a path of it, the kernel's name, its serial number, with `:NAMESPACE` where a
+    /// drive has several, its worldwide name, its PCI address or a name in /dev/disk.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Named {
+        let mut found: Vec<KernelDrive> =
+            self.drives().into_iter().filter(|drive| drive.answers_to(name)).collect();
+        match (found.pop(), found.len()) {
+            (None, _) => Named::Nothing,
+            (Some(one), 0) => Named::One(Box::new(one)),
+            (Some(last), _) => {
+                let mut paths: Vec<String> = found.into_iter().map(|drive| drive.path).collect();
+                paths.push(last.path);
+                Named::Several(paths)
+            }
+        }
+    }
+
+    /// Whether `path` is a device node's place, whatever is there now.
+    #[must_use]
+    pub fn has_node(&self, path: &str) -> bool {
+        Path::new(path).starts_with(&self.dev)
+    }
+
+    /// The drive whose device node is at `path`, or at the end of links from there. Nothing when it is no node of this
+    /// machine's, such as a file of somebody's.
+    #[must_use]
+    pub fn at_node(&self, path: &str) -> Option<KernelDrive> {
+        let node = fs::canonicalize(path).ok().filter(|node| node.starts_with(&self.dev))?;
+        let node = node.display().to_string();
+        let is_node = |drive: &KernelDrive| drive.path == node || drive.aliases.contains(&node);
+        self.drives().into_iter().find(is_node)
+    }
+
+    fn drive(&self, name: &str, mounts: &str) -> Option<KernelDrive> {
+        let block = BlockSysfs::at(&self.sys.join("block").join(name));
+        let folder = block.own().to_owned();
+        let is = |what: &str| attribute(&folder, what).as_deref() == Some("1");
+        // One path of several to an NVMe namespace, which has a name of its own; and a reader without a card.
+        if is("hidden") || (is("removable") && block.size_bytes() == 0) {
+            return None;
+        }
+        let text = |what: &str| attribute(&folder, what).unwrap_or_default();
+        let pci = pci_addresses(&folder);
+        let size_bytes = block.size_bytes();
+        Some(KernelDrive {
+            name: name.to_owned(),
+            // The kernel writes the slash of a name in a folder of /dev as an exclamation mark.
+            path: self.dev.join(name.replace('!', "/")).display().to_string(),
+            identity: block.identity(),
+            model: text("device/model"),
+            serial: block.serial().unwrap_or_default(),
+            namespace: attribute(&folder, "nsid").and_then(|id| id.parse().ok()),
+            slot: self.slot(&folder, &pci),
+            pci,
+            size_bytes,
+            block_bytes: block.block_bytes(),
+            aliases: Vec::new(),
+            user: block.users(mounts),
+            trouble: (size_bytes == 0).then(|| "it says that it holds no bytes".to_owned()),
+            temperature_c: temperature(&folder),
+            folder,
+        })
+    }
+
+    /// NVMe controllers that show no namespace: what is left to be seen of a drive that died.
+    fn dead_controllers(&self) -> Vec<KernelDrive> {
+        let class = self.sys.join("class/nvme");
+        let mut dead = Vec::new();
+        for name in entries(&class) {
+            let link = class.join(&name);
+            let folder = fs::canonicalize(&link).unwrap_or(link);
+            // nvme0n1, or nvme0c0n1 when it is one path of several.
+            let is_namespace = |entry: &String| {
+                entry.strip_prefix("nvme").is_some_and(|number| number.contains('n'))
+            };
+            let shows = entries(&folder).iter().any(is_namespace);
+            let state = attribute(&folder, "state").unwrap_or_default();
+            if shows
+                || (state == "live" && attribute(&folder, "cntrltype").as_deref() != Some("io"))
+            {
+                continue;
+            }
+            let text = |what: &str| attribute(&folder, what).unwrap_or_default();
+            let pci = pci_addresses(&folder);
+            let serial = text("serial");
+            dead.push(KernelDrive {
+                path: self.dev.join(&name).display().to_string(),
+                identity: if serial.is_empty() {
+                    format!("controller:{name}")
+                } else {
+                    format!("serial:{serial}")
+                },
+                model: text("model"),
+                serial,
+                slot: self.slot(&folder, &pci),
+                pci,
+                trouble: Some(format!(
+                    "its controller is {} and shows no namespace",
+                    if state.is_empty() { "silent" } else { &state }
+                )),
+                temperature_c: None,
+                name,
+                folder,
+                ..KernelDrive::default()
+            });
+        }
+        dead
+    }
+
+    /// Names in /dev/disk by what they lead to.
+    fn links(&self) -> BTreeMap<PathBuf, Vec<String>> {
+        let mut links: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+        let disk = self.dev.join("disk");
+        for folder in ["by-id", "by-path"] {
+            let folder = disk.join(folder);
+            for name in entries(&folder) {
+                let link = folder.join(name);
+                if let Ok(target) = fs::canonicalize(&link) {
+                    links.entry(target).or_default().push(link.display().to_string());
+                }
+            }
+        }
+        links
+    }
+
+    fn slot(&self, folder: &Path, pci: &[String]) -> String {
+        let device = folder.join("device");
+        let enclosure = entries(&device).into_iter().find_map(|entry| {
+            let slot = entry.strip_prefix("enclosure_device:")?.to_owned();
+            let slot_folder = fs::canonicalize(device.join(&entry)).ok()?;
+            let enclosure = slot_folder.parent()?.file_name()?.to_str()?.to_owned();
+            Some(format!("enclosure {enclosure} {slot}"))
+        });
+        let numbered = || {
+            let slot = self.pci_slot(pci)?;
+            Some(format!("PCI slot {}", slot.file_name()?.to_str()?))
+        };
+        enclosure.or_else(numbered).or_else(|| pci.first().cloned()).unwrap_or_default()
+    }
+
+    /// The hot-plug slot of a PCI address (Documentation/ABI/testing/sysfs-bus-pci: `address` has no function).
+    fn pci_slot(&self, pci: &[String]) -> Option<PathBuf> {
+        let slots = self.sys.join("bus/pci/slots");
+        let devices: Vec<&str> =
+            pci.iter().filter_map(|pci| Some(pci.rsplit_once('.')?.0)).collect();
+        let address = |name: &String| attribute(&slots.join(name), "address");
+        let is_mine =
+            |name: &String| address(name).is_some_and(|own| devices.contains(&own.as_str()));
+        entries(&slots).into_iter().find(is_mine).map(|name| slots.join(name))
+    }
+
+    /// The light of a drive's slot, if it has one that the kernel can switch.
+    #[must_use]
+    pub fn light(&self, drive: &KernelDrive) -> Option<Light> {
+        Light::of(&drive.folder, self.pci_slot(&drive.pci).as_deref())
+    }
+}
+
+impl KernelDrive {
+    /// Adds another path to the same medium.
+    fn merge(&mut self, other: Self) {
+        self.aliases.push(other.path);
+        self.aliases.extend(other.aliases);
+        self.pci.extend(other.pci);
+        self.user = self.user.take().or(other.user);
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        let last = |path: &String| path.rsplit('/').next() == Some(name);
+        let paths = || std::iter::once(&self.path).chain(&self.aliases);
+        let own = [&self.name, &self.serial, &self.identity, &self.slot];
+        let numbered = self.namespace.map(|number| format!("{}:{number}", self.serial));
+        !name.is_empty()
+            && (own.into_iter().any(|own| own == name)
+                || self.identity.strip_prefix("wwid:") == Some(name)
+                || self.pci.iter().any(|pci| is_pci(pci, name))
+                || (!self.serial.is_empty() && numbered.as_deref() == Some(name))
+                || paths().any(|path| path == name || last(path)))
+    }
+}
+
+/// Whether `name` is this PCI address, with its domain or, for domain 0, without.
+fn is_pci(pci: &str, name: &str) -> bool {
+    pci.eq_ignore_ascii_case(name)
+        || pci.strip_prefix("0000:").is_some_and(|short| short.eq_ignore_ascii_case(name))
+}
+
+/// Where a device hangs. A namespace that several controllers share hangs on none of them: theirs are taken, which
+/// each says about itself.
+fn pci_addresses(folder: &Path) -> Vec<String> {
+    let mut names = folder.iter().rev().filter_map(|name| name.to_str());
+    if let Some(nearest) = names.find(|name| is_pci_address(name)) {
+        return vec![nearest.to_owned()];
+    }
+    let device = folder.join("device");
+    let controllers = entries(&device).into_iter().filter(|name| name.starts_with("nvme"));
+    let mut addresses: Vec<String> =
+        controllers.filter_map(|name| attribute(&device.join(name), "address")).collect();
+    addresses.retain(|address| is_pci_address(address));
+    addresses.dedup();
+    addresses
+}
+
+/// `domain:bus:device.function`, all hexadecimal.
+fn is_pci_address(name: &str) -> bool {
+    let parts: Vec<&str> = name.split([':', '.']).collect();
+    let hex = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    parts.len() == 4 && name.matches(':').count() == 2 && parts.iter().all(hex)
+}
+
+/// Degrees by the drive's own sensor, which hwmon shows in thousandths (Documentation/hwmon/sysfs-interface.rst).
+fn temperature(folder: &Path) -> Option<i32> {
+    let device = folder.join("device");
+    let mut places = vec![device.clone(), device.join("hwmon"), device.join("device/hwmon")];
+    let controllers = entries(&device).into_iter().filter(|name| name.starts_with("nvme"));
+    places.extend(controllers.map(|name| device.join(name)));
+    let sensors = places.iter().flat_map(|place| {
+        let here = entries(place).into_iter();
+        here.filter(|name| name.starts_with("hwmon") && name.len() > 5).map(|name| place.join(name))
+    });
+    let mut degrees =
+        sensors.filter_map(|sensor| attribute(&sensor, "temp1_input")?.parse::<i32>().ok());
+    degrees.next().map(|thousandths| thousandths / 1000)
+}

@@ -191,6 +191,44 @@ fn four_writes(stage: &mut Stage, seed: u64) -> Vec<u64> {
     (0..4u64).map(write).collect()
 }
 
+/// Bits were cleared for what a drive still had in its cache, which a power cut then took.
+#[test]
+fn bits_are_cleared_only_for_what_was_flushed() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.cached = true;
+    set.strip = 64 << 10;
+    set.disk_bytes = 120 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(40_000, 1000, 3);
+    stage.pass(6);
+    stage.fail(1).expect("allowed");
+    stage.fill(40_000, 1000, 5);
+    // Nothing but the rebuild writes from here on, and its progress is recorded on the way.
+    stage.pass(6);
+    stage.watch();
+    stage.step = Nanos(50_000_000);
+    stage.readd(1).expect("it is the member");
+    stage.healthy();
+    let plane = (1 << 20) + 3 * (16 << 10)..(1 << 20) + 4 * (16 << 10);
+    let tail = stage.set.disk_bytes - (4 << 20);
+    let (mut unflushed, mut flushing, mut pages) = (0, 0, 0);
+    for seen in stage.seen().into_iter().filter(|seen| seen.drive == 1) {
+        match (seen.op, seen.done) {
+            ('w', true) if (DATA..tail).contains(&seen.byte) => unflushed += 1,
+            ('f', false) => flushing = unflushed,
+            ('f', true) => unflushed -= flushing,
+            ('w', false) if plane.contains(&seen.byte) => {
+                pages += 1;
+                // Those of the next regions may be there already.
+                assert!(flushing > 0 || unflushed == 0, "page {pages}: {unflushed} not flushed");
+                flushing = 0;
+            }
+            _ => {}
+        }
+    }
+    assert!(pages > 2, "{pages} pages of the plane were written");
+}
+
 /// A machine that dies at any moment after a member went out: what the member missed is known after the restart.
 #[test]
 fn what_a_member_missed_survives_a_crash_at_any_round() {

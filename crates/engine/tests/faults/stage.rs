@@ -139,6 +139,8 @@ pub struct Set {
     pub depth: u32,
     /// Fill the drives with this byte first.
     pub garbage: Option<u8>,
+    /// Drives have a volatile cache.
+    pub cached: bool,
 }
 
 impl Set {
@@ -158,6 +160,7 @@ impl Set {
             queues: vec![0],
             depth: 256,
             garbage: None,
+            cached: false,
         }
     }
 
@@ -171,6 +174,7 @@ impl Set {
                 .for_each(|mib| ram.write_at(mib << 20, &piece).expect("inside"));
         }
         let plan = FaultPlan::new(number as u64 + 1);
+        let plan = if self.cached { plan.with_cache() } else { plan };
         let inner: Box<dyn BlockDevice> = match self.profile {
             Some(profile) => {
                 let modelled = Modelled::new(ram.clone(), profile).expect("a sound profile");

@@ -9,7 +9,7 @@ use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
 use strake_units::{MemberIndex, Name, Uuid};
 
 use crate::assemble::Assembled;
-use crate::board::{Board, MemberStatus};
+use crate::board::{Board, MemberHealth, MemberStatus};
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES};
@@ -293,6 +293,7 @@ fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
             state: *state,
             cause: None::<IoErrorKind>,
             stale_bytes: 0,
+            health: MemberHealth::default(),
         }
     };
     members.map(status).collect()

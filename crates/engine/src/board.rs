@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use strake_block::{Extent, ExtentSource, IoErrorKind};
 use strake_ondisk::Superblock;
 use strake_raid::{Geometry, MemberState, Regions};
-use strake_units::{Lba, LbaRange, MemberIndex, Name, RegionIndex, Uuid};
+use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
 use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
 use crate::pacing::Maintenance;
@@ -28,6 +28,51 @@ pub struct MemberStatus {
     pub cause: Option<IoErrorKind>,
     /// Bytes of it that are out of date: what taking it back would copy, or what its rebuild still has to.
     pub stale_bytes: u64,
+    /// What was counted since the array was started.
+    pub health: MemberHealth,
+}
+
+/// How a member's drive behaves, as counted since the array was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberHealth {
+    /// Reads that met unreadable blocks.
+    pub medium: u64,
+    /// Reads after which the unreadable blocks were written anew.
+    pub repaired: u64,
+    /// Reads that were made up from the rest of their stripe because they took too long.
+    pub slow: u64,
+    /// I/Os that were given up.
+    pub timeouts: u64,
+    /// I/Os that failed in another way.
+    pub device: u64,
+    /// Half of the reads of the last seconds were at most this slow, on the core where they were slowest; 0 while too
+    /// few were seen.
+    pub read_p50: Nanos,
+    /// The same for all but one in a hundred.
+    pub read_p99: Nanos,
+    /// Times that it was left out of reads because it was much slower than its peers.
+    pub sit_outs: u64,
+    /// It is left out now, on some core.
+    pub sitting_out: bool,
+}
+
+/// What one core knows of one member. The core alone writes it.
+#[derive(Default)]
+pub(crate) struct MemberCounters {
+    pub(crate) slow: AtomicU64,
+    pub(crate) timeouts: AtomicU64,
+    pub(crate) read_p50: AtomicU64,
+    pub(crate) read_p99: AtomicU64,
+    pub(crate) sit_outs: AtomicU64,
+    pub(crate) sitting_out: AtomicBool,
+}
+
+/// What goes wrong with a member, wherever it is noticed.
+#[derive(Default)]
+struct MemberErrors {
+    medium: AtomicU64,
+    repaired: AtomicU64,
+    device: AtomicU64,
 }
 
 /// One core's counters.
@@ -43,6 +88,10 @@ pub(crate) struct CoreCounters {
     pub(crate) scratch_bytes: AtomicU64,
     /// What this core's maintenance had to stop: [`HALTED_RESYNC`] and [`HALTED_REBUILD`].
     pub(crate) halted: AtomicU64,
+    /// Members with I/Os of this core that have been outstanding for long, as a mask.
+    pub(crate) standing: AtomicU64,
+    /// By slot.
+    pub(crate) members: Vec<MemberCounters>,
 }
 
 /// In [`CoreCounters::halted`]: the resync.
@@ -61,8 +110,7 @@ pub(crate) struct Board {
     written: Vec<AtomicU64>,
     geometry: Geometry,
     regions: Regions,
-    medium_errors: AtomicU64,
-    repairs: AtomicU64,
+    errors: Vec<MemberErrors>,
     degraded_reads: AtomicU64,
     /// [`Maintenance`], packed.
     maintenance: AtomicU64,
@@ -85,7 +133,13 @@ impl Board {
         untrusted: BTreeSet<u32>,
     ) -> Self {
         Self {
-            cores: (0..cores).map(|_| CoreCounters::default()).collect(),
+            cores: (0..cores)
+                .map(|_| CoreCounters {
+                    members: members.iter().map(|_| MemberCounters::default()).collect(),
+                    ..CoreCounters::default()
+                })
+                .collect(),
+            errors: members.iter().map(|_| MemberErrors::default()).collect(),
             stale_regions: members.iter().map(|_| AtomicU64::new(0)).collect(),
             generation: AtomicU64::new(superblock.generation),
             superblock: Mutex::new(superblock),
@@ -93,8 +147,6 @@ impl Board {
             written: (0..regions.count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             geometry,
             regions,
-            medium_errors: AtomicU64::new(0),
-            repairs: AtomicU64::new(0),
             degraded_reads: AtomicU64::new(0),
             maintenance: AtomicU64::new(Maintenance::default().to_bits()),
             events: Mutex::new(EventRing::default()),
@@ -104,12 +156,42 @@ impl Board {
         }
     }
 
-    pub(crate) fn count_medium_error(&self) {
-        self.medium_errors.fetch_add(1, Relaxed);
+    pub(crate) fn count_medium_error(&self, member: MemberIndex) {
+        self.errors[member.at()].medium.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn count_repair(&self) {
-        self.repairs.fetch_add(1, Relaxed);
+    pub(crate) fn count_repair(&self, member: MemberIndex) {
+        self.errors[member.at()].repaired.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_device_error(&self, member: MemberIndex) {
+        self.errors[member.at()].device.fetch_add(1, Relaxed);
+    }
+
+    /// Members that stand still for some core, as a mask.
+    pub(crate) fn standing(&self) -> u64 {
+        self.cores.iter().fold(0, |mask, core| mask | core.standing.load(Relaxed))
+    }
+
+    fn health(&self, at: usize) -> MemberHealth {
+        let cores = || self.cores.iter().map(|core| &core.members[at]);
+        let sum =
+            |of: fn(&MemberCounters) -> &AtomicU64| cores().map(|m| of(m).load(Relaxed)).sum();
+        let most = |of: fn(&MemberCounters) -> &AtomicU64| {
+            Nanos(cores().map(|m| of(m).load(Relaxed)).max().unwrap_or(0))
+        };
+        let errors = &self.errors[at];
+        MemberHealth {
+            medium: errors.medium.load(Relaxed),
+            repaired: errors.repaired.load(Relaxed),
+            slow: sum(|m| &m.slow),
+            timeouts: sum(|m| &m.timeouts),
+            device: errors.device.load(Relaxed),
+            read_p50: most(|m| &m.read_p50),
+            read_p99: most(|m| &m.read_p99),
+            sit_outs: sum(|m| &m.sit_outs),
+            sitting_out: cores().any(|m| m.sitting_out.load(Relaxed)),
+        }
     }
 
     pub(crate) fn count_degraded_read(&self) {
@@ -117,11 +199,11 @@ impl Board {
     }
 
     pub(crate) fn medium_errors(&self) -> u64 {
-        self.medium_errors.load(Relaxed)
+        self.errors.iter().map(|e| e.medium.load(Relaxed)).sum()
     }
 
     pub(crate) fn repairs(&self) -> u64 {
-        self.repairs.load(Relaxed)
+        self.errors.iter().map(|e| e.repaired.load(Relaxed)).sum()
     }
 
     pub(crate) fn degraded_reads(&self) -> u64 {
@@ -211,7 +293,19 @@ impl Board {
     }
 
     pub(crate) fn members(&self) -> Vec<MemberStatus> {
-        self.members.lock().expect("a status writer panicked").clone()
+        let mut members = self.members.lock().expect("a status writer panicked").clone();
+        for (at, member) in members.iter_mut().enumerate() {
+            member.health = self.health(at);
+        }
+        members
+    }
+
+    /// Another drive takes the member's place: what was counted was the old one's.
+    pub(crate) fn forget_errors(&self, member: MemberIndex) {
+        let errors = &self.errors[member.at()];
+        for counter in [&errors.medium, &errors.repaired, &errors.device] {
+            counter.store(0, Relaxed);
+        }
     }
 
     /// Changes a member's status. Called by the leader when a state changes, never per I/O.

@@ -32,7 +32,7 @@ mod undelete;
 
 pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
 pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble};
-pub use board::MemberStatus;
+pub use board::{MemberHealth, MemberStatus};
 pub use create::{
     CreatePlan, CreateSpec, Drive, Ids, create, plan_create, prepare_drive, refuse_occupied,
 };

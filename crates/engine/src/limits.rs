@@ -50,6 +50,19 @@ pub const MAINTENANCE_WINDOW_BUSY: usize = 2;
 /// How long a member may take over one I/O before it counts as failed.
 pub const IO_TIMEOUT: Nanos = Nanos(30 * Nanos::SECOND.0);
 
+/// How long an I/O may take while so many members stand still together that the array cannot do without them: the
+/// cause is then not a drive, and throwing drives out would make it worse.
+pub const IO_TIMEOUT_COMMON: Nanos = Nanos(300 * Nanos::SECOND.0);
+
+/// How old an outstanding I/O is when its member counts as standing still.
+pub const STANDSTILL: Nanos = Nanos(5 * Nanos::SECOND.0);
+
+/// How long a read is waited for before it is made up from the rest of its stripe, if that is possible.
+pub const READ_PATIENCE: Nanos = Nanos(2 * Nanos::SECOND.0);
+
+/// How often a shard looks at its members' latencies.
+pub const LATENCY_LOOK: Nanos = Nanos(Nanos::SECOND.0);
+
 /// How often outstanding I/Os are checked against [`IO_TIMEOUT`].
 pub const TIMEOUT_CHECK: Nanos = Nanos(500 * Nanos::MILLI.0);
 
@@ -77,3 +90,11 @@ const _: () =
     assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
 const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of the whole");
 const _: () = assert!(MAINTENANCE_WINDOW_IDLE < TASKS_MAX, "maintenance never takes every task");
+const _: () =
+    assert!(READ_PATIENCE.0 < STANDSTILL.0, "a read goes around before anybody is suspected");
+const _: () =
+    assert!(STANDSTILL.0 < IO_TIMEOUT.0, "who stands still is known before anybody is thrown out");
+const _: () = assert!(
+    IO_TIMEOUT.0 < IO_TIMEOUT_COMMON.0,
+    "a common cause gets more time than a single drive"
+);

@@ -27,8 +27,9 @@ pub(crate) enum Origin {
 /// What a span wants done to its part of a band.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Fill the buffer from the range, which lies in one strip. Positions in `unreadable` were tried in vain.
-    Read { range: LbaRange, data: SgMut, unreadable: u64 },
+    /// Fill the buffer from the range, which lies in one strip. Positions in `unreadable` were tried in vain, those in
+    /// `avoid` are to be read only if there is no other way: they take long.
+    Read { range: LbaRange, data: SgMut, unreadable: u64, avoid: u64 },
     /// Change the parts of the range that lie in the band. The data is the whole request's.
     Write { range: LbaRange, fill: Fill, durability: Durability },
     /// Make parity (or copies) agree with the data.
@@ -86,6 +87,8 @@ pub(crate) enum Peer {
 
     /// To the leader: record that `region` may be written.
     Intend { from: u16, region: RegionIndex },
+    /// To the leader: members that the array cannot do without have stood still for too long.
+    Hopeless,
     /// To the leader: a member failed an I/O that it may not fail.
     Failed { member: MemberIndex, cause: IoErrorKind },
     /// To the leader: the views of `version` are in force at `from`.

@@ -13,6 +13,7 @@ mod execute;
 mod leader;
 mod leader_tasks;
 mod members;
+mod peers;
 mod rebuild;
 mod regions;
 mod requests;
@@ -41,6 +42,7 @@ use self::bands::{Bands, WriteBatch};
 use self::execute::Failed;
 use self::leader::Leader;
 use self::members::{Failure, Group, Members};
+use self::peers::SitOuts;
 use self::rebuild::{RebuildTable, Window};
 use self::regions::RegionTable;
 use self::requests::Requests;
@@ -77,6 +79,8 @@ pub(crate) struct Shard {
     hint: Cell<u8>,
     scheduler: Scheduler,
     members: RefCell<Members>,
+    /// Members that reads of this shard go around.
+    sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     requests: RefCell<Requests>,
     region_table: RefCell<RegionTable>,
@@ -150,6 +154,7 @@ impl Shard {
     /// the one that may be there now.
     fn blame(&self, member: MemberIndex, failure: Failure) {
         if !failure.former {
+            self.board.count_device_error(member);
             self.report(member, failure.kind);
         }
     }

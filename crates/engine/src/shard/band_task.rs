@@ -10,7 +10,7 @@ use strake_units::{Lba, LbaRange};
 
 use super::Shard;
 use super::bands::{Batch, WriteBatch};
-use super::execute::{Failed, ReadBufs};
+use super::execute::{Failed, Patience, ReadBufs};
 use super::members::{Group, settled};
 use super::{regions, scratch};
 use crate::message::{Origin, Span, Work};
@@ -41,6 +41,8 @@ pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
 #[derive(Clone, Copy, Default)]
 struct Excluded {
     unreadable: u64,
+    /// They could be read, but take long: gone around while there is another way.
+    avoided: u64,
     absent: u64,
     /// Positions that were written back once: if they cannot be read after that, they stay unreadable.
     mended: u64,
@@ -51,10 +53,11 @@ impl Excluded {
     fn learn(&mut self, failed: Failed) {
         self.unreadable |= failed.medium;
         self.absent |= failed.member;
+        self.avoided |= failed.slow;
     }
 
     fn apply(self, mut health: StripeHealth) -> StripeHealth {
-        health.unreadable |= self.unreadable;
+        health.unreadable |= self.unreadable | self.avoided;
         health.absent |= self.absent;
         health.unreadable &= !health.absent;
         health
@@ -65,16 +68,24 @@ const LOST: IoError = IoError::new(IoErrorKind::Lost);
 
 /// Reads a range of one strip, from whatever is left of its stripe if need be.
 async fn read(shard: &Shard, group: Group, span: Span) {
-    let Span { band, work: Work::Read { range, mut data, unreadable }, origin } = span else {
+    let Span { band, work: Work::Read { range, mut data, unreadable, avoid }, origin } = span
+    else {
         unreachable!("a read batch holds a read")
     };
     let segments = shard.geometry.segments(band, range);
-    let mut excluded = Excluded { unreadable, ..Excluded::default() };
+    let avoided = avoid | shard.slow_positions(band);
+    let mut excluded = Excluded { unreadable, avoided, ..Excluded::default() };
     let mut hearsay = unreadable;
+    let mut patience = Patience::Short;
     let result = loop {
         if shard.board.is_lost() {
             // A write cut short by the loss leaves its stripe inconsistent: what follows from it is not to be told.
             break Err(LOST);
+        }
+        if !shard.health(band).parity_trusted {
+            // The way around is parity or a copy that may be wrong: nobody is avoided for being slow.
+            excluded.avoided = 0;
+            patience = Patience::Long;
         }
         let health = excluded.apply(shard.health(band));
         let query = Query {
@@ -85,6 +96,11 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             copy_hint: shard.copy_hint(),
         };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
+            if std::mem::take(&mut excluded.avoided) != 0 {
+                // There is no way around: whoever takes long is waited for.
+                patience = Patience::Long;
+                continue;
+            }
             if std::mem::take(&mut hearsay) == 0 {
                 break Err(LOST);
             }
@@ -97,6 +113,9 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             let at = shard.geometry.member_lba(band.stripe, read.offset);
             let bytes = data.len();
             let slot = shard.issue(group, band.stripe, read.position, Op::Read { at, data });
+            if patience == Patience::Short {
+                shard.members.borrow_mut().hurry(slot);
+            }
             settled(&shard.members, group).await;
             let (op, result) = shard.members.borrow_mut().take(slot);
             data = match op {
@@ -119,7 +138,7 @@ async fn read(shard: &Shard, group: Group, span: Span) {
             scratch::end(&shard.scratch, loan);
             continue;
         }
-        match shard.read_all(group, band, &plan, &mut loan).await {
+        match shard.read_all_within(group, band, &plan, &mut loan, patience).await {
             Err(failed) => excluded.learn(failed),
             Ok(reads) => {
                 let recovered = shard.recover(&plan, &reads, &mut loan);
@@ -201,7 +220,7 @@ async fn write_back(
         scratch::give_back_list(&shard.scratch, data);
     }
     match result {
-        Ok(()) => shard.board.count_repair(),
+        Ok(()) => shard.board.count_repair(shard.geometry.member(band.stripe, position)),
         Err(error) => shard.blame(shard.geometry.member(band.stripe, position), error),
     }
     result.is_ok()

@@ -14,6 +14,7 @@ use super::Shard;
 use super::bands::Bands;
 use super::leader::{Leader, LeaderState};
 use super::members::Members;
+use super::peers::SitOuts;
 use super::rebuild::{RebuildTable, Window};
 use super::regions::RegionTable;
 use super::requests::Requests;
@@ -82,6 +83,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         hint: Cell::new(0),
         scheduler: scheduler.clone(),
         members: RefCell::new(open_members(spec)?),
+        sits: RefCell::new(SitOuts::new()),
         bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
         requests: RefCell::new(requests),
         region_table: RefCell::new(region_table),

@@ -13,7 +13,7 @@ use super::leader::Change;
 use super::members::HostRead;
 use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve};
 use crate::error::ArrayError;
-use crate::limits::{REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
+use crate::limits::{LATENCY_LOOK, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
 use crate::message::{Control, Peer, View};
 
 /// Tasks polled in one turn before other work gets a look.
@@ -36,6 +36,7 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
         inbox: VecDeque::new(),
         host_reads: VecDeque::with_capacity(REQUESTS_MAX),
         next_timeout_check: Nanos(0),
+        next_latency_look: Nanos(0),
         quiesced: Vec::new(),
     }))
 }
@@ -60,6 +61,7 @@ struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
     inbox: VecDeque<Peer>,
     host_reads: VecDeque<HostRead>,
     next_timeout_check: Nanos,
+    next_latency_look: Nanos,
     /// Who waits for this shard to fall quiet.
     quiesced: Vec<mpsc::Sender<()>>,
 }
@@ -91,6 +93,10 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
             sleep.never();
         }
         shard.members.borrow().sleep(shard.now.get(), sleep);
+        if shard.counters().standing.load(std::sync::atomic::Ordering::Relaxed) != 0 {
+            // Others go by what was shown: it must not outlast the standstill.
+            sleep.until(self.next_timeout_check);
+        }
         if let Some(deadline) = shard.lead_deadline() {
             sleep.until(deadline);
         }
@@ -100,16 +106,11 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
 impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
     /// Completions from the members.
     fn collect(&mut self, now: Nanos) -> usize {
-        let shard = &self.shard;
+        let shard = Rc::clone(&self.shard);
         let mut work = shard.members.borrow_mut().poll(now, &shard.scheduler, &mut self.host_reads);
         if now >= self.next_timeout_check {
             self.next_timeout_check = now.plus(TIMEOUT_CHECK);
-            let late =
-                shard.members.borrow_mut().expire(now, &shard.scheduler, &mut self.host_reads);
-            for member in (0..64u8).filter(|i| late & 1 << i != 0) {
-                shard.report(MemberIndex(member), IoErrorKind::Timeout);
-                work += 1;
-            }
+            work += self.look_for_overdue(now);
         }
         while let Some(read) = self.host_reads.pop_front() {
             shard.host_read_back(read);
@@ -122,6 +123,33 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             }
         }
         work
+    }
+
+    /// I/Os that take long, and, about once a second, members that do.
+    fn look_for_overdue(&mut self, now: Nanos) -> usize {
+        let shard = Rc::clone(&self.shard);
+        let mut members = shard.members.borrow_mut();
+        let absent = members.viewed(View::Absent);
+        // Members that stand still for other cores are part of the same trouble.
+        let covered = |late: u64| shard.geometry.tolerates(absent | late | shard.board.standing());
+        let overdue =
+            members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
+        drop(members);
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        shard.counters().standing.store(overdue.standing, relaxed);
+        if overdue.hopeless {
+            // Nobody is to blame, and nothing is to be recorded.
+            shard.post(0, Peer::Hopeless);
+        } else {
+            for member in (0..64u8).filter(|i| overdue.failed & 1 << i != 0) {
+                shard.report(MemberIndex(member), IoErrorKind::Timeout);
+            }
+        }
+        if now >= self.next_latency_look {
+            self.next_latency_look = now.plus(LATENCY_LOOK);
+            shard.look_at_latencies();
+        }
+        overdue.failed.count_ones() as usize
     }
 
     fn take_control(&mut self) -> usize {
@@ -259,6 +287,38 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
 }
 
 impl Shard {
+    /// Shows how the members do, and decides whom reads go around.
+    fn look_at_latencies(&self) {
+        let mut seen = [None; 64];
+        let mut members = self.members.borrow_mut();
+        members.look_at_latencies(&mut seen);
+        let mut p99 = [None; 64];
+        let count = self.geometry.members();
+        for at in (0..count).filter(|at| members.view(MemberIndex(*at as u8)) == View::InSync) {
+            p99[at] = seen[at].map(|percentiles| percentiles.p99);
+        }
+        let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
+        let covered = |mask: u64| mask == 0 || self.geometry.tolerates(out | mask);
+        let changed = self.sits.borrow_mut().judge(self.now.get(), &p99[..count], covered);
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        for (at, counters) in self.counters().members.iter().enumerate() {
+            let (slow, timeouts) = members.slow_and_timeouts(at);
+            counters.slow.store(slow, relaxed);
+            counters.timeouts.store(timeouts, relaxed);
+            if let Some(percentiles) = seen[at] {
+                counters.read_p50.store(percentiles.p50.0, relaxed);
+                counters.read_p99.store(percentiles.p99.0, relaxed);
+            }
+            if changed.began & 1 << at != 0 {
+                counters.sit_outs.fetch_add(1, relaxed);
+                // From now on only its probes count.
+                members.forget_latency(at);
+            }
+            let sits = self.sits.borrow().mask() & 1 << at != 0;
+            counters.sitting_out.store(sits, relaxed);
+        }
+    }
+
     /// Opens the device that is to take the place of `member`, unless the one there came into use meanwhile.
     fn install(&self, member: MemberIndex, device: &dyn BlockDevice) -> Result<(), ArrayError> {
         let mut members = self.members.borrow_mut();
@@ -323,6 +383,7 @@ impl Shard {
                 self.views_waiting.borrow_mut().wake_all();
             }
             leader @ (Peer::Intend { .. }
+            | Peer::Hopeless
             | Peer::Failed { .. }
             | Peer::Applied { .. }
             | Peer::Swept { .. }

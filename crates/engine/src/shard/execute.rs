@@ -34,11 +34,22 @@ pub(crate) struct Failed {
     pub(crate) medium: u64,
     /// The member failed.
     pub(crate) member: u64,
+    /// The read was not waited for.
+    pub(crate) slow: u64,
+}
+
+/// How long reads are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As long as the member is in use.
+    Long,
+    /// A moment: there may be another way.
+    Short,
 }
 
 impl Failed {
     pub(crate) fn any(self) -> u64 {
-        self.medium | self.member
+        self.medium | self.member | self.slow
     }
 }
 
@@ -72,11 +83,27 @@ impl Shard {
         plan: &Plan,
         loan: &mut Loan,
     ) -> Result<ReadBufs, Failed> {
+        self.read_all_within(group, band, plan, loan, Patience::Long).await
+    }
+
+    /// The same; in a hurry, strips that take long count as failed.
+    pub(crate) async fn read_all_within(
+        &self,
+        group: Group,
+        band: Band,
+        plan: &Plan,
+        loan: &mut Loan,
+        patience: Patience,
+    ) -> Result<ReadBufs, Failed> {
         let mut slots = ArrayVec::<IoSlot, STRIPS_MAX>::new();
         for read in plan.reads.iter() {
             let data = SgMut::from(loan.take(self.bytes(read.blocks)));
             let at = self.geometry.member_lba(band.stripe, read.offset);
-            slots.push(self.issue(group, band.stripe, read.position, Op::Read { at, data }));
+            let slot = self.issue(group, band.stripe, read.position, Op::Read { at, data });
+            if patience == Patience::Short {
+                self.members.borrow_mut().hurry(slot);
+            }
+            slots.push(slot);
         }
         settled(&self.members, group).await;
         let mut bufs = ReadBufs::new();
@@ -105,10 +132,14 @@ impl Shard {
         position: u8,
         failure: Failure,
     ) {
+        if failure.slow {
+            failed.slow |= 1 << position;
+            return;
+        }
         match failure.kind {
             IoErrorKind::Medium => {
                 failed.medium |= 1 << position;
-                self.board.count_medium_error();
+                self.board.count_medium_error(self.geometry.member(stripe, position));
             }
             IoErrorKind::Device
             | IoErrorKind::Gone

@@ -266,6 +266,11 @@ impl Shard {
         let mut leader = leader.borrow_mut();
         match message {
             Peer::Intend { from, region } => self.lead_intend(&mut leader, from, region),
+            Peer::Hopeless => {
+                if !self.board.is_lost() {
+                    self.lose(&mut leader);
+                }
+            }
             Peer::Failed { member, cause } => {
                 self.change(&mut leader, Change::Failed { member, cause })
             }

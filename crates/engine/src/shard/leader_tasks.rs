@@ -246,6 +246,7 @@ async fn replace(
         leader.state.planes.change(Plane::Stale(member), Bits::fill);
     }
     shard.board.update_member(member, |m| m.uuid = uuid);
+    shard.board.forget_errors(member);
     join(shard, group, member).await
 }
 

@@ -15,9 +15,16 @@ use strake_reactor::{Scheduler, TaskId};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
 
 use super::address::{DataArea, Target, translate};
-use crate::limits::{IO_TIMEOUT, MEMBER_DEPTH, TIMEOUT_CHECK};
+use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::message::View;
 use crate::slab::Slab;
+
+mod latency;
+mod overdue;
+
+pub(crate) use latency::Percentiles;
+
+use latency::Latency;
 
 /// A task's I/Os that are waited for together.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +54,8 @@ enum Waiter {
 pub(crate) struct Failure {
     /// What the device said.
     pub(crate) kind: IoErrorKind,
+    /// It has not failed: it takes long, and nobody has to wait for it if there is another way.
+    pub(crate) slow: bool,
     /// The member was put out of use after the I/O was issued: this says nothing about the device that may have
     /// taken its place since.
     pub(crate) former: bool,
@@ -57,8 +66,14 @@ struct Inflight {
     member: MemberIndex,
     /// Counts reuse of the place, so that a late completion is not taken for its successor's.
     turn: u32,
-    /// When it is overdue; unknown until the device has it, because waiting in the backlog is not the device's fault.
-    deadline: Option<Nanos>,
+    /// When the device got it; waiting in the backlog is not the device's fault.
+    started: Option<Nanos>,
+    /// A read.
+    read: bool,
+    /// Whoever waits for it can do without it when it takes long.
+    hasty: bool,
+    /// It was done without.
+    passed: bool,
     /// [`Members::clock`] when it was issued.
     issued: u64,
     done: Option<(Op, Result<(), IoError>)>,
@@ -79,6 +94,10 @@ struct Member {
     backlog: VecDeque<Io>,
     /// The device let an I/O run into its time limit: it gets no more of them.
     hung: bool,
+    latency: Latency,
+    /// I/Os that were done without because they took long, and that were given up.
+    slow: u64,
+    timeouts: u64,
     /// [`Members::clock`] when the member was last put out of use.
     left: u64,
     /// [`Members::clock`] when a replacement last took its place, which happens only after every shard had put it
@@ -96,6 +115,8 @@ pub(crate) struct HostRead {
     /// The buffer, unless the drive may still write to it.
     pub(crate) data: Option<strake_block::SgMut>,
     pub(crate) result: Result<(), IoError>,
+    /// It has no result: it takes long.
+    pub(crate) slow: bool,
     /// When it was issued, for [`Members::left_since`].
     pub(crate) issued: u64,
 }
@@ -115,6 +136,8 @@ pub(crate) struct Members {
     degraded: bool,
     /// What came back after its task had given up on it: only the buffers still matter.
     orphans: Vec<Op>,
+    /// Members with reads outstanding that were done without, as a mask: more of them would not come back either.
+    lagging: u64,
     /// I/Os that no device was given, to be answered at the next poll.
     refused: VecDeque<Completion>,
 }
@@ -135,6 +158,9 @@ impl Members {
             outstanding: 0,
             backlog: VecDeque::with_capacity(64),
             hung: false,
+            latency: Latency::new(),
+            slow: 0,
+            timeouts: 0,
             left: 0,
             joined: 0,
             deallocate: DeallocateReads::Unspecified,
@@ -152,6 +178,7 @@ impl Members {
             clock: 1,
             degraded: true,
             orphans: Vec::new(),
+            lagging: 0,
             refused: VecDeque::with_capacity(64),
         }
     }
@@ -172,6 +199,7 @@ impl Members {
         }
         place.outstanding = 0;
         place.hung = false;
+        place.latency.clear();
         let info = device.info();
         place.area = DataArea { start_bytes, device_shift: info.block_size.shift() };
         place.deallocate = info.deallocate;
@@ -249,6 +277,11 @@ impl Members {
         bits.fold(0, |mask, (at, _)| mask | 1 << at)
     }
 
+    /// Members that have not answered a read for long, as a mask.
+    pub(crate) fn lagging(&self) -> u64 {
+        self.lagging
+    }
+
     /// Room for another host read without a task.
     pub(crate) fn room(&self) -> usize {
         self.inflight.room()
@@ -279,6 +312,12 @@ impl Members {
         op: Op,
     ) -> IoSlot {
         IoSlot(self.send(now, Waiter::Group(group.0), member, target, op))
+    }
+
+    /// The group can do without this read when it takes long: its outcome is then [`Failure::slow`].
+    pub(crate) fn hurry(&mut self, slot: IoSlot) {
+        let entry = self.inflight.get_mut(slot.0).expect("an I/O just issued");
+        entry.hasty = entry.read;
     }
 
     /// Issues a clean read for a host request.
@@ -314,11 +353,15 @@ impl Members {
             self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
         }
         let issued = self.clock;
+        let hasty = matches!(waiter, Waiter::Host { .. });
         let slot = self.inflight.insert(Inflight {
             waiter,
             member,
             turn: self.turn,
-            deadline: None,
+            started: None,
+            read: matches!(op, Op::Read { .. }),
+            hasty,
+            passed: false,
             issued,
             done: None,
         });
@@ -344,8 +387,7 @@ impl Members {
                 member.backlog.push_front(back);
                 return;
             }
-            inflight.get_mut(slot).expect("a backlogged I/O has its place").deadline =
-                Some(now.plus(IO_TIMEOUT));
+            inflight.get_mut(slot).expect("a backlogged I/O has its place").started = Some(now);
             member.outstanding += 1;
         }
     }
@@ -354,13 +396,17 @@ impl Members {
     pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
         let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
         let former = self.members[entry.member.at()].left > entry.issued;
+        let entry_passed = entry.passed;
         if let Some((op, result)) = entry.done.take() {
             self.inflight.remove(slot.0);
-            return (Some(op), result.map_err(|error| Failure { kind: error.kind, former }));
+            return (
+                Some(op),
+                result.map_err(|error| Failure { kind: error.kind, slow: entry_passed, former }),
+            );
         }
         // Timed out: the place stays occupied until the device lets go of the buffers.
         entry.waiter = Waiter::Nobody;
-        (None, Err(Failure { kind: IoErrorKind::Timeout, former }))
+        (None, Err(Failure { kind: IoErrorKind::Timeout, slow: entry_passed, former }))
     }
 
     /// Operations that came back after their task had given up on them.
@@ -410,6 +456,10 @@ impl Members {
             seen += self.batch.len();
             member.outstanding -= self.batch.len() as u32;
             for done in self.batch.drain() {
+                let entry = self.inflight.get(slot_of(done.token));
+                if let Some(Inflight { started: Some(started), read: true, .. }) = entry {
+                    member.latency.record(now.since(*started));
+                }
                 complete(
                     &mut self.inflight,
                     &mut self.groups,
@@ -451,54 +501,6 @@ impl Members {
         }
         self.graveyard.retain(|(_, outstanding)| *outstanding > 0);
         seen
-    }
-
-    /// Gives up on I/Os that are overdue: their waiters go on with a time-out. Returns the members concerned.
-    pub(crate) fn expire(
-        &mut self,
-        now: Nanos,
-        scheduler: &Scheduler,
-        host_reads: &mut VecDeque<HostRead>,
-    ) -> u64 {
-        let mut late = 0u64;
-        for (_, entry) in self.inflight.iter_mut() {
-            if entry.done.is_some() || entry.deadline.is_none_or(|deadline| now < deadline) {
-                continue;
-            }
-            match std::mem::replace(&mut entry.waiter, Waiter::Nobody) {
-                Waiter::Nobody => continue,
-                Waiter::Late => {
-                    entry.waiter = Waiter::Late;
-                    continue;
-                }
-                Waiter::Group(group) => {
-                    entry.waiter = Waiter::Late;
-                    settle_one(&mut self.groups, group, scheduler);
-                }
-                Waiter::Host { request, range } => {
-                    let (member, issued) = (entry.member, entry.issued);
-                    let result = Err(IoError::new(IoErrorKind::Timeout));
-                    host_reads.push_back(HostRead {
-                        request,
-                        member,
-                        range,
-                        data: None,
-                        result,
-                        issued,
-                    });
-                }
-            }
-            if self.members[entry.member.at()].left <= entry.issued {
-                late |= 1 << entry.member.0;
-            }
-        }
-        for (_, place) in self.members.iter_mut().enumerate().filter(|(at, _)| late & 1 << at != 0)
-        {
-            // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
-            place.hung = true;
-            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
-        }
-        late
     }
 
     /// True when `member` was put out of use after the moment `issued`.
@@ -578,6 +580,7 @@ fn complete(
                 range,
                 data,
                 result: done.result,
+                slow: false,
                 issued,
             });
         }

@@ -133,7 +133,8 @@ impl Shard {
                     if !self.has_room_for(piece.band) {
                         return Err(Stalled);
                     }
-                    let work = Work::Read { range: part, data: cut(self), unreadable: 0 };
+                    let avoid = self.slow_positions(piece.band);
+                    let work = Work::Read { range: part, data: cut(self), unreadable: 0, avoid };
                     self.send_to_owner(Span {
                         band: piece.band,
                         work,
@@ -153,7 +154,9 @@ impl Shard {
             let member = self
                 .geometry
                 .member(piece.band.stripe, self.geometry.position(piece.band.stripe, role));
-            (members.view(member) == View::InSync).then_some(member)
+            let usable =
+                members.view(member) == View::InSync && members.lagging() & 1 << member.0 == 0;
+            (usable && !self.sits.borrow_mut().passes(member.0)).then_some(member)
         };
         match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => at(0),
@@ -162,6 +165,17 @@ impl Shard {
                 (0..copies).filter_map(at).min_by_key(|member| members.load(*member))
             }
         }
+    }
+
+    /// Positions of the band's stripe whose members sit out, or have not answered for long.
+    pub(crate) fn slow_positions(&self, band: Band) -> u64 {
+        let slow = self.sits.borrow().mask() | self.members.borrow().lagging();
+        if slow == 0 {
+            return 0;
+        }
+        (0..self.geometry.width())
+            .filter(|p| slow & 1 << self.geometry.member(band.stripe, *p).0 != 0)
+            .fold(0, |mask, position| mask | 1 << position)
     }
 
     fn origin(&self, request: u32) -> Origin {
@@ -207,7 +221,7 @@ impl Shard {
     /// A clean read came back: answer it, or let the owner make the data up from the rest of the stripe as soon as
     /// there is room for it (a whole queue of reads may fail at once).
     pub(crate) fn host_read_back(&self, read: HostRead) {
-        let HostRead { request, member, range, data, result, issued } = read;
+        let HostRead { request, member, range, data, result, slow, issued } = read;
         let Err(error) = result else {
             self.requests.borrow_mut().span_back(request, Ok(()), data);
             return;
@@ -219,10 +233,11 @@ impl Shard {
             .expect("read from this stripe");
         let former = self.members.borrow().left_since(member, issued);
         let failed =
-            self.classify(piece.band.stripe, position, Failure { kind: error.kind, former });
+            self.classify(piece.band.stripe, position, Failure { kind: error.kind, slow, former });
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
-        let work = Work::Read { range, data, unreadable: failed.medium };
+        let avoid = failed.slow | self.slow_positions(piece.band);
+        let work = Work::Read { range, data, unreadable: failed.medium, avoid };
         self.retries.borrow_mut().push_back(Span {
             band: piece.band,
             work,

@@ -8,6 +8,7 @@ mod media;
 mod queues;
 mod readd;
 mod rebuild;
+mod slow;
 mod stage;
 mod start;
 mod undelete;

@@ -1,0 +1,136 @@
+//! I/Os that take long: done without, waited for, or given up, in this order.
+
+use std::collections::VecDeque;
+
+use strake_block::{IoError, IoErrorKind};
+use strake_reactor::Scheduler;
+use strake_units::Nanos;
+
+use super::{HostRead, Inflight, Members, Percentiles, Waiter, settle_one};
+use crate::limits::{IO_TIMEOUT, IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
+
+/// What came of a look at the outstanding I/Os.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overdue {
+    /// Members with an I/O outstanding for longer than [`STANDSTILL`], as a mask.
+    pub(crate) standing: u64,
+    /// Members whose I/Os were given up, as a mask.
+    pub(crate) failed: u64,
+    /// The array cannot do without all of these members, and they were waited for long enough.
+    pub(crate) hopeless: bool,
+}
+
+impl Members {
+    /// Looks for I/Os that take long. Reads that somebody can do without are done without; overdue I/Os are given up,
+    /// unless `covered` says that the array cannot do without all the members concerned.
+    pub(crate) fn look_for_overdue(
+        &mut self,
+        now: Nanos,
+        scheduler: &Scheduler,
+        host_reads: &mut VecDeque<HostRead>,
+        covered: impl Fn(u64) -> bool,
+    ) -> Overdue {
+        let mut overdue = Overdue::default();
+        let mut late = 0;
+        self.lagging = 0;
+        for (_, entry) in self.inflight.iter_mut() {
+            let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
+            let age = now.since(started);
+            let former = self.members[entry.member.at()].left > entry.issued;
+            let given_up = matches!(entry.waiter, Waiter::Nobody | Waiter::Late) && !entry.passed;
+            if former || given_up {
+                continue;
+            }
+            if entry.passed {
+                self.lagging |= 1 << entry.member.0;
+            }
+            if age >= STANDSTILL {
+                overdue.standing |= 1 << entry.member.0;
+            }
+            if age >= IO_TIMEOUT {
+                late |= 1 << entry.member.0;
+                overdue.hopeless |= age >= IO_TIMEOUT_COMMON;
+            }
+        }
+        let spared = late != 0 && !covered(late | overdue.standing);
+        overdue.hopeless &= spared;
+        if !spared || overdue.hopeless {
+            overdue.failed = late;
+        }
+        for (_, entry) in self.inflight.iter_mut() {
+            let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
+            let age = now.since(started);
+            let former = self.members[entry.member.at()].left > entry.issued;
+            let give_up =
+                age >= IO_TIMEOUT && (former || overdue.failed & 1 << entry.member.0 != 0);
+            let waited_for = matches!(entry.waiter, Waiter::Group(_) | Waiter::Host { .. });
+            let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
+            if give_up || pass {
+                let place = &mut self.members[entry.member.at()];
+                if pass && !give_up {
+                    self.lagging |= 1 << entry.member.0;
+                }
+                if release(entry, !give_up, &mut self.groups, scheduler, host_reads) {
+                    *(if give_up { &mut place.timeouts } else { &mut place.slow }) += 1;
+                }
+            }
+        }
+        for at in (0..self.members.len()).filter(|at| overdue.failed & 1 << at != 0) {
+            // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
+            let place = &mut self.members[at];
+            place.hung = true;
+            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
+        }
+        overdue
+    }
+
+    /// Percentiles of the members' reads in the last seconds, for [`SitOuts::judge`](super::super::peers::SitOuts) and
+    /// the status: called about once a second.
+    pub(crate) fn look_at_latencies(&mut self, seen: &mut [Option<Percentiles>; 64]) {
+        for (member, seen) in self.members.iter_mut().zip(seen) {
+            *seen = member.latency.look();
+        }
+    }
+
+    /// Begins a member's percentiles anew.
+    pub(crate) fn forget_latency(&mut self, at: usize) {
+        self.members[at].latency.clear();
+    }
+
+    /// I/Os of a member that were done without because they took long, and that were given up.
+    pub(crate) fn slow_and_timeouts(&self, at: usize) -> (u64, u64) {
+        (self.members[at].slow, self.members[at].timeouts)
+    }
+}
+
+/// Lets whoever waits for the I/O go on without it. The device still owns its buffers. False when nobody waited.
+fn release(
+    entry: &mut Inflight,
+    slow: bool,
+    groups: &mut crate::slab::Slab<super::GroupState>,
+    scheduler: &Scheduler,
+    host_reads: &mut VecDeque<HostRead>,
+) -> bool {
+    entry.passed = slow;
+    match std::mem::replace(&mut entry.waiter, Waiter::Nobody) {
+        Waiter::Nobody => return false,
+        Waiter::Late => {
+            entry.waiter = Waiter::Late;
+            return false;
+        }
+        Waiter::Group(group) => {
+            entry.waiter = Waiter::Late;
+            settle_one(groups, group, scheduler);
+        }
+        Waiter::Host { request, range } => host_reads.push_back(HostRead {
+            request,
+            member: entry.member,
+            range,
+            data: None,
+            result: Err(IoError::new(IoErrorKind::Timeout)),
+            slow,
+            issued: entry.issued,
+        }),
+    }
+    true
+}

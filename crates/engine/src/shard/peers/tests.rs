@@ -1,0 +1,90 @@
+//! Who is left out, who is not, and for how long.
+
+use strake_units::Nanos;
+
+use super::{Changed, PROBE_EVERY, SIT_OUT, SIT_OUT_MIN, SitOuts, outliers};
+
+fn millis(p99: &[u64]) -> Vec<Option<Nanos>> {
+    // 0 stands for too few reads.
+    p99.iter().map(|ms| (*ms > 0).then_some(Nanos(ms * Nanos::MILLI.0))).collect()
+}
+
+fn check(p99: &[u64], expected: u64) {
+    assert_eq!(outliers(&millis(p99)), expected, "{p99:?}");
+}
+
+#[test]
+fn only_those_out_of_all_proportion_are_outliers() {
+    check(&[1, 1, 1, 90], 0b1000);
+    check(&[1, 90, 1, 1, 1, 80], 0b10_0010);
+    check(&[1, 90], 0b10);
+    // Slower, but not by much; or fast all the same.
+    check(&[1, 1, 1, 7], 0);
+    check(&[1, 2, 3, 4, 5, 6, 7, 20], 0);
+    // Everybody is slow at once.
+    check(&[900, 950, 1000, 900], 0);
+    // Nobody to compare with, or nothing known.
+    check(&[500], 0);
+    check(&[0, 500, 0], 0);
+    check(&[0, 1, 1, 500], 0b1000);
+    check(&[], 0);
+}
+
+#[test]
+fn a_peer_that_is_fast_enough_is_waited_for() {
+    let micros = |us: u64| Some(Nanos(us * 1000));
+    assert_eq!(outliers(&[micros(80), micros(80), micros(80), micros(4000)]), 0);
+}
+
+fn second(n: u64) -> Nanos {
+    Nanos(n * Nanos::SECOND.0)
+}
+
+#[test]
+fn an_outlier_sits_out_until_its_probes_are_good_again() {
+    let mut sits = SitOuts::new();
+    let slow = millis(&[1, 1, 200, 1]);
+    assert_eq!(sits.judge(second(1), &slow, |_| true), Changed::default(), "once is chance");
+    assert_eq!(sits.judge(second(2), &slow, |_| true), Changed { began: 0b100, ended: 0 });
+    assert_eq!(sits.mask(), 0b100);
+    // Good probes count only after a while, and missing ones never do.
+    let good = millis(&[1, 1, 1, 1]);
+    assert_eq!(sits.judge(second(3), &good, |_| true), Changed::default());
+    let unknown = millis(&[1, 1, 0, 1]);
+    let later = second(2).plus(SIT_OUT_MIN);
+    assert_eq!(sits.judge(later, &unknown, |_| true), Changed::default());
+    assert_eq!(sits.judge(later, &good, |_| true), Changed { began: 0, ended: 0b100 });
+    // Without any probe it is tried again at the end of its time.
+    let _ = sits.judge(second(100), &slow, |_| true);
+    let _ = sits.judge(second(101), &slow, |_| true);
+    let end = second(101).plus(SIT_OUT);
+    assert_eq!(sits.judge(end, &unknown, |_| true), Changed { began: 0, ended: 0b100 });
+}
+
+#[test]
+fn nobody_sits_out_when_the_stripes_cannot_do_without() {
+    let mut sits = SitOuts::new();
+    let two = millis(&[1, 300, 1, 300, 1, 1]);
+    let one_at_most = |mask: u64| mask.count_ones() <= 1;
+    for n in 1..5 {
+        assert_eq!(sits.judge(second(n), &two, one_at_most), Changed::default());
+    }
+    // A member is lost while another sits out: that one is needed again at once.
+    let mut sits = SitOuts::new();
+    let slow = millis(&[1, 300, 1, 1]);
+    let _ = sits.judge(second(1), &slow, |_| true);
+    let _ = sits.judge(second(2), &slow, |_| true);
+    let changed = sits.judge(second(3), &slow, |mask| mask == 0);
+    assert_eq!(changed, Changed { began: 0, ended: 0b10 });
+}
+
+#[test]
+fn a_probe_goes_through_now_and_then() {
+    let mut sits = SitOuts::new();
+    let slow = millis(&[1, 300, 1, 1]);
+    let _ = sits.judge(second(1), &slow, |_| true);
+    let _ = sits.judge(second(2), &slow, |_| true);
+    let around = (0..PROBE_EVERY * 10).filter(|_| sits.passes(1)).count();
+    assert_eq!(around, PROBE_EVERY as usize * 10 - 10);
+    assert!(!sits.passes(0));
+}

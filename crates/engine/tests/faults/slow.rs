@@ -1,0 +1,266 @@
+//! Drives that are slow, or stand still for a while, without failing.
+
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{AssemblePolicy, MemberHealth};
+use strake_raid::{Level, MemberState};
+use strake_units::Nanos;
+
+use crate::stage::{Set, Stage, bytes_of};
+
+const BLOCKS: u64 = 2000;
+
+fn staged(level: Level, members: usize) -> Stage {
+    let mut stage = Set::new(level, members).build().expect("sound");
+    stage.fill(BLOCKS, 100, 3);
+    stage
+}
+
+fn slow_reads(stage: &Stage, member: usize, millis: u64) {
+    let delay = Effect::Delay(Nanos(millis * Nanos::MILLI.0));
+    stage.disks[member].plan.add(Rule::new(Ops::READ, delay));
+}
+
+fn health(stage: &Stage, member: usize) -> MemberHealth {
+    stage.status().members[member].health
+}
+
+/// Reads every block for `seconds` of simulated time, a turn a millisecond, sixteen reads at a time. Returns the
+/// longest that one of them took, in milliseconds.
+fn load(stage: &mut Stage, seconds: u64) -> u64 {
+    let step = std::mem::replace(&mut stage.step, Nanos::MILLI);
+    let (mut longest, end) = (0, stage.now.plus(Nanos(seconds * Nanos::SECOND.0)));
+    let mut at = 0;
+    while stage.now < end {
+        let begun = stage.now;
+        let ids: Vec<_> = (0..16)
+            .map(|n| {
+                let from = (at + n * 37) % (BLOCKS - 4);
+                let op = stage.read_op(from, 4);
+                (from, stage.submit(0, op))
+            })
+            .collect();
+        for (from, id) in ids {
+            let bytes = bytes_of(stage.answer(id)).expect("nothing fails");
+            assert!(
+                bytes == stage.model[(from as usize) << 9..(from as usize + 4) << 9],
+                "block {from}"
+            );
+            longest = longest.max(stage.now.since(begun).0 / Nanos::MILLI.0);
+        }
+        at += 591;
+    }
+    stage.step = step;
+    longest
+}
+
+/// F28: a drive that answers, but a hundred times later than its peers, makes the whole array as slow as itself. Reads
+/// go around it while redundancy is left, writes go on, nobody is thrown out, and it is read again when it is well.
+fn goes_around(level: Level, members: usize) {
+    let mut stage = staged(level, members);
+    load(&mut stage, 3);
+    slow_reads(&stage, 1, 200);
+    assert!(load(&mut stage, 8) >= 200, "at first everybody waits for it");
+    assert!(health(&stage, 1).sitting_out, "{:?}", health(&stage, 1));
+    assert!(health(&stage, 1).read_p99 >= Nanos(150 * Nanos::MILLI.0));
+    assert_eq!(stage.state(1), MemberState::InSync);
+    // Only a probe now and then still takes that long; most loads meet none.
+    let quick = (0..20).filter(|_| one_round(&mut stage) < 50).count();
+    assert!(quick >= 15, "only {quick} of 20 are quick");
+    stage.fill(BLOCKS, 77, 8);
+    stage.verify(BLOCKS);
+    stage.disks[1].plan.clear();
+    load(&mut stage, 25);
+    assert!(!health(&stage, 1).sitting_out, "it is well again: {:?}", health(&stage, 1));
+    assert_eq!(health(&stage, 1).sit_outs, 1);
+    stage.verify(BLOCKS);
+}
+
+/// The longest of sixteen reads, in milliseconds.
+fn one_round(stage: &mut Stage) -> u64 {
+    let step = std::mem::replace(&mut stage.step, Nanos::MILLI);
+    let begun = stage.now;
+    let ids: Vec<_> = (0..16)
+        .map(|n| {
+            let op = stage.read_op(n * 37, 4);
+            stage.submit(0, op)
+        })
+        .collect();
+    for id in ids {
+        bytes_of(stage.answer(id)).expect("nothing fails");
+    }
+    let took = stage.now.since(begun).0 / Nanos::MILLI.0;
+    stage.step = step;
+    took
+}
+
+#[test]
+fn f28_reads_go_around_a_slow_drive_of_a_parity_array() {
+    goes_around(Level::Raid6, 6);
+}
+
+#[test]
+fn f28_reads_go_around_a_slow_copy() {
+    goes_around(Level::Raid1, 3);
+}
+
+#[test]
+fn f28_a_slow_drive_is_read_when_nothing_else_holds_the_data() {
+    let mut stage = staged(Level::Raid5, 4);
+    stage.fail(0).expect("covered");
+    slow_reads(&stage, 1, 100);
+    load(&mut stage, 6);
+    assert!(!health(&stage, 1).sitting_out, "the array cannot do without it");
+    stage.verify(BLOCKS);
+}
+
+/// F28, and then another drive goes: what the slow one holds is needed again, at once.
+#[test]
+fn f28_a_drive_that_sits_out_is_back_when_another_fails() {
+    let mut stage = staged(Level::Raid5, 5);
+    slow_reads(&stage, 1, 100);
+    load(&mut stage, 6);
+    assert!(health(&stage, 1).sitting_out);
+    stage.disks[3].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    stage.fill(BLOCKS, 90, 5);
+    stage.verify(BLOCKS);
+    assert_eq!(stage.state(3), MemberState::Missing);
+    load(&mut stage, 2);
+    assert!(!health(&stage, 1).sitting_out);
+}
+
+/// F29: the first step of the escalation. A read that does not come back is made up from the rest of its stripe long
+/// before its drive is given up; the drive that answers at last stays a member.
+#[test]
+fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
+    let mut stage = staged(Level::Raid6, 6);
+    let (victim, _) = stage.home(0);
+    stage.disks[victim].plan.add(Rule::new(Ops::READ, Effect::Hang));
+    let op = stage.read_op(0, 1);
+    let id = stage.submit(0, op);
+    stage.pass(1);
+    assert!(!stage.answers.contains_key(&id), "it is given a moment");
+    stage.pass(2);
+    let bytes = bytes_of(stage.answer(id)).expect("there is redundancy");
+    assert_eq!(bytes, stage.model[..512]);
+    assert_eq!(health(&stage, victim).slow, 1);
+    assert_eq!(health(&stage, victim).timeouts, 0);
+    assert_eq!(stage.write(0, 128, 99), Ok(()), "it takes writes");
+    stage.pass(20);
+    stage.disks[victim].plan.clear();
+    stage.disks[victim].plan.release();
+    stage.pass(40);
+    assert_eq!(stage.state(victim), MemberState::InSync);
+    stage.verify(BLOCKS);
+}
+
+/// F29: the last step. A drive that has not answered after thirty seconds is out, even when nobody waits any more.
+#[test]
+fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
+    let mut stage = staged(Level::Raid6, 6);
+    let (victim, _) = stage.home(0);
+    stage.disks[victim].plan.add(Rule::new(Ops::READ, Effect::Hang));
+    let op = stage.read_op(0, 1);
+    let _ = stage.submit(0, op);
+    stage.pass(33);
+    assert_eq!(stage.state(victim), MemberState::Faulty);
+    stage.verify(BLOCKS);
+}
+
+/// All drives stand still from now on.
+fn stand_still(stage: &Stage) {
+    for disk in &stage.disks {
+        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    }
+}
+
+fn go_on(stage: &Stage) {
+    for disk in &stage.disks {
+        disk.plan.clear();
+        disk.plan.release();
+    }
+}
+
+/// F44: a controller resets, a network path flaps: everything stands still for a minute. Throwing out as many drives as
+/// redundancy allows would turn a pause into a degraded array, and the next one into a lost one.
+#[test]
+fn f44_a_common_standstill_throws_nobody_out() {
+    let mut stage = staged(Level::Raid6, 6);
+    stand_still(&stage);
+    let mut ids = Vec::new();
+    for at in (0..1000).step_by(25) {
+        let op = stage.read_op(at, 5);
+        ids.push(stage.submit(0, op));
+        let op = stage.write_op(at + 5, 10, at);
+        ids.push(stage.submit(0, op));
+        stage.expect(at + 5, 10, at);
+    }
+    stage.pass(120);
+    go_on(&stage);
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    for member in 0..6 {
+        assert_eq!(stage.state(member), MemberState::InSync, "member {member}");
+    }
+    stage.verify(BLOCKS);
+}
+
+/// F44 on a degraded array: one drive that stands still is already more than redundancy covers.
+#[test]
+fn f44_the_last_drive_that_counts_is_waited_for() {
+    let mut stage = staged(Level::Raid5, 4);
+    stage.fail(3).expect("covered");
+    stage.disks[0].plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    let op = stage.write_op(0, 200, 9);
+    let id = stage.submit(0, op);
+    stage.expect(0, 200, 9);
+    stage.pass(100);
+    assert!(!stage.status().lost);
+    go_on(&stage);
+    assert_eq!(stage.result(id), Ok(()));
+    assert_eq!(stage.state(0), MemberState::InSync);
+    stage.verify(BLOCKS);
+}
+
+/// F44, for good: after five minutes the array stops, and its labels stay those of the last good state.
+#[test]
+fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
+    let mut stage = staged(Level::Raid6, 6);
+    stand_still(&stage);
+    let op = stage.read_op(0, 100);
+    let id = stage.submit(0, op);
+    stage.pass(290);
+    assert!(!stage.status().lost, "there is time left");
+    stage.pass(20);
+    assert!(stage.status().lost);
+    assert!(stage.result(id).is_err());
+    go_on(&stage);
+    stage.again(AssemblePolicy::default());
+    for member in 0..6 {
+        assert_eq!(stage.state(member), MemberState::InSync, "member {member}");
+    }
+    stage.verify(BLOCKS);
+}
+
+/// Errors are counted by drive and by reason, and forgotten when another drive takes the place.
+#[test]
+fn errors_are_counted_by_member_and_reason() {
+    let mut stage = staged(Level::Raid6, 6);
+    let (victim, byte) = stage.home(0);
+    let bad = stage.on_disk(byte, 1);
+    let medium = Effect::Fail(IoErrorKind::Medium);
+    stage.disks[victim].plan.add(Rule::new(Ops::READ, medium).within(bad).limit(1));
+    assert!(stage.read(0, 0, 1).is_ok());
+    let seen = health(&stage, victim);
+    assert_eq!((seen.medium, seen.repaired, seen.device), (1, 1, 0));
+    let device = Effect::Fail(IoErrorKind::Device);
+    stage.disks[victim].plan.add(Rule::new(Ops::WRITE, device));
+    assert_eq!(stage.write(0, 1, 5), Ok(()));
+    assert_eq!(stage.state(victim), MemberState::Faulty);
+    assert!(health(&stage, victim).device >= 1);
+    stage.replace(victim as u8).expect("replaceable");
+    assert_eq!(health(&stage, victim).medium, 0, "those were the old drive's");
+    stage.healthy();
+    stage.verify(BLOCKS);
+}

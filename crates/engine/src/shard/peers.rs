@@ -28,7 +28,8 @@ pub(crate) const PROBE_EVERY: u32 = 64;
 /// Times in a row, a second apart, that a member is an outlier before it is left out.
 const CONVICTED: u8 = 2;
 
-/// The members whose 99th percentile (`None`: too few reads to tell) is out of all proportion to the others', as a mask.
+/// The members whose 99th percentile (`None`: too few reads to tell) is out of all proportion to the others', as a
+/// mask.
 pub(crate) fn outliers(p99: &[Option<Nanos>]) -> u64 {
     let mut mask = 0;
     for (at, own) in p99.iter().enumerate() {
@@ -105,12 +106,12 @@ impl SitOuts {
     ) -> Changed {
         let outliers = outliers(p99);
         let mut next = self.mask;
-        for at in 0..p99.len() {
+        for (at, own) in p99.iter().enumerate() {
             let bit = 1u64 << at;
             let slow = outliers & bit != 0;
             self.suspected[at] = if slow { self.suspected[at].saturating_add(1) } else { 0 };
             let sat = now.since(self.since[at]);
-            let better = sat >= SIT_OUT_MIN && !slow && p99[at].is_some();
+            let better = sat >= SIT_OUT_MIN && !slow && own.is_some();
             if self.mask & bit != 0 && (better || sat >= SIT_OUT) {
                 next &= !bit;
                 self.suspected[at] = 0;

@@ -52,6 +52,10 @@ pub enum ArrayEventKind {
     ResyncFinished,
     /// They cannot be made to agree: nothing is left to recover some block from.
     ResyncHalted,
+    /// Reads go around the member, because it is much slower than its peers.
+    SitOut,
+    /// The member is read again.
+    SitOutEnded,
     /// More members are gone than redundancy covers; nothing is served.
     Lost,
     /// So many events were dropped here because nobody fetched them.

@@ -13,6 +13,7 @@ use super::leader::Change;
 use super::members::HostRead;
 use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve};
 use crate::error::ArrayError;
+use crate::events::ArrayEventKind;
 use crate::limits::{LATENCY_LOOK, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
 use crate::message::{Control, Peer, View};
 
@@ -313,6 +314,13 @@ impl Shard {
                 counters.sit_outs.fetch_add(1, relaxed);
                 // From now on only its probes count.
                 members.forget_latency(at);
+            }
+            let member = Some(MemberIndex(at as u8));
+            if changed.began & 1 << at != 0 {
+                self.board.tell(member, ArrayEventKind::SitOut);
+            }
+            if changed.ended & 1 << at != 0 {
+                self.board.tell(member, ArrayEventKind::SitOutEnded);
             }
             let sits = self.sits.borrow().mask() & 1 << at != 0;
             counters.sitting_out.store(sits, relaxed);

@@ -15,6 +15,9 @@ use crate::events::Events;
 use crate::limits::RESERVE_WAIT;
 use crate::manager::{Manager, drive_key};
 
+/// What a command found out under the lock, and the keys it reserves for what follows.
+pub(crate) type Planned<T> = Result<(T, Vec<String>), ControlError>;
+
 struct Inner {
     manager: Mutex<Manager>,
     /// Told when something is no longer reserved.
@@ -134,7 +137,7 @@ impl Control {
     /// for that one's end and plans anew.
     pub(crate) fn reserve<T>(
         &self,
-        mut plan: impl FnMut(&mut Manager) -> Result<(T, Vec<String>), ControlError>,
+        mut plan: impl FnMut(&mut Manager) -> Planned<T>,
     ) -> Result<(T, Reserved), ControlError> {
         let deadline = Instant::now() + RESERVE_WAIT;
         let mut manager = self.lock()?;

@@ -229,7 +229,7 @@ fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, Contr
     labelled(drive)
 }
 
-fn labelled(drive: Drive) -> Result<Option<Labelled>, ControlError> {
+pub(crate) fn labelled(drive: Drive) -> Result<Option<Labelled>, ControlError> {
     let label = newest_label(&drive)?.filter(|label| !label.destroyed);
     Ok(label.map(|label| Labelled { drive, label }))
 }
@@ -344,9 +344,30 @@ impl Manager {
             )),
         });
         self.offline.remove(&uuid);
+        self.follow_label(&uuid, array.name().as_str());
         self.running.push(Running::new(array, slots, false, resync_bytes));
+        self.apply_settings(&uuid);
         self.offer_recorded_exports(&uuid);
         Ok(())
+    }
+
+    /// Records the name that the labels have: a crash may have come between the two when it was renamed.
+    fn follow_label(&mut self, uuid: &str, name: &str) {
+        let mut config = self.config.clone();
+        let taken = config.arrays.iter().any(|a| a.name == name && a.uuid != uuid);
+        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid && a.name != name)
+        else {
+            return;
+        };
+        if taken {
+            tracing::warn!(%uuid, %name, "array has the name of another one in its labels");
+            return;
+        }
+        record.name = name.to_owned();
+        match self.store.prepare(&config).and_then(crate::store::Prepared::commit) {
+            Ok(config) => self.config = config,
+            Err(error) => tracing::warn!(%name, reason = %error, "new name not recorded"),
+        }
     }
 
     fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod clean;
 mod control;
 mod create;
@@ -22,6 +23,7 @@ mod exports;
 mod history;
 mod hooks;
 mod import;
+mod jobs;
 mod label;
 pub mod limits;
 mod locate;
@@ -29,11 +31,13 @@ pub mod manager;
 mod members;
 mod offline;
 pub mod probe;
+mod readd;
 mod remove;
 pub mod scan;
 mod settings;
 mod spares;
 pub mod store;
+mod undelete;
 mod upkeep;
 mod verdict;
 mod view;

@@ -18,6 +18,7 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
 use crate::hooks::Hooks;
 use crate::offline::Offline;
+use crate::readd::PathKey;
 use crate::spares::SpareState;
 use crate::store::{Config, Settings, Store};
 use crate::view::Meters;
@@ -146,6 +147,10 @@ pub struct Manager {
     /// What commands under way work on.
     pub(crate) reserved: BTreeSet<String>,
     pub(crate) hooks: Hooks,
+    /// Block devices of the machine at the last look.
+    pub(crate) block_devices: Option<BTreeSet<String>>,
+    /// What was last looked at for each array and path: `None` when there was nothing.
+    pub(crate) looked: BTreeMap<(String, String), Option<PathKey>>,
     events: Arc<Events>,
     /// The trouble of the state directory that was last told.
     told_trouble: Option<String>,
@@ -193,6 +198,8 @@ impl Manager {
             seen: BTreeMap::new(),
             reserved: BTreeSet::new(),
             hooks,
+            block_devices: None,
+            looked: BTreeMap::new(),
             events,
             told_trouble: None,
             export_trouble: BTreeMap::new(),

@@ -18,6 +18,9 @@ const REDUNDANCY: &str = "redundancy";
 /// Losses that can be accepted by name.
 const LOSSES: [&str; 1] = [REDUNDANCY];
 
+/// Paths of former members that are remembered for each array.
+const OLD_PATHS_MAX: usize = 16;
+
 /// A member of a running array that is about to get a drive.
 pub(crate) struct Place {
     /// Identity of the array.
@@ -247,13 +250,18 @@ impl Manager {
     }
 
     /// Takes note of a drive that the array has taken.
-    fn install(&mut self, place: &Place, drive: Drive) -> Result<(), ControlError> {
+    pub(crate) fn install(&mut self, place: &Place, drive: Drive) -> Result<(), ControlError> {
         let at = self.find_running(&place.array)?;
         self.running[at].drives[place.member.at()] = Some(drive);
         let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
         let mut config = self.config.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
-            record.drives = remembered(&here);
+            // Where members were is remembered for a while: they may come back.
+            let mut paths = remembered(&here);
+            let before = std::mem::take(&mut record.drives);
+            let old: Vec<String> = before.into_iter().filter(|p| !paths.contains(p)).collect();
+            paths.extend(old.into_iter().rev().take(OLD_PATHS_MAX).rev());
+            record.drives = paths;
         }
         self.config = self.store.prepare(&config)?.commit()?;
         Ok(())
@@ -261,7 +269,7 @@ impl Manager {
 
     /// Records `drive` beside the array's drives before any label names it: after a crash in between it is looked
     /// at, and found to be the member that the labels on the others wait for.
-    fn remember_also(&mut self, uuid: &str, drive: &Drive) -> Result<(), ControlError> {
+    pub(crate) fn remember_also(&mut self, uuid: &str, drive: &Drive) -> Result<(), ControlError> {
         let mut config = self.config.clone();
         let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return Ok(()) };
         for path in remembered(std::slice::from_ref(drive)) {
@@ -284,13 +292,14 @@ impl Manager {
         })
     }
 
-    /// Lets go of the drives of missing members: under the same path, another may come.
+    /// Lets go of the block devices of missing members: under the same number, another may come. A file is known by
+    /// what it is, so it can stay open until its member is taken back or replaced.
     pub(crate) fn close_absent(&mut self, uuid: &str) {
         let Some(running) = self.running.iter_mut().find(|r| r.uuid() == uuid) else { return };
         let status = running.array.status();
         for (drive, member) in running.drives.iter_mut().zip(&status.members) {
             let gone = drive.as_ref().is_some_and(|d| {
-                d.path.starts_with('/')
+                d.path.starts_with("/dev/")
                     && !self.reserved.contains(&drive_key(&d.device.info().identity))
             });
             if gone && member.state == MemberState::Missing {

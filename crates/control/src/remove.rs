@@ -8,6 +8,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::label::retire;
 use crate::manager::{Manager, Running, array_key};
+use crate::store::Config;
 
 impl Control {
     /// Stops an array and forgets it; its drives keep everything.
@@ -28,7 +29,7 @@ impl Control {
             return Ok(planned(view, steps));
         }
         let mut warnings = Vec::new();
-        let removed = self.run(|m| m.forget_array(&view.uuid))?;
+        let removed = self.run(|m| m.forget_array(&view.uuid, m.config.clone()))?;
         stop(removed, &mut warnings);
         let what =
             format!("array {} was stopped and forgotten; its data stays on its drives", view.name);
@@ -61,7 +62,7 @@ impl Control {
             return Ok(planned(view, steps));
         }
         let mut warnings = Vec::new();
-        let removed = self.run(|m| m.forget_array(&view.uuid))?;
+        let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
         for drive in stop(removed, &mut warnings) {
             warnings.extend(retire(&drive, &view.uuid).err().map(|e| e.what));
         }
@@ -112,9 +113,12 @@ impl Manager {
     }
 
     /// Takes an array out of the records and out of sight; returns it when it ran.
-    fn forget_array(&mut self, uuid: &str) -> Result<Option<Running>, ControlError> {
+    fn forget_array(
+        &mut self,
+        uuid: &str,
+        mut config: Config,
+    ) -> Result<Option<Running>, ControlError> {
         self.check_open()?;
-        let mut config = self.config.clone();
         config.arrays.retain(|a| a.uuid != uuid);
         config.exports.retain(|e| e.array != uuid);
         let prepared = self.store.prepare(&config)?;

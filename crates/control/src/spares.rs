@@ -135,19 +135,30 @@ impl Control {
     /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
     pub(crate) fn use_spares(&self) -> Result<(), ControlError> {
         for (array, slot) in self.run(|m| Ok(m.places_for_spares()))? {
-            let Some(mut reserved) = self.try_reserve(vec![array_key(&array)])? else { continue };
-            let chosen = self.run(|m| Ok(m.choose_spare(&array, slot)))?;
-            let Some((place, record)) = chosen else { continue };
-            let used = reserved.open_now(&record.path).and_then(|drive| {
-                refuse_occupied(std::slice::from_ref(&drive))?;
-                self.replace_now(&place, drive)
-            });
-            self.run(|m| {
-                m.told_spare_use(&place.name, slot, &record, used);
-                Ok(())
-            })?;
+            // What went wrong was told; the next round tries another spare.
+            if let Err(error) = self.use_spare(&array, slot) {
+                tracing::debug!(reason = %error, "spare not used");
+            }
         }
         Ok(())
+    }
+
+    /// Puts a spare in the place of a member that is out. Does nothing while another command works on the array, or
+    /// when there is none.
+    pub(crate) fn use_spare(&self, array: &str, slot: usize) -> Result<(), ControlError> {
+        let Some(mut reserved) = self.try_reserve(vec![array_key(array)])? else { return Ok(()) };
+        let chosen = self.run(|m| Ok(m.choose_spare(array, slot)))?;
+        let Some((place, record)) = chosen else { return Ok(()) };
+        let used = reserved.open_now(&record.path).and_then(|drive| {
+            refuse_occupied(std::slice::from_ref(&drive))?;
+            self.replace_now(&place, drive)
+        });
+        let answer = used.as_ref().copied().map_err(|e| ControlError::new(e.kind, e.what.clone()));
+        self.run(|m| {
+            m.told_spare_use(&place.name, slot, &record, used);
+            Ok(())
+        })?;
+        answer
     }
 
     /// Opens spares that are not open, and notices those that went.
@@ -202,7 +213,7 @@ impl Manager {
         };
         let info = drive.device.info();
         let record = SpareRecord {
-            path: request.drive.clone(),
+            path: drive.path.clone(),
             identity: info.identity.clone(),
             bytes: info.bytes(),
             array,
@@ -400,7 +411,7 @@ impl Manager {
     }
 
     /// The smallest spare that fits, of the array's own first. When none does, says so once.
-    fn choose_spare(
+    pub(crate) fn choose_spare(
         &mut self,
         array: &str,
         slot: usize,

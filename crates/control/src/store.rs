@@ -42,6 +42,9 @@ pub struct Config {
     /// [`HookSpec::masked`].
     #[serde(default)]
     pub hooks: Vec<HookSpec>,
+    /// Arrays that were destroyed last, in case that was a mistake.
+    #[serde(default)]
+    pub destroyed: Vec<DestroyedRecord>,
 }
 
 impl Default for Config {
@@ -51,6 +54,7 @@ impl Default for Config {
             arrays: Vec::new(),
             exports: Vec::new(),
             spares: Vec::new(),
+            destroyed: Vec::new(),
             hooks: Vec::new(),
         }
     }
@@ -97,6 +101,24 @@ impl Default for Settings {
             paused: false,
         }
     }
+}
+
+/// What an array was before it was destroyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DestroyedRecord {
+    /// Its identity.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// Paths of its drives.
+    pub drives: Vec<String>,
+    /// How it behaved.
+    #[serde(default)]
+    pub settings: Settings,
+    /// Its exports.
+    #[serde(default)]
+    pub exports: Vec<ExportRecord>,
 }
 
 /// A spare.

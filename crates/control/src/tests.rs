@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_api::v1::{
     Array, CreateArrayRequest, CreateExportRequest, DestroyArrayRequest, Export, FailMemberRequest,
-    ImportArraysRequest, RemoveExportRequest, ReplaceMemberRequest, UnloadArrayRequest,
+    ImportArraysRequest, ListEventsRequest, RemoveExportRequest, ReplaceMemberRequest,
+    UnloadArrayRequest,
 };
 
 mod hooks;
+mod life;
 mod spares;
 mod told;
 
@@ -84,7 +86,10 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
         control.tick().expect("it answers");
         std::thread::yield_now();
     }
-    panic!("{what} does not happen");
+    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let told: Vec<String> =
+        told.iter().map(|e| format!("{} {}: {} ({})", e.number, e.kind, e.what, e.cause)).collect();
+    panic!("{what} does not happen; told was:\n{}", told.join("\n"));
 }
 
 fn raid6(drives: Vec<String>) -> CreateArrayRequest {

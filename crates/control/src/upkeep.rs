@@ -29,6 +29,7 @@ impl Control {
             Ok(())
         })?;
         self.notice_pulled()?;
+        self.readd_returned()?;
         self.tend_spares()?;
         self.use_spares()?;
         self.run(|m| {

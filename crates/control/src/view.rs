@@ -5,7 +5,7 @@ use std::time::Instant;
 use strake_api::v1::{self as api, Problem};
 use strake_engine::{ArrayStatus, MemberStatus};
 use strake_raid::{Condition, MemberState};
-use strake_units::ByteSize;
+use strake_units::{ByteSize, MemberIndex};
 
 use crate::manager::{Manager, Running};
 use crate::store::ArrayRecord;
@@ -17,15 +17,21 @@ pub(crate) struct Meters {
     resync: Meter,
 }
 
+/// Bytes and seconds, of which those long ago count less.
 #[derive(Default)]
 struct Meter {
     last: Option<(Instant, u64)>,
-    rate: u64,
+    bytes: f64,
+    seconds: f64,
 }
 
 impl Meter {
-    /// Shortest time between two samples that tells a rate.
-    const SAMPLE_SECONDS: f64 = 0.4;
+    /// Shortest time between two samples.
+    const SAMPLE_SECONDS: f64 = 0.2;
+
+    /// After this time a sample counts a third of what it did: long enough for a steady estimate, short enough to
+    /// follow clients who come and go.
+    const MEMORY_SECONDS: f64 = 15.0;
 
     /// Takes note of `done` bytes and returns bytes per second, 0 while unknown.
     fn rate(&mut self, now: Instant, done: u64) -> u64 {
@@ -33,21 +39,63 @@ impl Meter {
             Some((at, before)) if done >= before => {
                 let seconds = now.duration_since(at).as_secs_f64();
                 if seconds >= Self::SAMPLE_SECONDS {
-                    self.rate = ((done - before) as f64 / seconds) as u64;
+                    let keep = (-seconds / Self::MEMORY_SECONDS).exp();
+                    self.bytes = self.bytes * keep + (done - before) as f64;
+                    self.seconds = self.seconds * keep + seconds;
                     self.last = Some((now, done));
                 }
             }
-            Some(_) | None => {
-                self.last = Some((now, done));
-                self.rate = 0;
-            }
+            Some(_) | None => *self = Self { last: Some((now, done)), ..Self::default() },
         }
-        self.rate
+        if self.seconds > 0.0 { (self.bytes / self.seconds) as u64 } else { 0 }
+    }
+
+    /// Time that passes does not count while nothing is done.
+    fn rest(&mut self) {
+        self.last = None;
     }
 }
 
-fn progress(job: &str, of: strake_engine::Progress, meter: &mut Meter) -> api::Progress {
-    let rate = meter.rate(Instant::now(), of.done_bytes);
+/// What a job does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Running,
+    Paused,
+    Halted,
+}
+
+impl Pace {
+    fn of(status: &ArrayStatus, halted: bool) -> Self {
+        if halted {
+            Self::Halted
+        } else if status.maintenance.paused {
+            Self::Paused
+        } else {
+            Self::Running
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Halted => "halted",
+        }
+    }
+}
+
+fn progress(
+    job: &str,
+    of: strake_engine::Progress,
+    pace: Pace,
+    meter: &mut Meter,
+) -> api::Progress {
+    let rate = if pace == Pace::Running {
+        meter.rate(Instant::now(), of.done_bytes)
+    } else {
+        meter.rest();
+        0
+    };
     let left = of.total_bytes.saturating_sub(of.done_bytes);
     api::Progress {
         job: job.to_owned(),
@@ -55,6 +103,7 @@ fn progress(job: &str, of: strake_engine::Progress, meter: &mut Meter) -> api::P
         total_bytes: of.total_bytes,
         rate_bytes_per_s: rate,
         eta_s: left.checked_div(rate),
+        state: pace.word().to_owned(),
         ..api::Progress::default()
     }
 }
@@ -65,12 +114,18 @@ impl Running {
         let status = self.array.status();
         let mut jobs = Vec::new();
         match status.rebuild {
-            Some(of) => jobs.push(progress("rebuild", of, &mut self.meters.rebuild)),
+            Some(of) => {
+                let pace = Pace::of(&status, status.rebuild_halted);
+                jobs.push(progress("rebuild", of, pace, &mut self.meters.rebuild));
+            }
             None => self.meters.rebuild = Meter::default(),
         }
         let resync = if self.fresh { "initialize" } else { "resync" };
         match status.resync {
-            Some(of) => jobs.push(progress(resync, of, &mut self.meters.resync)),
+            Some(of) => {
+                let pace = Pace::of(&status, status.resync_halted);
+                jobs.push(progress(resync, of, pace, &mut self.meters.resync));
+            }
             None => self.meters.resync = Meter::default(),
         }
         array_message(&status, self.fresh, jobs, exports, self.resync_bytes_at_start)
@@ -154,6 +209,7 @@ fn member(at: usize, status: &MemberStatus) -> api::Member {
         state: state.to_owned(),
         path: status.path.clone(),
         cause: cause_of(status),
+        stale_bytes: status.stale_bytes,
         ..api::Member::default()
     }
 }
@@ -277,6 +333,9 @@ impl Manager {
             progress.priority = u32::from(settings.rebuild_priority);
         }
         view.settings = Some(settings.message());
+        for member in &mut view.members {
+            member.returned = self.has_returned(&uuid, MemberIndex(member.position as u8));
+        }
         view
     }
 

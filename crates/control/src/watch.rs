@@ -149,7 +149,7 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
             note(EventKind::RebuildStarted, format!("{member} of array {name} is being rebuilt"))
                 .next(format!("strake wait {name} --for rebuild")),
         ),
-        MemberState::InSync if was.is_rebuilding() || changed_hands => notes.push(note(
+        MemberState::InSync if was.state != is.state || changed_hands => notes.push(note(
             EventKind::RebuildFinished,
             format!("{member} of array {name} is rebuilt and in sync"),
         )),

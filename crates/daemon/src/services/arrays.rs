@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::not_here;
 use crate::shared::{Shared, check_drives, check_text, check_texts};
 
 /// Time between two answers of a watch when the client does not say.
@@ -131,37 +130,48 @@ impl ArrayService for Shared {
 
     async fn readd_member(
         &self,
-        _: Request<ReaddMemberRequest>,
+        request: Request<ReaddMemberRequest>,
     ) -> Result<Response<ArrayChange>, Status> {
-        Err(not_here("ReaddMember"))
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
+        self.command(request, Control::readd_member).await
     }
 
     async fn rebuild_array(
         &self,
-        _: Request<RebuildArrayRequest>,
+        request: Request<RebuildArrayRequest>,
     ) -> Result<Response<ArrayChange>, Status> {
-        Err(not_here("RebuildArray"))
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        self.command(request, Control::rebuild_array).await
     }
 
     async fn rename_array(
         &self,
-        _: Request<RenameArrayRequest>,
+        request: Request<RenameArrayRequest>,
     ) -> Result<Response<ArrayChange>, Status> {
-        Err(not_here("RenameArray"))
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("new_name", &r.new_name)])?;
+        self.command(request, Control::rename_array).await
     }
 
     async fn undelete_array(
         &self,
-        _: Request<UndeleteArrayRequest>,
+        request: Request<UndeleteArrayRequest>,
     ) -> Result<Response<ArrayChange>, Status> {
-        Err(not_here("UndeleteArray"))
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        check_drives(&r.drives)?;
+        self.command(request, Control::undelete_array).await
     }
 
     async fn set_array(
         &self,
-        _: Request<SetArrayRequest>,
+        request: Request<SetArrayRequest>,
     ) -> Result<Response<ArrayChange>, Status> {
-        Err(not_here("SetArray"))
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        self.command(request, |c, r| c.run(|m| m.set_array(r))).await
     }
 }
 

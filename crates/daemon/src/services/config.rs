@@ -2,9 +2,9 @@
 
 use strake_api::v1::config_service_server::ConfigService;
 use strake_api::v1::{ConfigChange, ConfigDocument, GetConfigRequest, RestoreConfigRequest};
+use strake_control::Control;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::not_here;
 use crate::shared::Shared;
 
 #[async_trait]
@@ -13,13 +13,13 @@ impl ConfigService for Shared {
         &self,
         _: Request<GetConfigRequest>,
     ) -> Result<Response<ConfigDocument>, Status> {
-        Err(not_here("GetConfig"))
+        self.answer(|m| m.config_document()).await
     }
 
     async fn restore_config(
         &self,
-        _: Request<RestoreConfigRequest>,
+        request: Request<RestoreConfigRequest>,
     ) -> Result<Response<ConfigChange>, Status> {
-        Err(not_here("RestoreConfig"))
+        self.command(request, Control::restore_config).await
     }
 }

@@ -2,10 +2,10 @@
 
 use strake_api::v1::job_service_server::JobService;
 use strake_api::v1::{ChangeJobRequest, JobChange, ListJobsRequest, ListJobsResponse};
+use strake_control::Control;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::not_here;
-use crate::shared::Shared;
+use crate::shared::{Shared, check_texts};
 
 #[async_trait]
 impl JobService for Shared {
@@ -13,13 +13,15 @@ impl JobService for Shared {
         &self,
         _: Request<ListJobsRequest>,
     ) -> Result<Response<ListJobsResponse>, Status> {
-        Err(not_here("ListJobs"))
+        self.answer(|m| Ok(m.list_jobs())).await
     }
 
     async fn change_job(
         &self,
-        _: Request<ChangeJobRequest>,
+        request: Request<ChangeJobRequest>,
     ) -> Result<Response<JobChange>, Status> {
-        Err(not_here("ChangeJob"))
+        let r = request.get_ref();
+        check_texts(&[("id", &r.id), ("action", &r.action)])?;
+        self.command(request, Control::change_job).await
     }
 }

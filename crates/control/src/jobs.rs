@@ -1,0 +1,184 @@
+//! Long work in the background: what there is, and how it shall go.
+
+use strake_api::v1::{self as api, ChangeJobRequest, Job, JobChange, ListJobsResponse};
+use strake_engine::{Maintenance, Pending};
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::manager::Manager;
+use crate::store::Settings;
+
+/// What a change of a job still has to wait for.
+enum Begun {
+    Done(Box<JobChange>),
+    Wait(Pending, String),
+}
+
+impl Control {
+    /// Changes a job: pause, resume, cancel, or its priority.
+    ///
+    /// # Errors
+    /// When there is no such job, or it cannot be changed like that.
+    pub fn change_job(&self, request: &ChangeJobRequest) -> Result<JobChange, ControlError> {
+        match self.run(|m| m.begin_change_job(request))? {
+            Begun::Done(change) => Ok(*change),
+            Begun::Wait(pending, id) => {
+                pending.wait()?;
+                let job = self.run(|m| Ok(m.list_jobs().jobs.into_iter().find(|j| j.id == id)))?;
+                Ok(JobChange { result: "changed".into(), job })
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// As the engine takes it.
+    pub(crate) fn maintenance(self) -> Maintenance {
+        Maintenance { priority: self.rebuild_priority, paused: self.paused }
+    }
+}
+
+impl Manager {
+    /// Every job under way, paused or halted.
+    pub fn list_jobs(&mut self) -> ListJobsResponse {
+        let arrays = (0..self.running.len()).map(|at| self.view(at)).collect::<Vec<_>>();
+        ListJobsResponse { jobs: arrays.iter().flat_map(jobs_of).collect() }
+    }
+
+    fn begin_change_job(&mut self, request: &ChangeJobRequest) -> Result<Begun, ControlError> {
+        self.check_open()?;
+        let jobs = self.list_jobs().jobs;
+        let Some(job) = jobs.iter().find(|job| job.id == request.id).cloned() else {
+            let known: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
+            let hint = if known.is_empty() {
+                "there is none at the moment".to_owned()
+            } else {
+                format!("there is: {}", known.join(", "))
+            };
+            return Err(ControlError::not_found(format!(
+                "there is no job {:?}; {hint}",
+                request.id
+            )));
+        };
+        let at = self.find_running(&job.array)?;
+        let uuid = self.running[at].uuid();
+        let mut settings = self.settings(&uuid);
+        match (request.action.as_str(), request.priority) {
+            ("pause", None) => settings.paused = true,
+            ("resume", None) if job.state == "halted" => {
+                self.put_settings(&uuid, Settings { paused: false, ..settings })?;
+                self.tell_job(&job, "was told to try again");
+                return Ok(Begun::Wait(self.running[at].array.begin_resume(), job.id));
+            }
+            ("resume", None) => settings.paused = false,
+            ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
+            ("set", None) => {
+                return Err(ControlError::usage("say which priority with --priority, 0 to 100"));
+            }
+            ("cancel", None) => return Err(cannot_cancel(&job)),
+            ("pause" | "resume" | "cancel", Some(_)) => {
+                return Err(ControlError::usage("a priority goes with set alone"));
+            }
+            (other, _) => {
+                let what = format!(
+                    "there is no action {other:?}; there are pause, resume, cancel and set"
+                );
+                return Err(ControlError::usage(what));
+            }
+        }
+        let unchanged = settings == self.settings(&uuid);
+        if !unchanged {
+            self.put_settings(&uuid, settings)?;
+            let how = match request.action.as_str() {
+                "pause" => "was paused".to_owned(),
+                "resume" => "was resumed".to_owned(),
+                _ => format!("was given priority {}", settings.rebuild_priority),
+            };
+            self.tell_job(&job, &how);
+        }
+        let result = if unchanged { "unchanged" } else { "changed" }.to_owned();
+        let job = self.list_jobs().jobs.into_iter().find(|j| j.id == job.id);
+        Ok(Begun::Done(Box::new(JobChange { result, job })))
+    }
+
+    fn tell_job(&self, job: &Job, how: &str) {
+        let what = format!("the {} of array {} {how}", job.kind, job.array);
+        self.record(Note::new(EventKind::JobChanged, format!("array/{}", job.array), what));
+    }
+
+    /// Records how an array shall behave, and lets it.
+    pub(crate) fn put_settings(
+        &mut self,
+        uuid: &str,
+        settings: Settings,
+    ) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
+            record.settings = settings;
+        }
+        self.config = self.store.prepare(&config)?.commit()?;
+        self.apply_settings(uuid);
+        Ok(())
+    }
+
+    /// Lets a running array behave as is recorded.
+    pub(crate) fn apply_settings(&self, uuid: &str) {
+        if let Some(running) = self.running.iter().find(|r| r.uuid() == uuid) {
+            running.array.set_maintenance(self.settings(uuid).maintenance());
+        }
+    }
+}
+
+/// Reads a priority.
+pub(crate) fn parse_priority(priority: u32) -> Result<u8, ControlError> {
+    u8::try_from(priority)
+        .ok()
+        .filter(|priority| *priority <= 100)
+        .ok_or_else(|| ControlError::usage(format!("priority {priority} is not one of 0 to 100")))
+}
+
+fn cannot_cancel(job: &Job) -> ControlError {
+    let Job { id, array, kind, .. } = job;
+    ControlError::refused(format!(
+        "the {kind} of array {array} cannot be cancelled: without it, redundancy would be missing for good. To let \
+         clients go first: strake job pause {id}, or strake job set {id} --priority 0"
+    ))
+}
+
+fn jobs_of(array: &api::Array) -> Vec<Job> {
+    array.progress.iter().map(|progress| job_of(array, progress)).collect()
+}
+
+fn job_of(array: &api::Array, progress: &api::Progress) -> Job {
+    let rebuilding = array.members.iter().filter(|m| m.state == "rebuilding").map(|m| m.position);
+    let copied = array.members.iter().filter(|m| !m.replacement.is_empty()).map(|m| m.position);
+    let members = match progress.job.as_str() {
+        "rebuild" => rebuilding.collect(),
+        "replace" => copied.collect(),
+        _ => Vec::new(),
+    };
+    let id = format!("{}/{}", array.name, progress.job);
+    let (reason, next_action) = match progress.state.as_str() {
+        "halted" => (
+            "blocks it needs cannot be read any more".to_owned(),
+            format!("strake array show {}; to try again: strake job resume {id}", array.name),
+        ),
+        "paused" => (String::new(), format!("strake job resume {id}")),
+        _ => (String::new(), String::new()),
+    };
+    Job {
+        id,
+        array: array.name.clone(),
+        kind: progress.job.clone(),
+        state: progress.state.clone(),
+        priority: progress.priority,
+        done_bytes: progress.done_bytes,
+        total_bytes: progress.total_bytes,
+        rate_bytes_per_s: progress.rate_bytes_per_s,
+        eta_s: progress.eta_s,
+        members,
+        reason,
+        next_action,
+    }
+}

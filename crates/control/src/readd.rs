@@ -1,0 +1,352 @@
+//! Members that come back: found again at a path that is remembered, or on a drive that has just appeared.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+
+use strake_api::v1::{ArrayChange, ReaddMemberRequest};
+use strake_engine::Drive;
+use strake_raid::MemberState;
+use strake_units::{ByteSize, MemberIndex};
+
+use crate::control::{Control, Planned, Reserved};
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::import::labelled;
+use crate::manager::{Manager, array_key};
+use crate::members::{Place, is_out};
+use crate::offline::Labelled;
+use crate::scan;
+
+/// What tells one thing at a path from another that came there later.
+pub(crate) type PathKey = (u64, u64, u64);
+
+/// Where the drive of a member that is out may be.
+struct Candidate {
+    array: String,
+    path: String,
+}
+
+/// A member that is out, and its drive.
+struct Returned {
+    place: Place,
+    found: Labelled,
+    stale_bytes: u64,
+}
+
+impl Control {
+    /// Takes a member that was out back in; only what was written meanwhile is copied to it.
+    ///
+    /// # Errors
+    /// When no member is out, its drive is not found, or its label says that what it lacks is not known.
+    pub fn readd_member(&self, request: &ReaddMemberRequest) -> Result<ArrayChange, ControlError> {
+        let ((array, name, look), mut reserved) = self.reserve(|m| m.places_of_members(request))?;
+        let found = self.find_member(&mut reserved, &array, request, &look)?;
+        let returned = self.run(|m| m.check_return(&array, request.member, found))?;
+        let Returned { place, found, stale_bytes } = &returned;
+        let plan = vec![
+            format!("take {} back as member {} of array {name}", found.drive.path, place.member),
+            format!(
+                "copy {} to it, which is what it may lack, while the array serves",
+                ByteSize(*stale_bytes)
+            ),
+        ];
+        let result = if request.dry_run {
+            "planned"
+        } else {
+            self.readd_now(&returned)?;
+            "changed"
+        };
+        let array = Some(self.run(|m| m.array(&array))?);
+        Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
+    }
+
+    fn find_member(
+        &self,
+        reserved: &mut Reserved,
+        array: &str,
+        request: &ReaddMemberRequest,
+        look: &[String],
+    ) -> Result<Labelled, ControlError> {
+        if !request.drive.is_empty() {
+            let drive = reserved.open(&request.drive)?;
+            return labelled(drive)?.ok_or_else(|| {
+                ControlError::refused(format!(
+                    "{} holds no label of an array; to use it all the same: strake array replace {} --member N \
+                     --with {}",
+                    request.drive, request.name, request.drive
+                ))
+            });
+        }
+        for path in look {
+            let Ok(Some(found)) = reserved.open_now(path).and_then(labelled) else { continue };
+            let wanted = self.run(|m| Ok(m.is_wanted(array, request.member, &found)))?;
+            if wanted {
+                return Ok(found);
+            }
+        }
+        Err(ControlError::state(format!(
+            "no drive of a member that is out of array {} was found; say where it is with --drive, or: strake array \
+             replace",
+            request.name
+        )))
+    }
+
+    fn readd_now(&self, returned: &Returned) -> Result<(), ControlError> {
+        let Returned { place, found, .. } = returned;
+        self.run(|m| m.remember_also(&place.array, &found.drive))?;
+        let readding = self.run(|m| {
+            m.check_open()?;
+            let at = m.find_running(&place.array)?;
+            Ok(m.running[at].array.begin_readd(place.member, &found.drive, &found.label)?)
+        })?;
+        readding.wait()?;
+        self.run(|m| m.install(place, found.drive.clone()))
+    }
+
+    /// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
+    pub(crate) fn readd_returned(&self) -> Result<(), ControlError> {
+        for candidate in self.run(|m| Ok(m.candidates()))? {
+            let key = path_key(&candidate.path);
+            if !self.run(|m| Ok(m.is_news(&candidate, key)))? {
+                continue;
+            }
+            let keys = vec![array_key(&candidate.array)];
+            let Some(mut reserved) = self.try_reserve(keys)? else { continue };
+            // What cannot be opened now may be with the next round.
+            let found = match reserved.open_now(&candidate.path).and_then(labelled) {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::debug!(path = %candidate.path, reason = %error, "not looked at");
+                    continue;
+                }
+            };
+            let returned = self.run(|m| {
+                m.looked_at(&candidate, key);
+                Ok(found.and_then(|found| m.welcome(&candidate, found)))
+            })?;
+            if let Some(returned) = returned
+                && let Err(error) = self.readd_now(&returned)
+            {
+                self.run(|m| {
+                    m.tell_not_taken(&returned.place, &candidate.path, &error);
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn path_key(path: &str) -> Option<PathKey> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino(), meta.rdev()))
+}
+
+impl Manager {
+    fn places_of_members(
+        &mut self,
+        request: &ReaddMemberRequest,
+    ) -> Planned<(String, String, Vec<String>)> {
+        self.check_open()?;
+        let at = self.find_running(&request.name)?;
+        let array = self.running[at].uuid();
+        let name = self.running[at].array.name().to_string();
+        let status = self.running[at].array.status();
+        if !status.members.iter().any(is_out) {
+            return Err(ControlError::state(format!(
+                "no member of array {name} is out; there is nothing to take back"
+            )));
+        }
+        let mut look: Vec<String> = self
+            .config
+            .arrays
+            .iter()
+            .filter(|a| a.uuid == array)
+            .flat_map(|a| a.drives.clone())
+            .collect();
+        look.extend(status.members.iter().filter(|m| is_out(m)).map(|m| m.path.clone()));
+        look.extend(scan::block_paths(self.drives.machine()));
+        let serving = self.serving_paths(&array);
+        look.retain(|path| path.starts_with('/') && !serving.contains(path));
+        let keys = vec![array_key(&array)];
+        Ok(((array, name, look), keys))
+    }
+
+    /// Paths of the drives that serve in an array.
+    fn serving_paths(&self, array: &str) -> BTreeSet<String> {
+        let Some(running) = self.running.iter().find(|r| r.uuid() == array) else {
+            return BTreeSet::new();
+        };
+        let status = running.array.status();
+        let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
+        serving.filter_map(|(drive, _)| drive.as_ref().map(|d| d.path.clone())).collect()
+    }
+
+    /// Whether `found` is a member of `array` that is out, and the one asked for if one was.
+    fn is_wanted(&self, array: &str, member: Option<u32>, found: &Labelled) -> bool {
+        let Some(running) = self.running.iter().find(|r| r.uuid() == array) else { return false };
+        let slot = found.label.slot;
+        let status = running.array.status();
+        found.label.array.to_string() == array
+            && member.is_none_or(|member| member as usize == slot.at())
+            && status
+                .members
+                .get(slot.at())
+                .is_some_and(|m| is_out(m) && m.uuid == found.label.member)
+    }
+
+    fn check_return(
+        &mut self,
+        array: &str,
+        member: Option<u32>,
+        found: Labelled,
+    ) -> Result<Returned, ControlError> {
+        let member = member.unwrap_or(u32::from(found.label.slot.0));
+        let (place, _) = self.place(array, member)?;
+        let at = self.find_running(array)?;
+        let check = self.running[at].array.check_readd(place.member, &found.drive, &found.label);
+        let stale_bytes = check?;
+        self.refuse_serving(&found.drive, &place)?;
+        Ok(Returned { place, found, stale_bytes })
+    }
+
+    /// Refuses a drive that serves elsewhere, or is a spare; the one that was in this place until now is fine.
+    fn refuse_serving(&self, drive: &Drive, place: &Place) -> Result<(), ControlError> {
+        let own = (place.member.at(), place.name.clone());
+        if self.place_of(&drive.device.info().identity).is_some_and(|other| other == own) {
+            return Ok(());
+        }
+        self.refuse_members(std::slice::from_ref(drive))
+    }
+
+    /// Paths that are remembered of arrays, without those that serve, and block devices that have just appeared.
+    fn candidates(&mut self) -> Vec<Candidate> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let appeared = self.notice_block_devices();
+        let mut candidates = Vec::new();
+        for running in &self.running {
+            let array = running.uuid();
+            let serving = self.serving_paths(&array);
+            let record = self.config.arrays.iter().find(|a| a.uuid == array);
+            let remembered = record.into_iter().flat_map(|a| a.drives.iter());
+            let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
+            let idle = paths.into_iter().filter(|path| !serving.contains(*path));
+            candidates
+                .extend(idle.map(|path| Candidate { array: array.clone(), path: path.clone() }));
+        }
+        candidates
+    }
+
+    /// Tells which of the machine's block devices came and went, and returns those that came.
+    fn notice_block_devices(&mut self) -> Vec<String> {
+        let now: BTreeSet<String> = scan::block_paths(self.drives.machine()).into_iter().collect();
+        let Some(before) = self.block_devices.replace(now.clone()) else {
+            return now.into_iter().collect();
+        };
+        for path in before.difference(&now) {
+            let what = format!("drive {path} vanished from the machine");
+            self.record(Note::new(EventKind::DriveVanished, format!("drive/{path}"), what));
+        }
+        let appeared: Vec<String> = now.difference(&before).cloned().collect();
+        for path in &appeared {
+            let what = format!("drive {path} appeared in the machine");
+            self.record(Note::new(EventKind::DriveAppeared, format!("drive/{path}"), what));
+        }
+        appeared
+    }
+
+    /// Whether what is at the path is worth a look: it has just come, or a member is missing and it was not looked at.
+    fn is_news(&mut self, candidate: &Candidate, key: Option<PathKey>) -> bool {
+        let place = (candidate.array.clone(), candidate.path.clone());
+        let known = self.looked.get(&place).copied();
+        let Some(key) = key else {
+            self.looked.insert(place, None);
+            return false;
+        };
+        let missing = self.running.iter().find(|r| r.uuid() == candidate.array).is_some_and(|r| {
+            r.array.status().members.iter().any(|m| m.state == MemberState::Missing)
+        });
+        match known {
+            // It was not there before.
+            Some(None) => true,
+            Some(Some(before)) => before != key,
+            None => missing,
+        }
+    }
+
+    fn looked_at(&mut self, candidate: &Candidate, key: Option<PathKey>) {
+        self.looked.insert((candidate.array.clone(), candidate.path.clone()), key);
+    }
+
+    /// Says whose drive has come back, and whether it is taken by itself.
+    fn welcome(&mut self, candidate: &Candidate, found: Labelled) -> Option<Returned> {
+        let Labelled { label, drive } = &found;
+        if label.array.to_string() != candidate.array {
+            return None;
+        }
+        let at = self.find(&candidate.array)?;
+        let status = self.running[at].array.status();
+        let (name, slot, path) = (status.name.to_string(), label.slot.at(), drive.path.clone());
+        let member = status.members.get(slot)?;
+        let object = format!("array/{name}");
+        if member.uuid != label.member {
+            let what = format!(
+                "{path} was member {slot} of array {name} and is here again, but another drive has its place"
+            );
+            let next =
+                format!("strake drive clean {path}, which makes it free; or keep it for reference");
+            self.record(
+                Note::new(EventKind::MemberSuperseded, object, what).member(slot).next(next),
+            );
+            return None;
+        }
+        if !is_out(member) {
+            return None;
+        }
+        let by_itself =
+            member.state == MemberState::Missing && self.settings(&candidate.array).auto_readd;
+        let what = format!("member {slot} of array {name} is here again at {path}");
+        let note = Note::new(EventKind::MemberReturned, object, what).member(slot);
+        let checked = self.check_return(&candidate.array, Some(slot as u32), found);
+        let readd = format!("strake array readd {name} --member {slot} --drive {path}");
+        match checked {
+            Ok(returned) if by_itself => {
+                let copied = ByteSize(returned.stale_bytes);
+                self.record(note.cause(format!("it is taken back, and {copied} are copied to it")));
+                Some(returned)
+            }
+            Ok(_) => {
+                self.record(note.next(readd));
+                None
+            }
+            Err(error) => {
+                self.record(note.cause(format!("it is not taken: {error}")));
+                None
+            }
+        }
+    }
+
+    fn tell_not_taken(&mut self, place: &Place, path: &str, error: &ControlError) {
+        let Place { name, member, .. } = place;
+        let what = format!("member {member} of array {name} could not be taken back from {path}");
+        let note = Note::new(EventKind::MemberFailed, format!("array/{name}"), what);
+        let next = format!("strake array replace {name} --member {member} --with DRIVE");
+        self.record(note.member(member.at()).cause(error.what.clone()).next(next));
+    }
+
+    /// Whether a member that is out could be taken back: its drive is here, as far as was last seen.
+    pub(crate) fn has_returned(&self, array: &str, member: MemberIndex) -> bool {
+        let Some(running) = self.running.iter().find(|r| r.uuid() == array) else { return false };
+        let status = &running.array.status().members[member.at()];
+        match status.state {
+            MemberState::Faulty => running.drives[member.at()].is_some(),
+            MemberState::Missing => {
+                let place = (array.to_owned(), status.path.clone());
+                self.looked.get(&place).is_some_and(Option::is_some)
+            }
+            MemberState::InSync | MemberState::Rebuilding { .. } => false,
+        }
+    }
+}

@@ -118,7 +118,7 @@ fn title(label: &Superblock) -> String {
 }
 
 /// Everything known that is on a drive.
-fn look(drive: &Drive) -> Result<OnDrive, ControlError> {
+pub(crate) fn look(drive: &Drive) -> Result<OnDrive, ControlError> {
     let mut wait = control_wait();
     Ok(MemberIo::open(drive, &mut wait)?.look()?)
 }

@@ -2,10 +2,11 @@
 
 use strake_api::v1::{AddDriveRequest, ArrayChange, FailMemberRequest, ReplaceMemberRequest};
 use strake_dev_uring::control_wait;
-use strake_engine::{ArrayStatus, Drive, MemberStatus, Pending, prepare_drive};
+use strake_engine::{ArrayStatus, Drive, MemberStatus, Pending, erase_foreign, prepare_drive};
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
+use crate::clean::look;
 use crate::control::Control;
 use crate::create::{refuse_occupied, remembered};
 use crate::error::ControlError;
@@ -85,6 +86,9 @@ impl Control {
         let result = if request.dry_run {
             "planned"
         } else {
+            if request.overwrite {
+                erase_foreign(&drive, &mut control_wait())?;
+            }
             self.replace_now(&place, drive)?;
             "changed"
         };
@@ -127,6 +131,14 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<(), ControlError> {
     let label = inspect(drive)?.label;
     let was_here =
         label.is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
+    // A drive that was here and was then given a file system is somebody's, though the label behind it is still whole.
+    if let Some(other) = look(drive)?.other.filter(|_| was_here) {
+        return Err(ControlError::refused(format!(
+            "{} was this member, and holds {other} since; use another drive, or --overwrite if nobody needs what is \
+             on it",
+            drive.path
+        )));
+    }
     if was_here { Ok(()) } else { refuse_occupied(std::slice::from_ref(drive)) }
 }
 

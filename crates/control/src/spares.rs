@@ -7,7 +7,7 @@ use strake_api::v1::{
     AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,
 };
 use strake_dev_uring::control_wait;
-use strake_engine::{ArrayStatus, Drive, prepare_drive};
+use strake_engine::{ArrayStatus, Drive, erase_foreign, prepare_drive};
 use strake_ondisk::AreaLayout;
 use strake_units::ByteSize;
 
@@ -114,6 +114,7 @@ impl Control {
         // What could not be recorded is not begun.
         self.run(|m| m.store.prepare(&m.with_spare(record)).map(drop))?;
         if request.overwrite {
+            erase_foreign(drive, &mut control_wait())?;
             prepare_drive(drive, fresh_uuid()?, &mut control_wait())?;
         }
         self.run(|m| m.adopt_spare(record, drive))?;

@@ -333,6 +333,64 @@ fn a_drive_with_something_foreign_is_never_cleaned() {
     world.import(&drives, false).expect("nothing was touched");
 }
 
+/// What another program left at the drive's end, or between our areas, must not be found again once the drive is ours:
+/// a system that starts would assemble an md array of version 0.90 over a member, and a spare would be refused.
+#[test]
+fn what_was_overwritten_is_gone() {
+    let mut world = World::new();
+    let drives = world.files(3);
+    for drive in &drives {
+        overwrite(drive, DRIVE_BYTES - 65_536, &[0xfc, 0x4e, 0x2b, 0xa9, 0, 0, 0, 0]);
+        overwrite(drive, 0x8001, b"CD001");
+    }
+    check_refused(world.create("1", &drives[..2]), ControlErrorKind::Refused, &["Linux md"]);
+    let request = CreateArrayRequest {
+        name: "tank".into(),
+        level: "1".into(),
+        drives: drives[..2].to_vec(),
+        overwrite: true,
+        ..Default::default()
+    };
+    world.control.create_array(&request).expect("it is told to");
+    let spare = strake_api::v1::AddSpareRequest {
+        drive: drives[2].clone(),
+        overwrite: true,
+        ..Default::default()
+    };
+    world.control.add_spare(&spare).expect("it is told to");
+    let drive = world.control.drive(&drives[2]).expect("it is there");
+    assert_eq!(drive.spare_of, "pool");
+    world.unload();
+    for drive in &drives[..2] {
+        // Nothing foreign is in the way, and nothing is left afterwards.
+        let (result, drive) = world.clean(drive, true).expect("only our own is on it");
+        assert_eq!((result.as_str(), drive.note.as_str()), ("changed", ""));
+    }
+}
+
+/// A member was taken out, given a file system, and offered again: the label at its end is still whole.
+#[test]
+fn a_member_that_was_given_a_file_system_is_not_taken_back_unasked() {
+    let mut world = World::new();
+    let drives = world.files(4);
+    world.create("6", &drives).expect("it is created");
+    world.unload();
+    let array = world.import(&drives[..3], true).expect("it starts without");
+    assert_eq!(array.members[3].state, "missing");
+    overwrite(&drives[3], 1024 + 0x38, &[0x53, 0xef]);
+    let replace = |overwrite| ReplaceMemberRequest {
+        name: "tank".into(),
+        member: 3,
+        drive: drives[3].clone(),
+        overwrite,
+        ..Default::default()
+    };
+    let words = ["was this member", "ext2"];
+    let refused = world.control.replace_member(&replace(false));
+    check_refused(refused, ControlErrorKind::Refused, &words);
+    world.control.replace_member(&replace(true)).expect("it is told to");
+}
+
 #[test]
 fn a_destroyed_array_is_named_and_its_drives_are_free() {
     let mut world = World::new();

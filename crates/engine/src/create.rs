@@ -158,8 +158,10 @@ pub fn create(
     overwrite: bool,
     wait: Wait<'_>,
 ) -> Result<Assembled, ArrayError> {
-    if !overwrite {
-        for drive in &drives {
+    for drive in &drives {
+        if overwrite {
+            erase_foreign(drive, wait)?;
+        } else {
             refuse_occupied(drive, wait)?;
         }
     }
@@ -207,6 +209,14 @@ pub fn refuse_occupied(drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> 
         Some(foreign) => Err(occupied(&drive.path, &foreign.to_string())),
         None => Ok(()),
     }
+}
+
+/// Erases every sign of another program from a drive that is to be used although it holds something.
+///
+/// # Errors
+/// When the drive fails, or is too small to be a member.
+pub fn erase_foreign(drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> {
+    MemberIo::open(drive, wait)?.erase_foreign()
 }
 
 /// Makes a drive ready to be a member: claims it, empties its label rings, zeroes its data area where the drive

@@ -34,7 +34,8 @@ pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replac
 pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble};
 pub use board::{MemberHealth, MemberStatus};
 pub use create::{
-    CreatePlan, CreateSpec, Drive, Ids, create, plan_create, prepare_drive, refuse_occupied,
+    CreatePlan, CreateSpec, Drive, Ids, create, erase_foreign, plan_create, prepare_drive,
+    refuse_occupied,
 };
 pub use error::{ArrayError, ArrayErrorKind};
 pub use events::{ArrayEvent, ArrayEventKind};

@@ -200,6 +200,19 @@ impl<'a> MemberIo<'a> {
         self.write(self.bytes - tail.len() as u64, &tail, "writing its partition table")
     }
 
+    /// Erases the places that show something of another program, if one does. What stays there would be found again:
+    /// by us, who would refuse our own spare, and by others, who would assemble an md array over a member.
+    pub(crate) fn erase_foreign(&mut self) -> Result<(), ArrayError> {
+        self.layout()?;
+        if self.look()?.other.is_none() {
+            return Ok(());
+        }
+        let zeroes = vec![0; FOREIGN_HEAD_BYTES.max(FOREIGN_TAIL_BYTES) as usize];
+        self.write(0, &zeroes[..FOREIGN_HEAD_BYTES as usize], "erasing what is on it")?;
+        let tail = &zeroes[..FOREIGN_TAIL_BYTES as usize];
+        self.write(self.bytes - FOREIGN_TAIL_BYTES, tail, "erasing what is on it")
+    }
+
     /// Takes back what [`claim`](Self::claim) and labels have left, so that the drive holds nothing of Strake. The
     /// partition tables go last: as long as a label is there, tools see that the drive belongs to somebody.
     ///

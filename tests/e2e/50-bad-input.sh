@@ -318,7 +318,7 @@ straked_refuses() {
     done
     shift
     run timeout 30 straked "$@"
-    [[ $code -ge 2 && $code -le 4 ]] || fail "straked $* ended with $code"
+    [[ $code -eq 3 ]] || fail "straked $* ended with $code"
     for word in "${words[@]}"; do
         grep -qiF -- "$word" "$work/err" || fail "straked $*: stderr does not say '$word'"
     done
@@ -331,7 +331,7 @@ daemons() {
     straked_refuses "$work/free0" "--state-dir" -- --state-dir "$work/free0" --socket "$work/2.sock"
     straked_refuses "$work/free0" "not a socket" "--socket" -- --state-dir "$work/state2" --socket "$work/free0"
     straked_refuses "banana" -- --cores banana
-    refused -4 "$state" "process $daemon_pid" -- strake daemon start --state-dir "$state" --socket "$work/2.sock"
+    refused "$state" "process $daemon_pid" -- strake daemon start --state-dir "$state" --socket "$work/2.sock"
     refused "$STRAKE_SOCKET" -- strake daemon start --state-dir "$work/state2" --socket "$STRAKE_SOCKET"
     expect 0 strake status
     kill9_daemon

@@ -147,7 +147,7 @@ pub enum Command {
         subcommand,
         arg_required_else_help = true,
         after_help = "Examples:
-  strake hook add pager --webhook https://alerts.example.com/strake
+  strake hook add pager --webhook https://example.com/raid
   strake hook list"
     )]
     Hook(hook::HookVerb),

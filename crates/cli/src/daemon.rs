@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// How to start a daemon.
 #[derive(Clone, Debug)]
@@ -113,33 +113,39 @@ pub async fn start_detached(launch: &Launch) -> Result<Child, CliError> {
         .map_err(|e| launch.cannot_start(&e))?;
     match answers(launch, &mut child).await {
         Ok(()) => Ok(child),
-        Err(why) => {
-            // straked has the same exit codes: what it calls a misuse came from our arguments.
-            let ended = child.try_wait().ok().flatten().and_then(|status| status.code());
-            let misuse = ended == Some(i32::from(Exit::Usage.code()));
-            let kind = if misuse { ErrorKind::Usage } else { ErrorKind::NoDaemon };
+        Err((kind, why)) => {
             Err(CliError { kind, text: not_started(launch, &why, &mut log, begin) })
         }
     }
 }
 
-/// Waits until the socket answers; says why not.
-async fn answers(launch: &Launch, child: &mut Child) -> Result<(), String> {
+/// What it means that the daemon ended with `status`. straked has the same exit codes: what it refuses came from our
+/// arguments.
+fn ending(status: ExitStatus) -> ErrorKind {
+    match status.code() == Some(i32::from(Exit::Usage.code())) {
+        true => ErrorKind::Usage,
+        false => ErrorKind::Ended,
+    }
+}
+
+/// Waits until the socket answers; says why not. A daemon that neither ends nor answers leaves the outcome open.
+async fn answers(launch: &Launch, child: &mut Child) -> Result<(), (ErrorKind, String)> {
     for _ in 0..START_ATTEMPTS {
         if Connection::try_open(&launch.socket).await.is_ok() {
             return Ok(());
         }
         match child.try_wait() {
-            Ok(Some(status)) => return Err(format!("it ended with {status}")),
+            Ok(Some(status)) => return Err((ending(status), format!("it ended with {status}"))),
             Ok(None) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err((ErrorKind::NoDaemon, error.to_string())),
         }
         tokio::time::sleep(START_RETRY).await;
     }
     // It is ours, and nobody else knows that it is there.
     let _ = child.kill();
     let _ = child.wait();
-    Err(format!("it did not answer within {} s", (START_RETRY * START_ATTEMPTS).as_secs()))
+    let seconds = (START_RETRY * START_ATTEMPTS).as_secs();
+    Err((ErrorKind::NoDaemon, format!("it did not answer within {seconds} s")))
 }
 
 fn not_started(launch: &Launch, why: &str, log: &mut File, begin: u64) -> String {

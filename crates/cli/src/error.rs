@@ -13,6 +13,8 @@ pub enum ErrorKind {
     Usage,
     /// The daemon cannot be reached.
     NoDaemon,
+    /// The daemon was started and failed.
+    Ended,
     /// The daemon answered with an error.
     Refused(Code),
     /// The operating system refused something on this side.
@@ -67,7 +69,7 @@ impl CliError {
             ErrorKind::Usage => Exit::Usage,
             ErrorKind::NoDaemon | ErrorKind::Io(_) | ErrorKind::Interrupted => Exit::Unknown,
             ErrorKind::Refused(code) => Exit::of_rpc(code),
-            ErrorKind::Mismatch => Exit::Failed,
+            ErrorKind::Mismatch | ErrorKind::Ended => Exit::Failed,
         }
     }
 }
@@ -75,10 +77,17 @@ impl CliError {
 impl From<tonic::Status> for CliError {
     fn from(status: tonic::Status) -> Self {
         let text = if status.message().is_empty() {
-            format!(
-                "the daemon answered {:?} without a reason; its log may say more",
-                status.code()
-            )
+            match status.code() {
+                Code::Unimplemented => {
+                    "this daemon is another version and does not know this command; \
+                                        see strake daemon status"
+                        .to_owned()
+                }
+                code => {
+                    let what = code.description().to_lowercase();
+                    format!("the daemon gave no reason: {what}; its log may say more")
+                }
+            }
         } else {
             status.message().to_owned()
         };

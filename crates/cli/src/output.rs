@@ -146,3 +146,17 @@ pub fn json<M: Serialize>(message: &M, layout: Layout) -> String {
 pub fn tell(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", printable(&text.to_string()));
 }
+
+/// As [`tell`], for sentences: on a terminal they are folded between words, elsewhere they stay as they are.
+pub fn tell_person(text: &str) {
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |w| w.ws_col);
+    if columns == 0 {
+        return tell(text);
+    }
+    let width = usize::from(columns).clamp(WIDTH_MIN, WIDTH_MAX);
+    for line in text.lines() {
+        // What is a line of its own in the text, such as a remedy, keeps its indent.
+        let begin: String = line.chars().take_while(|c| *c == ' ').collect();
+        tell(format_args!("{begin}{}", crate::tables::wrapped(line, width, begin.len().max(2))));
+    }
+}

@@ -22,7 +22,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => Err(CliError::io("cannot start", &error)),
     };
     result.unwrap_or_else(|error| {
-        crate::output::tell(format_args!("strake: {error}"));
+        crate::output::tell_person(&format!("strake: {error}"));
         error.exit()
     })
 }

@@ -92,26 +92,37 @@ fn sentence(text: &str, width: usize) -> String {
 
 /// `text` broken at spaces into lines of at most `width`, every one after the first indented by `indent`. A number
 /// stays with its unit. A path that fits in no line is shortened in the middle.
-fn wrapped(text: &str, width: usize, indent: usize) -> String {
+pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let room = width.saturating_sub(indent).max(PATH_MIN);
     let mut out = String::new();
     let mut used = indent;
-    for mut word in words(text) {
-        if word.contains('/') {
-            word = middle(&word, width.saturating_sub(indent).max(PATH_MIN));
+    for word in words(text) {
+        let mut gap = " ";
+        for part in parts(&word, room) {
+            let len = part.chars().count();
+            if used > indent && used + gap.len() + len > width {
+                out.push('\n');
+                out.push_str(&" ".repeat(indent));
+                used = indent;
+            } else if used > indent {
+                out.push_str(gap);
+                used += gap.len();
+            }
+            out.push_str(&part);
+            used += len;
+            gap = "";
         }
-        let len = word.chars().count();
-        if used > indent && used + 1 + len > width {
-            out.push('\n');
-            out.push_str(&" ".repeat(indent));
-            used = indent;
-        } else if used > indent {
-            out.push(' ');
-            used += 1;
-        }
-        out.push_str(&word);
-        used += len;
     }
     out
+}
+
+/// `word` as it is if it fits in `room`; otherwise a list without blanks falls apart after its commas, and paths are
+/// shortened.
+fn parts(word: &str, room: usize) -> Vec<String> {
+    if word.chars().count() <= room || !word.contains('/') {
+        return vec![word.to_owned()];
+    }
+    word.split_inclusive(',').map(|part| middle(part, room)).collect()
 }
 
 /// The words of `text`, a number and its unit as one.

@@ -38,9 +38,13 @@ fn main() -> ExitCode {
     };
     match run::run(&args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("straked: {why}");
-            ExitCode::from(2)
+        Err(ended) => {
+            eprintln!("straked: {}", ended.why);
+            // `strake daemon start` hands these on, so they mean the same there.
+            ExitCode::from(match ended.when {
+                run::When::Starting => 3,
+                run::When::Serving => 2,
+            })
         }
     }
 }

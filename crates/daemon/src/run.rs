@@ -29,8 +29,31 @@ const TICK: Duration = Duration::from_millis(400);
 /// How long calls under way may take to end once the daemon is stopping.
 const CALLS_END: Duration = Duration::from_secs(5);
 
+/// Why the daemon ended without having been told to.
+pub struct Ended {
+    /// How far it had come.
+    pub when: When,
+    /// What to tell a person.
+    pub why: String,
+}
+
+/// How far the daemon had come when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// It was not serving yet, and nothing was changed: it can be started in another way.
+    Starting,
+    /// It was serving.
+    Serving,
+}
+
+impl From<String> for Ended {
+    fn from(why: String) -> Self {
+        Self { when: When::Starting, why }
+    }
+}
+
 /// Runs the daemon until it is told to stop.
-pub fn run(args: &Args) -> Result<(), String> {
+pub fn run(args: &Args) -> Result<(), Ended> {
     start_log(args.log);
     let state_dir = args.state_dir()?;
     let path = args.socket()?;
@@ -54,10 +77,11 @@ pub fn run(args: &Args) -> Result<(), String> {
         tracing::info!(socket = %path.display(), state_dir = %state_dir.display(), "serving");
         let served = serve(&shared, listener, guard.gid).await;
         drop(guard);
-        served
+        served.map_err(|why| Ended { when: When::Serving, why })
     });
     let stopped = runtime.block_on(shared.run(|manager| Ok(manager.stop())));
-    for error in stopped.map_err(|e| e.message().to_owned())? {
+    let failed = |why| Ended { when: When::Serving, why };
+    for error in stopped.map_err(|e| failed(e.message().to_owned()))? {
         tracing::error!(reason = %error, "not stopped cleanly");
     }
     tracing::info!("stopped");

@@ -8,9 +8,9 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 pub enum ArrayVerb {
     /// Create an array on drives that hold nothing. It serves at once.
     #[command(after_help = "Examples:
-  strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1 --dry-run
+  strake array create tank --level 5 --drives nvme1n1,nvme2n1,nvme3n1 --dry-run
   strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1
-  strake array create fast --level 10 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1 --strip 64KiB
+  strake array create fast --level 0 --drives nvme1n1,nvme2n1 --strip 64KiB
   strake array create scratch --level 0 --drives ram:1GiB,ram:1GiB")]
     Create(Create),
     /// Every array.
@@ -33,7 +33,7 @@ pub enum ArrayVerb {
     /// Take a member out of use. One that is in sync is redundancy, and giving it up has to be accepted by name.
     #[command(after_help = "Examples:
   strake array fail tank --member 3
-  strake array fail tank --member 3 --dry-run
+  strake array fail tank --member 3 --accept redundancy --dry-run
   strake array fail tank --member 3 --accept redundancy --yes")]
     Fail(Fail),
     /// Put a drive in the place of a member. One that still serves is copied from, and goes when the copy is done.

@@ -8,7 +8,7 @@ pub enum ExportVerb {
     /// Offer an array to clients.
     #[command(after_help = "Examples:
   strake export create tank --via nbd --listen unix:/run/strake/tank.sock
-  strake export create tank --via nbd --listen 127.0.0.1:10809 --name tank-ro --read-only")]
+  strake export create tank --via nbd --listen 127.0.0.1:10809 --read-only")]
     Create(Create),
     /// Every export, with what it has done.
     #[command(after_help = "Examples:

@@ -8,8 +8,8 @@ use clap::{ArgGroup, Args, Subcommand};
 pub enum HookVerb {
     /// Tell somebody about events from now on: a web service, a person by e-mail, or a program.
     #[command(after_help = "Examples:
-  strake hook add pager --webhook https://alerts.example.com/strake --severity critical
-  strake hook add ops --email ops@example.com --from strake@example.com --server smtp://mail.example.com:25
+  strake hook add pager --webhook https://example.com/raid --severity critical
+  strake hook add ops --email me@a.org --from raid@a.org --server smtp://mail:25
   strake hook add log --exec /usr/local/bin/strake-event --severity info")]
     Add(Add),
     /// Who is told, and how that went.

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::output::printable;
+use crate::tables::wrapped;
 use std::io::{BufRead, IsTerminal, Write};
 
 /// A question before something is done.
@@ -53,10 +54,12 @@ pub fn typed(
     to: &mut impl Write,
 ) -> Result<(), CliError> {
     let Question { what, plan, answer: name } = *question;
-    let steps: String = plan.iter().map(|step| format!("  - {}\n", printable(step))).collect();
-    let what = printable(what);
+    let (width, _) = crate::output::terminal();
+    let fold = |text: &str, indent| wrapped(&printable(text), width, indent);
+    let steps: String = plan.iter().map(|step| format!("  - {}\n", fold(step, 4))).collect();
+    let what = fold(&format!("About to {what}."), 2);
     let mut answer = String::new();
-    write!(to, "About to {what}.\n{steps}Type {name} to go on: ")
+    write!(to, "{what}\n{steps}Type {name} to go on: ")
         .and_then(|()| to.flush())
         .and_then(|()| from.read_line(&mut answer))
         .map_err(|e| CliError::io("cannot ask", &e))?;

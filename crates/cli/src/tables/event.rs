@@ -44,13 +44,17 @@ fn story(event: &Event) -> String {
     out
 }
 
-/// What an event is about, with the colon after it; nothing when it does not say.
+/// What an event is about, with the colon after it; nothing where the sentence says it already.
 fn about(event: &Event) -> String {
-    match (event.object.as_str(), event.member) {
+    let name = event.object.split_once('/').map_or(event.object.as_str(), |(_, name)| name);
+    let object = if event.what.contains(name) { "" } else { event.object.as_str() };
+    let member = event.member.map(|m| format!("member {m}"));
+    let member = member.filter(|m| !event.what.contains(m));
+    match (object, member) {
         ("", None) => String::new(),
-        ("", Some(member)) => format!("member {member}: "),
+        ("", Some(member)) => format!("{member}: "),
         (object, None) => format!("{object}: "),
-        (object, Some(member)) => format!("{object} member {member}: "),
+        (object, Some(member)) => format!("{object} {member}: "),
     }
 }
 

@@ -44,6 +44,7 @@ fn every_command_has_an_example_of_itself() {
         assert!(!examples.is_empty(), "the help of `{words}` has no example");
         for example in examples {
             assert!(example.starts_with(words), "{example:?} is no example of `{words}`");
+            assert!(example.len() <= 78, "{example:?} is folded on a narrow screen");
         }
     });
 }

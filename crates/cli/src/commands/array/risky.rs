@@ -98,23 +98,10 @@ fn words(losses: &[Loss]) -> Vec<String> {
     words
 }
 
-/// What failing `member` of `array` costs, as the end of a sentence.
-fn cost(array: &Array, member: u32) -> String {
+/// What failing `member` of `array` costs, as the end of a sentence. How much is left is in the daemon's plan.
+fn cost(array: &Array, member: u32) -> &'static str {
     let in_sync = array.members.iter().any(|m| m.position == member && m.state == "in_sync");
-    match in_sync {
-        true => format!(
-            ", which is in sync: it gives up redundancy, {} more may be lost now, in the worst case",
-            members(array.redundancy_left)
-        ),
-        false => ", which costs no redundancy".to_owned(),
-    }
-}
-
-fn members(count: u32) -> String {
-    match count {
-        1 => "1 member".to_owned(),
-        n => format!("{n} members"),
-    }
+    if in_sync { ", which is in sync: this gives up redundancy" } else { "" }
 }
 
 pub(super) async fn replace(

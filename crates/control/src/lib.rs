@@ -16,6 +16,7 @@ mod backup;
 mod clean;
 mod control;
 mod create;
+mod doctor;
 pub mod drives;
 mod error;
 pub mod events;

@@ -234,6 +234,7 @@ impl Manager {
             let slot = r.drives.iter().position(same)?;
             Some((r.array.name().to_string(), slot, r.array.status().members[slot].clone()))
         });
+        let errors = place.as_ref().map(|(_, _, status)| crate::view::errors_of(&status.health));
         let (array, member, state, mut notes) = match place {
             Some((array, slot, status)) => {
                 let faulty = status.state == MemberState::Faulty;
@@ -262,6 +263,7 @@ impl Manager {
             array,
             member,
             note: notes.join("; "),
+            errors,
             spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
             ..DriveMessage::default()
         }

@@ -332,6 +332,14 @@ impl Manager {
         ListSparesResponse { spares }
     }
 
+    /// The drive of a spare that could be used now.
+    pub(crate) fn ready_spare(&self, record: &SpareRecord) -> Option<&Drive> {
+        match self.spares.get(&record.identity)? {
+            SpareState::Ready(drive) => Some(drive),
+            SpareState::Missing(_) | SpareState::Failed(_) => None,
+        }
+    }
+
     fn spare_message(&self, record: &SpareRecord) -> SpareMessage {
         let state = self.spares.get(&record.identity);
         let array =

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use strake_api::v1::{self as api, Problem};
-use strake_engine::{ArrayStatus, MemberStatus};
+use strake_engine::{ArrayStatus, MemberHealth, MemberStatus};
 use strake_raid::{Condition, MemberState};
 use strake_units::{ByteSize, MemberIndex};
 
@@ -210,7 +210,23 @@ fn member(at: usize, status: &MemberStatus) -> api::Member {
         path: status.path.clone(),
         cause: cause_of(status),
         stale_bytes: status.stale_bytes,
+        errors: Some(errors_of(&status.health)),
+        sitting_out: status.health.sitting_out,
         ..api::Member::default()
+    }
+}
+
+/// What was counted of a member's drive, as a message.
+pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
+    api::DriveErrors {
+        medium: health.medium,
+        repaired: health.repaired,
+        slow: health.slow,
+        timeouts: health.timeouts,
+        device: health.device,
+        read_p50_us: health.read_p50.0 / 1000,
+        read_p99_us: health.read_p99.0 / 1000,
+        sit_outs: health.sit_outs,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What changed in arrays since it was last told: events from two pictures, before and after.
 
-use strake_engine::{ArrayStatus, MemberStatus};
+use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
 
 use crate::events::{EventKind, Note, Severity};
@@ -161,6 +161,68 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
     notes
 }
 
+/// What the array reports, as far as [`differences`] does not tell it anyway.
+fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
+    let note = |kind, what: String| {
+        let note = Note::new(kind, format!("array/{name}"), what);
+        match event.member {
+            Some(member) => note.member(member.at()),
+            None => note,
+        }
+    };
+    let member = event.member.map_or_else(String::new, |member| format!("member {member} "));
+    let replace = event
+        .member
+        .map(|member| format!("strake array replace {name} --member {member} --with DRIVE"))
+        .unwrap_or_default();
+    match event.kind {
+        ArrayEventKind::SitOut => Some(
+            note(
+                EventKind::SitOut,
+                format!("reads of array {name} go around {member}").trim_end().to_owned(),
+            )
+            .cause("it answers much slower than its peers")
+            .next(format!("if that goes on: {replace}")),
+        ),
+        ArrayEventKind::SitOutEnded => {
+            Some(note(EventKind::SitOutEnded, format!("{member}of array {name} is read again")))
+        }
+        ArrayEventKind::ReplaceStarted => Some(note(
+            EventKind::ReplaceStarted,
+            format!(
+                "{member}of array {name} is being copied to its successor, and serves meanwhile"
+            ),
+        )),
+        ArrayEventKind::ReplaceFinished => Some(note(
+            EventKind::ReplaceFinished,
+            format!("a successor took the place of {member}of array {name}"),
+        )),
+        ArrayEventKind::ReplaceAbandoned { cause } => {
+            let cause = cause.map_or("somebody called it off", |cause| cause.text());
+            let what = format!("{member}of array {name} keeps its place; copying it was given up");
+            Some(note(EventKind::ReplaceAbandoned, what).cause(cause).next(replace))
+        }
+        ArrayEventKind::ResyncHalted => Some(
+            note(EventKind::ResyncHalted, format!("the resync of array {name} stands still"))
+                .cause("blocks it needs cannot be read any more")
+                .next(format!("strake array show {name}")),
+        ),
+        ArrayEventKind::Dropped { count } => {
+            let what = format!("{count} events of array {name} came too fast to be recorded");
+            Some(note(EventKind::EventsDropped, what))
+        }
+        ArrayEventKind::MemberFailed { .. }
+        | ArrayEventKind::MemberVanished
+        | ArrayEventKind::MemberFailedByHand
+        | ArrayEventKind::RebuildStarted { .. }
+        | ArrayEventKind::RebuildFinished
+        | ArrayEventKind::RebuildHalted
+        | ArrayEventKind::ResyncStarted
+        | ArrayEventKind::ResyncFinished
+        | ArrayEventKind::Lost => None,
+    }
+}
+
 /// What became of redundancy as a whole.
 fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
     let name = &now.name;
@@ -199,9 +261,21 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
 }
 
 impl Manager {
+    /// Tells what the array itself reports and two pictures do not show.
+    fn tell_array_events(&mut self, at: usize) {
+        let array = &self.running[at].array;
+        let (name, events) = (array.name().to_string(), array.drain_events());
+        for event in events {
+            if let Some(note) = note_of(&name, event) {
+                self.record(note);
+            }
+        }
+    }
+
     /// Compares every running array with what was last told about it, and tells the difference.
     pub fn observe(&mut self) {
         for at in 0..self.running.len() {
+            self.tell_array_events(at);
             let uuid = self.running[at].uuid();
             let status = self.running[at].array.status();
             let mut now = Seen::of(&status);

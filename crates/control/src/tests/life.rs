@@ -13,9 +13,29 @@ use strake_api::v1::{
     DestroyArrayRequest, ImportArraysRequest, ReaddMemberRequest, RenameArrayRequest,
     RestoreConfigRequest, SetArrayRequest, UndeleteArrayRequest,
 };
+use strake_block::blocking::Blocking;
+use strake_block::{BufMut, Sg};
+use strake_dev_uring::control_wait;
+use strake_units::{CoreIndex, Lba};
 
 fn state_of(control: &Control, member: usize) -> String {
     array(control, "tank").expect("it is there").members[member].state.clone()
+}
+
+/// Writes to the first `mib` MiB of an array, as a client does.
+fn write(control: &Control, name: &str, mib: u64) {
+    let device = control.run(|m| m.find_running(name).map(|at| m.running[at].array.device()));
+    let device = device.expect("it runs");
+    let mut wait = control_wait();
+    let queue = device.open_queue(CoreIndex(0), 1).expect("it serves");
+    let mut io = Blocking::new(queue, &mut wait);
+    let block = u64::from(device.info().block_size.bytes());
+    for at in 0..mib {
+        let mut data = BufMut::alone(1 << 20);
+        data.as_mut_slice().fill(0x5a);
+        let lba = Lba((at << 20) / block);
+        io.write_stable(lba, Sg::from(data.freeze())).expect("it is written");
+    }
 }
 
 fn healthy(control: &Control) -> bool {
@@ -159,27 +179,29 @@ fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
         })
         .expect("it can be recorded");
     control.fail_member(&fail("tank", 1)).expect("it fails");
+    write(&control, "tank", 8);
     let readd = ReaddMemberRequest { name: "tank".into(), ..Default::default() };
     control.readd_member(&readd).expect("its drive is here");
-    let jobs = || control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
-    if let [job] = &jobs()[..] {
-        assert_eq!(
-            (job.id.as_str(), job.state.as_str(), job.priority),
-            ("tank/rebuild", "paused", 10)
-        );
-        assert_eq!(job.members, [1]);
-        check_refused(
-            change("tank/rebuild", "cancel", None),
-            ControlErrorKind::Refused,
-            "redundancy",
-        );
-        check_refused(change("tank/rebuild", "set", None), ControlErrorKind::Usage, "--priority");
-        check_refused(change("tank/rebuild", "halt", None), ControlErrorKind::Usage, "halt");
-        let changed = change("tank/rebuild", "set", Some(90)).expect("it is live");
-        assert_eq!(changed.job.expect("it goes on").priority, 90);
-        assert_eq!(change("tank/rebuild", "pause", None).expect("it is").result, "unchanged");
-        change("tank/rebuild", "resume", None).expect("it can go on");
-    }
+    let job = |control: &Control| {
+        let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+        let [job] = &jobs[..] else { panic!("{jobs:#?}") };
+        (job.id.clone(), job.state.clone(), job.priority, job.members.clone())
+    };
+    let paused = |priority| ("tank/rebuild".to_owned(), "paused".to_owned(), priority, vec![1]);
+    assert_eq!(job(&control), paused(10));
+    check_refused(change("tank/rebuild", "cancel", None), ControlErrorKind::Refused, "redundancy");
+    check_refused(change("tank/rebuild", "set", None), ControlErrorKind::Usage, "--priority");
+    check_refused(change("tank/rebuild", "halt", None), ControlErrorKind::Usage, "halt");
+    let changed = change("tank/rebuild", "set", Some(90)).expect("it is live");
+    assert_eq!(changed.job.expect("it waits").priority, 90);
+    assert_eq!(change("tank/rebuild", "pause", None).expect("it is").result, "unchanged");
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    assert_eq!(job(&control), paused(90));
+    let resume =
+        ChangeJobRequest { id: "tank/rebuild".into(), action: "resume".into(), priority: None };
+    assert_eq!(control.change_job(&resume).expect("it can go on").result, "changed");
     tick_until(&control, "the rebuild", || healthy(&control));
     stop(&control);
 }

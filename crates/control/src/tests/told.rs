@@ -9,7 +9,9 @@ use crate::manager::Options;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strake_api::v1::{Event, FailMemberRequest, ListEventsRequest, ReplaceMemberRequest};
+use strake_api::v1::{
+    AddSpareRequest, Event, FailMemberRequest, ListEventsRequest, ReplaceMemberRequest,
+};
 
 fn events(control: &Control, request: &ListEventsRequest) -> Vec<Event> {
     control.events().list(request).expect("the request is fine")
@@ -186,5 +188,43 @@ fn f38_a_clock_that_jumps_disturbs_nothing() {
     let all = events(&control, &ListEventsRequest::default());
     assert!(all.windows(2).all(|pair| pair[1].number == pair[0].number + 1), "{all:#?}");
     assert!(all.windows(2).any(|pair| pair[1].time_us < pair[0].time_us), "{all:#?}");
+    stop(&control);
+}
+
+fn checks(control: &Control) -> Vec<(String, String, String)> {
+    let report = control.doctor().expect("it answers");
+    report.checks.into_iter().map(|c| (c.name, c.state, c.next_action)).collect()
+}
+
+#[test]
+fn the_doctor_says_what_is_wrong_and_what_to_do() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let state = |name: &str| {
+        let all = checks(&control);
+        let found = all.iter().find(|(known, _, _)| known == name).cloned();
+        found.unwrap_or_else(|| panic!("{name} is not looked at: {all:#?}"))
+    };
+    assert_eq!(state("array/tank redundancy").1, "ok");
+    assert_eq!(state("array/tank spares").1, "warning");
+    assert_eq!(state("daemon state directory").1, "ok");
+    assert_eq!(state("daemon last stop").1, "ok");
+    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
+    control.add_spare(&spare).expect("it is a spare");
+    assert_eq!(state("array/tank spares").1, "ok");
+    fs::remove_file(&drives[4]).expect("it can be removed");
+    control.tick().expect("it answers");
+    assert_eq!(state(&format!("spare {}", drives[4])).1, "warning");
+    control.fail_member(&fail("tank", 1)).expect("it fails");
+    let (_, degraded, next) = state("array/tank redundancy");
+    assert_eq!(degraded, "warning");
+    assert!(next.contains("array replace tank --member 1"), "{next}");
+    for (name, state, next) in checks(&control) {
+        assert_eq!(state == "ok", next.is_empty(), "{name} is {state}, next {next:?}");
+    }
+    let report = control.doctor().expect("it answers");
+    assert!(report.health != "ok" && report.checks[0].state != "ok", "what is wrong comes first");
     stop(&control);
 }

@@ -5,10 +5,9 @@ use strake_api::v1::{
     Daemon, DoctorReport, GetDaemonRequest, GetStatusRequest, RunDoctorRequest, StopDaemonRequest,
     StopDaemonResponse, SystemStatus,
 };
-use strake_control::Manager;
+use strake_control::{Control, Manager};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::not_here;
 use crate::process;
 use crate::shared::Shared;
 
@@ -47,6 +46,6 @@ impl DaemonService for Shared {
         &self,
         _: Request<RunDoctorRequest>,
     ) -> Result<Response<DoctorReport>, Status> {
-        Err(not_here("RunDoctor"))
+        self.call(Control::doctor).await.map(Response::new)
     }
 }

@@ -1,0 +1,116 @@
+//! What the machine grants this process.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use rustix::process::{Resource, geteuid, getrlimit};
+use strake_api::v1::DoctorCheck;
+use strake_units::ByteSize;
+
+use super::{Finding, check, fine};
+
+/// Free space from which on a state directory is at ease: events and two states fit many times.
+const SPACE_ENOUGH: u64 = 64 << 20;
+
+/// Memory that io_uring may have to pin for a process that is not root.
+const MEMLOCK_ENOUGH: u64 = 8 << 20;
+
+/// Open files that a modest set of drives, cores and clients needs.
+const FILES_ENOUGH: u64 = 1024;
+
+/// Everything about the machine.
+pub(super) fn checks() -> Vec<(Finding, DoctorCheck)> {
+    let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let root = geteuid().is_root();
+    vec![
+        io_uring(fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok().as_deref(), root),
+        files(getrlimit(Resource::Nofile).current, open),
+        memlock(getrlimit(Resource::Memlock).current, root),
+        fine("daemon version", env!("CARGO_PKG_VERSION")),
+    ]
+}
+
+/// Free space of the file system that `dir` is on.
+pub(super) fn space(name: &str, dir: &Path) -> (Finding, DoctorCheck) {
+    match statvfs(dir) {
+        Ok(stat) => of_space(name, dir, stat.f_bavail.saturating_mul(stat.f_frsize)),
+        Err(error) => {
+            let what = format!("its file system cannot be asked: {error}");
+            check(name, Finding::Warning, what, format!("look at {}", dir.display()))
+        }
+    }
+}
+
+fn of_space(name: &str, dir: &Path, free: u64) -> (Finding, DoctorCheck) {
+    let what = format!("writable, {} free", ByteSize(free));
+    if free < SPACE_ENOUGH {
+        return check(name, Finding::Warning, what, format!("make room in {}", dir.display()));
+    }
+    fine(name, what)
+}
+
+/// Whether the kernel allows io_uring (proc_sys_kernel(5), `io_uring_disabled`); absent before it could be refused.
+fn io_uring(setting: Option<&str>, root: bool) -> (Finding, DoctorCheck) {
+    let name = "machine io_uring";
+    let next = "sysctl kernel.io_uring_disabled=0";
+    match setting.map(str::trim) {
+        Some("2") => check(name, Finding::Failed, "the kernel refuses it to everybody", next),
+        Some("1") if !root => {
+            let what = "the kernel refuses it to users who are not in its group";
+            check(name, Finding::Failed, what, next)
+        }
+        Some(_) | None => fine(name, "the kernel allows it"),
+    }
+}
+
+fn files(limit: Option<u64>, open: u64) -> (Finding, DoctorCheck) {
+    let name = "daemon open files";
+    let Some(limit) = limit else { return fine(name, format!("{open} open, no limit")) };
+    let what = format!("{open} of {limit} open");
+    if limit < FILES_ENOUGH || open > limit / 5 * 4 {
+        return check(name, Finding::Warning, what, "raise the limit: ulimit -n, or LimitNOFILE=");
+    }
+    fine(name, what)
+}
+
+fn memlock(limit: Option<u64>, root: bool) -> (Finding, DoctorCheck) {
+    let name = "daemon locked memory";
+    match limit {
+        Some(limit) if limit < MEMLOCK_ENOUGH && !root => {
+            let what = format!("at most {} may be locked", ByteSize(limit));
+            check(name, Finding::Warning, what, "raise the limit: ulimit -l, or LimitMEMLOCK=")
+        }
+        Some(limit) => fine(name, format!("up to {}", ByteSize(limit))),
+        None => fine(name, "no limit"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Finding, files, io_uring, memlock, of_space};
+    use std::path::Path;
+
+    fn is(finding: Finding, made: (Finding, strake_api::v1::DoctorCheck)) {
+        let (found, check) = made;
+        assert_eq!(found, finding, "{check:?}");
+        assert_eq!(check.next_action.is_empty(), finding == Finding::Ok, "{check:?}");
+    }
+
+    #[test]
+    fn what_the_machine_grants_is_judged() {
+        is(Finding::Ok, io_uring(None, false));
+        is(Finding::Ok, io_uring(Some("0\n"), false));
+        is(Finding::Ok, io_uring(Some("1\n"), true));
+        is(Finding::Failed, io_uring(Some("1\n"), false));
+        is(Finding::Failed, io_uring(Some("2\n"), true));
+        is(Finding::Ok, files(None, 10));
+        is(Finding::Ok, files(Some(4096), 100));
+        is(Finding::Warning, files(Some(256), 100));
+        is(Finding::Warning, files(Some(4096), 4000));
+        is(Finding::Ok, memlock(Some(64 << 10), true));
+        is(Finding::Warning, memlock(Some(64 << 10), false));
+        is(Finding::Ok, of_space("x", Path::new("/x"), 1 << 30));
+        is(Finding::Warning, of_space("x", Path::new("/x"), 1 << 20));
+    }
+}

@@ -217,7 +217,7 @@ command!(
     RenameArrayRequest,
     |r| array(&r.name),
     r.dry_run,
-    format!("array rename {} --to {}", r.name, r.new_name)
+    format!("array rename {} {}", r.name, r.new_name)
 );
 command!(
     UndeleteArrayRequest,

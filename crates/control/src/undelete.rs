@@ -151,7 +151,7 @@ impl Manager {
             return Ok(());
         }
         let what = format!(
-            "there is another array {name} now; rename that one first: strake array rename {name} --to OTHER"
+            "there is another array {name} now; rename that one first: strake array rename {name} OTHER"
         );
         Err(ControlError::new(ControlErrorKind::Exists, what))
     }

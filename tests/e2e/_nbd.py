@@ -252,6 +252,26 @@ def crash(args):
     print(f"{writer.acknowledged} writes ({writer.bytes} bytes) acknowledged, {len(writer.flight)} cut off")
 
 
+def fill(args):
+    """Writes every window from its first block to its last, flushes, and remembers that."""
+    model = Model.load(args.model)
+    client = Client(args.socket, args.export)
+    written = 0
+    for first, blocks in parse_windows(args.windows):
+        model.windows.add((first, blocks))
+        for at in range(first, first + blocks, Writer.BLOCKS_MAX):
+            count = min(Writer.BLOCKS_MAX, first + blocks - at)
+            model.sequence += 1
+            client.write(at * BLOCK, pattern(model.sequence, at, count))
+            for block in range(at, at + count):
+                model.acknowledged[block] = model.sequence
+            written += count * BLOCK
+    client.call(FLUSH)
+    client.close()
+    model.save(args.model)
+    print(f"{written} bytes written")
+
+
 def verify(args):
     """Reads every window ever written to; writes that were cut off become old or new, and stay so."""
     model = Model.load(args.model)
@@ -316,7 +336,7 @@ def info(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=("crash", "verify", "steady", "idle", "info"))
+    parser.add_argument("verb", choices=("crash", "fill", "verify", "steady", "idle", "info"))
     parser.add_argument("--socket", required=True)
     parser.add_argument("--export", required=True)
     parser.add_argument("--model", help="file that remembers what was written")
@@ -327,7 +347,7 @@ def main():
     parser.add_argument("--until", help="file whose appearance ends this")
     parser.add_argument("--progress", help="file that tells how far this is")
     args = parser.parse_args()
-    verbs = {"crash": crash, "verify": verify, "steady": steady, "idle": idle, "info": info}
+    verbs = {"crash": crash, "fill": fill, "verify": verify, "steady": steady, "idle": idle, "info": info}
     try:
         verbs[args.verb](args)
     except (Refused, ConnectionError, TimeoutError) as error:

@@ -92,6 +92,10 @@ pub(crate) struct CoreCounters {
     pub(crate) standing: AtomicU64,
     /// By slot.
     pub(crate) members: Vec<MemberCounters>,
+    /// Until when this core's clients count as there, in nanoseconds: `u64::MAX` while a request is not answered.
+    pub(crate) clients_until: AtomicU64,
+    /// Bands of maintenance that this core's clients allow each core, as the bits of an `f64`.
+    pub(crate) window: AtomicU64,
 }
 
 /// In [`CoreCounters::halted`]: the resync.
@@ -217,6 +221,19 @@ impl Board {
 
     pub(crate) fn set_maintenance(&self, maintenance: Maintenance) {
         self.maintenance.store(maintenance.to_bits(), Relaxed);
+    }
+
+    /// The least window that cores with clients allow at `now`, if there are any.
+    pub(crate) fn window(&self, now: Nanos) -> Option<f64> {
+        let there = self.cores.iter().filter(|core| core.clients_until.load(Relaxed) > now.0);
+        there.map(|core| f64::from_bits(core.window.load(Relaxed))).min_by(f64::total_cmp)
+    }
+
+    /// True while anything is left to resynchronize or rebuild on some core.
+    pub(crate) fn maintains(&self) -> bool {
+        self.cores.iter().any(|core| {
+            core.resync_regions_left.load(Relaxed) + core.rebuild_regions_left.load(Relaxed) > 0
+        })
     }
 
     pub(crate) fn maintenance(&self) -> Maintenance {

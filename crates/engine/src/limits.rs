@@ -41,11 +41,8 @@ pub const SMALL_BYTES: usize = 4096;
 /// Bytes of a shard's scratch memory that are small buffers.
 pub const SMALL_TOTAL: usize = 4 << 20;
 
-/// Bands a shard rebuilds or resynchronizes at a time when no host I/O is waiting.
-pub const MAINTENANCE_WINDOW_IDLE: usize = 16;
-
-/// The same while hosts are being served.
-pub const MAINTENANCE_WINDOW_BUSY: usize = 2;
+/// Bands a shard rebuilds or resynchronizes at a time at most; fewer while clients would feel it.
+pub const MAINTENANCE_WINDOW: usize = 16;
 
 /// How long a member may take over one I/O before it counts as failed.
 pub const IO_TIMEOUT: Nanos = Nanos(30 * Nanos::SECOND.0);
@@ -89,7 +86,7 @@ const _: () = assert!(TASKS_MAX <= ITEMS_MAX, "every task works on at least one 
 const _: () =
     assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
 const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of the whole");
-const _: () = assert!(MAINTENANCE_WINDOW_IDLE < TASKS_MAX, "maintenance never takes every task");
+const _: () = assert!(MAINTENANCE_WINDOW < TASKS_MAX, "maintenance never takes every task");
 const _: () =
     assert!(READ_PATIENCE.0 < STANDSTILL.0, "a read goes around before anybody is suspected");
 const _: () =

@@ -1,8 +1,42 @@
 //! How fast maintenance goes: how many bands a shard resynchronizes or rebuilds at a time.
 //!
-//! Pure, so that a change of the pace can be tried on paper: what it follows from comes in, a number comes out.
+//! Nobody can say beforehand how many bands clients will feel: it depends on the drives, the level and what the clients
+//! do, which changes. So the engine compares. While clients are there, maintenance rests for a short part of
+//! every cycle; what requests take in the rests is the baseline, what they take in between is what maintenance
+//! makes of it, and the window follows the ratio of the two:
+//!
+//! ```text
+//!   | rest |           work           | rest |           work           | rest |
+//!     baseline  latency beside work     the window changes with each cycle
+//! ```
+//!
+//! Cycles begin at multiples of their length, so the shards of an array rest together without talking to each other.
+//! Everything here is pure, so that a change of the pace can be tried on paper: times and latencies come in, a
+//! number comes out. docs/decisions/0010-pace-of-maintenance.md has the measurements.
 
-use crate::limits::{MAINTENANCE_WINDOW_BUSY, MAINTENANCE_WINDOW_IDLE};
+mod latency;
+mod pacer;
+#[cfg(test)]
+mod tests_pacer;
+
+use strake_units::Nanos;
+
+use crate::limits::MAINTENANCE_WINDOW;
+
+pub(crate) use latency::Class;
+pub(crate) use pacer::{Came, Pacer};
+
+/// Clients that asked for nothing for so long are not there any more.
+pub(crate) const CLIENTS_HOLD: Nanos = Nanos(100 * Nanos::MILLI.0);
+
+/// The longest pause between two bands.
+const PAUSE_MAX: Nanos = Nanos::SECOND;
+
+/// The fractional part of the golden ratio: multiples of it fall evenly between whole numbers.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
+
+/// The golden ratio is multiplied by numbers below this, which keeps it exact enough.
+const PHASES: u64 = 1 << 20;
 
 /// What somebody wants of resync and rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +48,9 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
+    /// The highest priority.
+    pub const PRIORITY_MAX: u8 = 100;
+
     /// The priority of arrays for which nobody asked for another.
     pub const PRIORITY_DEFAULT: u8 = 50;
 
@@ -35,20 +72,51 @@ impl Default for Maintenance {
 /// What a shard knows when it asks how many bands may be out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
+    pub(crate) now: Nanos,
     pub(crate) maintenance: Maintenance,
-    /// Requests of clients that are not answered yet.
-    pub(crate) requests: usize,
+    /// Clients are there, on whatever shard.
+    pub(crate) clients: bool,
+    /// The least window that shards with clients allow.
+    pub(crate) window: f64,
+    /// Bands this shard has handed out since it was started.
+    pub(crate) handed_out: u64,
+    /// When a band last came back, and how long it took.
+    pub(crate) back: Nanos,
+    pub(crate) took: Nanos,
 }
 
-/// Bands that may be out at a time; 0 while nothing is to be begun.
-pub(crate) const fn window(load: &Load) -> usize {
-    if load.maintenance.paused {
-        0
-    } else if load.requests > 0 {
-        MAINTENANCE_WINDOW_BUSY
-    } else {
-        MAINTENANCE_WINDOW_IDLE
+/// How many bands may be out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// So many, at least one.
+    Bands(usize),
+    /// None before this time.
+    NotBefore(Nanos),
+    /// None until somebody asks for something else.
+    Paused,
+}
+
+/// Bands that may be out now.
+pub(crate) fn allowed(load: &Load) -> Allowed {
+    let Maintenance { priority, paused } = load.maintenance;
+    if paused {
+        return Allowed::Paused;
     }
+    if priority >= Maintenance::PRIORITY_MAX || !load.clients {
+        return Allowed::Bands(MAINTENANCE_WINDOW);
+    }
+    if pacer::is_rest(load.now) {
+        return Allowed::NotBefore(pacer::next_change(load.now));
+    }
+    let window = load.window.clamp(pacer::floor(priority), MAINTENANCE_WINDOW as f64);
+    if window >= 1.0 {
+        // Parts of a band: every so-many-th time one more, spread by the golden ratio.
+        let phase = (load.handed_out % PHASES) as f64 * GOLDEN % 1.0;
+        return Allowed::Bands((window + phase) as usize);
+    }
+    let pause = Nanos((load.took.0 as f64 * (1.0 / window - 1.0)) as u64).min(PAUSE_MAX);
+    let next = load.back.plus(pause);
+    if load.now >= next { Allowed::Bands(1) } else { Allowed::NotBefore(next) }
 }
 
 #[cfg(test)]
@@ -66,15 +134,52 @@ mod tests {
         }
     }
 
+    fn load(now: u64) -> Load {
+        Load {
+            now: Nanos(now),
+            maintenance: Maintenance::default(),
+            clients: true,
+            window: 4.0,
+            handed_out: 0,
+            back: Nanos(0),
+            took: Nanos(0),
+        }
+    }
+
+    /// A moment of work, far from rests.
+    const WORK: u64 = 50_000_000;
+
     #[test]
     fn the_window_follows_the_load() {
-        let check = |paused, requests, want| {
-            let maintenance = Maintenance { paused, ..Maintenance::default() };
-            assert_eq!(window(&Load { maintenance, requests }), want);
+        let check = |load: Load, want| assert_eq!(allowed(&load), want, "{load:?}");
+        let all = Allowed::Bands(MAINTENANCE_WINDOW);
+        let at = |priority, paused| Maintenance { priority, paused };
+        check(load(WORK), Allowed::Bands(4));
+        check(Load { clients: false, ..load(WORK) }, all);
+        check(Load { clients: false, ..load(0) }, all);
+        check(Load { maintenance: at(0, false), clients: false, ..load(WORK) }, all);
+        check(Load { maintenance: at(100, false), ..load(0) }, all);
+        check(Load { maintenance: at(100, true), clients: false, ..load(WORK) }, Allowed::Paused);
+        check(load(0), Allowed::NotBefore(pacer::REST));
+        check(Load { window: 1e9, ..load(WORK) }, all);
+    }
+
+    #[test]
+    fn parts_of_a_band_are_parts_of_the_time() {
+        let of = |window: f64, handed_out| match allowed(&Load { window, handed_out, ..load(WORK) })
+        {
+            Allowed::Bands(bands) => bands as f64,
+            other => panic!("{other:?} although a band is due"),
         };
-        check(false, 0, MAINTENANCE_WINDOW_IDLE);
-        check(false, 1, MAINTENANCE_WINDOW_BUSY);
-        check(true, 0, 0);
-        check(true, 1, 0);
+        for window in [1.0, 1.25, 2.5, 7.9] {
+            let mean = (0..1000).map(|n| of(window, n)).sum::<f64>() / 1000.0;
+            assert!((mean - window).abs() < 0.02, "{mean} on average, not {window}");
+        }
+        // Half a band: as long a pause as the last band took.
+        let maintenance = Maintenance { priority: 25, paused: false };
+        let (back, took) = (Nanos(WORK), Nanos(300_000));
+        let half = |now| Load { window: 0.1, maintenance, back, took, ..load(now) };
+        assert_eq!(allowed(&half(WORK + 299_999)), Allowed::NotBefore(Nanos(WORK + 300_000)));
+        assert_eq!(allowed(&half(WORK + 300_000)), Allowed::Bands(1));
     }
 }

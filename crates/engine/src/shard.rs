@@ -98,6 +98,10 @@ pub(crate) struct Shard {
     /// I/O places kept for band tasks.
     task_ios: usize,
     maintaining: Cell<bool>,
+    /// There was something to maintain in the array when a cycle of the pace began.
+    maintained: Cell<bool>,
+    /// What the board says about requests here: there are some.
+    clients_shown: Cell<bool>,
     stopping: Cell<bool>,
     /// Jobs of the leader and of maintenance: band tasks may wait for them, so they never wait for band tasks.
     urgent: RefCell<VecDeque<Job>>,
@@ -179,7 +183,7 @@ impl Shard {
     /// Answers whoever sent the work.
     fn finish(&self, origin: Origin, result: Result<(), IoError>, data: Option<SgMut>) {
         match origin {
-            Origin::Maintenance => self.window.borrow_mut().back(result),
+            Origin::Maintenance => self.window.borrow_mut().back(self.now.get(), result),
             Origin::Host { shard, request } if shard == self.core => {
                 self.requests.borrow_mut().span_back(request, result, data);
             }

@@ -102,6 +102,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
         task_ios: task_ios(&geometry),
         maintaining: Cell::new(false),
+        maintained: Cell::new(false),
+        clients_shown: Cell::new(false),
         stopping: Cell::new(false),
         urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
         jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + TASKS_RESERVED)),

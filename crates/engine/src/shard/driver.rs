@@ -70,6 +70,7 @@ struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
 impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S> {
     fn turn(&mut self, now: Nanos) -> Turn {
         self.shard.now.set(now);
+        self.shard.pace(now);
         let mut work = self.collect(now);
         work += self.take_control();
         work += self.take_messages();
@@ -81,6 +82,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         self.shard.lead_clock();
         work += self.start_jobs();
         work += self.tasks.run(TASKS_PER_TURN);
+        self.shard.show_clients(now);
         self.shard.members.borrow_mut().ring(now);
         work += self.send();
         self.report_quiet();
@@ -98,9 +100,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
             // Others go by what was shown: it must not outlast the standstill.
             sleep.until(self.next_timeout_check);
         }
-        if let Some(deadline) = shard.lead_deadline() {
-            sleep.until(deadline);
-        }
+        let deadlines = [shard.lead_deadline(), shard.window.borrow().look_at()];
+        deadlines.into_iter().flatten().for_each(|deadline| sleep.until(deadline));
     }
 }
 
@@ -187,7 +188,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 // The control plane may have given up waiting.
                 let _ = reply.send(Ok(()));
             }
-            Control::Pace => shard.window.borrow_mut().look_again(),
+            Control::Pace => shard.pace_changed(),
             Control::Quiesce { reply } => {
                 shard.stopping.set(true);
                 shard.window.borrow_mut().look_again();

@@ -16,12 +16,12 @@ use strake_raid::Band;
 use strake_reactor::Scheduler;
 
 use super::wait::WaitQueue;
-use strake_units::{MemberIndex, RegionIndex, StripeIndex};
+use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use super::Shard;
 use crate::board::{HALTED_REBUILD, HALTED_RESYNC};
 use crate::message::{Origin, Peer, Span, View, Work};
-use crate::pacing;
+use crate::pacing::{self, Allowed, Came};
 
 pub(crate) struct RebuildTable {
     core: u32,
@@ -144,21 +144,55 @@ pub(crate) struct Window {
     outstanding: usize,
     error: Option<IoError>,
     waiting: WaitQueue,
+    handed_out: u64,
+    /// When the last band went out while no other was, when the last one came back, and how long a band takes.
+    out_since: Nanos,
+    back: Nanos,
+    took: Nanos,
+    /// When to look again whether a band may go out, if only time will tell.
+    look_at: Option<Nanos>,
 }
 
 impl Window {
     pub(crate) fn new(scheduler: &Scheduler) -> Self {
-        Self { outstanding: 0, error: None, waiting: WaitQueue::new(scheduler) }
+        Self {
+            outstanding: 0,
+            error: None,
+            waiting: WaitQueue::new(scheduler),
+            handed_out: 0,
+            out_since: Nanos(0),
+            back: Nanos(0),
+            took: Nanos(0),
+            look_at: None,
+        }
     }
 
     /// How many bands may be out has changed.
     pub(crate) fn look_again(&mut self) {
+        self.look_at = None;
         self.waiting.wake_all();
     }
 
+    /// When [`look_again`](Self::look_again) is due.
+    pub(crate) fn look_at(&self) -> Option<Nanos> {
+        self.look_at
+    }
+
+    fn hand_out(&mut self, now: Nanos) {
+        if self.outstanding == 0 {
+            self.out_since = now;
+        }
+        self.outstanding += 1;
+        self.handed_out += 1;
+    }
+
     /// A band came back.
-    pub(crate) fn back(&mut self, result: Result<(), IoError>) {
+    pub(crate) fn back(&mut self, now: Nanos, result: Result<(), IoError>) {
         self.outstanding -= 1;
+        self.back = now;
+        if self.outstanding == 0 {
+            self.took = now.since(self.out_since);
+        }
         if let Err(error) = result {
             self.error.get_or_insert(error);
         }
@@ -166,12 +200,29 @@ impl Window {
     }
 }
 
-/// Waits until fewer than `limit()` bands are out.
-async fn below(window: &RefCell<Window>, limit: impl Fn() -> usize) {
+/// Waits until no band is out.
+async fn all_back(window: &RefCell<Window>) {
     poll_fn(|_| {
         let mut window = window.borrow_mut();
-        if window.outstanding < limit() {
+        if window.outstanding == 0 {
             return Poll::Ready(());
+        }
+        window.waiting.register();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Waits until one more band may go out, or the shard stops.
+async fn may_go(shard: &Shard) {
+    poll_fn(|_| {
+        let allowed = shard.allowed();
+        let mut window = shard.window.borrow_mut();
+        window.look_at = None;
+        match allowed {
+            Allowed::Bands(bands) if window.outstanding < bands => return Poll::Ready(()),
+            Allowed::Bands(_) | Allowed::Paused => {}
+            Allowed::NotBefore(time) => window.look_at = Some(time),
         }
         window.waiting.register();
         Poll::Pending
@@ -239,12 +290,12 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
     let stripes = shard.regions.stripes(region);
     'region: for stripe in stripes.start..stripes.end.min(shard.geometry.stripes()) {
         for index in 0..shard.geometry.bands_per_stripe() {
-            below(&shard.window, || shard.maintenance_limit()).await;
+            may_go(shard).await;
             if shard.stopping() || shard.window.borrow().error.is_some() {
                 break 'region;
             }
             let band = Band { stripe: StripeIndex(stripe), index };
-            shard.window.borrow_mut().outstanding += 1;
+            shard.window.borrow_mut().hand_out(shard.now.get());
             shard.bands.borrow_mut().enqueue(Span {
                 band,
                 work: work(),
@@ -252,7 +303,7 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
             });
         }
     }
-    below(&shard.window, || 1).await;
+    all_back(&shard.window).await;
     let error = shard.window.borrow_mut().error.take();
     error.is_none_or(|e| e.kind == IoErrorKind::Aborted) && !shard.stopping()
 }
@@ -263,13 +314,54 @@ pub(super) fn members_of(mask: u64) -> impl Iterator<Item = MemberIndex> {
 
 impl Shard {
     /// Bands of maintenance that may be out now.
-    fn maintenance_limit(&self) -> usize {
+    fn allowed(&self) -> Allowed {
         if self.stopping() {
             // Whoever waits shall see that.
-            return usize::MAX;
+            return Allowed::Bands(usize::MAX);
         }
-        let requests = self.requests.borrow().live();
-        pacing::window(&pacing::Load { maintenance: self.board.maintenance(), requests })
+        let window = self.window.borrow();
+        let in_force = self.board.window(self.now.get());
+        pacing::allowed(&pacing::Load {
+            now: self.now.get(),
+            maintenance: self.board.maintenance(),
+            clients: in_force.is_some(),
+            window: in_force.unwrap_or_default(),
+            handed_out: window.handed_out,
+            back: window.back,
+            took: window.took,
+        })
+    }
+
+    /// A turn begins: what requests that come in it will tell about maintenance, and what time has changed.
+    pub(crate) fn pace(&self, now: Nanos) {
+        let mut window = self.window.borrow_mut();
+        if window.look_at.is_some_and(|time| time <= now) {
+            window.look_again();
+        }
+        let mut requests = self.requests.borrow_mut();
+        if requests.pacer.adapt(now, || self.board.window(now)) {
+            self.counters().window.store(requests.pacer.window().to_bits(), Relaxed);
+            self.maintained.set(self.board.maintains() && !self.board.maintenance().paused);
+        }
+        let active = self.maintained.get() || window.outstanding > 0;
+        requests.begin_turn(now, Came::at(now, active, window.outstanding));
+    }
+
+    /// A turn ends: says whether clients are there.
+    pub(crate) fn show_clients(&self, now: Nanos) {
+        let live = self.requests.borrow().live() > 0;
+        if self.clients_shown.replace(live) != live {
+            let until = if live { u64::MAX } else { now.plus(pacing::CLIENTS_HOLD).0 };
+            self.counters().clients_until.store(until, Relaxed);
+        }
+    }
+
+    /// The control plane wants maintenance to go differently.
+    pub(crate) fn pace_changed(&self) {
+        let mut requests = self.requests.borrow_mut();
+        requests.pacer.set_priority(self.board.maintenance().priority);
+        self.counters().window.store(requests.pacer.window().to_bits(), Relaxed);
+        self.window.borrow_mut().look_again();
     }
 
     /// Maintenance cannot go on: shows it, and tells.

@@ -6,10 +6,11 @@ use strake_block::{
     BufMut, Completion, Durability, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token,
 };
 use strake_reactor::{Receiver, Sender};
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
-use crate::limits::ACCEPT_PER_TURN;
+use crate::limits::{ACCEPT_PER_TURN, MAINTENANCE_WINDOW};
 use crate::message::Fill;
+use crate::pacing::{Came, Class, Pacer};
 use crate::queue::{PortReply, PortRequest};
 use crate::slab::Slab;
 
@@ -37,6 +38,9 @@ pub(crate) struct Request {
     outstanding: u32,
     error: Option<IoError>,
     reunion: Reunion,
+    /// When it was taken in, and what was going on then.
+    since: Nanos,
+    came: Came,
 }
 
 impl Request {
@@ -65,6 +69,11 @@ pub(crate) struct Counts {
 
 pub(crate) struct Requests {
     pub(crate) counts: Counts,
+    /// What the latency of requests means for maintenance.
+    pub(crate) pacer: Pacer,
+    /// The turn's time, and what is going on in it.
+    now: Nanos,
+    came: Came,
     ports: Vec<Option<Port>>,
     /// Set when the array stops or is lost: what comes in from then on is answered with this.
     refusing: Option<IoErrorKind>,
@@ -85,6 +94,9 @@ impl Requests {
     ) -> Self {
         Self {
             counts: Counts::default(),
+            pacer: Pacer::new(MAINTENANCE_WINDOW),
+            now: Nanos(0),
+            came: Came::default(),
             ports: Vec::new(),
             refusing: None,
             live: Slab::new(capacity),
@@ -101,6 +113,12 @@ impl Requests {
             Some(place) => *place = Some(port),
             None => self.ports.push(Some(port)),
         }
+    }
+
+    /// A turn begins at `now`; requests that come in it come as `came`.
+    pub(crate) fn begin_turn(&mut self, now: Nanos, came: Came) {
+        self.now = now;
+        self.came = came;
     }
 
     /// Takes nothing in any more: requests are answered with `kind`.
@@ -172,6 +190,8 @@ impl Requests {
             outstanding: 0,
             error: None,
             reunion,
+            since: self.now,
+            came: self.came,
         });
         self.splitting.push_back(request);
         if let Some(port) = &mut self.ports[port] {
@@ -240,7 +260,19 @@ impl Requests {
         };
         let result = place.error.map_or(Ok(()), Err);
         let request = self.live.remove(request);
+        self.take_time(&request);
         self.conclude(request, data, result);
+    }
+
+    /// Notes how long a request took, if it is of a kind that is compared.
+    fn take_time(&mut self, request: &Request) {
+        let bytes = request.range.blocks << self.block_size.shift();
+        let class = match request.body {
+            Body::Read { .. } => Class::read(bytes),
+            Body::Write { fill: Fill::Data(_), .. } => Class::write(bytes),
+            Body::Write { fill: Fill::Zeroes | Fill::Deallocate, .. } | Body::Flush => return,
+        };
+        self.pacer.answered(request.came, class, self.now.since(request.since));
     }
 
     /// Sends a request home; `data` is a read's buffer.

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use strake_api::v1::{self as api, Problem};
-use strake_engine::{ArrayStatus, MemberHealth, MemberStatus};
+use strake_engine::{ArrayStatus, Forecast, MemberHealth, MemberStatus};
 use strake_raid::{Condition, MemberState};
-use strake_units::{ByteSize, MemberIndex};
+use strake_units::{ByteSize, MemberIndex, Nanos};
 
 use crate::manager::{Manager, Running};
 use crate::store::ArrayRecord;
@@ -17,42 +17,24 @@ pub(crate) struct Meters {
     resync: Meter,
 }
 
-/// Bytes and seconds, of which those long ago count less.
+/// Tells a job's rate from how far it was whenever somebody looked.
 #[derive(Default)]
 struct Meter {
-    last: Option<(Instant, u64)>,
-    bytes: f64,
-    seconds: f64,
+    since: Option<Instant>,
+    forecast: Forecast,
 }
 
 impl Meter {
-    /// Shortest time between two samples.
-    const SAMPLE_SECONDS: f64 = 0.2;
-
-    /// After this time a sample counts a third of what it did: long enough for a steady estimate, short enough to
-    /// follow clients who come and go.
-    const MEMORY_SECONDS: f64 = 15.0;
-
-    /// Takes note of `done` bytes and returns bytes per second, 0 while unknown.
-    fn rate(&mut self, now: Instant, done: u64) -> u64 {
-        match self.last {
-            Some((at, before)) if done >= before => {
-                let seconds = now.duration_since(at).as_secs_f64();
-                if seconds >= Self::SAMPLE_SECONDS {
-                    let keep = (-seconds / Self::MEMORY_SECONDS).exp();
-                    self.bytes = self.bytes * keep + (done - before) as f64;
-                    self.seconds = self.seconds * keep + seconds;
-                    self.last = Some((now, done));
-                }
-            }
-            Some(_) | None => *self = Self { last: Some((now, done)), ..Self::default() },
-        }
-        if self.seconds > 0.0 { (self.bytes / self.seconds) as u64 } else { 0 }
+    /// Takes note of `done` bytes.
+    fn note(&mut self, now: Instant, done: u64) -> Forecast {
+        let span = now.duration_since(*self.since.get_or_insert(now));
+        self.forecast.note(Nanos(span.as_nanos() as u64), done);
+        self.forecast
     }
 
     /// Time that passes does not count while nothing is done.
     fn rest(&mut self) {
-        self.last = None;
+        self.forecast.rest();
     }
 }
 
@@ -90,19 +72,19 @@ fn progress(
     pace: Pace,
     meter: &mut Meter,
 ) -> api::Progress {
-    let rate = if pace == Pace::Running {
-        meter.rate(Instant::now(), of.done_bytes)
+    let forecast = if pace == Pace::Running {
+        meter.note(Instant::now(), of.done_bytes)
     } else {
         meter.rest();
-        0
+        Forecast::default()
     };
     let left = of.total_bytes.saturating_sub(of.done_bytes);
     api::Progress {
         job: job.to_owned(),
         done_bytes: of.done_bytes,
         total_bytes: of.total_bytes,
-        rate_bytes_per_s: rate,
-        eta_s: left.checked_div(rate),
+        rate_bytes_per_s: forecast.rate_bytes_per_s(),
+        eta_s: forecast.left(left).map(|left| left.0.div_ceil(Nanos::SECOND.0)),
         state: pace.word().to_owned(),
         ..api::Progress::default()
     }

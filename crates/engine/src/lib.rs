@@ -20,6 +20,7 @@ mod board;
 mod create;
 mod error;
 mod events;
+mod forecast;
 mod limits;
 mod member_io;
 mod message;
@@ -39,6 +40,7 @@ pub use create::{
 };
 pub use error::{ArrayError, ArrayErrorKind};
 pub use events::{ArrayEvent, ArrayEventKind};
+pub use forecast::Forecast;
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};
 pub use pacing::Maintenance;

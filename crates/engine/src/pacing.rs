@@ -12,7 +12,7 @@
 //!
 //! Cycles begin at multiples of their length, so the shards of an array rest together without talking to each other.
 //! Everything here is pure, so that a change of the pace can be tried on paper: times and latencies come in, a
-//! number comes out. docs/decisions/0010-pace-of-maintenance.md has the measurements.
+//! number comes out. docs/decisions/0011-pace-of-maintenance.md has the measurements.
 
 mod latency;
 mod pacer;

@@ -11,8 +11,10 @@
 pub mod client;
 pub mod drive;
 mod lab;
+mod report;
 mod sample;
 
 pub use client::{Habit, Pace, Work};
 pub use lab::{Lab, Spec};
+pub use report::{PRIORITIES, Trial, forecasts, report, trial};
 pub use sample::Sample;

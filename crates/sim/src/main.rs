@@ -8,9 +8,16 @@ use std::time::{Duration, Instant};
 
 use strake_sim::{Report, Settings, run};
 
+// The library has a module of this name, at the place where this one would be looked for.
+#[path = "main/load.rs"]
+mod load;
+
 const USAGE: &str = "usage: strake-sim [--seeds N] [--seed FIRST] [--seconds T] [--print]
+       strake-sim --load LEVEL [NAME=NUMBER ...]
   runs N worlds (default 100) from seed FIRST on (default 1), stopping after T seconds;
-  --print writes every event of every world to standard error";
+  --print writes every event of every world to standard error
+  --load measures clients beside a rebuild on modelled drives, in simulated time; numbers: drives=8 slower=1
+  cores=1 depth=16 strip-kib=64 member-gib=16 millis=500 turn-ns=500 seed=1";
 
 struct Arguments {
     seeds: u64,
@@ -20,6 +27,18 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|word| word == "--load") {
+        return match load::run(std::env::args().skip(2)) {
+            Ok(report) => {
+                println!("{report}");
+                ExitCode::SUCCESS
+            }
+            Err(problem) => {
+                eprintln!("strake-sim: {problem}\n{USAGE}");
+                ExitCode::from(2)
+            }
+        };
+    }
     match arguments(std::env::args().skip(1)) {
         Ok(arguments) => run_all(&arguments),
         Err(problem) => {

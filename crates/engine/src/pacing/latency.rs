@@ -11,8 +11,12 @@ pub(crate) enum Class {
     LargeWrite,
 }
 
-/// How many kinds there are.
-pub(crate) const CLASSES: usize = 4;
+/// How many kinds there are, and all of them together as one more: the slowest of all requests are not the slowest
+/// of any one kind.
+pub(crate) const CLASSES: usize = 5;
+
+/// All kinds together.
+pub(crate) const ALL: usize = CLASSES - 1;
 
 impl Class {
     /// Up to so many bytes a request is small: the drive's latency decides, not its bandwidth.

@@ -3,7 +3,7 @@
 use strake_units::Nanos;
 
 use super::Maintenance;
-use super::latency::{CLASSES, Class, Latencies};
+use super::latency::{ALL, CLASSES, Class, Latencies};
 
 /// How often the window is adapted.
 pub(crate) const CYCLE: Nanos = Nanos(100 * Nanos::MILLI.0);
@@ -11,8 +11,9 @@ pub(crate) const CYCLE: Nanos = Nanos(100 * Nanos::MILLI.0);
 /// How long maintenance rests in each cycle while clients are there.
 pub(crate) const REST: Nanos = Nanos(5 * Nanos::MILLI.0);
 
-/// A request that comes so shortly before a rest ends tells nothing about rests.
-const REST_MARGIN: Nanos = Nanos(Nanos::MILLI.0);
+/// A request that comes so shortly after a rest has begun, while other shards' bands may still be out, or before it
+/// ends tells nothing about rests.
+pub(super) const REST_MARGIN: Nanos = Nanos(Nanos::MILLI.0);
 
 /// Fewer answers than this do not tell what the slowest one in a hundred takes.
 const SAMPLES_MIN: u64 = 200;
@@ -87,8 +88,9 @@ impl Came {
         if !is_rest(now) {
             return Self::Beside;
         }
-        let late = now.0 % CYCLE.0 + REST_MARGIN.0 >= REST.0;
-        if out > 0 || late { Self::Between } else { Self::Alone }
+        let into = now.0 % CYCLE.0;
+        let edge = into < REST_MARGIN.0 || into + REST_MARGIN.0 >= REST.0;
+        if out > 0 || edge { Self::Between } else { Self::Alone }
     }
 }
 
@@ -119,11 +121,13 @@ impl Pacer {
 
     /// A request that came as `came` was answered after `took`.
     pub(crate) const fn answered(&mut self, came: Came, class: Class, took: Nanos) {
-        match came {
-            Came::Alone => self.baseline[class as usize].add(took),
-            Came::Beside => self.working[class as usize].add(took),
-            Came::Between => {}
-        }
+        let latencies = match came {
+            Came::Alone => &mut self.baseline,
+            Came::Beside => &mut self.working,
+            Came::Between => return,
+        };
+        latencies[class as usize].add(took);
+        latencies[ALL].add(took);
     }
 
     /// Bands that may be out as far as this shard's clients are concerned.
@@ -165,7 +169,7 @@ impl Pacer {
         true
     }
 
-    /// How much longer the slowest answers take with maintenance, for the kind of requests that suffers most.
+    /// How much longer the slowest answers take with maintenance, for the kind of requests that suffers most, or for all.
     fn ratio(&self) -> Option<f64> {
         let pairs = self.working.iter().zip(&self.baseline);
         let known = pairs.filter(|(w, b)| w.count() >= SAMPLES_MIN && b.count() >= SAMPLES_MIN);

@@ -4,7 +4,7 @@ use strake_units::Nanos;
 
 use super::MAINTENANCE_WINDOW;
 use super::latency::Class;
-use super::pacer::{CYCLE, Came, Pacer, REST, floor, target};
+use super::pacer::{CYCLE, Came, Pacer, REST, REST_MARGIN, floor, target};
 
 /// SplitMix64: tests draw the same every time.
 struct Chance(u64);
@@ -153,7 +153,8 @@ fn requests_tell_what_they_saw() {
     check(REST.0 * 2, false, 0, Came::Alone);
     check(REST.0 * 2, true, 0, Came::Beside);
     check(REST.0 * 2, true, 1, Came::Beside);
-    check(CYCLE.0 + 1, true, 0, Came::Alone);
-    check(CYCLE.0 + 1, true, 1, Came::Between);
+    check(CYCLE.0 + REST_MARGIN.0 - 1, true, 0, Came::Between);
+    check(CYCLE.0 + REST_MARGIN.0, true, 0, Came::Alone);
+    check(CYCLE.0 + REST_MARGIN.0, true, 1, Came::Between);
     check(CYCLE.0 + REST.0 - 1, true, 0, Came::Between);
 }

@@ -102,7 +102,7 @@ mod tests {
             check(|_| rate, 0.1, 0.9, 0.2);
         }
         // Unsteady from look to look: every other half second nothing moves.
-        check(|s| if s as u64 % 2 == 0 { 2e6 } else { 6e6 }, 0.1, 0.9, 0.2);
+        check(|s| if (s as u64).is_multiple_of(2) { 2e6 } else { 6e6 }, 0.1, 0.9, 0.2);
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Pacer {
         true
     }
 
-    /// How much longer the slowest answers take with maintenance, for the kind of requests that suffers most, or for all.
+    /// How much longer the slowest answers take with maintenance, for the kind that suffers most, or all.
     fn ratio(&self) -> Option<f64> {
         let pairs = self.working.iter().zip(&self.baseline);
         let known = pairs.filter(|(w, b)| w.count() >= SAMPLES_MIN && b.count() >= SAMPLES_MIN);

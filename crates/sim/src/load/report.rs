@@ -28,7 +28,7 @@ pub struct Trial {
 }
 
 /// Time that everything has to settle in before it is measured.
-pub const SETTLE: Nanos = Nanos(Nanos::SECOND.0);
+pub const SETTLE: Nanos = Nanos(600 * Nanos::MILLI.0);
 
 /// Puts a fresh drive in for member 0, which is being rebuilt perhaps: the rebuild begins again.
 fn begin_again(lab: &mut Lab) -> Result<(), String> {
@@ -53,7 +53,7 @@ pub fn trial(spec: &Spec, habit: Habit, span: Nanos, priorities: &[u8]) -> Resul
     let paused = lab.watch(span)?;
     lab.set_clients(None)?;
     lab.array().set_maintenance(maintenance(50, false));
-    lab.watch(Nanos(SETTLE.0 / 4))?;
+    lab.watch(Nanos(SETTLE.0 / 3))?;
     let idle = lab.watch(Nanos(span.0 / 2))?;
     lab.set_clients(Some(habit))?;
     let mut beside = Vec::new();

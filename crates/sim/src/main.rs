@@ -6,21 +6,24 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use strake_sim::stage::operate;
 use strake_sim::{Report, Settings, run};
 
 // The library has a module of this name, at the place where this one would be looked for.
 #[path = "main/load.rs"]
 mod load;
 
-const USAGE: &str = "usage: strake-sim [--seeds N] [--seed FIRST] [--seconds T] [--print]
+const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST] [--seconds T] [--print]
        strake-sim --load LEVEL [NAME=NUMBER ...]
   runs N worlds (default 100) from seed FIRST on (default 1), stopping after T seconds;
+  --operators makes them worlds of an operator who does anything, and not only what makes sense;
   --print writes every event of every world to standard error
   --load measures clients beside a rebuild on modelled drives, in simulated time; numbers: drives=8 slower=1
   cores=1 depth=16 strip-kib=64 member-gib=16 millis=500 turn-ns=500 seed=1";
 
 struct Arguments {
     seeds: u64,
+    operators: bool,
     first: u64,
     seconds: Option<u64>,
     print: bool,
@@ -49,7 +52,8 @@ fn main() -> ExitCode {
 }
 
 fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seeds: 100, first: 1, seconds: None, print: false };
+    let mut arguments =
+        Arguments { seeds: 100, operators: false, first: 1, seconds: None, print: false };
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64, String> {
             let value = words.next().ok_or(format!("{word} needs a number"))?;
@@ -57,6 +61,10 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
         };
         match word.as_str() {
             "--seeds" => arguments.seeds = number()?,
+            "--operators" => {
+                arguments.seeds = number()?;
+                arguments.operators = true;
+            }
             "--seed" => arguments.first = number()?,
             "--seconds" => arguments.seconds = Some(number()?),
             "--print" => arguments.print = true,
@@ -78,14 +86,16 @@ fn run_all(arguments: &Arguments) -> ExitCode {
             break;
         }
         let seed = arguments.first.wrapping_add(offset);
-        let report = run(seed, Settings { print: arguments.print, ..Settings::default() });
+        let settings = Settings { print: arguments.print, ..Settings::default() };
+        let play = if arguments.operators { operate } else { run };
+        let report = play(seed, settings);
         runs += 1;
         requests += report.requests;
         hash = hash.rotate_left(1) ^ report.trace.hash();
         for (kind, count) in report.trace.faults() {
             *faults.entry(kind).or_insert(0) += count;
         }
-        violations += u64::from(complain(&report));
+        violations += u64::from(complain(&report, arguments));
     }
     let kinds: Vec<String> =
         faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
@@ -99,9 +109,10 @@ fn run_all(arguments: &Arguments) -> ExitCode {
 }
 
 /// Prints what went wrong, if anything did.
-fn complain(report: &Report) -> bool {
+fn complain(report: &Report, arguments: &Arguments) -> bool {
     let Some(violation) = &report.violation else { return false };
     eprintln!("seed {}: {}\n  {violation}", report.seed, report.shape);
-    eprintln!("  replay: cargo run -p strake-sim -- --seed {} --seeds 1 --print", report.seed);
+    let kind = if arguments.operators { "operators" } else { "seeds" };
+    eprintln!("  replay: cargo run -p strake-sim -- --seed {} --{kind} 1 --print", report.seed);
     true
 }

@@ -117,6 +117,8 @@ struct World {
     serial: u64,
     running: Option<Running>,
     asked: Vec<Asked>,
+    /// Slots that a script is about to take out of use.
+    condemned: u64,
     oracle: Oracle,
     now: Nanos,
     next_id: u64,
@@ -158,6 +160,7 @@ impl World {
             serial,
             running: None,
             asked: Vec::new(),
+            condemned: 0,
             now,
             next_id: 1,
             left: 0,
@@ -344,6 +347,7 @@ impl World {
                 || drive.is_doomed()
                 || drive.has_bad_blocks()
                 || self.is_asked(*at)
+                || self.condemned & 1 << at != 0
         };
         let states = status.members.iter().map(|m| m.state).enumerate();
         let mask = states.filter(impaired).fold(0, |mask, (at, _)| mask | 1 << at);

@@ -93,6 +93,10 @@ pub(super) fn settle(
     states: &mut [MemberState],
     (geometry, regions): (&Geometry, &Regions),
 ) {
+    // The two marks of a first write are on two pages, and a crash may have kept one of them. What may have been
+    // written is never called unwritten: zeroing it would be left out.
+    let intent = planes.intent().clone();
+    planes.change(Plane::Written, |written| written.join(&intent));
     for (slot, member) in found.members.iter().enumerate() {
         let index = MemberIndex(slot as u8);
         let plane = Plane::Stale(index);

@@ -5,6 +5,7 @@
 //! the array refused as well as for a violation, so that a script that expects a refusal names its words with
 //! [`refused`].
 
+mod operator;
 mod people;
 mod probe;
 
@@ -13,6 +14,7 @@ use strake_engine::{ArrayStatus, AssemblePolicy};
 use strake_raid::{Geometry, Level, MemberState, Role};
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
+pub use operator::operate;
 pub use people::{ACCEPT_LOSS, DEGRADED, Order};
 pub use probe::Clearing;
 
@@ -156,7 +158,16 @@ impl Stage {
     pub fn new(seed: u64, cast: &Cast, settings: Settings, trace: &Trace) -> Result<Self, String> {
         let mut rng = Rng::new(seed);
         let shape = cast.shape(&mut rng);
-        let world = World::new(&shape, rng, settings, trace)?;
+        Self::of_shape(&shape, rng, settings, trace)
+    }
+
+    fn of_shape(
+        shape: &Shape,
+        rng: Rng,
+        settings: Settings,
+        trace: &Trace,
+    ) -> Result<Self, String> {
+        let world = World::new(shape, rng, settings, trace)?;
         let mut stage = Self { world, probe: None, doubtful: Vec::new() };
         stage.open_probe()?;
         Ok(stage)
@@ -324,6 +335,7 @@ impl Stage {
     /// When the stop was not recorded, or a request was never answered.
     pub fn stop(&mut self) -> Result<(), String> {
         self.settle()?;
+        self.settle_doubts();
         self.probe = None;
         self.world.stop().map(drop)
     }
@@ -331,13 +343,23 @@ impl Stage {
     /// The machine stops without warning.
     pub fn crash(&mut self, crash: Crash) {
         self.world.trace.event(&[60, crash as u64], || format!("script: {crash:?}"));
+        self.settle_doubts();
         self.doubtful.extend(self.world.unsettled_stripes(crash));
+        self.world.recovering = true;
         self.world.drives.iter().chain(&self.world.retired).for_each(|drive| drive.crash(crash));
         self.probe = None;
         self.world.running = None;
         self.world.asked.clear();
         self.world.left = 0;
         self.world.oracle.crash(crash);
+    }
+
+    /// What a crash left in doubt is settled once nothing is left to resynchronize.
+    fn settle_doubts(&mut self) {
+        self.world.refresh();
+        if !self.world.recovering {
+            self.doubtful.clear();
+        }
     }
 
     /// Starts the array on all members' drives, which are expected to be enough.

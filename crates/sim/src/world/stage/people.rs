@@ -2,7 +2,7 @@
 
 use strake_engine::{ArrayError, AssemblePolicy, Assembled, MemberIo, Outcome, Pending, Replacing};
 use strake_ondisk::Superblock;
-use strake_units::{MemberIndex, Uuid};
+use strake_units::{MemberIndex, Name, Uuid};
 
 use super::Stage;
 use crate::drive::SimDrive;
@@ -22,7 +22,7 @@ pub enum Order {
 }
 
 impl Order {
-    fn poll(&mut self) -> Option<Result<(), ArrayError>> {
+    pub(super) fn poll(&mut self) -> Option<Result<(), ArrayError>> {
         match self {
             Self::Change(pending) => pending.poll(),
             Self::Install(replacing) => replacing.poll(),
@@ -37,7 +37,10 @@ impl Stage {
     /// What the array has against it.
     pub fn fail(&mut self, slot: usize) -> Result<(), String> {
         let order = self.begin_fail(slot)?;
-        self.finish(order)
+        self.world.condemned |= 1 << slot;
+        let result = self.finish(order);
+        self.world.condemned &= !(1 << slot);
+        result
     }
 
     /// The same without waiting for the answer.
@@ -46,6 +49,7 @@ impl Stage {
     /// What the array has against it at once.
     pub fn begin_fail(&mut self, slot: usize) -> Result<Order, String> {
         self.note(61, slot, "fail");
+        self.world.trace.fault("fail");
         let pending = self.world.array().begin_fail(member(slot)).map_err(|e| e.to_string())?;
         Ok(Order::Change(pending))
     }
@@ -101,6 +105,7 @@ impl Stage {
     /// What the array has against it at once; the drive is not touched then.
     pub fn begin_replace_with(&mut self, slot: usize, drive: &SimDrive) -> Result<Order, String> {
         self.note(63, slot, "replace");
+        self.world.trace.fault("replace");
         let uuid = Uuid::from_random(self.world.rng.bytes16());
         let device = to_drive(drive);
         let checked = self.world.array().check_replacement(member(slot), &device);
@@ -109,9 +114,8 @@ impl Stage {
         let replacing = self.world.array().begin_replace(member(slot), &device, uuid);
         let replacing = replacing.map_err(|e| e.to_string())?;
         let old = std::mem::replace(&mut self.world.drives[slot], drive.clone());
-        if !self.world.retired.iter().any(|known| known.name() == old.name()) {
-            self.world.retired.push(old);
-        }
+        self.world.retired.push(old);
+        self.world.retired.retain(|known| known.name() != drive.name());
         Ok(Order::Install(Box::new(replacing)))
     }
 
@@ -156,6 +160,7 @@ impl Stage {
     /// What the array has against it at once.
     pub fn begin_readd(&mut self, slot: usize, drive: &SimDrive) -> Result<Order, String> {
         self.note(64, slot, "take back");
+        self.world.trace.fault("readd");
         let device = to_drive(drive);
         let label = self.label_of(drive)?.ok_or("the drive has no label")?;
         let replacing = self.world.array().begin_readd(member(slot), &device, &label);
@@ -245,11 +250,40 @@ impl Stage {
         self.world.start(assembled)?;
         if policy.accept_loss {
             let states = self.world.states();
-            let doubtful = std::mem::take(&mut self.doubtful);
-            self.world.give_up(&doubtful, &states);
+            self.world.give_up(&self.doubtful.clone(), &states);
         }
-        self.doubtful.clear();
         self.open_probe()
+    }
+
+    /// Gives the array another name.
+    ///
+    /// # Errors
+    /// What the array has against it.
+    pub fn rename(&mut self, name: &str) -> Result<(), String> {
+        let name: Name = name.parse().map_err(|e| format!("{name}: {e}"))?;
+        let pending = self.world.array().begin_rename(name);
+        self.finish(Order::Change(pending))
+    }
+
+    /// Marks a stopped array as destroyed on `drives`.
+    ///
+    /// # Errors
+    /// When a drive fails.
+    pub fn destroy(&mut self, drives: &[SimDrive]) -> Result<(), String> {
+        self.world.trace.fault("destroy");
+        let drives: Vec<_> = drives.iter().map(to_drive).collect();
+        let mut wait = patient(&mut self.world.now);
+        strake_engine::mark_destroyed(&drives, &mut wait).map_err(|e| e.to_string())
+    }
+
+    /// Brings a destroyed array back.
+    ///
+    /// # Errors
+    /// When it is too late.
+    pub fn undelete(&mut self, drives: &[SimDrive]) -> Result<(), String> {
+        let drives: Vec<_> = drives.iter().map(to_drive).collect();
+        let mut wait = patient(&mut self.world.now);
+        strake_engine::unmark_destroyed(&drives, &mut wait).map(drop).map_err(|e| e.to_string())
     }
 
     /// Makes a new array of all members' drives, which are not in use.

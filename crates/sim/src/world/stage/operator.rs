@@ -1,0 +1,538 @@
+//! An operator who does anything: by seed, thousands of commands, most of them possible, some of them wrong, while
+//! clients work and drives misbehave.
+//!
+//! After every command three things are compared. Nobody is out of use whom the command did not name and whose drive
+//! is good: no command lowers redundancy silently. What must be refused was refused: a member the data cannot do
+//! without, a start without members that are in sync, a drive that is somebody else, two histories in one array. And
+//! the clients' oracle holds: no acknowledged write is lost while the promised redundancy holds. At the end everybody
+//! is made whole, everything is read and parity is compared, twice.
+
+use strake_engine::{AssemblePolicy, Maintenance};
+use strake_raid::MemberState;
+use strake_units::Nanos;
+
+use super::{ACCEPT_LOSS, DEGRADED, Order, Stage, refused};
+use crate::drive::{Crash, SimDrive};
+use crate::rng::Rng;
+use crate::shape::Shape;
+use crate::trace::Trace;
+use crate::world::{Report, Settings, panic_text};
+
+/// Runs the operator of `seed`.
+#[must_use]
+pub fn operate(seed: u64, settings: Settings) -> Report {
+    let trace = Trace::new(settings.keep, settings.print);
+    let mut rng = Rng::new(seed);
+    let shape = Shape::draw(&mut rng);
+    let mut requests = 0;
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let stage = Stage::of_shape(&shape, rng, settings, &trace)?;
+        let mut operator = Operator { stage, orders: Vec::new() };
+        let result = operator.live();
+        requests = operator.stage.world.next_id;
+        result
+    }));
+    let violation = match result {
+        Ok(result) => result.err(),
+        Err(panic) => Some(format!("panic: {}", panic_text(&*panic))),
+    };
+    Report { seed, shape: shape.describe(), violation, trace, requests }
+}
+
+/// Commands of one run, at most.
+const COMMANDS_MAX: u64 = 60;
+
+struct Operator {
+    stage: Stage,
+    /// Given and not answered, each with the slot it concerns.
+    orders: Vec<(usize, Order)>,
+}
+
+/// A set of slots.
+type Slots = u64;
+
+impl Operator {
+    fn live(&mut self) -> Result<(), String> {
+        let commands = self.stage.world.rng.between(10, COMMANDS_MAX);
+        self.rearm();
+        for _ in 0..commands {
+            let burst = self.stage.below(40);
+            self.stage.load(burst);
+            let turns = self.stage.below(120);
+            self.stage.turns(turns)?;
+            if self.stage.below(3) == 0 {
+                self.stage.settle()?;
+            }
+            self.command()?;
+            self.take_answers()?;
+            if self.stage.status().lost {
+                let picture = self.stage.world.picture();
+                return Err(format!("the array was lost within its redundancy: {picture}"));
+            }
+        }
+        self.end()
+    }
+
+    fn command(&mut self) -> Result<(), String> {
+        self.stage.world.refresh();
+        let impaired = self.stage.world.faults.impaired();
+        self.stage.world.trace.event(&[68, impaired], || {
+            format!("operator: impaired {impaired:#b}, {}", self.stage.world.picture())
+        });
+        match self.stage.below(18) {
+            0 | 1 => self.fail(),
+            2..=4 => self.replace(),
+            5..=7 => self.take_back(),
+            8 => self.take_back_a_stranger(),
+            9 => self.pull(),
+            10 | 11 => self.start_again(),
+            12 => self.start_with_a_clone(),
+            13 => self.split_brain(),
+            14 => self.destroy_by_mistake(),
+            15 => self.set(),
+            _ => {
+                let time = self.stage.below(4_000);
+                self.stage.pass(Nanos(time * Nanos::MILLI.0))
+            }
+        }
+    }
+
+    /// Faults go on unless a crash left something to resynchronize.
+    fn rearm(&mut self) {
+        self.stage.world.refresh();
+        let armed = !self.stage.world.recovering;
+        self.stage.world.faults.arm(armed);
+    }
+
+    fn some_slot(&mut self) -> usize {
+        let members = self.stage.geometry().members() as u64;
+        self.stage.below(members) as usize
+    }
+
+    fn doomed(&self) -> Slots {
+        let drives = self.stage.world.drives.iter().enumerate();
+        drives.filter(|(_, drive)| drive.is_doomed()).fold(0, |slots, (slot, _)| slots | 1 << slot)
+    }
+
+    fn out(&self) -> Slots {
+        self.stage.out().iter().fold(0, |slots, slot| slots | 1 << slot)
+    }
+
+    /// Slots that are out or whose drives will not be good for long.
+    fn impaired(&mut self) -> Slots {
+        self.stage.world.refresh();
+        let ordered = self.orders.iter().fold(0, |slots, (slot, _)| slots | 1 << slot);
+        self.stage.world.faults.impaired() | self.out() | ordered
+    }
+
+    /// Nobody but `named` may have gone out since `before` whose drive is good.
+    fn nobody_else(&self, before: Slots, named: Option<usize>, what: &str) -> Result<(), String> {
+        let gone = self.out() & !before;
+        for (slot, drive) in self.stage.world.drives.iter().enumerate() {
+            let excused = named == Some(slot)
+                || drive.is_doomed()
+                || self.orders.iter().any(|(ordered, _)| *ordered == slot);
+            if gone & 1 << slot != 0 && !excused {
+                return Err(format!(
+                    "{what}: member {slot} is out as well: {:?}",
+                    self.stage.states()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Any member, whatever the array can do without.
+    fn fail(&mut self) -> Result<(), String> {
+        if self.stage.world.recovering {
+            return Ok(());
+        }
+        let slot = self.some_slot();
+        let (before, impaired) = (self.out(), self.impaired());
+        // What the drives are about to do to the array is not the operator's to know, but the oracle's.
+        let possible = self.stage.geometry().tolerates(impaired | 1 << slot);
+        if possible && !self.stage.world.faults.may_impair(slot as u8) {
+            return Ok(());
+        }
+        if !possible && self.stage.geometry().tolerates(before | 1 << slot) {
+            return Ok(());
+        }
+        match self.stage.fail(slot) {
+            // A rebuild may have ended meanwhile; what is left has to be enough in any case.
+            Ok(()) if !self.stage.geometry().tolerates(self.out()) => {
+                return Err(format!("failing member {slot} cost data: {:?}", self.stage.states()));
+            }
+            Err(what) if possible && !self.stage.world.drives[slot].is_doomed() => {
+                return Err(format!("failing member {slot} was refused: {what}"));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        self.nobody_else(before, Some(slot), "failing a member")
+    }
+
+    fn replace(&mut self) -> Result<(), String> {
+        let slot = self.some_slot();
+        if self.ordered(slot) {
+            return Ok(());
+        }
+        let before = self.out();
+        let was = self.stage.states()[slot];
+        let in_use = matches!(was, MemberState::InSync | MemberState::Rebuilding { .. });
+        self.stage.world.faults.arm(false);
+        let order = self.stage.begin_replace(slot);
+        self.rearm();
+        match order {
+            Ok(order) => self.orders.push((slot, order)),
+            Err(_) if in_use => {}
+            Err(what) => return Err(format!("replacing member {slot}: {what}")),
+        }
+        self.perhaps_wait()?;
+        self.nobody_else(before, None, "replacing a member")
+    }
+
+    fn ordered(&self, slot: usize) -> bool {
+        self.orders.iter().any(|(ordered, _)| *ordered == slot)
+    }
+
+    fn perhaps_wait(&mut self) -> Result<(), String> {
+        if self.stage.below(2) == 0 {
+            return Ok(());
+        }
+        while let Some((slot, order)) = self.orders.pop() {
+            let result = self.stage.finish(order);
+            self.judge(slot, result)?;
+        }
+        Ok(())
+    }
+
+    /// An order may come to nothing when its drive did.
+    fn judge(&mut self, slot: usize, result: Result<(), String>) -> Result<(), String> {
+        let drive = &self.stage.world.drives[slot];
+        match result {
+            Err(what) if !drive.is_doomed() && !what.contains("is not running") => {
+                Err(format!("an order about member {slot} came to nothing: {what}"))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn take_answers(&mut self) -> Result<(), String> {
+        for at in (0..self.orders.len()).rev() {
+            if let Some(answer) = self.orders[at].1.poll() {
+                let (slot, _) = self.orders.swap_remove(at);
+                self.judge(slot, answer.map_err(|e| e.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The drive that was the member comes back, perhaps as it was, perhaps without its cache.
+    fn take_back(&mut self) -> Result<(), String> {
+        let slot = self.some_slot();
+        if self.ordered(slot) {
+            return Ok(());
+        }
+        let before = self.out();
+        let drive = self.stage.drive(slot);
+        self.stage.world.faults.arm(false);
+        if before & 1 << slot != 0 {
+            drive.return_cold();
+        }
+        let order = self.stage.begin_readd(slot, &drive);
+        self.rearm();
+        match order {
+            Ok(_) if before & 1 << slot == 0 => {
+                return Err(format!("member {slot} is in use and was taken back"));
+            }
+            Ok(order) => self.orders.push((slot, order)),
+            // Too old, never labelled, or in use: all of them are reasons.
+            Err(what) => self.stage.world.trace.event(&[67], || format!("not taken back: {what}")),
+        }
+        self.perhaps_wait()?;
+        self.nobody_else(before, None, "taking a member back")
+    }
+
+    /// Another drive than the member's: one that was a member before it, another member's clone, a new one.
+    fn take_back_a_stranger(&mut self) -> Result<(), String> {
+        let slot = self.some_slot();
+        if self.ordered(slot) {
+            return Ok(());
+        }
+        let before = self.out();
+        let members = self.stage.geometry().members();
+        let retired = self.stage.world.retired.clone();
+        self.stage.world.faults.arm(false);
+        let stranger = match self.stage.below(3) {
+            0 => self.stage.new_drive(slot),
+            1 => self.stage.clone_drive((slot + 1) % members),
+            _ => match retired.last() {
+                Some(old) if old.name() != self.stage.drive(slot).name() => old.clone(),
+                Some(_) | None => self.stage.new_drive(slot),
+            },
+        };
+        stranger.come_back();
+        // A replacement that came to nothing leaves the drive before it the member.
+        let label = self.stage.label_of(&stranger)?;
+        if label.is_some_and(|l| l.member == self.stage.status().members[slot].uuid) {
+            self.rearm();
+            return Ok(());
+        }
+        let keep = self.stage.drive(slot);
+        let order = self.stage.begin_readd(slot, &stranger);
+        self.stage.world.drives[slot] = keep;
+        self.rearm();
+        refused(order.map(drop), "").map_err(|what| {
+            format!("{} is not member {slot}, and was taken back: {what}", stranger.name())
+        })?;
+        self.nobody_else(before, None, "refusing a drive")
+    }
+
+    fn pull(&mut self) -> Result<(), String> {
+        if self.stage.world.recovering {
+            return Ok(());
+        }
+        let slot = self.some_slot();
+        let impaired = self.impaired() | 1 << slot;
+        if self.stage.geometry().tolerates(impaired)
+            && self.stage.world.faults.may_impair(slot as u8)
+        {
+            self.stage.pull(slot);
+        }
+        Ok(())
+    }
+
+    /// Stops somehow; what is being ordered is forgotten by a crash.
+    fn go_down(&mut self) -> Result<Option<Crash>, String> {
+        self.stage.world.faults.arm(false);
+        let crash = match self.stage.below(4) {
+            0 => Some(Crash::Kill),
+            1 => Some(Crash::Power),
+            _ => None,
+        };
+        match crash {
+            Some(crash) => {
+                self.stage.crash(crash);
+                // An unreadable block beside what the crash left in doubt would be a second fault in one event.
+                self.stage.drives().iter().for_each(SimDrive::heal);
+                self.orders.clear();
+            }
+            None => self.stop()?,
+        }
+        Ok(crash)
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        self.stage.world.faults.arm(false);
+        while let Some((slot, order)) = self.orders.pop() {
+            let result = self.stage.finish(order);
+            self.judge(slot, result)?;
+        }
+        self.stage.stop()
+    }
+
+    /// Down, and up with some of the drives in some order, by whatever permission that takes.
+    fn start_again(&mut self) -> Result<(), String> {
+        let mut in_sync = !self.out() & !self.doomed();
+        let unanswered = !self.orders.is_empty();
+        let crash = self.go_down()?;
+        in_sync &= !self.doomed();
+        if self.stage.below(2) == 0 {
+            self.stage.drives().iter().for_each(SimDrive::come_back);
+        }
+        let here = self.here();
+        let some: Vec<(usize, SimDrive)> =
+            here.iter().filter(|_| self.stage.world.rng.one_in(2)).cloned().collect();
+        let good = |(slot, _): &(usize, SimDrive)| in_sync & 1 << slot != 0;
+        let left_out = here.iter().filter(|m| good(m)).any(|(slot, _)| !has(&some, *slot));
+        if left_out && !unanswered && !some.is_empty() {
+            let drives = self.in_some_order(&some);
+            if self.start(&drives, AssemblePolicy::default()).is_ok() {
+                return Err("started without members that were in sync".to_owned());
+            }
+            // Somebody insists, as long as one of them knows how things stood at last.
+            let known = some.iter().any(|m| good(m));
+            if known && !self.stage.world.recovering && self.stage.below(2) == 0 {
+                // Redundancy goes with the members left out; unreadable blocks would be more than it covers.
+                self.stage.drives().iter().for_each(SimDrive::heal);
+                let started = self.start(&drives, DEGRADED);
+                if started.is_ok() {
+                    return Ok(());
+                }
+            }
+        }
+        self.start_with_all(crash)
+    }
+
+    /// Members' drives that answer, by slot.
+    fn here(&self) -> Vec<(usize, SimDrive)> {
+        let drives = self.stage.drives().into_iter().enumerate();
+        drives.filter(|(_, drive)| !drive.is_gone()).collect()
+    }
+
+    /// These drives, and those that were members once, in any order.
+    fn in_some_order(&mut self, members: &[(usize, SimDrive)]) -> Vec<SimDrive> {
+        let retired = self.stage.world.retired.iter().filter(|drive| !drive.is_gone()).cloned();
+        let drives = members.iter().map(|(_, drive)| drive.clone()).chain(retired).collect();
+        self.stage.shuffled(drives)
+    }
+
+    fn start(&mut self, drives: &[SimDrive], policy: AssemblePolicy) -> Result<(), String> {
+        self.stage.world.faults.arm(false);
+        self.stage.start(drives, policy)?;
+        self.rearm();
+        Ok(())
+    }
+
+    /// Up with everything that answers, with as little permission as it takes.
+    fn start_with_all(&mut self, crash: Option<Crash>) -> Result<(), String> {
+        let all = self.here();
+        let drives = self.in_some_order(&all);
+        let mut said = Vec::new();
+        for policy in [AssemblePolicy::default(), DEGRADED, ACCEPT_LOSS] {
+            if policy == ACCEPT_LOSS && crash.is_none() && !self.stage.world.recovering {
+                break;
+            }
+            match self.start(&drives, policy) {
+                Ok(()) => return Ok(()),
+                Err(what) => said.push(what),
+            }
+        }
+        Err(format!("does not start: {}", said.join("; ")))
+    }
+
+    /// A copy of a member beside the member.
+    fn start_with_a_clone(&mut self) -> Result<(), String> {
+        let crash = self.go_down()?;
+        let all = self.here();
+        let slot = self.some_slot();
+        if has(&all, slot) && self.stage.label_of(&self.stage.drive(slot))?.is_some() {
+            let clone = self.stage.clone_drive(slot);
+            let mut drives = self.in_some_order(&all);
+            drives.push(clone);
+            for policy in [AssemblePolicy::default(), DEGRADED, ACCEPT_LOSS] {
+                refused(self.start(&drives, policy), "one member is on")?;
+            }
+        }
+        self.start_with_all(crash)
+    }
+
+    /// The drives are divided between two machines, both of which go on. Together they are refused, and who keeps one
+    /// side gets nothing of the other by taking members back.
+    fn split_brain(&mut self) -> Result<(), String> {
+        if self.stage.world.recovering || self.stage.status().resync.is_some() {
+            return Ok(());
+        }
+        self.stop()?;
+        let good = self.whole_members()?;
+        let (left, right): (Vec<_>, Vec<_>) = good.into_iter().partition(|(slot, _)| slot % 2 == 0);
+        let whole = |side: &[(usize, SimDrive)]| {
+            let all = (1u64 << self.stage.geometry().members()) - 1;
+            self.stage
+                .geometry()
+                .tolerates(side.iter().fold(all, |out, (slot, _)| out & !(1 << slot)))
+        };
+        if !whole(&left) || !whole(&right) {
+            return self.start_with_all(None);
+        }
+        self.stage.world.trace.fault("split");
+        self.stage.drives().iter().for_each(SimDrive::heal);
+        let fork = self.stage.memory();
+        self.alone(&left)?;
+        let kept = self.stage.memory();
+        self.stage.recall(&fork);
+        self.alone(&right)?;
+        self.stage.recall(&kept);
+        let all: Vec<_> = left.iter().chain(&right).cloned().collect();
+        for policy in [AssemblePolicy::default(), DEGRADED, ACCEPT_LOSS] {
+            let drives = self.in_some_order(&all);
+            refused(self.stage.start(&drives, policy), "started apart from each other")?;
+        }
+        let drives = self.in_some_order(&left);
+        self.stage.start(&drives, DEGRADED)?;
+        for (slot, other) in &right {
+            refused(self.stage.readd_as(*slot, other), "went on without the array")?;
+            let order = self.stage.begin_replace_with(*slot, other)?;
+            self.stage.finish(order)?;
+        }
+        self.rearm();
+        Ok(())
+    }
+
+    /// Members that are here and in sync, as the newest label has it.
+    fn whole_members(&mut self) -> Result<Vec<(usize, SimDrive)>, String> {
+        let mut labels = Vec::new();
+        for (slot, drive) in self.here() {
+            let label = self.stage.label_of(&drive)?;
+            labels.extend(label.map(|label| (slot, drive, label)));
+        }
+        let Some(newest) = labels.iter().map(|(.., label)| label).max_by_key(|l| l.generation)
+        else {
+            return Ok(Vec::new());
+        };
+        let (newest, generation) = (newest.members.clone(), newest.generation);
+        let in_sync = |slot: usize, label: &strake_ondisk::Superblock| {
+            newest[slot].state == strake_ondisk::RecordedState::InSync
+                && newest[slot].uuid == label.member
+                && label.generation == generation
+        };
+        labels.retain(|(slot, _, label)| in_sync(*slot, label));
+        Ok(labels.into_iter().map(|(slot, drive, _)| (slot, drive)).collect())
+    }
+
+    /// One side of a divided array, for a while.
+    fn alone(&mut self, side: &[(usize, SimDrive)]) -> Result<(), String> {
+        let drives: Vec<SimDrive> = side.iter().map(|(_, drive)| drive.clone()).collect();
+        self.stage.start(&drives, DEGRADED)?;
+        let work = self.stage.below(40);
+        self.stage.work(work)?;
+        self.stage.stop()
+    }
+
+    /// Destroyed, and brought back before anything else was made of the drives.
+    fn destroy_by_mistake(&mut self) -> Result<(), String> {
+        let before = self.out() | self.doomed();
+        self.stop()?;
+        let before = before | self.doomed();
+        // One that was about to replace a member and came to nothing is nobody's.
+        let mut drives = Vec::new();
+        for (_, drive) in self.here() {
+            let label = self.stage.label_of(&drive)?;
+            drives.extend(label.map(|_| drive));
+        }
+        self.stage.destroy(&drives)?;
+        let order = self.stage.shuffled(drives.clone());
+        refused(self.stage.start(&order, ACCEPT_LOSS), "no array was found")?;
+        let order = self.stage.shuffled(drives);
+        self.stage.undelete(&order)?;
+        self.start_with_all(None)?;
+        self.nobody_else(before, None, "destroying and bringing back")
+    }
+
+    /// Another name, and maintenance faster, slower or not at all.
+    fn set(&mut self) -> Result<(), String> {
+        let before = self.out();
+        let maintenance =
+            Maintenance { priority: self.stage.below(101) as u8, paused: self.stage.below(3) == 0 };
+        self.stage.world.array().set_maintenance(maintenance);
+        let name = format!("sim{}", self.stage.below(1_000));
+        self.stage.rename(&name)?;
+        self.nobody_else(before, None, "renaming and pausing")
+    }
+
+    /// Faults stop, everybody gets well, and everything is looked at twice.
+    fn end(&mut self) -> Result<(), String> {
+        self.stage.world.faults.arm(false);
+        self.stage.settle()?;
+        while let Some((slot, order)) = self.orders.pop() {
+            let result = self.stage.finish(order);
+            self.judge(slot, result)?;
+        }
+        self.stage.world.array().set_maintenance(Maintenance::default());
+        self.stage.world.make_whole()?;
+        self.stage.all_is_well()
+    }
+}
+
+fn has(members: &[(usize, SimDrive)], slot: usize) -> bool {
+    members.iter().any(|(at, _)| *at == slot)
+}

@@ -166,7 +166,7 @@ impl Control {
             accept_loss: request.accept_loss,
         };
         for (uuid, array) in found {
-            match self.import_one(&uuid, &array, policy, request.dry_run) {
+            match self.import_one(&uuid, &array, policy, request.dry_run, &mut response.warnings) {
                 Ok((result, view)) => {
                     if result != "unchanged" {
                         response.result = result.into();
@@ -189,6 +189,7 @@ impl Control {
         found: &Found,
         policy: AssemblePolicy,
         dry_run: bool,
+        warnings: &mut Vec<String>,
     ) -> Result<(&'static str, ArrayMessage), ControlError> {
         if let Some(running) = self.run(|m| Ok(m.find(uuid).map(|at| m.view(at))))? {
             return Ok(("unchanged", running));
@@ -205,12 +206,15 @@ impl Control {
             return Ok(("planned", crate::verdict::planned(&record, &found.drives, policy)?));
         }
         let assembled = assemble_one(&found.drives, policy)?;
-        let view = self.run(|m| {
-            m.record_import(record)?;
+        let new = self.run(|m| {
+            let new = m.record_import(record)?;
             m.adopt(assembled, &found.drives)?;
-            m.array(uuid)
+            Ok(new)
         })?;
-        Ok(("changed", view))
+        if new {
+            warnings.append(&mut self.recall_from_members(uuid, &paths));
+        }
+        Ok(("changed", self.run(|m| m.array(uuid))?))
     }
 }
 
@@ -408,14 +412,17 @@ impl Manager {
         self.check_recordable(record)
     }
 
-    fn record_import(&mut self, record: ArrayRecord) -> Result<(), ControlError> {
+    /// Records an array that is being imported. True when it was not known here.
+    fn record_import(&mut self, record: ArrayRecord) -> Result<bool, ControlError> {
         let mut config = self.config.clone();
-        match config.arrays.iter_mut().find(|a| a.uuid == record.uuid) {
+        let known = config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
+        let new = known.is_none();
+        match known {
             Some(known) => known.drives = record.drives,
             None => config.arrays.push(record),
         }
         self.config = self.store.prepare(&config)?.commit()?;
-        Ok(())
+        Ok(new)
     }
 }
 

@@ -29,6 +29,7 @@ mod label;
 pub mod limits;
 mod locate;
 pub mod manager;
+mod member_config;
 mod members;
 mod offline;
 pub mod probe;

@@ -30,5 +30,8 @@ pub const EVENTS_STOP: Duration = Duration::from_secs(2);
 /// down must not wait for one that is not.
 pub const HOOKS_STOP: Duration = Duration::from_secs(5);
 
+/// Time after which a record that a member refused is written again.
+pub const RECORD_RETRY: Duration = Duration::from_secs(15);
+
 /// How long a command waits for another one that works on the same array or drive.
 pub const RESERVE_WAIT: Duration = Duration::from_secs(60);

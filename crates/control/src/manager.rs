@@ -17,6 +17,7 @@ use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
 use crate::hooks::Hooks;
+use crate::member_config::Written;
 use crate::offline::Offline;
 use crate::readd::PathKey;
 use crate::spares::SpareState;
@@ -147,6 +148,8 @@ pub struct Manager {
     /// What commands under way work on.
     pub(crate) reserved: BTreeSet<String>,
     pub(crate) hooks: Hooks,
+    /// What was last recorded on the members of each running array, by its identity.
+    pub(crate) written: BTreeMap<String, Written>,
     /// Block devices of the machine at the last look.
     pub(crate) block_devices: Option<BTreeSet<String>>,
     /// What was last looked at for each array and path: `None` when there was nothing.
@@ -198,6 +201,7 @@ impl Manager {
             seen: BTreeMap::new(),
             reserved: BTreeSet::new(),
             hooks,
+            written: BTreeMap::new(),
             block_devices: None,
             looked: BTreeMap::new(),
             events,
@@ -309,6 +313,12 @@ impl Manager {
             severity: "failed".to_owned(),
             what: e.reason.clone(),
             next_action: format!("strake array show {}", e.array),
+        }));
+        problems.extend(self.events.trouble().map(|why| Problem {
+            object: "daemon".to_owned(),
+            severity: "degraded".to_owned(),
+            what: format!("the state directory cannot be written: {why}"),
+            next_action: format!("make room in {}, or make it writable", self.store.dir().display()),
         }));
         problems.sort_by_key(|p| p.severity != "failed");
         let health = match problems.first() {

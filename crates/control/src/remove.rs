@@ -125,6 +125,7 @@ impl Manager {
         self.withdraw_exports_of(uuid)?;
         self.offline.remove(uuid);
         self.seen.remove(uuid);
+        self.written.remove(uuid);
         self.config = prepared.commit()?;
         let at = self.running.iter().position(|r| r.uuid() == uuid);
         Ok(at.map(|at| self.running.remove(at)))

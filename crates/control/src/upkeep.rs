@@ -32,6 +32,7 @@ impl Control {
         self.readd_returned()?;
         self.tend_spares()?;
         self.use_spares()?;
+        self.record_on_members()?;
         self.run(|m| {
             m.observe();
             m.watch_state_dir();

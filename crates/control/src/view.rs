@@ -172,6 +172,9 @@ fn states(status: &ArrayStatus, fresh: bool) -> Vec<String> {
     if status.rebuild_halted {
         words.push("rebuild_halted".to_owned());
     }
+    if status.resync_halted {
+        words.push("resync_halted".to_owned());
+    }
     if status.resync.is_some() {
         words.push(if fresh { "initializing" } else { "resyncing" }.to_owned());
     }
@@ -228,6 +231,10 @@ fn advice(status: &ArrayStatus) -> (String, String) {
             ),
         );
     }
+    if status.resync_halted {
+        let reason = "the resync stopped: blocks it needs cannot be read any more".to_owned();
+        return (reason, format!("strake array show {name}; to try again: strake array rebuild {name}"));
+    }
     let out = status
         .members
         .iter()
@@ -248,7 +255,7 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     let is = |state: &str| array.states.iter().any(|s| s == state);
     let severity = if is("lost") || is("offline") {
         "failed"
-    } else if is("degraded") || is("rebuild_halted") {
+    } else if is("degraded") || is("rebuild_halted") || is("resync_halted") {
         "degraded"
     } else {
         return None;

@@ -17,6 +17,7 @@
 mod array;
 mod assemble;
 mod board;
+mod config_record;
 mod create;
 mod error;
 mod events;
@@ -34,6 +35,7 @@ mod undelete;
 pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
 pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble};
 pub use board::{MemberHealth, MemberStatus};
+pub use config_record::{load_config, store_config};
 pub use create::{
     CreatePlan, CreateSpec, Drive, Ids, create, erase_foreign, plan_create, prepare_drive,
     refuse_occupied,

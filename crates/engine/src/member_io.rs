@@ -80,6 +80,11 @@ impl<'a> MemberIo<'a> {
         })
     }
 
+    /// Where a record of the control plane at `sequence` is.
+    pub(crate) fn config_offset(&self, sequence: u64) -> Result<u64, ArrayError> {
+        Ok(self.layout()?.config_offset(sequence))
+    }
+
     fn lba(&self, bytes: u64) -> Lba {
         Lba(bytes >> self.block_size.shift())
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use strake_ondisk::{Bits, Copy, Plane, encode_page};
+use strake_ondisk::{Bits, Copy, Plane, encode_config, encode_page};
 use strake_units::{MemberIndex, Uuid};
 
 fn main() -> io::Result<()> {
@@ -20,6 +20,8 @@ fn main() -> io::Result<()> {
     let stale = Plane::Stale(MemberIndex(63));
     let page = encode_page(Uuid([1; 16]), stale, 1, sample::PAGE_SEQUENCE, bits.page_bytes(0));
     write_new("page-1-stale.bin", &page)?;
+    let record = encode_config(Uuid([1; 16]), sample::PAGE_SEQUENCE, sample::CONFIG);
+    write_new("config-1.bin", &record.unwrap_or_default())?;
     write_new("page-1.bin", &page_of_written(&bits))
 }
 

@@ -8,6 +8,7 @@
 //! last blocks.
 
 use crate::bitmap::{PAGE_BYTES, PAGES_PER_PLANE, Plane};
+use crate::config_record::CONFIG_SLOT_BYTES;
 
 /// Bytes of one ring slot, and of one label.
 pub const SLOT_BYTES: usize = 4096;
@@ -45,6 +46,7 @@ const ALIGN: u64 = 4096;
 const _: () = assert!(HEAD_RING_OFFSET + RING_BYTES <= BITMAP_OFFSET);
 const _: () = assert!(BITMAP_OFFSET + PLANES_MAX * PLANE_BYTES <= CONFIG_OFFSET);
 const _: () = assert!(CONFIG_OFFSET < HEAD_BYTES);
+const _: () = assert!(CONFIG_OFFSET + 2 * CONFIG_SLOT_BYTES as u64 <= HEAD_BYTES);
 const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
 // The backup GPT is at most 5 blocks of 4 KiB and must not reach into the ring.
 const _: () = assert!(TAIL_RING_FROM_END - RING_BYTES >= 5 * ALIGN);
@@ -120,6 +122,12 @@ impl AreaLayout {
         assert!(page < PAGES_PER_PLANE, "a plane has fewer pages");
         let pair = plane.code() as u64 * PAGES_PER_PLANE as u64 + page as u64;
         BITMAP_OFFSET + (pair * 2 + sequence % 2) * PAGE_BYTES as u64
+    }
+
+    /// Byte offset of the slot for a record of the control plane at `sequence`: its parity says which one.
+    #[must_use]
+    pub const fn config_offset(&self, sequence: u64) -> u64 {
+        CONFIG_OFFSET + sequence % 2 * CONFIG_SLOT_BYTES as u64
     }
 
     /// Byte offset of the data area.

@@ -16,6 +16,7 @@
 pub mod assemble;
 pub mod bitmap;
 mod bytes;
+pub mod config_record;
 pub mod error;
 pub mod foreign;
 pub mod gpt;
@@ -30,6 +31,10 @@ pub use assemble::{
 pub use bitmap::{
     Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_PLANE, PageState, Plane, REGIONS_MAX, decode_page,
     encode_page, newest_page,
+};
+pub use config_record::{
+    CONFIG_BYTES_MAX, CONFIG_HEADER_BYTES, CONFIG_SLOT_BYTES, config_bytes, decode_config,
+    encode_config,
 };
 pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
 pub use foreign::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature};

@@ -2,6 +2,7 @@
 
 mod assembly;
 mod codecs;
+mod config_record;
 mod foreign;
 
 use strake_units::{MemberIndex, Uuid};

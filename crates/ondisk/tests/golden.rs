@@ -3,7 +3,7 @@
 #[path = "golden/sample.rs"]
 mod sample;
 
-use strake_ondisk::{Address, Bits, Copy, Plane, Superblock, decode_page};
+use strake_ondisk::{Address, Bits, Copy, Plane, Superblock, decode_config, decode_page};
 use strake_units::{MemberIndex, Uuid};
 
 #[test]
@@ -40,4 +40,11 @@ fn the_bitmap_page_of_format_1_opens() {
     let bits = Bits::from_pages(32_512, &[Some(page), Some(Vec::new())]);
     assert_eq!(sequence, sample::PAGE_SEQUENCE);
     assert_eq!(bits.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
+}
+
+#[test]
+fn the_record_of_the_control_plane_opens() {
+    let bytes = include_bytes!("golden/config-1.bin");
+    let found = decode_config(bytes, Uuid([1; 16]));
+    assert_eq!(found, Some((sample::PAGE_SEQUENCE, sample::CONFIG)));
 }

@@ -362,3 +362,51 @@ fn an_array_that_is_offline_keeps_its_shape_and_says_what_would_do() {
     control.import_arrays(&import).expect("it was allowed");
     stop(&control);
 }
+
+/// F36: the state directory is lost and there is no backup. The drives alone bring the array back under its name, with
+/// its settings and the exports it had, their sockets included; an export whose name is taken by now is told of.
+#[test]
+fn f36_drives_alone_bring_back_array_exports_and_settings() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let listen = format!("unix:{}", folder.path("nbd.sock").display());
+    let offer = |control: &Control, array: &str, name: &str| {
+        let request = CreateExportRequest {
+            array: array.into(),
+            name: name.into(),
+            listen: listen.clone(),
+            ..Default::default()
+        };
+        control.run(|m| m.create_export(&request)).expect("it is offered");
+    };
+    offer(&control, "tank", "first");
+    offer(&control, "tank", "second");
+    let set =
+        SetArrayRequest { name: "tank".into(), rebuild_priority: Some(33), ..Default::default() };
+    control.run(|m| m.set_array(&set)).expect("it is set");
+    control.tick().expect("it answers");
+    stop(&control);
+    drop(control);
+    fs::remove_dir_all(folder.path("state")).expect("it can be removed");
+
+    let control = folder.control();
+    let scratch = CreateArrayRequest {
+        name: "scratch".into(),
+        level: "0".into(),
+        ..raid6(vec![drives[4].clone()])
+    };
+    control.create_array(&scratch).expect("the drive is free");
+    offer(&control, "scratch", "second");
+    let import = ImportArraysRequest { drives: drives[..4].to_vec(), ..Default::default() };
+    let done = control.import_arrays(&import).expect("its drives are here");
+    let [conflict] = &done.warnings[..] else { panic!("{done:#?}") };
+    assert!(conflict.contains("export second"), "{conflict}");
+    let view = array(&control, "tank").expect("it is there");
+    assert_eq!((view.states, view.exports), (vec!["online".to_owned()], vec!["first".to_owned()]));
+    assert_eq!(view.settings.expect("it has settings").rebuild_priority, 33);
+    let offered = control.run(|m| Ok(m.exports())).expect("it answers");
+    assert!(offered.iter().all(|e| e.state == "online" && e.listen == listen), "{offered:#?}");
+    stop(&control);
+}

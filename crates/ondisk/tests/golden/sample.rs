@@ -77,3 +77,6 @@ pub fn label_with_history() -> Superblock {
     label.replacements = vec![replacement(0), replacement(4)];
     label
 }
+
+/// What the control plane keeps on a member.
+pub const CONFIG: &[u8] = br#"{"version":1,"exports":[{"name":"tank","listen":"unix:/run/tank.sock"}]}"#;

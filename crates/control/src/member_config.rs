@@ -1,0 +1,167 @@
+//! What every member knows of the control plane: name, settings and exports of its array. With the state directory lost,
+//! importing an array brings them back (F36).
+
+use serde::{Deserialize, Serialize};
+use strake_api::v1::CreateExportRequest;
+use strake_dev_uring::control_wait;
+use strake_engine::{Drive, load_config, store_config};
+use strake_units::Uuid;
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::limits::RECORD_RETRY;
+use crate::manager::{Manager, array_key};
+use crate::members::is_out;
+use crate::store::{ExportRecord, Settings};
+
+/// Version of the record.
+const VERSION: u32 = 1;
+
+/// The record. Fields of later versions are passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct MemberConfig {
+    version: u32,
+    #[serde(default)]
+    settings: Settings,
+    #[serde(default)]
+    exports: Vec<MemberExport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct MemberExport {
+    name: String,
+    listen: String,
+    #[serde(default)]
+    read_only: bool,
+}
+
+impl From<&ExportRecord> for MemberExport {
+    fn from(record: &ExportRecord) -> Self {
+        let ExportRecord { name, listen, read_only, array: _ } = record;
+        Self { name: name.clone(), listen: listen.clone(), read_only: *read_only }
+    }
+}
+
+/// What was last written to the members of an array.
+#[derive(Default)]
+pub(crate) struct Written {
+    content: Vec<u8>,
+    /// Identities of the drives it was written to.
+    drives: Vec<String>,
+    /// When that failed last.
+    failed: Option<std::time::Instant>,
+}
+
+/// A record that is to be written.
+struct Due {
+    array: String,
+    uuid: Uuid,
+    content: Vec<u8>,
+    drives: Vec<Drive>,
+}
+
+impl Control {
+    /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
+    pub(crate) fn record_on_members(&self) -> Result<(), ControlError> {
+        for due in self.run(|m| Ok(m.due_on_members()))? {
+            let Some(_reserved) = self.try_reserve(vec![array_key(&due.array)])? else { continue };
+            let stored = store_config(&due.drives, due.uuid, &due.content, &mut control_wait());
+            self.run(|m| {
+                m.noted_on_members(due, stored.err().map(ControlError::from));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Brings back what the members know of an array that has just been imported and was not recorded here. What
+    /// cannot be brought back is returned in words.
+    pub(crate) fn recall_from_members(&self, array: &str, drives: &[Drive]) -> Vec<String> {
+        let Some(config) = recall(array, drives) else { return Vec::new() };
+        let mut warnings = Vec::new();
+        if let Err(error) = self.run(|m| m.put_settings(array, config.settings)) {
+            warnings.push(format!("settings: {error}"));
+        }
+        for export in config.exports {
+            let request = CreateExportRequest {
+                array: array.to_owned(),
+                name: export.name.clone(),
+                via: String::new(),
+                listen: export.listen.clone(),
+                read_only: export.read_only,
+            };
+            if let Err(error) = self.run(|m| m.create_export(&request)) {
+                warnings.push(format!(
+                    "export {} on {}, which the members remember, is not offered: {error}",
+                    export.name, export.listen
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+fn recall(array: &str, drives: &[Drive]) -> Option<MemberConfig> {
+    let uuid: Uuid = array.parse().ok()?;
+    let content = load_config(drives, uuid, &mut control_wait())?;
+    let config: MemberConfig = match serde_json::from_slice(&content) {
+        Ok(config) => config,
+        Err(error) => {
+            tracing::warn!(%array, reason = %error, "the record on the members is not understood");
+            return None;
+        }
+    };
+    (config.version == VERSION).then_some(config)
+}
+
+impl Manager {
+    fn due_on_members(&self) -> Vec<Due> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let due = self.running.iter().filter_map(|running| {
+            let array = running.uuid();
+            let status = running.array.status();
+            // Not beside a loss: nothing is to be written to what is left.
+            if status.lost {
+                return None;
+            }
+            let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
+            let drives: Vec<Drive> = serving.filter_map(|(drive, _)| drive.clone()).collect();
+            let content = self.member_config(&array)?;
+            let known = self.written.get(&array);
+            let late = |w: &Written| w.failed.is_none_or(|at| at.elapsed() >= RECORD_RETRY);
+            let same = |w: &Written| {
+                w.failed.is_none() && w.content == content && w.drives == identities(&drives)
+            };
+            if known.is_some_and(|w| same(w) || !late(w)) {
+                return None;
+            }
+            Some(Due { uuid: running.array.uuid(), array, content, drives })
+        });
+        due.collect()
+    }
+
+    fn member_config(&self, array: &str) -> Option<Vec<u8>> {
+        let exports = self.config.exports.iter().filter(|e| e.array == array);
+        let config = MemberConfig {
+            version: VERSION,
+            settings: self.settings(array),
+            exports: exports.map(MemberExport::from).collect(),
+        };
+        serde_json::to_vec(&config).ok()
+    }
+
+    fn noted_on_members(&mut self, due: Due, error: Option<ControlError>) {
+        let failed = error.map(|error| {
+            tracing::warn!(array = %due.array, reason = %error, "configuration not recorded on all members");
+            std::time::Instant::now()
+        });
+        let written = Written { content: due.content, drives: identities(&due.drives), failed };
+        self.written.insert(due.array, written);
+    }
+}
+
+fn identities(drives: &[Drive]) -> Vec<String> {
+    drives.iter().map(|drive| drive.device.info().identity).collect()
+}

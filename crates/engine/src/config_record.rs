@@ -1,0 +1,75 @@
+//! The control plane's record on the members: written and read beside a running array, through a queue of its own.
+
+use strake_ondisk::{config_bytes, decode_config, encode_config};
+use strake_units::Uuid;
+
+use crate::create::Drive;
+use crate::error::ArrayError;
+use crate::member_io::{MemberIo, Wait};
+
+/// Reads of a slot begin with this much: it holds the length, and mostly all of a record.
+const FIRST_BYTES: u64 = 4096;
+
+/// Writes `content` to every one of `drives`, members of `array`, stable. A later record counts more than an earlier
+/// one on whatever member it is found.
+///
+/// # Errors
+/// When the content is too long, or a drive fails; those before it hold the record already, which does no harm.
+pub fn store_config(
+    drives: &[Drive],
+    array: Uuid,
+    content: &[u8],
+    wait: Wait<'_>,
+) -> Result<(), ArrayError> {
+    let newest = newest(drives, array, wait).map_or(0, |(sequence, _)| sequence);
+    let record = encode_config(array, newest + 1, content).ok_or_else(|| {
+        ArrayError::usage(format!(
+            "{} bytes of configuration do not fit on a member; remove exports",
+            content.len()
+        ))
+    })?;
+    for drive in drives {
+        let mut io = MemberIo::open(drive, wait)?;
+        let offset = io.config_offset(newest + 1)?;
+        io.write(offset, &record, "writing the configuration")?;
+    }
+    Ok(())
+}
+
+/// The newest record of `array` that any of `drives` holds. Drives that cannot be read hold none.
+#[must_use]
+pub fn load_config(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<Vec<u8>> {
+    newest(drives, array, wait).map(|(_, content)| content)
+}
+
+fn newest(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<(u64, Vec<u8>)> {
+    let mut best: Option<(u64, Vec<u8>)> = None;
+    for drive in drives {
+        for parity in 0..2 {
+            let found = read(drive, array, parity, wait).unwrap_or_default();
+            let newer = |(sequence, _): &(u64, Vec<u8>)| {
+                best.as_ref().is_none_or(|(known, _)| sequence > known)
+            };
+            best = found.filter(newer).or(best);
+        }
+    }
+    best
+}
+
+fn read(
+    drive: &Drive,
+    array: Uuid,
+    parity: u64,
+    wait: Wait<'_>,
+) -> Result<Option<(u64, Vec<u8>)>, ArrayError> {
+    let mut io = MemberIo::open(drive, wait)?;
+    let offset = io.config_offset(parity)?;
+    let doing = "reading the configuration";
+    let mut bytes = io.read(offset, FIRST_BYTES, doing)?;
+    let whole = config_bytes(&bytes) as u64;
+    if whole > FIRST_BYTES {
+        bytes.extend(io.read(offset + FIRST_BYTES, whole - FIRST_BYTES, doing)?);
+    }
+    let found = decode_config(&bytes, array);
+    Ok(found.map(|(sequence, content)| (sequence, content.to_vec())))
+}

@@ -1,0 +1,73 @@
+//! What the control plane keeps on every member: opaque bytes, in two slots of 256 KiB.
+//!
+//! A record is written to the slot that does not hold the newest one, so a write that is cut short leaves that one.
+
+use strake_units::Uuid;
+
+use crate::bytes::{get, put, u32_at, u64_at};
+
+/// Bytes of one slot.
+pub const CONFIG_SLOT_BYTES: usize = 256 << 10;
+/// Bytes of a record in front of its content.
+pub const CONFIG_HEADER_BYTES: usize = 64;
+/// Most bytes of content.
+pub const CONFIG_BYTES_MAX: usize = CONFIG_SLOT_BYTES - CONFIG_HEADER_BYTES;
+
+const MAGIC: [u8; 8] = *b"STRAKECF";
+const AT_ARRAY: usize = 8;
+const AT_SEQUENCE: usize = 24;
+const AT_BYTES: usize = 32;
+const AT_DIGEST: usize = 36;
+const AT_CRC: usize = 60;
+const ALIGN: usize = 4096;
+
+/// A record of `content`, padded with zeroes to a multiple of 4 KiB; `None` when the content is longer than
+/// [`CONFIG_BYTES_MAX`].
+#[must_use]
+pub fn encode_config(array: Uuid, sequence: u64, content: &[u8]) -> Option<Vec<u8>> {
+    if content.len() > CONFIG_BYTES_MAX {
+        return None;
+    }
+    let mut out = vec![0; (CONFIG_HEADER_BYTES + content.len()).next_multiple_of(ALIGN)];
+    put(&mut out, 0, &MAGIC);
+    put(&mut out, AT_ARRAY, &array.0);
+    put(&mut out, AT_SEQUENCE, &sequence.to_le_bytes());
+    put(&mut out, AT_BYTES, &(content.len() as u32).to_le_bytes());
+    put(&mut out, AT_DIGEST, &blake3::hash(content).as_bytes()[..16]);
+    put(&mut out, CONFIG_HEADER_BYTES, content);
+    let crc = header_crc(&out);
+    put(&mut out, AT_CRC, &crc.to_le_bytes());
+    Some(out)
+}
+
+/// The CRC-32C of the header: of everything before the CRC itself.
+fn header_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(&bytes[..AT_CRC])
+}
+
+/// Bytes that a record takes whose first 4 KiB are `start`: all of them are to be read. At most [`CONFIG_SLOT_BYTES`],
+/// and 4 KiB when this is no record.
+#[must_use]
+pub fn config_bytes(start: &[u8]) -> usize {
+    if start.len() < CONFIG_HEADER_BYTES || start[..8] != MAGIC {
+        return ALIGN;
+    }
+    let length = (u32_at(start, AT_BYTES) as usize).min(CONFIG_BYTES_MAX);
+    (CONFIG_HEADER_BYTES + length).next_multiple_of(ALIGN)
+}
+
+/// The sequence and the content of a record of `array`; `None` when the bytes are not a sound one.
+#[must_use]
+pub fn decode_config(bytes: &[u8], array: Uuid) -> Option<(u64, &[u8])> {
+    let sound = bytes.len() >= CONFIG_HEADER_BYTES
+        && bytes[..8] == MAGIC
+        && header_crc(bytes) == u32_at(bytes, AT_CRC)
+        && get::<16>(bytes, AT_ARRAY) == array.0;
+    if !sound {
+        return None;
+    }
+    let length = u32_at(bytes, AT_BYTES) as usize;
+    let content = bytes.get(CONFIG_HEADER_BYTES..CONFIG_HEADER_BYTES.checked_add(length)?)?;
+    let whole = blake3::hash(content).as_bytes()[..16] == get::<16>(bytes, AT_DIGEST);
+    whole.then(|| (u64_at(bytes, AT_SEQUENCE), content))
+}

@@ -117,14 +117,25 @@ impl Run {
                 },
             }
         };
-        if let Ok(bytes) = self.output.try_read(&mut buffer) {
-            keep(&mut said, &buffer[..bytes]);
-        }
+        self.rest(&mut said, &mut buffer);
         let text = cut(&one_line(&String::from_utf8_lossy(&said)), EXCERPT_BYTES);
         match status {
             Ok(Ok(status)) => Ok((status, text)),
             Ok(Err(e)) => Err(Failure::lasting(format!("cannot learn how the program ended: {e}"))),
             Err(_) => Err(Failure::lasting("the thread that waits for the program panicked")),
+        }
+    }
+}
+
+impl Run {
+    /// What lies in the pipe after the program ended, as far as it is kept. Asked of the kernel itself: tokio may not
+    /// have heard yet that there is something. A process that left the group may hold the pipe open, so nothing is
+    /// waited for.
+    fn rest(&self, said: &mut Vec<u8>, buffer: &mut [u8]) {
+        while said.len() < EXCERPT_BYTES
+            && let Ok(bytes @ 1..) = rustix::io::read(&self.output, &mut *buffer)
+        {
+            keep(said, &buffer[..bytes]);
         }
     }
 }

@@ -318,7 +318,10 @@ impl Manager {
             object: "daemon".to_owned(),
             severity: "degraded".to_owned(),
             what: format!("the state directory cannot be written: {why}"),
-            next_action: format!("make room in {}, or make it writable", self.store.dir().display()),
+            next_action: format!(
+                "make room in {}, or make it writable",
+                self.store.dir().display()
+            ),
         }));
         problems.sort_by_key(|p| p.severity != "failed");
         let health = match problems.first() {

@@ -1,4 +1,4 @@
-//! What every member knows of the control plane: name, settings and exports of its array. With the state directory lost,
+//! What every member knows of the control plane: settings and exports of its array. With the state directory lost,
 //! importing an array brings them back (F36).
 
 use serde::{Deserialize, Serialize};

@@ -233,7 +233,10 @@ fn advice(status: &ArrayStatus) -> (String, String) {
     }
     if status.resync_halted {
         let reason = "the resync stopped: blocks it needs cannot be read any more".to_owned();
-        return (reason, format!("strake array show {name}; to try again: strake array rebuild {name}"));
+        return (
+            reason,
+            format!("strake array show {name}; to try again: strake array rebuild {name}"),
+        );
     }
     let out = status
         .members

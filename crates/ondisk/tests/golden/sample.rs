@@ -79,4 +79,5 @@ pub fn label_with_history() -> Superblock {
 }
 
 /// What the control plane keeps on a member.
-pub const CONFIG: &[u8] = br#"{"version":1,"exports":[{"name":"tank","listen":"unix:/run/tank.sock"}]}"#;
+pub const CONFIG: &[u8] =
+    br#"{"version":1,"exports":[{"name":"tank","listen":"unix:/run/tank.sock"}]}"#;

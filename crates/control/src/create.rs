@@ -289,7 +289,7 @@ fn describe(plan: &CreatePlan, drives: &[Drive]) -> Vec<String> {
         })
         .collect();
     steps.push(format!(
-        "array {}: level {}, {} of data in strips of {}, {} drive(s) may be lost",
+        "array {}: level {}, {} of data in strips of {}, members that may be lost: {}",
         plan.spec.name,
         geometry.level(),
         ByteSize(geometry.capacity_blocks() << geometry.block_size().shift()),

@@ -141,7 +141,7 @@ impl Manager {
                 let next = format!("strake array set {} --auto-replace on", array.name);
                 check(name, Finding::Warning, "spares are not used by themselves", next)
             }
-            (count, true) => fine(name, format!("{count} spare(s) ready")),
+            (count, true) => fine(name, format!("ready: {count}")),
         })
     }
 

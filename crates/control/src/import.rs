@@ -145,12 +145,12 @@ impl Control {
         let name = request.name.as_str();
         let mut response =
             ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
-        let ((running, look), mut reserved) = self.reserve(|m| {
+        let ((running, all, look), mut reserved) = self.reserve(|m| {
             m.check_open()?;
             let running = m.find(name).map(|at| m.view(at));
             // Not while the array is being started by itself.
             let keys = m.known_arrays(name).map(|a| array_key(&a.uuid)).collect();
-            Ok(((running, m.places_to_look(request)), keys))
+            Ok(((running, m.arrays(), m.places_to_look(request)), keys))
         })?;
         if let Some(view) = running {
             response.arrays.push(view);
@@ -159,6 +159,16 @@ impl Control {
         let mut found = find_labelled(&mut reserved, request, &look)?;
         found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
         if found.is_empty() {
+            let runs = |a: &ArrayMessage| a.states.iter().any(|state| state == "online");
+            if name.is_empty()
+                && request.drives.is_empty()
+                && !all.is_empty()
+                && all.iter().all(runs)
+            {
+                // Whatever there was to start runs already.
+                response.arrays = all;
+                return Ok(response);
+            }
             return Err(nothing_found(name));
         }
         let policy = AssemblePolicy {
@@ -344,7 +354,7 @@ impl Manager {
         self.record(match regions {
             0 => note,
             _ => note.cause(format!(
-                "it had not been stopped in order; {regions} region(s) are resynchronized"
+                "it had not been stopped in order; regions to resynchronize: {regions}"
             )),
         });
         self.offline.remove(&uuid);

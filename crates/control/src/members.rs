@@ -178,12 +178,12 @@ impl Manager {
         check_accepted(&request.accept)?;
         if let Some((before, after)) = drop {
             plan.push(format!(
-                "{before} more member(s) may be lost before data is now; {after} afterwards"
+                "members that may be lost before data is: {before} now, {after} afterwards"
             ));
             if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
                 return Err(ControlError::refused(format!(
-                    "member {member} of array {name} is in sync: {before} more member(s) may be lost before data is \
-                     now, without it {after}. To do it all the same: strake array fail {name} --member {member} \
+                    "member {member} of array {name} is in sync; members that may be lost before data is: {before} \
+                     now, {after} without it. To do it all the same: strake array fail {name} --member {member} \
                      --accept {REDUNDANCY}; to exchange its drive without that: strake array replace {name} --member \
                      {member} --with DRIVE",
                     name = status.name

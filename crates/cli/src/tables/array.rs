@@ -75,13 +75,14 @@ fn activity(array: &Array) -> String {
 #[must_use]
 pub fn change(change: &ArrayChange, gone: Option<&str>, width: usize) -> String {
     let name = change.array.as_ref().map_or("", |a| a.name.as_str());
+    let subject = if name.is_empty() { "array".to_owned() } else { format!("array {name}") };
     let mut out = String::new();
     let what = match change.result.as_str() {
         "planned" => "nothing was done; this would be:",
         "unchanged" => "unchanged",
         result => gone.unwrap_or(result),
     };
-    out.push_str(&sentence(&format!("array {name}: {what}"), width));
+    out.push_str(&sentence(&format!("{subject}: {what}"), width));
     steps(&mut out, &change.plan, width);
     let stays = gone.is_none() && change.result != "planned";
     if let Some(array) = change.array.as_ref().filter(|a| stays && !a.states.is_empty()) {
@@ -114,9 +115,23 @@ pub fn import(answer: &ImportArraysResponse, width: usize) -> String {
     if answer.arrays.is_empty() {
         return sentence("No arrays found. Name more drives with --drives.", width);
     }
-    let plan = match answer.result.as_str() {
-        "planned" => sentence("Nothing was done; these would be started:", width),
-        _ => String::new(),
-    };
-    plan + &rows(&answer.arrays, width) + &reasons(&answer.arrays, width)
+    if answer.result == "planned" {
+        let plan: Vec<String> = answer.arrays.iter().map(start).collect();
+        let mut out = sentence("Nothing was done; this would be:", width);
+        steps(&mut out, &plan, width);
+        return out;
+    }
+    rows(&answer.arrays, width) + &reasons(&answer.arrays, width)
+}
+
+/// How an array that was found would be started.
+fn start(array: &Array) -> String {
+    let here = array.members.iter().filter(|m| m.state != "missing").count();
+    format!(
+        "start array {}: level {}, {}, {here} of {} members",
+        array.name,
+        level(array),
+        size(array.size_bytes),
+        array.members.len()
+    )
 }

@@ -111,7 +111,7 @@ fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
     refused(
         request(0, &[]),
         ControlErrorKind::Refused,
-        "2 more member(s) may be lost before data is now, without it 1",
+        "members that may be lost before data is: 2 now, 1 without it",
     );
     refused(request(0, &["data"]), ControlErrorKind::Usage, "data");
     assert_eq!(array(&control, "tank").expect("it is there").redundancy_left, 2);

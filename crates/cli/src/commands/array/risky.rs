@@ -173,5 +173,10 @@ pub(super) async fn destroy(
         let what = format!("destroy {name}: {} of data", ByteSize(bytes));
         confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: name })?;
     }
-    gone(&arrays.destroy_array(request).await?.into_inner(), "destroyed", out)
+    let change = arrays.destroy_array(request).await?.into_inner();
+    let name = change.array.as_ref().map_or("ARRAY", |a| a.name.as_str());
+    let how = format!(
+        "destroyed; until something is written to its drives, it comes back with: strake array undelete {name}"
+    );
+    gone(&change, &how, out)
 }

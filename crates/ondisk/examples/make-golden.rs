@@ -22,6 +22,7 @@ fn main() -> io::Result<()> {
     write_new("page-1-stale.bin", &page)?;
     let record = encode_config(Uuid([1; 16]), sample::PAGE_SEQUENCE, sample::CONFIG);
     write_new("config-1.bin", &record.unwrap_or_default())?;
+    write_new("bad-blocks-1.bin", &sample::bad_list().encode(Uuid([1; 16]), 12).concat())?;
     write_new("page-1.bin", &page_of_written(&bits))
 }
 

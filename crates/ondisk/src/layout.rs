@@ -7,6 +7,7 @@
 //! The end is the device's size rounded down to 4 KiB, except for the backup GPT, which UEFI wants in the very
 //! last blocks.
 
+use crate::bad_blocks::BAD_SLOT_BYTES;
 use crate::bitmap::{PAGE_BYTES, PAGES_PER_PLANE, Plane};
 use crate::config_record::CONFIG_SLOT_BYTES;
 
@@ -41,12 +42,15 @@ pub const PLANE_BYTES: u64 = PAGES_PER_PLANE as u64 * 2 * PAGE_BYTES as u64;
 /// Where the record of the control plane begins, in bytes from the device's start.
 pub const CONFIG_OFFSET: u64 = 4 << 20;
 
+/// Where the list of bad blocks begins, in bytes from the device's start: two slots.
+pub const BAD_BLOCKS_OFFSET: u64 = 5 << 20;
+
 const ALIGN: u64 = 4096;
 
 const _: () = assert!(HEAD_RING_OFFSET + RING_BYTES <= BITMAP_OFFSET);
 const _: () = assert!(BITMAP_OFFSET + PLANES_MAX * PLANE_BYTES <= CONFIG_OFFSET);
-const _: () = assert!(CONFIG_OFFSET < HEAD_BYTES);
-const _: () = assert!(CONFIG_OFFSET + 2 * CONFIG_SLOT_BYTES as u64 <= HEAD_BYTES);
+const _: () = assert!(CONFIG_OFFSET + 2 * CONFIG_SLOT_BYTES as u64 <= BAD_BLOCKS_OFFSET);
+const _: () = assert!(BAD_BLOCKS_OFFSET + 2 * BAD_SLOT_BYTES <= HEAD_BYTES);
 const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
 // The backup GPT is at most 5 blocks of 4 KiB and must not reach into the ring.
 const _: () = assert!(TAIL_RING_FROM_END - RING_BYTES >= 5 * ALIGN);
@@ -128,6 +132,13 @@ impl AreaLayout {
     #[must_use]
     pub const fn config_offset(&self, sequence: u64) -> u64 {
         CONFIG_OFFSET + sequence % 2 * CONFIG_SLOT_BYTES as u64
+    }
+
+    /// Byte offset of the slot for a list of bad blocks at `sequence`: the parity of the sequence says which one, so
+    /// writing a list never touches the one it replaces.
+    #[must_use]
+    pub const fn bad_blocks_offset(&self, sequence: u64) -> u64 {
+        BAD_BLOCKS_OFFSET + sequence % 2 * BAD_SLOT_BYTES
     }
 
     /// Byte offset of the data area.

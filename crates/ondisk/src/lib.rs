@@ -9,11 +9,13 @@
 //! members an array can do without is known to whoever knows the geometry.
 //!
 //! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the planes
-//! of region bits, then [`mod@assemble`], which turns labels into arrays or says why not.
+//! of region bits, [`bad_blocks`] for what is lost, then [`mod@assemble`], which turns labels into arrays or says
+//! why not.
 
 #![forbid(unsafe_code)]
 
 pub mod assemble;
+pub mod bad_blocks;
 pub mod bitmap;
 mod bytes;
 pub mod config_record;
@@ -27,6 +29,10 @@ pub mod superblock;
 pub use assemble::{
     Assembled, AssembledMember, Difference, Found, IgnoreReason, Lacks, Policy, Refusal, Stale,
     StaleReason, Verdict, assemble,
+};
+pub use bad_blocks::{
+    BAD_PAGES, BAD_RUNS_MAX, BAD_SLOT_BYTES, BadEvent, BadList, BadListFull, BadRun, Badness,
+    newest_bad_list,
 };
 pub use bitmap::{
     Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_PLANE, PageState, Plane, REGIONS_MAX, decode_page,
@@ -47,8 +53,8 @@ pub use lineage::{
     Activation, HISTORY_MAX, REPLACEMENTS_MAX, ReplacementRecord, Returning, returning,
 };
 pub use superblock::{
-    Address, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, MemberRecord, RecordedState,
-    RingScan, Superblock, newest,
+    Address, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, INCOMPAT_BAD_BLOCKS,
+    MemberRecord, RecordedState, RingScan, Superblock, newest,
 };
 
 #[cfg(test)]

@@ -24,8 +24,10 @@ pub const COMPAT_STALE_PLANES: u64 = 2;
 pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY | COMPAT_STALE_PLANES;
 /// `ro_compat` bits known: features that a program may ignore as long as it does not write.
 pub const RO_COMPAT_KNOWN: u64 = 0;
+/// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].
+pub const INCOMPAT_BAD_BLOCKS: u64 = 1;
 /// `incompat` bits known: features that a program must know to read anything.
-pub const INCOMPAT_KNOWN: u64 = 0;
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_BAD_BLOCKS;
 
 const AT_VERSION: usize = 8;
 const AT_COPY: usize = 10;

@@ -1,6 +1,7 @@
 //! Bytes there and back, bytes damaged, and the table of what drives amount to.
 
 mod assembly;
+mod bad_blocks;
 mod codecs;
 mod config_record;
 mod foreign;

@@ -3,7 +3,7 @@
 #[path = "golden/sample.rs"]
 mod sample;
 
-use strake_ondisk::{Address, Bits, Copy, Plane, Superblock, decode_config, decode_page};
+use strake_ondisk::{Address, Bits, Copy, Plane, Superblock, decode_config, decode_page, newest_bad_list};
 use strake_units::{MemberIndex, Uuid};
 
 #[test]
@@ -47,4 +47,12 @@ fn the_record_of_the_control_plane_opens() {
     let bytes = include_bytes!("golden/config-1.bin");
     let found = decode_config(bytes, Uuid([1; 16]));
     assert_eq!(found, Some((sample::PAGE_SEQUENCE, sample::CONFIG)));
+}
+
+#[test]
+fn the_bad_blocks_of_format_1_open() {
+    let bytes = include_bytes!("golden/bad-blocks-1.bin");
+    let (array, list) = (Uuid([1; 16]), sample::bad_list());
+    assert_eq!(newest_bad_list(bytes, &[], array, 5), Some((12, list.clone())));
+    assert_eq!(list.encode(array, 12).concat(), bytes);
 }

@@ -108,7 +108,7 @@ fn the_newest_valid_label_of_a_ring_is_found() {
 #[test]
 fn an_older_label_never_stands_in_for_one_not_understood() {
     let mut newer = label(6, 9);
-    newer.incompat = 1;
+    newer.incompat = 0x10;
     let scan = newest(&ring(Copy::Head, &[label(6, 8), newer.clone()]), Copy::Head);
     assert!(scan.newest.is_none() && scan.refused.is_some());
     let scan = newest(&ring(Copy::Head, &[newer, label(6, 10)]), Copy::Head);

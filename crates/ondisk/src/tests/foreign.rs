@@ -222,7 +222,7 @@ fn our_own_labels_are_named_wherever_they_are_left() {
     let used = label(6, 7);
     let gone = Superblock { destroyed: true, generation: 8, ..label(6, 7) };
     let other = Superblock { array: uuid(0x77), name: "vault".parse().unwrap(), ..gone.clone() };
-    let newer = Superblock { incompat: 1, ..used.clone() };
+    let newer = Superblock { incompat: 0x10, ..used.clone() };
     let tank = |f: fn(String) -> Foreign| f("tank".to_owned());
     for copies in [&[Copy::Head][..], &[Copy::Tail], &[Copy::Head, Copy::Tail]] {
         check(std::slice::from_ref(&used), copies, &tank(Foreign::Strake));

@@ -1,10 +1,10 @@
 //! The values the golden images hold. They never change: a new format gets a file of its own.
 
 use strake_ondisk::{
-    Activation, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, MemberRecord, RecordedState,
-    ReplacementRecord, Superblock,
+    Activation, BadEvent, BadList, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord,
+    MemberRecord, RecordedState, ReplacementRecord, Superblock,
 };
-use strake_units::{MemberIndex, Uuid};
+use strake_units::{Lba, LbaRange, MemberIndex, Uuid};
 
 /// Byte offset of the head ring's slot for generation 71, which the label is encoded for.
 pub const LABEL_OFFSET: u64 = (64 << 10) + 7 * 4096;
@@ -81,3 +81,18 @@ pub fn label_with_history() -> Superblock {
 /// What the control plane keeps on a member.
 pub const CONFIG: &[u8] =
     br#"{"version":1,"exports":[{"name":"tank","listen":"unix:/run/tank.sock"}]}"#;
+
+/// A list of bad blocks that fills two pages, with every kind of badness.
+pub fn bad_list() -> BadList {
+    use BadEvent::{Abandon, Hollow, Restored, Unreadable};
+    let mut list = BadList::default();
+    let mut note = |member, start, blocks, event| {
+        let range = LbaRange::new(Lba(start), blocks);
+        list.note(MemberIndex(member), range, event).expect("there is room");
+    };
+    (0..300).for_each(|at| note(4, at * 8, 1, Hollow));
+    note(0, 1_875_359_999, 1, Unreadable);
+    note(2, 4096, 7, Abandon);
+    note(2, 4099, 2, Restored);
+    list
+}

@@ -1,0 +1,323 @@
+//! The list of bad blocks: what nothing was left to recover from, so that a rebuild can go on around it.
+//!
+//! A list lies in one of two slots of consecutive pages; the parity of its sequence says in which. A slot counts only
+//! if all its pages are sound and of one sequence, so that a torn update leaves the list before it.
+
+use strake_units::{Lba, LbaRange, MemberIndex, Uuid};
+
+use crate::bitmap::PAGE_BYTES;
+use crate::bytes::{get, put, u16_at, u32_at, u64_at};
+
+/// Pages of one slot.
+pub const BAD_PAGES: usize = 16;
+/// Bytes of one slot.
+pub const BAD_SLOT_BYTES: u64 = (BAD_PAGES * PAGE_BYTES) as u64;
+/// Most runs of bad blocks that a list holds.
+pub const BAD_RUNS_MAX: usize = BAD_PAGES * RUNS_PER_PAGE;
+
+const HEADER_BYTES: usize = 32;
+const RUN_BYTES: usize = 16;
+const RUNS_PER_PAGE: usize = (PAGE_BYTES - HEADER_BYTES) / RUN_BYTES;
+const MAGIC: [u8; 4] = *b"SKBB";
+const AT_PAGE: usize = 4;
+const AT_PAGES: usize = 5;
+const AT_COUNT: usize = 6;
+const AT_ARRAY: usize = 8;
+const AT_SEQUENCE: usize = 16;
+const AT_CRC: usize = 28;
+
+/// What is wrong with a bad block of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Badness {
+    /// The drive could not read it, and nothing was left to recover it from. Whoever wants it may try.
+    Unreadable,
+    /// It could not be filled: what the member holds there is anything, and is never used.
+    Hollow,
+    /// The data that belong there are given up, because something else of their column was written. What the member
+    /// holds is anything until zeroes, which stand for them in parity, are written.
+    Abandoning,
+    /// The data that belong there are given up, and zeroes, with which parity agrees, stand in their place.
+    Abandoned,
+}
+
+impl Badness {
+    /// True when what the member holds there must not be used.
+    #[must_use]
+    pub const fn is_hidden(self) -> bool {
+        match self {
+            Self::Hollow | Self::Abandoning => true,
+            Self::Unreadable | Self::Abandoned => false,
+        }
+    }
+
+    /// True when nothing that can be recovered there is what was written.
+    #[must_use]
+    pub const fn is_given_up(self) -> bool {
+        match self {
+            Self::Abandoning | Self::Abandoned => true,
+            Self::Unreadable | Self::Hollow => false,
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Unreadable => 1,
+            Self::Hollow => 2,
+            Self::Abandoning => 3,
+            Self::Abandoned => 4,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Unreadable),
+            2 => Some(Self::Hollow),
+            3 => Some(Self::Abandoning),
+            4 => Some(Self::Abandoned),
+            _ => None,
+        }
+    }
+}
+
+/// What happens to blocks of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BadEvent {
+    /// They could not be read, and nothing was left to recover them from.
+    Unreadable,
+    /// They could not be filled.
+    Hollow,
+    /// Their data are given up; zeroes will be written.
+    Abandon,
+    /// They hold again what the rest of their stripe says: data, or the zeroes that stand for data given up.
+    Restored,
+    /// Somebody wrote new data there, or parity of all that its column holds.
+    Written,
+}
+
+impl BadEvent {
+    const fn applied_to(self, before: Option<Badness>) -> Option<Badness> {
+        use Badness::{Abandoned, Abandoning, Hollow, Unreadable};
+        match (self, before) {
+            (Self::Unreadable, None) => Some(Unreadable),
+            (Self::Unreadable, Some(_)) => before,
+            (Self::Hollow, None | Some(Unreadable | Hollow)) => Some(Hollow),
+            (Self::Hollow, Some(Abandoning | Abandoned)) | (Self::Abandon, _) => Some(Abandoning),
+            (Self::Restored, Some(Abandoning | Abandoned)) => Some(Abandoned),
+            (Self::Restored, None | Some(Unreadable | Hollow)) | (Self::Written, _) => None,
+        }
+    }
+}
+
+/// Consecutive bad blocks of one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BadRun {
+    /// The slot of the member.
+    pub member: MemberIndex,
+    /// First block, in blocks of the array from the start of the member's data area.
+    pub start: Lba,
+    /// Number of blocks, at least 1.
+    pub blocks: u32,
+    /// What is wrong with them.
+    pub what: Badness,
+}
+
+impl BadRun {
+    /// The blocks.
+    #[must_use]
+    pub const fn range(&self) -> LbaRange {
+        LbaRange::new(self.start, self.blocks as u64)
+    }
+
+    const fn end(&self) -> u64 {
+        self.start.0 + self.blocks as u64
+    }
+}
+
+/// There is no room for another run: whoever met the block must stop, because an entry that is dropped is data made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadListFull;
+
+impl std::fmt::Display for BadListFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the list of bad blocks has room for {BAD_RUNS_MAX} runs and is full; overwrite bad blocks, or replace the \
+             drive that has them"
+        )
+    }
+}
+
+impl std::error::Error for BadListFull {}
+
+/// Every bad block of an array's members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BadList {
+    /// By member and block; runs do not overlap, and neighbours that are alike are one run.
+    runs: Vec<BadRun>,
+}
+
+impl BadList {
+    /// All runs, by member and block.
+    #[must_use]
+    pub fn runs(&self) -> &[BadRun] {
+        &self.runs
+    }
+
+    /// True when no block is bad.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The runs that have blocks in `range` of `member`.
+    pub fn within(&self, member: MemberIndex, range: LbaRange) -> impl Iterator<Item = &BadRun> {
+        let first = self.runs.partition_point(|r| (r.member, r.end()) <= (member, range.start.0));
+        self.runs[first..].iter().take_while(move |r| r.member == member && r.start < range.end())
+    }
+
+    /// Notes that `event` happened to the blocks `range` of `member`. True when that changed anything.
+    ///
+    /// # Errors
+    /// When there is no room; the list is then as it was.
+    pub fn note(
+        &mut self,
+        member: MemberIndex,
+        range: LbaRange,
+        event: BadEvent,
+    ) -> Result<bool, BadListFull> {
+        let (start, end) = (range.start.0, range.end().0);
+        let touched: Vec<BadRun> = self.within(member, range).copied().collect();
+        let mut next: Vec<BadRun> =
+            self.runs.iter().filter(|run| !touched.contains(run)).copied().collect();
+        let mut put = |from: u64, to: u64, what: Option<Badness>| {
+            if let (true, Some(what)) = (from < to, what) {
+                // A run that is too long for its field is several.
+                next.extend((from..to).step_by(u32::MAX as usize).map(|at| BadRun {
+                    member,
+                    start: Lba(at),
+                    blocks: (to - at).min(u64::from(u32::MAX)) as u32,
+                    what,
+                }));
+            }
+        };
+        let mut at = start;
+        for run in &touched {
+            put(run.start.0, start, Some(run.what));
+            put(at, run.start.0, event.applied_to(None));
+            put(run.start.0.max(start), run.end().min(end), event.applied_to(Some(run.what)));
+            put(end, run.end(), Some(run.what));
+            at = run.end();
+        }
+        put(at, end, event.applied_to(None));
+        next.sort_unstable();
+        next.dedup_by(|right, left| join(left, right));
+        if next.len() > BAD_RUNS_MAX {
+            return Err(BadListFull);
+        }
+        let changed = next != self.runs;
+        self.runs = next;
+        Ok(changed)
+    }
+
+    /// The pages of a slot, under `sequence`. Pages that would be empty are left out, but for the first.
+    #[must_use]
+    pub fn encode(&self, array: Uuid, sequence: u64) -> Vec<[u8; PAGE_BYTES]> {
+        let chunks: Vec<&[BadRun]> = match self.runs.len() {
+            0 => vec![&[]],
+            _ => self.runs.chunks(RUNS_PER_PAGE).collect(),
+        };
+        let count = chunks.len();
+        let page = |(at, runs)| encode_page(array, sequence, (at, count), runs);
+        chunks.into_iter().enumerate().map(page).collect()
+    }
+}
+
+/// Puts `right` to the end of `left` when the two are alike and touch.
+fn join(left: &mut BadRun, right: &mut BadRun) -> bool {
+    let alike =
+        left.member == right.member && left.what == right.what && left.end() == right.start.0;
+    match left.blocks.checked_add(right.blocks) {
+        Some(blocks) if alike => {
+            left.blocks = blocks;
+            true
+        }
+        Some(_) | None => false,
+    }
+}
+
+fn encode_page(
+    array: Uuid,
+    sequence: u64,
+    (page, pages): (usize, usize),
+    runs: &[BadRun],
+) -> [u8; PAGE_BYTES] {
+    let mut out = [0; PAGE_BYTES];
+    put(&mut out, 0, &MAGIC);
+    out[AT_PAGE] = page as u8;
+    out[AT_PAGES] = pages as u8;
+    put(&mut out, AT_COUNT, &(runs.len() as u16).to_le_bytes());
+    put(&mut out, AT_ARRAY, &array.0[..8]);
+    put(&mut out, AT_SEQUENCE, &sequence.to_le_bytes());
+    for (run, row) in runs.iter().zip(out[HEADER_BYTES..].chunks_exact_mut(RUN_BYTES)) {
+        put(row, 0, &run.start.0.to_le_bytes());
+        put(row, 8, &run.blocks.to_le_bytes());
+        row[12] = run.member.0;
+        row[13] = run.what.code();
+    }
+    let crc = page_crc(&out);
+    put(&mut out, AT_CRC, &crc.to_le_bytes());
+    out
+}
+
+/// The CRC-32C of a page: of everything but the CRC itself.
+fn page_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..AT_CRC]), &bytes[HEADER_BYTES..])
+}
+
+/// The list in a slot of an array with `members` members, and its sequence. `None` when the slot holds no whole list.
+fn decode(slot: &[u8], array: Uuid, members: usize) -> Option<(u64, BadList)> {
+    let mut pages = slot.chunks_exact(PAGE_BYTES).take(BAD_PAGES);
+    let first = pages.next()?;
+    let (sequence, count) = (u64_at(first, AT_SEQUENCE), usize::from(first[AT_PAGES]));
+    let mut runs = Vec::new();
+    for (at, page) in std::iter::once(first).chain(pages).take(count.max(1)).enumerate() {
+        let sound = page[..4] == MAGIC
+            && page_crc(page) == u32_at(page, AT_CRC)
+            && get::<8>(page, AT_ARRAY) == array.0[..8]
+            && usize::from(page[AT_PAGE]) == at
+            && usize::from(page[AT_PAGES]) == count
+            && u64_at(page, AT_SEQUENCE) == sequence;
+        let rows = usize::from(u16_at(page, AT_COUNT));
+        if !sound || rows > RUNS_PER_PAGE {
+            return None;
+        }
+        for row in page[HEADER_BYTES..].chunks_exact(RUN_BYTES).take(rows) {
+            runs.push(decode_run(row, members)?);
+        }
+    }
+    let whole = (1..=BAD_PAGES).contains(&count) && slot.len() >= count * PAGE_BYTES;
+    let ordered = runs.windows(2).all(|pair: &[BadRun]| {
+        pair[0].member < pair[1].member
+            || pair[0].member == pair[1].member && pair[0].end() <= pair[1].start.0
+    });
+    (whole && ordered).then_some((sequence, BadList { runs }))
+}
+
+fn decode_run(row: &[u8], members: usize) -> Option<BadRun> {
+    let run = BadRun {
+        member: MemberIndex(row[12]),
+        start: Lba(u64_at(row, 0)),
+        blocks: u32_at(row, 8),
+        what: Badness::from_code(row[13])?,
+    };
+    let ends = run.start.0.checked_add(u64::from(run.blocks)).is_some();
+    (ends && run.blocks > 0 && run.member.at() < members).then_some(run)
+}
+
+/// The newer of the lists in the two slots of a member, and its sequence: `a` is the slot of even sequences, `b` that
+/// of odd ones. `None` when neither holds one. Readers take the highest sequence of all members in sync.
+#[must_use]
+pub fn newest_bad_list(a: &[u8], b: &[u8], array: Uuid, members: usize) -> Option<(u64, BadList)> {
+    let slot = |bytes, parity| decode(bytes, array, members).filter(|(s, _)| s % 2 == parity);
+    slot(a, 0).into_iter().chain(slot(b, 1)).max_by_key(|(sequence, _)| *sequence)
+}

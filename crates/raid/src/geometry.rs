@@ -335,6 +335,24 @@ impl Geometry {
         Lba((self.row(stripe) << self.strip_shift) + offset as u64)
     }
 
+    /// The array block that block `at` of the data area of `member` holds (a copy of); `None` when that is parity, or
+    /// beyond what the array uses.
+    #[must_use]
+    pub const fn data_at(&self, member: MemberIndex, at: Lba) -> Option<Lba> {
+        let (row, group) = (at.0 >> self.strip_shift, member.0 / self.width);
+        if row >= self.rows || group as usize >= self.groups() {
+            return None;
+        }
+        let stripe = StripeIndex(row * self.groups as u64 + group as u64);
+        match self.role(stripe, member.0 % self.width) {
+            Role::Data { strip, copy: _ } => {
+                let offset = (at.0 & (self.strip_blocks() as u64 - 1)) as u32;
+                Some(self.lba(Place { stripe, strip, offset }))
+            }
+            Role::Parity { index: _ } => None,
+        }
+    }
+
     /// True when every block can still be read with the members in the mask `absent` gone.
     #[must_use]
     pub fn tolerates(&self, absent: u64) -> bool {

@@ -56,9 +56,9 @@ pub enum Intent {
     Read,
     /// Write the segments, and whatever keeps the stripe redundant.
     Write,
-    /// Make parity (or copies) of the whole band agree with its data.
+    /// Make parity (or copies) of the band agree with its data.
     Resync,
-    /// Compute the whole band of members that hold none of it yet and write it to them.
+    /// Compute the band of members that hold none of it yet and write it to them.
     Rebuild {
         /// Positions to fill, as a mask. Positions that can be read are left alone.
         targets: u64,
@@ -73,7 +73,8 @@ pub struct Query<'a> {
     /// Health of the band's stripe.
     pub health: StripeHealth,
     /// What to read or write: at most one segment per data strip, inside the band, in ascending strip order.
-    /// [`Intent::Resync`] and [`Intent::Rebuild`] concern the whole band and ignore it.
+    /// [`Intent::Resync`] and [`Intent::Rebuild`] concern the whole band when there is none, and otherwise the
+    /// columns that segments have blocks in; a resync of copies then concerns the strips with segments only.
     pub segments: &'a [Segment],
     /// What for.
     pub intent: Intent,
@@ -227,9 +228,11 @@ impl<'a> View<'a> {
         let absent = query.health.absent & all;
         let hidden = absent | query.health.unreadable & all;
         let window = match query.intent {
-            Intent::Read | Intent::Write => hull(query.segments),
-            Intent::Resync | Intent::Rebuild { targets: _ } => {
+            Intent::Resync | Intent::Rebuild { targets: _ } if query.segments.is_empty() => {
                 Window { offset: geometry.band_offset(query.band), blocks: geometry.band_blocks() }
+            }
+            Intent::Read | Intent::Write | Intent::Resync | Intent::Rebuild { targets: _ } => {
+                hull(query.segments)
             }
         };
         Self { geometry, query, hidden, absent, window }
@@ -255,7 +258,8 @@ fn of_segment(position: u8, segment: &Segment) -> Transfer {
 }
 
 /// The columns between the first and the last block of any segment.
-fn hull(segments: &[Segment]) -> Window {
+#[must_use]
+pub fn hull(segments: &[Segment]) -> Window {
     let offset = segments.iter().map(|s| s.offset).min().unwrap_or(0);
     let end = segments.iter().map(|s| s.offset + s.blocks).max().unwrap_or(0);
     Window { offset, blocks: end - offset }

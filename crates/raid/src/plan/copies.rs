@@ -43,7 +43,9 @@ fn write(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
 /// The lowest readable copy of each strip to all the others. A strip with one copy left has nothing to agree
 /// with.
 fn resync(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
-    for strip in 0..view.geometry.data_strips() {
+    let segments = view.query.segments;
+    let concerned = |strip: &u8| segments.is_empty() || segments.iter().any(|s| s.strip == *strip);
+    for strip in (0..view.geometry.data_strips()).filter(concerned) {
         let source = present_copies(view, strip)?.trailing_zeros() as u8;
         let others = writable_copies(view, strip)? & !(1 << source);
         if others == 0 {

@@ -127,6 +127,29 @@ impl Case<'_> {
             self.copy_lowest(&mut want, !self.health.absent);
         }
         assert_eq!(after, want, "{query:?}\n{plan:?}");
+        self.check_pieces(Intent::Resync, self.world.clone(), &after);
+    }
+
+    /// What is done to the whole band comes of doing it to one piece after the other as well.
+    fn check_pieces(&self, intent: Intent, mut world: World, want: &World) {
+        let (geometry, stripe) = (*self.geometry(), self.band.stripe);
+        let top = geometry.band_offset(self.band);
+        let strips = match geometry.scheme() {
+            Scheme::Copies(_) => geometry.data_strips(),
+            Scheme::Parity(_) => 1,
+        };
+        for (offset, blocks) in [(top, 1), (top + 1, geometry.band_blocks() - 1)] {
+            for strip in 0..strips {
+                let lba = geometry.lba(Place { stripe, strip, offset });
+                let segments = [Segment { strip, offset, blocks, lba }];
+                let query = self.query(&segments, intent, 0);
+                let Some(plan) = self.plan(&query, false) else { return };
+                let columns = (plan.window.offset, plan.window.blocks);
+                assert_eq!(columns, (offset, blocks), "{query:?}");
+                run(&mut world, &query, &plan, new);
+            }
+        }
+        assert_eq!(world, *want, "{intent:?} of {:?} by pieces", self.health);
     }
 
     /// A rebuild fills its targets with what they should hold and touches nothing else.
@@ -147,8 +170,10 @@ impl Case<'_> {
             let garbage = !after.at(self.band.stripe, position, offset);
             after.set(self.band.stripe, position, offset, garbage);
         }
+        let before = after.clone();
         run(&mut after, &query, &plan, new);
         assert_eq!(after, *self.world, "{query:?}\n{plan:?}");
+        self.check_pieces(Intent::Rebuild { targets }, before, self.world);
     }
 
     /// The plan of `query`, which must be `Lost` when `lost` says so and not otherwise.

@@ -111,7 +111,14 @@ fn place_and_address_are_inverse_and_no_member_block_is_used_twice() {
                 let at = geometry.member_lba(place.stripe, place.offset).0;
                 let index = member * geometry.member_blocks_used() as usize + at as usize;
                 assert!(!std::mem::replace(&mut used[index], true), "{geometry:?} {lba}");
+                assert_eq!(geometry.data_at(MemberIndex(member as u8), Lba(at)), Some(lba));
             }
+        }
+        for (index, used) in used.iter().enumerate() {
+            let blocks = geometry.member_blocks_used() as usize;
+            let (member, at) = (MemberIndex((index / blocks) as u8), Lba((index % blocks) as u64));
+            assert_eq!(geometry.data_at(member, at).is_some(), *used, "{member} {at}");
+            assert_eq!(geometry.data_at(member, Lba(at.0 + blocks as u64)), None);
         }
         let blocks = geometry.capacity_blocks() as usize * usize::from(geometry.copies());
         assert_eq!(used.iter().filter(|used| **used).count(), blocks);

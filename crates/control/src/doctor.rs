@@ -187,7 +187,7 @@ fn of_array(array: &Array) -> Checks {
         let resume = format!("strake job resume {id}");
         checks.push(match progress.state.as_str() {
             "halted" => {
-                let what = "stands still: blocks it needs cannot be read any more";
+                let what = "stands still: more blocks are lost than can be listed";
                 check(job, Finding::Failed, what, format!("strake array show {name}"))
             }
             "paused" => check(job, Finding::Warning, "is paused", resume),

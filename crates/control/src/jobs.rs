@@ -161,7 +161,7 @@ fn job_of(array: &api::Array, progress: &api::Progress) -> Job {
     let id = format!("{}/{}", array.name, progress.job);
     let (reason, next_action) = match progress.state.as_str() {
         "halted" => (
-            "blocks it needs cannot be read any more".to_owned(),
+            "more blocks are lost than can be listed".to_owned(),
             format!("strake array show {}; to try again: strake job resume {id}", array.name),
         ),
         "paused" => (String::new(), format!("strake job resume {id}")),

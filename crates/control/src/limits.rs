@@ -35,3 +35,6 @@ pub const RECORD_RETRY: Duration = Duration::from_secs(15);
 
 /// How long a command waits for another one that works on the same array or drive.
 pub const RESERVE_WAIT: Duration = Duration::from_secs(60);
+
+/// Ranges of lost blocks that an array is shown with, the first ones; the message says so.
+pub const BAD_RANGES_MAX: usize = 64;

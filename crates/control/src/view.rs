@@ -7,6 +7,7 @@ use strake_engine::{ArrayStatus, Forecast, MemberHealth, MemberStatus};
 use strake_raid::{Condition, MemberState};
 use strake_units::{ByteSize, MemberIndex, Nanos};
 
+use crate::limits::BAD_RANGES_MAX;
 use crate::manager::{Manager, Running};
 use crate::store::ArrayRecord;
 
@@ -155,6 +156,10 @@ fn array_message(
         reason,
         next_action,
         resync_bytes_at_start,
+        bad_blocks: status.bad_ranges.iter().map(|&(_, bytes)| bytes >> shift).sum(),
+        bad_ranges: (status.bad_ranges.iter().take(BAD_RANGES_MAX))
+            .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
+            .collect(),
         ..api::Array::default()
     }
 }
@@ -223,7 +228,7 @@ fn advice(status: &ArrayStatus) -> (String, String) {
         return (reason, format!("bring members back, then: strake array import {name}"));
     }
     if status.rebuild_halted {
-        let reason = "the rebuild stopped: blocks it needs cannot be read any more".to_owned();
+        let reason = "the rebuild stopped: more blocks are lost than can be listed".to_owned();
         return (
             reason,
             format!(
@@ -232,7 +237,7 @@ fn advice(status: &ArrayStatus) -> (String, String) {
         );
     }
     if status.resync_halted {
-        let reason = "the resync stopped: blocks it needs cannot be read any more".to_owned();
+        let reason = "the resync stopped: more blocks are lost than can be listed".to_owned();
         return (
             reason,
             format!("strake array show {name}; to try again: strake array rebuild {name}"),
@@ -249,6 +254,10 @@ fn advice(status: &ArrayStatus) -> (String, String) {
         None if status.rebuild.is_some() => {
             (String::new(), format!("strake wait {name} --for rebuild"))
         }
+        None if !status.bad_ranges.is_empty() => (
+            String::new(),
+            "restore what was there from a backup: writing heals the blocks".to_owned(),
+        ),
         None => (String::new(), String::new()),
     }
 }
@@ -258,7 +267,8 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     let is = |state: &str| array.states.iter().any(|s| s == state);
     let severity = if is("lost") || is("offline") {
         "failed"
-    } else if is("degraded") || is("rebuild_halted") || is("resync_halted") {
+    } else if array.bad_blocks > 0 || is("degraded") || is("rebuild_halted") || is("resync_halted")
+    {
         "degraded"
     } else {
         return None;
@@ -271,6 +281,8 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
         .collect();
     let what = if !array.reason.is_empty() {
         array.reason.clone()
+    } else if out.is_empty() && array.progress.is_empty() && array.bad_blocks > 0 {
+        format!("{} blocks are lost", array.bad_blocks)
     } else if out.is_empty() {
         let job = array.progress.first();
         job.map_or_else(

@@ -2,6 +2,7 @@
 
 use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
+use strake_units::ByteSize;
 
 use crate::events::{EventKind, Note, Severity};
 use crate::manager::Manager;
@@ -107,7 +108,7 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
         let what = format!("the rebuild of array {} stands still", now.name);
         let note = Note::new(EventKind::RebuildHalted, now.object(), what);
         notes.push(
-            note.cause("blocks it needs cannot be read any more")
+            note.cause("more blocks are lost than can be listed")
                 .next(format!("strake array show {}", now.name)),
         );
     }
@@ -204,8 +205,15 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         }
         ArrayEventKind::ResyncHalted => Some(
             note(EventKind::ResyncHalted, format!("the resync of array {name} stands still"))
-                .cause("blocks it needs cannot be read any more")
+                .cause("more blocks are lost than can be listed")
                 .next(format!("strake array show {name}")),
+        ),
+        ArrayEventKind::BlocksLost { bytes } => Some(
+            note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
+                .cause("they cannot be read any more, and nothing is left to recover them from")
+                .next(format!(
+                    "strake array show {name} lists them; write them anew, from a backup"
+                )),
         ),
         ArrayEventKind::Dropped { count } => {
             let what = format!("{count} events of array {name} came too fast to be recorded");

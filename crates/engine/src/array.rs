@@ -144,6 +144,7 @@ impl Array {
             let regions = assembled.planes.stale(slot).count_ones();
             board.set_stale_regions(slot, u64::from(regions));
         }
+        board.set_bad_blocks(Arc::clone(&assembled.bad.list));
         let lacking: Arc<[u64]> = assembled.lacking().into();
         let mut shards = Vec::new();
         let mut specs = Vec::new();
@@ -169,6 +170,7 @@ impl Array {
                     .collect(),
                 untrusted: untrusted.clone(),
                 leader: (at == 0).then(|| assembled.leader_state()),
+                bad: Arc::clone(&assembled.bad.list),
             });
         }
         let array = Self {

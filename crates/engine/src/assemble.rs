@@ -7,12 +7,14 @@ use strake_ondisk::{
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
 
+use crate::bad_blocks::BadBlocks;
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
 use crate::planes::Planes;
 use crate::shard::LeaderState;
 
+mod bad;
 mod bitmaps;
 
 pub(crate) use bitmaps::complete_below;
@@ -26,6 +28,7 @@ pub struct Assembled {
     pub(crate) states: Vec<MemberState>,
     pub(crate) drives: Vec<Option<Drive>>,
     pub(crate) planes: Planes,
+    pub(crate) bad: BadBlocks,
 }
 
 /// What the operator allows beyond the rules.
@@ -217,6 +220,7 @@ fn open(
         ))));
     }
     let regions = Regions::new(&geometry);
+    let bad = bad::read(&superblock, &states, &members, policy, wait)?;
     let mut planes = bitmaps::read(&superblock, &states, &members, regions.count(), wait)?;
     bitmaps::settle(&mut planes, &mut superblock, &found, &mut states, (&geometry, &regions));
     let intent = planes.intent();
@@ -236,7 +240,7 @@ fn open(
     };
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
-    let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes);
+    let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
     assembled.write_labels(wait).map_err(blame)?;
     if superblock.history.is_empty() {
         // All that is known of the past of an array whose labels did not remember it.
@@ -324,9 +328,10 @@ impl Assembled {
         states: Vec<MemberState>,
         drives: Vec<Option<Drive>>,
         planes: Planes,
+        bad: BadBlocks,
     ) -> Self {
         let regions = Regions::new(&geometry);
-        Self { superblock, regions, geometry, states, drives, planes }
+        Self { superblock, regions, geometry, states, drives, planes, bad }
     }
 
     /// The array's name.
@@ -402,7 +407,9 @@ impl Assembled {
     /// Writes every bitmap page to every member that is here. On failure says whose.
     pub(crate) fn write_bitmaps(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
         for (member, drive) in self.live() {
-            self.write_bitmap(drive, wait).map_err(|error| (member, error))?;
+            self.write_bitmap(drive, wait)
+                .and_then(|()| bad::write(&self.bad, self.superblock.array, drive, wait))
+                .map_err(|error| (member, error))?;
         }
         Ok(())
     }
@@ -439,6 +446,7 @@ impl Assembled {
                 .map(|d| d.as_ref().and_then(|d| AreaLayout::of(d.device.info().bytes())))
                 .collect(),
             planes,
+            bad: self.bad.clone(),
         }
     }
 }

@@ -4,11 +4,11 @@
 //! a status is a picture, not a synchronization.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use strake_block::{Extent, ExtentSource, IoErrorKind};
-use strake_ondisk::Superblock;
+use strake_ondisk::{BadList, Superblock};
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
@@ -118,6 +118,7 @@ pub(crate) struct Board {
     degraded_reads: AtomicU64,
     /// [`Maintenance`], packed.
     maintenance: AtomicU64,
+    bad_blocks: Mutex<Arc<BadList>>,
     events: Mutex<EventRing>,
     generation: AtomicU64,
     lost: AtomicBool,
@@ -153,6 +154,7 @@ impl Board {
             regions,
             degraded_reads: AtomicU64::new(0),
             maintenance: AtomicU64::new(Maintenance::default().to_bits()),
+            bad_blocks: Mutex::default(),
             events: Mutex::new(EventRing::default()),
             lost: AtomicBool::new(false),
             replacing: AtomicU64::new(0),
@@ -238,6 +240,15 @@ impl Board {
 
     pub(crate) fn maintenance(&self) -> Maintenance {
         Maintenance::from_bits(self.maintenance.load(Relaxed))
+    }
+
+    /// The list that every live member holds.
+    pub(crate) fn set_bad_blocks(&self, list: Arc<BadList>) {
+        *self.bad_blocks.lock().expect("a status writer panicked") = list;
+    }
+
+    pub(crate) fn bad_blocks(&self) -> Arc<BadList> {
+        Arc::clone(&self.bad_blocks.lock().expect("a status writer panicked"))
     }
 
     /// Notes what happened. Called by the leader when a state changes, never per I/O.

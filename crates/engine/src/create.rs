@@ -12,6 +12,7 @@ use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 
 use crate::assemble::Assembled;
+use crate::bad_blocks::BadBlocks;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait, occupied};
 use crate::planes::Planes;
@@ -187,6 +188,7 @@ pub fn create(
         states,
         drives.into_iter().map(Some).collect(),
         planes,
+        BadBlocks::default(),
     );
     assembled.write_bitmaps(wait).map_err(|(_, error)| error)?;
     assembled.write_labels(wait).map_err(|(_, error)| error)?;

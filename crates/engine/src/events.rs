@@ -46,6 +46,11 @@ pub enum ArrayEventKind {
         /// How the drive failed; `None` when somebody called it off.
         cause: Option<IoErrorKind>,
     },
+    /// Nothing was left to recover blocks from. They are listed, and answered with errors until they are written.
+    BlocksLost {
+        /// Bytes of the array.
+        bytes: u64,
+    },
     /// Parity or copies are being made to agree.
     ResyncStarted,
     /// They agree.

@@ -16,6 +16,7 @@
 
 mod array;
 mod assemble;
+mod bad_blocks;
 mod board;
 mod config_record;
 mod create;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use strake_block::{BlockDevice, Durability, IoError, IoErrorKind, Sg, SgMut};
-use strake_ondisk::{Bits, Superblock};
+use strake_ondisk::{BadEvent, BadList, Bits, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
 use strake_units::{LbaRange, MemberIndex, Name, RegionIndex, Uuid};
@@ -77,6 +77,15 @@ pub(crate) enum View {
     Absent,
 }
 
+/// Something that happened to blocks of a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BadNote {
+    pub(crate) member: MemberIndex,
+    /// From the start of the member's data area.
+    pub(crate) range: LbaRange,
+    pub(crate) event: BadEvent,
+}
+
 /// Shard to shard.
 #[derive(Debug)]
 pub(crate) enum Peer {
@@ -97,6 +106,8 @@ pub(crate) enum Peer {
     Swept { urgent: bool, idle: Vec<RegionIndex> },
     /// To the leader, from the region's owner: `region` is complete on `member`, if not yet stable.
     Rebuilt { member: MemberIndex, region: RegionIndex },
+    /// To the leader: change the list of bad blocks, and answer under this number.
+    NoteBad { from: u16, ticket: u64, notes: Vec<BadNote> },
     /// To the leader: maintenance had to stop, see [`CoreCounters::halted`](crate::board::CoreCounters).
     Halted { what: u64 },
     /// To the leader, from every shard that had any: its regions are all resynchronized.
@@ -104,8 +115,11 @@ pub(crate) enum Peer {
 
     /// From the leader: writes to `region` are recorded, go ahead (or not: the array has stopped).
     Intended { region: RegionIndex, result: Result<(), IoErrorKind> },
-    /// From the leader: use members like this from now on.
-    Views { version: u64, views: Arc<[View]> },
+    /// From the leader: use members like this from now on, and believe none of these blocks.
+    Views { version: u64, views: Arc<[View]>, bad: Arc<BadList> },
+    /// From the leader: the list is changed, on every live member and for every shard (or not: it is full, or the array
+    /// has stopped).
+    BadNoted { ticket: u64, result: Result<(), IoErrorKind> },
     /// From the leader, to every shard that writes the member by now: this is all that it lacks.
     Lacks { member: MemberIndex, plane: Arc<Bits> },
     /// From the leader: every shard has the last views.

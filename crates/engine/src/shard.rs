@@ -5,6 +5,8 @@
 //! drive any number of shards on one thread and replay them exactly.
 
 mod address;
+mod bad;
+mod bad_leader;
 mod band_task;
 mod bands;
 mod build;
@@ -12,7 +14,9 @@ mod driver;
 mod execute;
 mod leader;
 mod leader_tasks;
+mod maintain;
 mod members;
+mod mend;
 mod peers;
 mod rebuild;
 mod regions;
@@ -21,6 +25,7 @@ mod scratch;
 mod serve;
 mod stale;
 mod wait;
+mod write_task;
 
 pub(crate) use build::{Link, ShardSpec};
 pub(crate) use driver::drive;
@@ -38,6 +43,7 @@ use strake_raid::{Band, Geometry, Regions};
 use strake_reactor::Scheduler;
 use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
 
+use self::bad::BadTable;
 use self::bands::{Bands, WriteBatch};
 use self::execute::Failed;
 use self::leader::Leader;
@@ -89,6 +95,7 @@ pub(crate) struct Shard {
     /// Own regions to resynchronize, in order.
     untrusted: RefCell<VecDeque<RegionIndex>>,
     scratch: RefCell<Scratch>,
+    bad: RefCell<BadTable>,
     /// Tasks waiting for a member to be out of use everywhere.
     views_waiting: RefCell<WaitQueue>,
     /// Copies of this array may disagree somewhere until the first resync is through.
@@ -198,6 +205,10 @@ impl Shard {
     fn may_skip(&self, band: Band, batch: &WriteBatch) -> bool {
         if batch.items.iter().any(|item| matches!(item.fill, Fill::Data(_))) {
             return false;
+        }
+        if self.bad_positions(band, strake_raid::hull(&batch.segments)) != 0 {
+            // They are good when that is done; but a part of a band that is deallocated is left alone as ever.
+            return matches!(batch.items[0].fill, Fill::Deallocate) && !self.covers(batch);
         }
         let region = self.regions.region_of(band.stripe);
         if !self.board.is_written(region) && self.region_table.borrow().trusted(region) {

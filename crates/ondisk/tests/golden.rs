@@ -3,7 +3,9 @@
 #[path = "golden/sample.rs"]
 mod sample;
 
-use strake_ondisk::{Address, Bits, Copy, Plane, Superblock, decode_config, decode_page, newest_bad_list};
+use strake_ondisk::{
+    Address, Bits, Copy, Plane, Superblock, decode_config, decode_page, newest_bad_list,
+};
 use strake_units::{MemberIndex, Uuid};
 
 #[test]

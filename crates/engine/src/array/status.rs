@@ -6,6 +6,7 @@ use strake_raid::{ConditionSet, Geometry, MemberState};
 use strake_units::{MemberIndex, Name, Uuid};
 
 use super::Array;
+use crate::bad_blocks::array_ranges;
 use crate::board::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
 use crate::pacing::Maintenance;
 
@@ -64,6 +65,9 @@ pub struct ArrayStatus {
     pub maintenance: Maintenance,
     /// More members are gone than redundancy covers; nothing is served.
     pub lost: bool,
+    /// Where data of the array are lost because nothing was left to recover them from: byte offset and bytes, in order.
+    /// They are answered with errors until they are written.
+    pub bad_ranges: Vec<(u64, u64)>,
     /// Bytes of memory reserved for stripes.
     pub scratch_bytes: u64,
     /// What it has done.
@@ -102,6 +106,7 @@ impl Array {
             resync_halted: self.board.halted() & HALTED_RESYNC != 0,
             maintenance: self.board.maintenance(),
             lost: self.board.is_lost(),
+            bad_ranges: self.bad_ranges(),
             scratch_bytes: sum(|c| &c.scratch_bytes),
             counters: Counters {
                 reads: sum(|c| &c.reads),
@@ -114,6 +119,12 @@ impl Array {
             },
             members,
         }
+    }
+
+    fn bad_ranges(&self) -> Vec<(u64, u64)> {
+        let size = self.geometry.block_size();
+        let ranges = array_ranges(&self.board.bad_blocks(), &self.geometry);
+        ranges.iter().map(|r| (r.start.bytes(size), r.blocks << size.shift())).collect()
     }
 
     fn bytes_of(&self, regions: u64) -> u64 {

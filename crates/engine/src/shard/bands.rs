@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use strake_block::Durability;
-use strake_raid::{Band, Geometry, SegmentList};
-use strake_units::LbaRange;
+use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
+use strake_units::{Lba, LbaRange};
 
 use crate::limits::MERGE_MAX;
 use crate::message::{Fill, Origin, Span, Work};
@@ -56,6 +56,8 @@ pub(crate) struct WriteBatch {
     /// The union of their parts in the band: at most one run of blocks per strip.
     pub(crate) segments: SegmentList,
     pub(crate) durability: Durability,
+    /// Strips whose segment is zeroes that nobody asked for, in place of data that are given up.
+    pub(crate) zeroed: u64,
 }
 
 impl WriteBatch {
@@ -65,7 +67,58 @@ impl WriteBatch {
             items: ArrayVec::new(),
             segments: SegmentList::new(),
             durability: Durability::Normal,
+            zeroed: 0,
         }
+    }
+
+    /// The part of the batch that is in the columns of `window`. Where blocks are `bad` it is written stably, because
+    /// they come off the list when it is done, and zeroes are written rather than blocks deallocated.
+    pub(crate) fn narrowed(&self, window: Window, bad: bool) -> Self {
+        let mut part = Self { durability: self.durability, ..Self::empty() };
+        if bad {
+            part.durability = Durability::Fua;
+        }
+        for segment in self.segments.iter() {
+            let from = segment.offset.max(window.offset);
+            let to = (segment.offset + segment.blocks).min(window.offset + window.blocks);
+            if from < to {
+                let lba = segment.lba.plus(u64::from(from - segment.offset));
+                let strip = segment.strip;
+                part.segments.push(Segment { strip, offset: from, blocks: to - from, lba });
+            }
+        }
+        for item in &self.items {
+            let fill = match &item.fill {
+                Fill::Deallocate if bad => Fill::Zeroes,
+                fill @ (Fill::Data(_) | Fill::Zeroes | Fill::Deallocate) => fill.clone(),
+            };
+            part.items.push(WriteItem { range: item.range, fill, origin: item.origin });
+        }
+        part
+    }
+
+    /// The same, and zeroes in the columns of `window` of the data strips in `strips`, which have no segment. `address`
+    /// says where such a strip's part begins in the array.
+    pub(crate) fn with_zeroes(
+        mut self,
+        strips: u64,
+        window: Window,
+        address: impl Fn(u8) -> Lba,
+    ) -> Self {
+        let given = std::mem::take(&mut self.segments);
+        self.zeroed = strips;
+        for strip in 0..64u8 {
+            let (offset, blocks) = (window.offset, window.blocks);
+            match given.iter().find(|segment| segment.strip == strip) {
+                Some(segment) => self.segments.push(*segment),
+                None if strips & 1 << strip != 0 => {
+                    let lba = address(strip);
+                    self.segments.push(Segment { strip, offset, blocks, lba });
+                }
+                None => {}
+            }
+        }
+        self
     }
 }
 
@@ -153,6 +206,7 @@ impl Bands {
                     items: ArrayVec::new(),
                     segments: geometry.segments(band, range),
                     durability,
+                    zeroed: 0,
                 };
                 batch.items.push(WriteItem { range, fill, origin });
                 if merge {

@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, BufMut};
+use strake_ondisk::BadList;
 use strake_parity::Code;
 use strake_raid::{Geometry, Regions};
 use strake_reactor::{Receiver, Scheduler, Sender};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 
 use super::Shard;
+use super::bad::BadTable;
 use super::bands::Bands;
 use super::leader::{Leader, LeaderState};
 use super::members::Members;
@@ -53,6 +55,7 @@ pub(crate) struct ShardSpec {
     /// Regions of the whole array to be resynchronized.
     pub(crate) untrusted: Vec<RegionIndex>,
     pub(crate) leader: Option<LeaderState>,
+    pub(crate) bad: Arc<BadList>,
 }
 
 /// Builds the shard that `spec` describes. Takes the leader's state out of it.
@@ -97,6 +100,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
             band_bytes,
             width,
         )),
+        bad: RefCell::new(BadTable::new(Arc::clone(&spec.bad), scheduler)),
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),

@@ -369,7 +369,13 @@ impl Shard {
             Peer::Intended { region, result } => {
                 self.region_table.borrow_mut().intended(region, result)
             }
-            Peer::Views { version, views } => self.apply_views(version, &views),
+            Peer::Views { version, views, bad } => {
+                self.bad.borrow_mut().replace(bad);
+                self.apply_views(version, &views);
+            }
+            Peer::BadNoted { ticket, result } => {
+                self.bad.borrow_mut().answered(ticket, result);
+            }
             Peer::Lacks { member, plane } => {
                 self.rebuild.borrow_mut().keep_only(member, &plane);
                 self.show_rebuild();
@@ -396,6 +402,7 @@ impl Shard {
             | Peer::Failed { .. }
             | Peer::Applied { .. }
             | Peer::Swept { .. }
+            | Peer::NoteBad { .. }
             | Peer::Rebuilt { .. }
             | Peer::Halted { .. }
             | Peer::Resynced) => self.lead(leader),

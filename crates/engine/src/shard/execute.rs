@@ -326,6 +326,7 @@ impl Shard {
         plan: &Plan,
         reads: ReadBufs,
         loan: &mut Loan,
+        durability: Durability,
     ) -> Failed {
         let k = self.geometry.data_strips();
         let mut sources = ArrayVec::<(u8, Sg), STRIPS_MAX>::new();
@@ -347,7 +348,7 @@ impl Shard {
         for write in plan.writes.iter() {
             let (_, data) =
                 sources.iter().find(|(strip, _)| *strip == write.strip).expect("planned");
-            let slot = self.issue_write(group, band, write, (0, data.clone()), Durability::Normal);
+            let slot = self.issue_write(group, band, write, (0, data.clone()), durability);
             slots.push((slot, write.position));
         }
         settled(&self.members, group).await;
@@ -412,6 +413,10 @@ impl Shard {
     fn parts(&self, batch: &WriteBatch, segment: &Segment) -> Parts {
         let mut parts = Parts::new();
         let shift = self.geometry.block_size().shift();
+        if batch.zeroed & 1 << segment.strip != 0 {
+            parts.push((0, self.zeroes.slice(0, (segment.blocks as usize) << shift)));
+            return parts;
+        }
         let end = segment.lba.0 + u64::from(segment.blocks);
         for item in &batch.items {
             let from = item.range.start.max(segment.lba);

@@ -33,11 +33,12 @@ use super::Shard;
 use super::rebuild::members_of;
 use super::serve::FailedMembers;
 use super::wait::WaitQueue;
+use crate::bad_blocks::BadBlocks;
 use crate::board::HALTED_RESYNC;
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
-use crate::message::{Peer, View};
+use crate::message::{BadNote, Peer, View};
 use crate::planes::Planes;
 
 /// What the leader starts from: the array as assembled.
@@ -47,6 +48,7 @@ pub(crate) struct LeaderState {
     /// Where labels lie on each member; `None` while it has no device.
     pub(crate) layouts: Vec<Option<AreaLayout>>,
     pub(crate) planes: Planes,
+    pub(crate) bad: BadBlocks,
 }
 
 /// Something that changes the labels.
@@ -76,6 +78,11 @@ pub(super) enum Change {
         name: Name,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
+    Bad {
+        from: u16,
+        ticket: u64,
+        notes: Vec<BadNote>,
+    },
     Checkpoint,
     Rebuilt {
         member: MemberIndex,
@@ -104,6 +111,8 @@ pub(crate) struct Leader {
     pub(super) pages_waiting: WaitQueue,
     /// Members that bitmap pages could not be written to, until they are recorded as out.
     pub(super) unpaged: FailedMembers,
+    /// The list of bad blocks is not on every live member as it is here.
+    pub(super) bad_unwritten: bool,
     /// The last generation that every live member holds.
     pub(super) completed: u64,
     /// Members that come into use and are not written by every shard yet, as a mask.
@@ -131,6 +140,7 @@ impl Leader {
             writing_pages: false,
             pages_waiting: WaitQueue::new(scheduler),
             unpaged: FailedMembers::new(),
+            bad_unwritten: false,
             completed: state.superblock.generation,
             joining: 0,
             done: vec![nothing; state.states.len()],
@@ -296,6 +306,9 @@ impl Shard {
                     ArrayEventKind::RebuildHalted
                 },
             ),
+            Peer::NoteBad { from, ticket, notes } => {
+                self.change(&mut leader, Change::Bad { from, ticket, notes });
+            }
             Peer::Rebuilt { member, region } => self.lead_rebuilt(&mut leader, member, region),
             Peer::Resynced => {
                 leader.resyncing = leader.resyncing.saturating_sub(1);
@@ -308,6 +321,7 @@ impl Shard {
             | Peer::Done(_)
             | Peer::Intended { .. }
             | Peer::Views { .. }
+            | Peer::BadNoted { .. }
             | Peer::Lacks { .. }
             | Peer::Settled
             | Peer::Sweep { .. }

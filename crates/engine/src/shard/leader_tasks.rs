@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
 use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
@@ -19,7 +19,7 @@ use super::serve::{FailedMembers, flush_members};
 use crate::array::check_returning;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
-use crate::message::Peer;
+use crate::message::{BadNote, Peer};
 
 type Reply = mpsc::Sender<Result<(), ArrayError>>;
 
@@ -59,6 +59,10 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
         Change::Rename { name, reply } => {
             let answer = rename(shard, group, name).await;
             answer_to(&reply, answer);
+        }
+        Change::Bad { from, ticket, notes } => {
+            let result = note_bad(shard, group, &notes).await;
+            shard.post(from, Peer::BadNoted { ticket, result });
         }
         Change::Checkpoint => checkpoint(shard, group).await,
         Change::Rebuilt { member } => rebuilt(shard, group, member).await,
@@ -353,6 +357,22 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
     if record(shard, group).await { Ok(()) } else { Err(lost()) }
 }
 
+/// Changes the list of bad blocks on every live member and for every shard.
+async fn note_bad(shard: &Shard, group: Group, notes: &[BadNote]) -> Result<(), IoErrorKind> {
+    if shard.board.is_lost() {
+        return Err(IoErrorKind::Lost);
+    }
+    if !shard.leader_mut().note_bad(notes)? {
+        return Ok(());
+    }
+    if !record(shard, group).await {
+        return Err(IoErrorKind::Lost);
+    }
+    publish(shard).await;
+    shard.show_bad(&shard.leader_mut());
+    Ok(())
+}
+
 /// Flushes every member, taking those that fail out of use. False when too few are left.
 async fn flush_all(shard: &Shard, group: Group) -> bool {
     for (member, failure) in flush_members(shard, group).await {
@@ -367,6 +387,9 @@ async fn flush_all(shard: &Shard, group: Group) -> bool {
 async fn record(shard: &Shard, group: Group) -> bool {
     loop {
         let mut failed = write_pages(shard, group).await;
+        if failed.is_empty() {
+            failed = write_bad_blocks(shard, group).await;
+        }
         if failed.is_empty() {
             failed = write_labels(shard, group).await;
         }
@@ -385,6 +408,17 @@ async fn record(shard: &Shard, group: Group) -> bool {
             put_out(shard, &mut leader, member, event_of(failure.kind), Some(failure.kind));
         }
     }
+}
+
+/// Writes the list of bad blocks to every live member, unless all have it. Returns who failed.
+async fn write_bad_blocks(shard: &Shard, group: Group) -> FailedMembers {
+    let records = shard.leader_mut().bad_records();
+    if records.is_empty() {
+        return FailedMembers::new();
+    }
+    let failed = write_metadata(shard, group, records).await;
+    shard.leader_mut().bad_unwritten = !failed.is_empty();
+    failed
 }
 
 /// Writes the labels of a new generation: heads first, and only when all have it, tails. Returns who failed.
@@ -449,8 +483,9 @@ async fn publish(shard: &Shard) {
     let version = {
         let mut leader = shard.leader_mut();
         let version = leader.new_version();
-        let views = leader.views();
-        shard.broadcast(|| Peer::Views { version, views: views.clone() });
+        let (views, bad) = (leader.views(), Arc::clone(&leader.state.bad.list));
+        let message = || Peer::Views { version, views: views.clone(), bad: Arc::clone(&bad) };
+        shard.broadcast(message);
         version
     };
     poll_fn(|_| {

@@ -1,9 +1,11 @@
 //! Handing out host requests: clean reads straight to their members, everything else to the band's owner.
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
-use strake_raid::{Band, Piece, Role, Scheme};
+use strake_raid::{Band, Piece, Role, Scheme, hull};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
+use super::bad::all_of;
+use super::execute::Failed;
 use super::members::{Failure, HostRead, settled};
 use super::requests::Body;
 use super::{Job, Shard};
@@ -151,11 +153,12 @@ impl Shard {
         let members = self.members.borrow();
         let at = |copy: u8| {
             let role = Role::Data { strip: piece.segment.strip, copy };
-            let member = self
-                .geometry
-                .member(piece.band.stripe, self.geometry.position(piece.band.stripe, role));
-            let usable =
-                members.view(member) == View::InSync && members.lagging() & 1 << member.0 == 0;
+            let position = self.geometry.position(piece.band.stripe, role);
+            let member = self.geometry.member(piece.band.stripe, position);
+            let place = all_of(position, hull(std::slice::from_ref(&piece.segment)));
+            let usable = members.view(member) == View::InSync
+                && members.lagging() & 1 << member.0 == 0
+                && !self.is_bad(piece.band, &place);
             (usable && !self.sits.borrow_mut().passes(member.0)).then_some(member)
         };
         match self.geometry.scheme() {
@@ -222,18 +225,27 @@ impl Shard {
     /// there is room for it (a whole queue of reads may fail at once).
     pub(crate) fn host_read_back(&self, read: HostRead) {
         let HostRead { request, member, range, data, result, slow, issued } = read;
-        let Err(error) = result else {
+        if result.is_ok() && self.no_bad_blocks() {
             self.requests.borrow_mut().span_back(request, Ok(()), data);
             return;
-        };
+        }
         let piece = self.geometry.pieces(range).next().expect("a read has a piece");
+        let window = hull(std::slice::from_ref(&piece.segment));
+        // Data that were given up while the read was under way may have come as the zeroes in their place.
+        let given_up = self.is_given_up(piece.band, piece.segment.strip, window);
+        if result.is_ok() && !given_up {
+            self.requests.borrow_mut().span_back(request, Ok(()), data);
+            return;
+        }
         let position = self
             .geometry
             .position_of_member(piece.band.stripe, member)
             .expect("read from this stripe");
         let former = self.members.borrow().left_since(member, issued);
-        let failed =
-            self.classify(piece.band.stripe, position, Failure { kind: error.kind, slow, former });
+        let failed = result.err().map_or_else(Failed::default, |error| {
+            let failure = Failure { kind: error.kind, slow, former };
+            self.classify(piece.band.stripe, position, failure)
+        });
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let data = data.unwrap_or_else(|| SgMut::from(BufMut::alone(bytes)));
         let avoid = failed.slow | self.slow_positions(piece.band);

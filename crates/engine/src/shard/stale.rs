@@ -43,6 +43,7 @@ impl Leader {
     pub(super) fn take_in(&mut self, member: MemberIndex, bytes: u64) {
         self.joining |= 1 << member.0;
         self.unpaged.retain(|(failed, _)| *failed != member);
+        self.bad_unwritten = self.state.bad.sequence > 0;
         self.state.layouts[member.at()] = strake_ondisk::AreaLayout::of(bytes);
         self.state.superblock.members[member.at()].bytes = bytes;
         for plane in [Plane::Intent, Plane::Written] {

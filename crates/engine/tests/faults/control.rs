@@ -105,6 +105,8 @@ fn a_halted_resync_is_told_and_tried_again() {
             (disk, stage.disks[disk].plan.add(rule.within(range)))
         })
         .collect();
+    // What nothing can recover is listed as bad, unless there is no room.
+    stage.crowd_bad_blocks(1);
     stage.again(AssemblePolicy::default());
     stage.until("the halt", |stage| stage.status().resync_halted);
     assert!(stage.status().resync.is_some());

@@ -12,6 +12,7 @@ use strake_engine::{
     Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, MemberIo,
     Options, Outcome, Superblock, assemble, create, plan_create, prepare_drive,
 };
+use strake_ondisk::{BAD_RUNS_MAX, BadEvent, BadList};
 use strake_raid::{Level, MemberState};
 use strake_reactor::Poller;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos, Uuid};
@@ -572,6 +573,22 @@ impl Stage {
                 regions
             }
             Outcome::Waiting { what, .. } | Outcome::Refused { what, .. } => panic!("{what}"),
+        }
+    }
+
+    /// Leaves room for `room` runs in the list of bad blocks: the last blocks of the members are listed, though they
+    /// can be read. To be followed by [`again`](Self::again).
+    pub fn crowd_bad_blocks(&self, room: usize) {
+        let mut list = BadList::default();
+        let (members, last) = (self.disks.len(), self.status().geometry.member_blocks_used() - 1);
+        for nth in 0..BAD_RUNS_MAX - room {
+            let at = Lba(last - 2 * (nth / members) as u64);
+            let member = MemberIndex((nth % members) as u8);
+            list.note(member, LbaRange::new(at, 1), BadEvent::Unreadable).expect("there is room");
+        }
+        let pages = list.encode(self.status().uuid, 0).concat();
+        for disk in &self.disks {
+            disk.ram.write_at(5 << 20, &pages).expect("inside");
         }
     }
 

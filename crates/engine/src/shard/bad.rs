@@ -1,0 +1,209 @@
+//! Bad blocks, as one shard sees them: which blocks of a stripe may not be believed, and telling the leader of more.
+//!
+//! The leader keeps the list (`bad_leader.rs`), has it written to every member and sends it to every shard before it
+//! answers. Only the task that holds a band changes what the list says about it, so it cannot change under that task.
+//!
+//! ```text
+//!  a rebuild cannot recover a block    --> hollow, listed --> the rebuild goes on
+//!  something else is written there     --> abandoning, listed --> zeroes, parity --> abandoned
+//!  the block itself is written         --> stable --> off the list --> acknowledged
+//! ```
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use strake_block::{IoError, IoErrorKind};
+use strake_ondisk::{BadEvent, BadList, BadRun};
+use strake_raid::{Band, Plan, Role, Scheme, Transfer, Window};
+use strake_reactor::Scheduler;
+use strake_units::{LbaRange, MemberIndex};
+
+use super::Shard;
+use super::wait::WaitQueue;
+use crate::message::{BadNote, Peer};
+
+/// What a shard knows of bad blocks.
+pub(crate) struct BadTable {
+    list: Arc<BadList>,
+    /// Numbers what the leader is told.
+    ticket: u64,
+    /// The leader's answers that nobody has taken yet.
+    answers: Vec<(u64, Result<(), IoErrorKind>)>,
+    waiting: WaitQueue,
+}
+
+impl BadTable {
+    pub(crate) fn new(list: Arc<BadList>, scheduler: &Scheduler) -> Self {
+        Self { list, ticket: 0, answers: Vec::new(), waiting: WaitQueue::new(scheduler) }
+    }
+
+    /// The leader's list from now on.
+    pub(crate) fn replace(&mut self, list: Arc<BadList>) {
+        self.list = list;
+    }
+
+    /// The leader has answered.
+    pub(crate) fn answered(&mut self, ticket: u64, result: Result<(), IoErrorKind>) {
+        self.answers.push((ticket, result));
+        self.waiting.wake_all();
+    }
+
+    fn take_answer(&mut self, ticket: u64) -> Option<Result<(), IoErrorKind>> {
+        let at = self.answers.iter().position(|(number, _)| *number == ticket)?;
+        Some(self.answers.swap_remove(at).1)
+    }
+}
+
+/// The rows of `window` in a stripe's strips.
+pub(crate) const fn all_of(position: u8, window: Window) -> Transfer {
+    Transfer { position, strip: 0, offset: window.offset, blocks: window.blocks }
+}
+
+impl Shard {
+    /// True when no block of any member is bad, which is the rule.
+    pub(crate) fn no_bad_blocks(&self) -> bool {
+        self.bad.borrow().list.is_empty()
+    }
+
+    fn place(&self, band: Band, transfer: &Transfer) -> (MemberIndex, LbaRange) {
+        let at = self.geometry.member_lba(band.stripe, transfer.offset);
+        let member = self.geometry.member(band.stripe, transfer.position);
+        (member, LbaRange::new(at, u64::from(transfer.blocks)))
+    }
+
+    /// True when one of the runs of bad blocks in `transfer` is such that `test` holds.
+    fn any_run(&self, band: Band, transfer: &Transfer, test: impl Fn(&BadRun) -> bool) -> bool {
+        let (member, range) = self.place(band, transfer);
+        self.bad.borrow().list.within(member, range).any(test)
+    }
+
+    /// The positions with runs of bad blocks in `window` such that `test` holds, as a mask.
+    fn positions(&self, band: Band, window: Window, test: impl Fn(&BadRun) -> bool) -> u64 {
+        if self.no_bad_blocks() {
+            return 0;
+        }
+        (0..self.geometry.width())
+            .filter(|position| self.any_run(band, &all_of(*position, window), &test))
+            .fold(0, |mask, position| mask | 1 << position)
+    }
+
+    /// Positions with bad blocks in `window`, as a mask.
+    pub(crate) fn bad_positions(&self, band: Band, window: Window) -> u64 {
+        self.positions(band, window, |_| true)
+    }
+
+    /// Positions that must not be read over `window`, as a mask: they hold blocks that were never filled.
+    pub(crate) fn hidden_positions(&self, band: Band, window: Window) -> u64 {
+        self.positions(band, window, |run| run.what.is_hidden())
+    }
+
+    /// True when some of the blocks are bad.
+    pub(crate) fn is_bad(&self, band: Band, transfer: &Transfer) -> bool {
+        !self.no_bad_blocks() && self.any_run(band, transfer, |_| true)
+    }
+
+    /// True when some of these data are given up: whatever can be recovered there is not what was written.
+    pub(crate) fn is_given_up(&self, band: Band, strip: u8, window: Window) -> bool {
+        let parity = match self.geometry.scheme() {
+            Scheme::Parity(_) => true,
+            Scheme::Copies(_) => false,
+        };
+        let wanted = all_of(self.position_of_strip(band.stripe, strip), window);
+        parity && !self.no_bad_blocks() && self.any_run(band, &wanted, |r| r.what.is_given_up())
+    }
+
+    /// A note that `event` happened to the blocks of `transfer`.
+    pub(crate) fn bad_note(&self, band: Band, transfer: &Transfer, event: BadEvent) -> BadNote {
+        let (member, range) = self.place(band, transfer);
+        BadNote { member, range, event }
+    }
+
+    /// Has the leader take note, and waits until the list is on every live member and known to every shard.
+    ///
+    /// # Errors
+    /// When the list is full, or the array has lost too many members.
+    pub(crate) async fn note_bad(&self, notes: Vec<BadNote>) -> Result<(), IoError> {
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let ticket = {
+            let mut bad = self.bad.borrow_mut();
+            bad.ticket += 1;
+            bad.ticket
+        };
+        self.post(0, Peer::NoteBad { from: self.core, ticket, notes });
+        let answer = poll_fn(|_| {
+            let mut bad = self.bad.borrow_mut();
+            match bad.take_answer(ticket) {
+                Some(answer) => Poll::Ready(answer),
+                None => {
+                    bad.waiting.register();
+                    Poll::Pending
+                }
+            }
+        });
+        answer.await.map_err(IoError::new)
+    }
+
+    /// Takes note that these blocks were read, or hold what the rest of their stripe says, stably.
+    pub(crate) async fn note_restored(
+        &self,
+        band: Band,
+        transfer: &Transfer,
+    ) -> Result<(), IoError> {
+        if !self.is_bad(band, transfer) {
+            return Ok(());
+        }
+        self.note_bad(vec![self.bad_note(band, transfer, BadEvent::Restored)]).await
+    }
+
+    /// Takes note of what `plan` wrote, stably, but for the positions in `failed`: `event` happened to it, and data strips
+    /// in `zeroed` hold zeroes that nobody asked for.
+    pub(crate) async fn note_written(
+        &self,
+        band: Band,
+        plan: &Plan,
+        (failed, zeroed): (u64, u64),
+        event: BadEvent,
+    ) -> Result<(), IoError> {
+        if self.no_bad_blocks() {
+            return Ok(());
+        }
+        let written = plan.writes.iter().filter(|w| failed & 1 << w.position == 0);
+        let bad = written.filter(|write| self.is_bad(band, write));
+        let notes = bad.map(|write| {
+            let event = if zeroed & 1 << write.strip == 0 { event } else { BadEvent::Restored };
+            self.bad_note(band, write, event)
+        });
+        self.note_bad(notes.collect()).await
+    }
+
+    /// True when `position` holds data in the band's stripe.
+    pub(crate) fn holds_data(&self, band: Band, position: u8) -> bool {
+        match self.geometry.role(band.stripe, position) {
+            Role::Data { .. } => true,
+            Role::Parity { .. } => false,
+        }
+    }
+}
+
+/// Columns still to be worked on, the first ones on top.
+pub(crate) struct Columns(arrayvec::ArrayVec<Window, 24>);
+
+impl Columns {
+    pub(crate) fn new(window: Window) -> Self {
+        Self([window].into_iter().collect())
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Window> {
+        self.0.pop()
+    }
+
+    /// Puts both halves of `window` back, which has more than one block.
+    pub(crate) fn halve(&mut self, window: Window) {
+        let blocks = window.blocks / 2;
+        self.0.push(Window { offset: window.offset + blocks, blocks: window.blocks - blocks });
+        self.0.push(Window { offset: window.offset, blocks });
+    }
+}

@@ -1,0 +1,205 @@
+//! Resync and rebuild of one band: as one plan, or column by column where blocks cannot be recovered.
+
+use strake_block::{Durability, IoError};
+use strake_ondisk::BadEvent;
+use strake_raid::{Band, Intent, Place, Query, Scheme, Segment, SegmentList, Window, hull};
+
+use super::bad::{Columns, all_of};
+use super::members::Group;
+use super::mend::{Ended, Excluded, LOST, Stuck, mend};
+use super::{Shard, scratch};
+use crate::message::{BadNote, Origin};
+
+/// Resynchronizes or rebuilds one band.
+pub(super) async fn maintain(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    intent: Intent,
+    origin: Origin,
+) {
+    let whole = SegmentList::new();
+    let result = match maintain_window(shard, group, band, &whole, intent).await {
+        Ended::Done(result) => result,
+        Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
+        Ended::Stuck(_) => Box::pin(maintain_by_columns(shard, group, band, intent)).await,
+    };
+    shard.finish(origin, result, None);
+}
+
+/// Fills what could not be filled when its member was rebuilt, in columns of which more can be read now.
+pub(super) async fn heal(shard: &Shard, group: Group, band: Band, segments: &[Segment]) {
+    let targets = shard.hidden_positions(band, hull(segments));
+    if targets != 0 {
+        // What cannot be filled yet stays as it is, and listed.
+        let _ = maintain_window(shard, group, band, segments, Intent::Rebuild { targets }).await;
+    }
+}
+
+/// The same for the columns of `segments`, or for all when there are none.
+async fn maintain_window(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    segments: &[Segment],
+    intent: Intent,
+) -> Ended {
+    let whole =
+        Window { offset: shard.geometry.band_offset(band), blocks: shard.geometry.band_blocks() };
+    let window = if segments.is_empty() { whole } else { hull(segments) };
+    let mut excluded = Excluded::over(shard, band, window);
+    let since = shard.members.borrow().clock();
+    loop {
+        let health = excluded.apply(shard.health(band));
+        let intent = match intent {
+            Intent::Rebuild { targets } if targets & !health.absent == 0 => {
+                return Ended::Done(Ok(()));
+            }
+            Intent::Rebuild { targets } => Intent::Rebuild { targets: targets & !health.absent },
+            Intent::Resync => Intent::Resync,
+            Intent::Read | Intent::Write => unreachable!("maintenance does not serve hosts"),
+        };
+        let query = Query { band, health, segments, intent, copy_hint: 0 };
+        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
+            return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
+        };
+        if plan.writes.is_empty() {
+            return Ended::Done(Ok(()));
+        }
+        let bad = shard.bad_positions(band, window) != 0;
+        let durability = if bad { Durability::Fua } else { Durability::Normal };
+        let mut loan = shard.borrow(&plan).await;
+        if excluded.apply(shard.health(band)) != health {
+            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            scratch::end(&shard.scratch, loan);
+            continue;
+        }
+        let outcome = match shard.read_all(group, band, &plan, &mut loan).await {
+            Err(failed) => {
+                excluded.learn(failed);
+                None
+            }
+            Ok(reads) => {
+                Some(shard.rewrite(group, band, &plan, reads, &mut loan, durability).await)
+            }
+        };
+        scratch::end(&shard.scratch, loan);
+        let Some(failed) = outcome else {
+            mend(shard, group, band, plan.window, &mut excluded).await;
+            continue;
+        };
+        // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
+        let missed = failed.any() | excluded.absent;
+        let out = shard.await_out_of_use(band.stripe, missed, since).await;
+        if out.is_err() || !bad {
+            return Ended::Done(out);
+        }
+        let noted = shard.note_written(band, &plan, (failed.any(), 0), BadEvent::Restored);
+        return Ended::Done(Box::pin(noted).await);
+    }
+}
+
+/// Does what can be done column by column, and takes note of what cannot.
+async fn maintain_by_columns(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    intent: Intent,
+) -> Result<(), IoError> {
+    let geometry = &shard.geometry;
+    let mut left =
+        Columns::new(Window { offset: geometry.band_offset(band), blocks: geometry.band_blocks() });
+    let mut notes = Vec::new();
+    while let Some(window) = left.next() {
+        let segments: Vec<Segment> =
+            (0..geometry.data_strips()).map(|strip| segment(shard, band, window, strip)).collect();
+        match maintain_window(shard, group, band, &segments, intent).await {
+            Ended::Done(result) => result?,
+            Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
+            Ended::Stuck(_) if window.blocks > 1 => left.halve(window),
+            Ended::Stuck(stuck) => {
+                lose_column(shard, group, band, &segments, intent, stuck, &mut notes).await?;
+            }
+        }
+    }
+    // Before the band counts as done: what was not filled must not be believed.
+    shard.note_bad(notes).await
+}
+
+fn bits(mask: u64) -> impl Iterator<Item = u8> {
+    (0..64).filter(move |bit| mask & 1 << bit != 0)
+}
+
+fn segment(shard: &Shard, band: Band, window: Window, strip: u8) -> Segment {
+    let place = Place { stripe: band.stripe, strip, offset: window.offset };
+    let lba = shard.geometry.lba(place);
+    Segment { strip, offset: window.offset, blocks: window.blocks, lba }
+}
+
+/// One column, of which something cannot be recovered: does the rest, and says what is lost.
+async fn lose_column(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    segments: &[Segment],
+    intent: Intent,
+    stuck: Stuck,
+    notes: &mut Vec<BadNote>,
+) -> Result<(), IoError> {
+    let mut note = |positions: u64, event: BadEvent| {
+        let place = |position| all_of(position, hull(segments));
+        notes.extend(bits(positions).map(|at| shard.bad_note(band, &place(at), event)));
+    };
+    let data = shard.data_positions(band);
+    match (intent, shard.geometry.scheme()) {
+        (Intent::Rebuild { targets }, _) => {
+            let targets = targets & !stuck.health.absent;
+            for target in bits(targets) {
+                let one = Intent::Rebuild { targets: 1 << target };
+                match maintain_window(shard, group, band, segments, one).await {
+                    Ended::Done(result) => result?,
+                    Ended::Stuck(_) => note(1 << target, BadEvent::Hollow),
+                }
+            }
+            note(stuck.blocks & data & !targets, BadEvent::Unreadable);
+        }
+        (Intent::Resync, Scheme::Parity(_)) => {
+            note(!data & shard.all_positions() & !stuck.health.absent, BadEvent::Hollow);
+            note(stuck.blocks & data, BadEvent::Unreadable);
+        }
+        (Intent::Resync, Scheme::Copies(_)) => {
+            for one in segments.chunks(1) {
+                match maintain_window(shard, group, band, one, intent).await {
+                    Ended::Done(result) => result?,
+                    Ended::Stuck(stuck) => {
+                        let copies = shard.copies_of(one[0].strip);
+                        note(stuck.blocks & copies, BadEvent::Unreadable);
+                    }
+                }
+            }
+        }
+        (Intent::Read | Intent::Write, _) => unreachable!("maintenance does not serve hosts"),
+    }
+    Ok(())
+}
+
+impl Shard {
+    fn all_positions(&self) -> u64 {
+        (0..self.geometry.width()).fold(0, |mask, position| mask | 1 << position)
+    }
+
+    /// The positions that hold data in the band's stripe, as a mask.
+    fn data_positions(&self, band: Band) -> u64 {
+        let data = (0..self.geometry.width()).filter(|at| self.holds_data(band, *at));
+        data.fold(0, |mask, position| mask | 1 << position)
+    }
+
+    /// The positions that hold the same as each other because they are copies of `strip`, as a mask: none with parity.
+    pub(super) fn copies_of(&self, strip: u8) -> u64 {
+        let copies = self.geometry.copies();
+        if self.geometry.parity_strips() > 0 {
+            return 0;
+        }
+        (strip * copies..(strip + 1) * copies).fold(0, |mask, position| mask | 1 << position)
+    }
+}

@@ -1,0 +1,193 @@
+//! What an operation learns about a stripe, and putting right what could not be read.
+
+use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Sg, SgMut};
+use strake_raid::{
+    Band, Intent, Place, Query, Role, Segment, StripeHealth, Transfer, Window, hull,
+};
+use strake_units::LbaRange;
+
+use super::bad::all_of;
+use super::execute::{Failed, ReadBufs};
+use super::members::{Group, settled};
+use super::{Shard, scratch};
+
+/// Positions that this operation found it cannot read, on top of what the members' views say.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Excluded {
+    pub(super) unreadable: u64,
+    /// They could be read, but take long: gone around while there is another way.
+    pub(super) avoided: u64,
+    pub(super) absent: u64,
+    /// Positions that were written back once: if they cannot be read after that, they stay unreadable.
+    mended: u64,
+}
+
+impl Excluded {
+    /// What is known before anything was tried.
+    pub(super) fn over(shard: &Shard, band: Band, window: Window) -> Self {
+        Self { unreadable: shard.hidden_positions(band, window), ..Self::default() }
+    }
+
+    /// Learns from failed reads. Unreadable blocks may still be written; a failed member may not.
+    pub(super) fn learn(&mut self, failed: Failed) {
+        self.unreadable |= failed.medium;
+        self.absent |= failed.member;
+        self.avoided |= failed.slow;
+    }
+
+    pub(super) fn apply(self, mut health: StripeHealth) -> StripeHealth {
+        health.unreadable |= self.unreadable | self.avoided;
+        health.absent |= self.absent;
+        health.unreadable &= !health.absent;
+        health
+    }
+}
+
+pub(super) const LOST: IoError = IoError::new(IoErrorKind::Lost);
+
+/// How far one plan's worth of work got.
+pub(super) enum Ended {
+    /// As far as it goes.
+    Done(Result<(), IoError>),
+    /// Nothing was written: what is left of the stripe does not say what was needed.
+    Stuck(Stuck),
+}
+
+/// Why nothing was done.
+#[derive(Clone, Copy)]
+pub(super) struct Stuck {
+    /// Positions that could not be read in some column; others may have all they need.
+    pub(super) blocks: u64,
+    /// All that was known to be out of reach.
+    pub(super) health: StripeHealth,
+}
+
+impl Stuck {
+    /// True when fewer columns at a time may get further.
+    pub(super) const fn by_blocks(self) -> bool {
+        self.blocks != 0
+    }
+}
+
+/// Writes what one copy held over the copies that could not be read.
+pub(super) async fn copy_back(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    segment: &Segment,
+    excluded: Excluded,
+    data: &SgMut,
+) {
+    let others = excluded.unreadable & shard.copies_of(segment.strip);
+    for position in (0..shard.geometry.width()).filter(|p| others & 1 << p != 0) {
+        let mut loan = scratch::borrow(&shard.scratch, 1, data.len()).await;
+        let mut buf = loan.take(data.len());
+        let mut rest = buf.as_mut_slice();
+        for part in data.parts() {
+            let (head, tail) = rest.split_at_mut(part.len());
+            head.copy_from_slice(part.as_slice());
+            rest = tail;
+        }
+        let place = all_of(position, hull(std::slice::from_ref(segment)));
+        write_back(shard, group, band, &place, buf).await;
+    }
+}
+
+/// Writes recovered strips back over the blocks that could not be read (the drive will remap them). Returns the
+/// positions whose member failed that.
+pub(super) async fn repair(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    plan: &strake_raid::Plan,
+    excluded: Excluded,
+    recovered: ReadBufs,
+) -> u64 {
+    let mut failed = 0;
+    for (strip, buf) in plan.recover.iter().zip(recovered) {
+        let position = shard.position_of_strip(band.stripe, *strip);
+        if excluded.unreadable & 1 << position == 0 {
+            scratch::give_back(&shard.scratch, [buf]);
+            continue;
+        }
+        if !write_back(shard, group, band, &all_of(position, plan.window), buf).await {
+            failed |= 1 << position;
+        }
+    }
+    failed
+}
+
+/// Writes good bytes over blocks that could not be read; false when the member fails that.
+async fn write_back(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    place: &Transfer,
+    buf: BufMut,
+) -> bool {
+    let bad = shard.is_bad(band, place);
+    let durability = if bad { Durability::Fua } else { Durability::Normal };
+    let at = shard.geometry.member_lba(band.stripe, place.offset);
+    let op = Op::Write { at, data: Sg::from(buf.freeze()), durability };
+    let slot = shard.issue(group, band.stripe, place.position, op);
+    settled(&shard.members, group).await;
+    let (op, result) = shard.members.borrow_mut().take(slot);
+    if let Some(Op::Write { data, .. }) = op {
+        scratch::give_back_list(&shard.scratch, data);
+    }
+    let member = shard.geometry.member(band.stripe, place.position);
+    match result {
+        Ok(()) => shard.board.count_repair(member),
+        Err(error) => shard.blame(member, error),
+    }
+    if bad && result.is_ok() {
+        // A block that stays listed is only recovered once more than needed.
+        let _ = Box::pin(shard.note_restored(band, place)).await;
+    }
+    result.is_ok()
+}
+
+/// Recovers data strips whose blocks could not be read over `window` and writes them back, as far as redundancy
+/// allows; those are readable again then. What a write or a resync computes from a recovered strip holds only
+/// if the drive holds the same: where parity is not trusted, the old bytes may come back as something else.
+pub(super) async fn mend(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    window: Window,
+    excluded: &mut Excluded,
+) {
+    let geometry = &shard.geometry;
+    let wanted = excluded.unreadable & !excluded.mended;
+    for position in (0..geometry.width()).filter(|p| wanted & 1 << p != 0) {
+        let Role::Data { strip, .. } = geometry.role(band.stripe, position) else { continue };
+        excluded.mended |= 1 << position;
+        let start = geometry.lba(Place { stripe: band.stripe, strip, offset: window.offset });
+        let segments = geometry.segments(band, LbaRange::new(start, u64::from(window.blocks)));
+        loop {
+            let health = excluded.apply(shard.health(band));
+            let query =
+                Query { band, health, segments: &segments, intent: Intent::Read, copy_hint: 0 };
+            let Ok(plan) = strake_raid::plan(geometry, &query) else { break };
+            if plan.recover.is_empty() {
+                break;
+            }
+            let mut loan = shard.borrow(&plan).await;
+            if excluded.apply(shard.health(band)) != health {
+                scratch::end(&shard.scratch, loan);
+                continue;
+            }
+            let outcome = shard.read_all(group, band, &plan, &mut loan).await;
+            if let Ok(reads) = outcome {
+                let recovered = shard.recover(&plan, &reads, &mut loan);
+                scratch::give_back(&shard.scratch, reads);
+                excluded.absent |= repair(shard, group, band, &plan, *excluded, recovered).await;
+                excluded.unreadable &= !(1 << position);
+                scratch::end(&shard.scratch, loan);
+                break;
+            }
+            scratch::end(&shard.scratch, loan);
+            excluded.learn(outcome.err().unwrap_or_default());
+        }
+    }
+}

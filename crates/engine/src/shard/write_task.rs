@@ -1,0 +1,186 @@
+//! Writes of one band: as one plan, or column by column where blocks are bad.
+
+use strake_block::IoError;
+use strake_ondisk::BadEvent;
+use strake_raid::{Band, Intent, Place, Query, Strategy, Window, hull};
+
+use super::bad::{Columns, all_of};
+use super::bands::WriteBatch;
+use super::execute::ReadBufs;
+use super::members::Group;
+use super::mend::{Ended, Excluded, LOST, Stuck, mend};
+use super::{Shard, regions, scratch};
+
+/// Does one plan's worth of writes and answers every write merged into it.
+pub(super) async fn write(shard: &Shard, group: Group, band: Band, batch: WriteBatch) {
+    let result = write_batch(shard, group, band, &batch).await;
+    for item in batch.items {
+        shard.finish(item.origin, result, None);
+    }
+}
+
+async fn write_batch(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    batch: &WriteBatch,
+) -> Result<(), IoError> {
+    if shard.may_skip(band, batch) {
+        return Ok(());
+    }
+    let region = shard.regions.region_of(band.stripe);
+    regions::enter(&shard.region_table, region, || shard.ask_intent(region)).await?;
+    let result = write_in_region(shard, group, band, batch).await;
+    shard.region_table.borrow_mut().leave(region);
+    result
+}
+
+/// Writes in a region whose bit is stable.
+async fn write_in_region(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    batch: &WriteBatch,
+) -> Result<(), IoError> {
+    if shard.bad_positions(band, hull(&batch.segments)) == 0 {
+        match write_window(shard, group, band, batch).await {
+            Ended::Done(result) => return result,
+            Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
+            Ended::Stuck(_) => {}
+        }
+    }
+    Box::pin(write_by_columns(shard, group, band, batch)).await
+}
+
+/// Writes what was asked for as one plan, if what is left of the stripe allows it.
+async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Ended {
+    let mut excluded = Excluded::over(shard, band, hull(&batch.segments));
+    let since = shard.members.borrow().clock();
+    loop {
+        let health = excluded.apply(shard.health(band));
+        let query =
+            Query { band, health, segments: &batch.segments, intent: Intent::Write, copy_hint: 0 };
+        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
+            return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
+        };
+        let mut loan = shard.borrow(&plan).await;
+        if excluded.apply(shard.health(band)) != health {
+            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            scratch::end(&shard.scratch, loan);
+            continue;
+        }
+        let reads = match shard.read_all(group, band, &plan, &mut loan).await {
+            Ok(reads) => reads,
+            Err(failed) => {
+                scratch::end(&shard.scratch, loan);
+                excluded.learn(failed);
+                mend(shard, group, band, plan.window, &mut excluded).await;
+                continue;
+            }
+        };
+        let parity = match plan.strategy {
+            Strategy::Direct => ReadBufs::new(),
+            Strategy::ReadModifyWrite => shard.modify(&plan, batch, reads),
+            Strategy::FullStripe if shard.writes_nothing(&plan, batch) => ReadBufs::new(),
+            Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => {
+                let recovered = shard.recover(&plan, &reads, &mut loan);
+                shard.encode(&plan, batch, reads, recovered, &mut loan)
+            }
+        };
+        scratch::end(&shard.scratch, loan);
+        let failed = shard.write_all(group, band, &plan, batch, parity).await;
+        // Members excluded because a read failed were not written either: both kinds are stale in this band
+        // and must be out of use everywhere before the host may believe the write.
+        // So are those out of use here already, as long as another shard may still read what they missed.
+        let missed = failed.any() | health.absent;
+        let out = shard.await_out_of_use(band.stripe, missed, since).await;
+        if out.is_err() || shard.no_bad_blocks() {
+            return Ended::Done(out);
+        }
+        let positions = (failed.any(), batch.zeroed);
+        let noted = shard.note_written(band, &plan, positions, BadEvent::Written);
+        return Ended::Done(Box::pin(noted).await);
+    }
+}
+
+/// Writes column by column as far as each allows, where blocks are bad or nothing is left to recover them from.
+async fn write_by_columns(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    batch: &WriteBatch,
+) -> Result<(), IoError> {
+    let mut result = Ok(());
+    let mut left = Columns::new(hull(&batch.segments));
+    while let Some(window) = left.next() {
+        let part = batch.narrowed(window, shard.bad_positions(band, window) != 0);
+        if part.segments.is_empty() {
+            continue;
+        }
+        let ended = match write_window(shard, group, band, &part).await {
+            Ended::Done(ended) => ended,
+            Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
+            Ended::Stuck(_) if window.blocks > 1 => {
+                left.halve(window);
+                continue;
+            }
+            Ended::Stuck(stuck) => write_giving_up(shard, group, band, part, stuck).await,
+        };
+        result = result.and(ended);
+    }
+    result
+}
+
+/// Writes one column in which data are lost that nobody writes now, as the list of bad blocks says: zeroes stand for
+/// them from now on, so that what is written has its redundancy. They are not answered with zeroes.
+async fn write_giving_up(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    part: WriteBatch,
+    stuck: Stuck,
+) -> Result<(), IoError> {
+    let column = hull(&part.segments);
+    let strips = shard.to_give_up(band, &part, column, stuck).ok_or(LOST)?;
+    let lost = (0..shard.geometry.data_strips()).filter(|strip| strips & 1 << strip != 0);
+    let note = |strip: u8| {
+        let place = all_of(shard.position_of_strip(band.stripe, strip), column);
+        shard.bad_note(band, &place, BadEvent::Abandon)
+    };
+    shard.note_bad(lost.map(note).collect()).await?;
+    let part = part.with_zeroes(strips, column, |strip| {
+        shard.geometry.lba(Place { stripe: band.stripe, strip, offset: column.offset })
+    });
+    match write_window(shard, group, band, &part).await {
+        Ended::Done(result) => result,
+        Ended::Stuck(_) => Err(LOST),
+    }
+}
+
+impl Shard {
+    /// The data strips of a column that are lost for good and in the way of writing it, as a mask; `None` when others
+    /// are in the way, which may still be recovered one day.
+    fn to_give_up(
+        &self,
+        band: Band,
+        part: &WriteBatch,
+        column: Window,
+        stuck: Stuck,
+    ) -> Option<u64> {
+        let written = |strip| part.segments.iter().any(|segment| segment.strip == strip);
+        let hidden = stuck.health.absent | stuck.health.unreadable;
+        let mut strips = 0;
+        for strip in (0..self.geometry.data_strips()).filter(|strip| !written(*strip)) {
+            let position = self.position_of_strip(band.stripe, strip);
+            if hidden & 1 << position == 0 {
+                continue;
+            }
+            let absent = stuck.health.absent & 1 << position != 0;
+            if absent || !self.is_bad(band, &all_of(position, column)) {
+                return None;
+            }
+            strips |= 1 << strip;
+        }
+        (strips != 0 && self.geometry.parity_strips() > 0).then_some(strips)
+    }
+}

@@ -158,8 +158,8 @@ impl Shard {
         self.note_bad(vec![self.bad_note(band, transfer, BadEvent::Restored)]).await
     }
 
-    /// Takes note of what `plan` wrote, stably, but for the positions in `failed`: `event` happened to it, and data strips
-    /// in `zeroed` hold zeroes that nobody asked for.
+    /// Takes note of what `plan` wrote, stably, but for the positions in `failed`: `event` happened to it, and data
+    /// strips in `zeroed` hold zeroes that nobody asked for.
     pub(crate) async fn note_written(
         &self,
         band: Band,

@@ -318,15 +318,14 @@ impl Shard {
         failed
     }
 
-    /// Writes what a resync or rebuild plan computed. Returns the positions that failed.
+    /// Writes what a resync or rebuild plan computed, as durably as told. Returns the positions that failed.
     pub(crate) async fn rewrite(
         &self,
         group: Group,
         band: Band,
-        plan: &Plan,
+        (plan, durability): (&Plan, Durability),
         reads: ReadBufs,
         loan: &mut Loan,
-        durability: Durability,
     ) -> Failed {
         let k = self.geometry.data_strips();
         let mut sources = ArrayVec::<(u8, Sg), STRIPS_MAX>::new();

@@ -80,7 +80,7 @@ async fn maintain_window(
                 None
             }
             Ok(reads) => {
-                Some(shard.rewrite(group, band, &plan, reads, &mut loan, durability).await)
+                Some(shard.rewrite(group, band, (&plan, durability), reads, &mut loan).await)
             }
         };
         scratch::end(&shard.scratch, loan);
@@ -118,7 +118,7 @@ async fn maintain_by_columns(
             Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
             Ended::Stuck(_) if window.blocks > 1 => left.halve(window),
             Ended::Stuck(stuck) => {
-                lose_column(shard, group, band, &segments, intent, stuck, &mut notes).await?;
+                notes.extend(lose_column(shard, group, band, &segments, intent, stuck).await?);
             }
         }
     }
@@ -144,8 +144,8 @@ async fn lose_column(
     segments: &[Segment],
     intent: Intent,
     stuck: Stuck,
-    notes: &mut Vec<BadNote>,
-) -> Result<(), IoError> {
+) -> Result<Vec<BadNote>, IoError> {
+    let mut notes = Vec::new();
     let mut note = |positions: u64, event: BadEvent| {
         let place = |position| all_of(position, hull(segments));
         notes.extend(bits(positions).map(|at| shard.bad_note(band, &place(at), event)));
@@ -180,7 +180,7 @@ async fn lose_column(
         }
         (Intent::Read | Intent::Write, _) => unreachable!("maintenance does not serve hosts"),
     }
-    Ok(())
+    Ok(notes)
 }
 
 impl Shard {

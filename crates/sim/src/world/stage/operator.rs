@@ -350,7 +350,7 @@ impl Operator {
                 return Err("started without members that were in sync".to_owned());
             }
             // Somebody insists, as long as one of them knows how things stood at last.
-            let known = some.iter().any(|m| good(m));
+            let known = some.iter().any(good);
             if known && !self.stage.world.recovering && self.stage.below(2) == 0 {
                 // Redundancy goes with the members left out; unreadable blocks would be more than it covers.
                 self.stage.drives().iter().for_each(SimDrive::heal);

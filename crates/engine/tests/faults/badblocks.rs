@@ -330,7 +330,7 @@ fn b10_a_full_list_halts_the_rebuild() {
     let far = listed(&stage);
     let rules: Vec<RuleId> = (0..60)
         .map(|nth| {
-            let byte = crate::stage::DATA + (2 * nth << 9);
+            let byte = crate::stage::DATA + ((2 * nth) << 9);
             let medium = Effect::Fail(IoErrorKind::Medium);
             let rule = Rule::new(Ops::READ, medium).within(stage.on_disk(byte, 1));
             stage.disks[1].plan.add(rule)

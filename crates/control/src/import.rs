@@ -14,7 +14,7 @@ use crate::control::{Control, Reserved};
 use crate::create::remembered;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::label::newest_label;
+use crate::label::{newest_label, written_over};
 use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
 use crate::offline::{Labelled, Offline};
@@ -221,6 +221,7 @@ impl Control {
             m.adopt(assembled, &found.drives)?;
             Ok(new)
         })?;
+        warnings.extend(found.drives.iter().filter_map(Labelled::objection));
         if new {
             warnings.append(&mut self.recall_from_members(uuid, &paths));
         }
@@ -244,8 +245,11 @@ fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, Contr
 }
 
 pub(crate) fn labelled(drive: Drive) -> Result<Option<Labelled>, ControlError> {
-    let label = newest_label(&drive)?.filter(|label| !label.destroyed);
-    Ok(label.map(|label| Labelled { drive, label }))
+    let Some(label) = newest_label(&drive)?.filter(|label| !label.destroyed) else {
+        return Ok(None);
+    };
+    let written_over = written_over(&drive)?;
+    Ok(Some(Labelled { drive, label, written_over }))
 }
 
 fn find_labelled(
@@ -287,21 +291,29 @@ fn find_labelled(
     Ok(arrays)
 }
 
-/// Assembles the one array that `here` belong to. Writes their labels.
+/// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one that
+/// is not here, and is named when the array waits for it.
 fn assemble_one(here: &[Labelled], policy: AssemblePolicy) -> Result<Assembled, ControlError> {
-    let drives: Vec<Drive> = here.iter().map(|l| l.drive.clone()).collect();
+    let usable = here.iter().filter(|l| l.written_over.is_none());
+    let drives: Vec<Drive> = usable.map(|l| l.drive.clone()).collect();
     let epoch = fresh_uuid()?;
     let mut wait = control_wait();
     let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut || epoch, &mut wait);
     for error in unreadable {
         tracing::warn!(reason = %error, "drive not readable");
     }
+    let with_objections = |what: String| {
+        let all = std::iter::once(what).chain(here.iter().filter_map(Labelled::objection));
+        all.collect::<Vec<String>>().join("; ")
+    };
     match outcomes.into_iter().next() {
         Some(Outcome::Ready(assembled)) => Ok(*assembled),
         Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
-            Err(ControlError::refused(what))
+            Err(ControlError::refused(with_objections(what)))
         }
-        None => Err(ControlError::state("no member with a valid label was found")),
+        None => Err(ControlError::state(with_objections(
+            "no member with a valid label was found".to_owned(),
+        ))),
     }
 }
 
@@ -360,6 +372,7 @@ impl Manager {
         self.offline.remove(&uuid);
         self.follow_label(&uuid, array.name().as_str());
         self.running.push(Running::new(array, slots, false, resync_bytes));
+        here.iter().for_each(|found| self.note_objection(found));
         self.apply_settings(&uuid);
         self.offer_recorded_exports(&uuid);
         Ok(())

@@ -17,6 +17,12 @@ pub(crate) fn newest_label(drive: &Drive) -> Result<Option<Superblock>, ControlE
     Ok(MemberIo::open(drive, &mut wait)?.newest_label()?)
 }
 
+/// What somebody else has put on a labelled `drive` since, by its usual name.
+pub(crate) fn written_over(drive: &Drive) -> Result<Option<&'static str>, ControlError> {
+    let mut wait = control_wait();
+    Ok(MemberIo::open(drive, &mut wait)?.written_over()?)
+}
+
 /// Marks `drive`'s label as destroyed if it is one of `array`.
 pub(crate) fn retire(drive: &Drive, array: &str) -> Result<(), ControlError> {
     let ours = inspect(drive)?.label.is_some_and(|l| l.array.to_string() == array && !l.destroyed);

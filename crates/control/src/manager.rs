@@ -154,6 +154,8 @@ pub struct Manager {
     pub(crate) block_devices: Option<BTreeSet<String>>,
     /// What was last looked at for each array and path: `None` when there was nothing.
     pub(crate) looked: BTreeMap<(String, String), Option<PathKey>>,
+    /// Why the drive found for a place of an array is not used, by the array's identity and the slot.
+    pub(crate) objections: BTreeMap<(String, usize), String>,
     events: Arc<Events>,
     /// The trouble of the state directory that was last told.
     told_trouble: Option<String>,
@@ -204,6 +206,7 @@ impl Manager {
             written: BTreeMap::new(),
             block_devices: None,
             looked: BTreeMap::new(),
+            objections: BTreeMap::new(),
             events,
             told_trouble: None,
             export_trouble: BTreeMap::new(),

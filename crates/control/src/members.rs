@@ -6,11 +6,10 @@ use strake_engine::{ArrayStatus, Drive, MemberStatus, Pending, erase_foreign, pr
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
-use crate::clean::look;
 use crate::control::Control;
 use crate::create::{refuse_occupied, remembered};
 use crate::error::ControlError;
-use crate::label::inspect;
+use crate::label::{inspect, written_over};
 use crate::manager::{Manager, array_key, drive_key, fresh_uuid};
 
 /// The loss that failing a member in sync costs, as it is accepted.
@@ -74,8 +73,8 @@ impl Control {
         if let Some(unchanged) = self.run(|m| m.replaced_already(&place, &drive))? {
             return Ok(unchanged);
         }
-        let own = self.run(|m| m.check_place(&place, &drive))?;
-        if !own && !request.overwrite {
+        self.run(|m| m.check_place(&place, &drive))?;
+        if !request.overwrite {
             refuse_strangers(&drive, &place)?;
         }
         let Place { name, member, .. } = &place;
@@ -132,7 +131,7 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<(), ControlError> {
     let was_here =
         label.is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
     // A drive that was here and was then given a file system is somebody's, though the label behind it is still whole.
-    if let Some(other) = look(drive)?.other.filter(|_| was_here) {
+    if was_here && let Some(other) = written_over(drive)? {
         return Err(ControlError::refused(format!(
             "{} was this member, and holds {other} since; use another drive, or --overwrite if nobody needs what is \
              on it",
@@ -248,23 +247,24 @@ impl Manager {
         }))
     }
 
-    /// Checks that `drive` fits and is nobody else's. True when it is the drive that was in this place until now.
-    fn check_place(&mut self, place: &Place, drive: &Drive) -> Result<bool, ControlError> {
+    /// Checks that `drive` fits and is nobody else's; it may be the one that was in this place until now.
+    fn check_place(&mut self, place: &Place, drive: &Drive) -> Result<(), ControlError> {
         let at = self.find_running(&place.array)?;
         let running = &self.running[at];
         running.array.check_replacement(place.member, drive)?;
         let identity = drive.device.info().identity;
         let here = running.drives[place.member.at()].as_ref();
         if here.is_some_and(|here| here.device.info().identity == identity) {
-            return Ok(true);
+            return Ok(());
         }
-        self.refuse_members(std::slice::from_ref(drive)).map(|()| false)
+        self.refuse_members(std::slice::from_ref(drive))
     }
 
     /// Takes note of a drive that the array has taken.
     pub(crate) fn install(&mut self, place: &Place, drive: Drive) -> Result<(), ControlError> {
         let at = self.find_running(&place.array)?;
         self.running[at].drives[place.member.at()] = Some(drive);
+        self.objections.remove(&(place.array.clone(), place.member.at()));
         let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
         let mut config = self.config.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {

@@ -14,6 +14,28 @@ use crate::store::ArrayRecord;
 pub(crate) struct Labelled {
     pub(crate) drive: Drive,
     pub(crate) label: Superblock,
+    /// What somebody has put on the drive since, by its usual name: its contents are not the member's any more, though
+    /// its labels, which lie in two rings, outlived it.
+    pub(crate) written_over: Option<&'static str>,
+}
+
+impl Labelled {
+    /// What makes the drive useless as the member its label names; `None` when it is not.
+    pub(crate) fn damage(&self) -> Option<String> {
+        let found = self.written_over?;
+        Some(format!("{} holds {found} since, so that it is not used", self.drive.path))
+    }
+
+    /// Why the drive is not used as the member its label names, and what to do; `None` when it is.
+    pub(crate) fn objection(&self) -> Option<String> {
+        let damage = self.damage()?;
+        let (path, name, slot) = (&self.drive.path, &self.label.name, self.label.slot);
+        Some(format!(
+            "{damage}, though it was member {slot} of array {name}; once the array runs, give the member another \
+             drive, or this one if nobody needs what it holds now: strake array replace {name} --member {slot} --with \
+             {path} --overwrite"
+        ))
+    }
 }
 
 /// A recorded array that does not run.
@@ -76,7 +98,7 @@ pub(crate) fn geometry_of(label: &Superblock) -> Option<Geometry> {
 
 /// Members that are recorded as in sync and whose drive is among `here`, as a mask of the others.
 fn absent(label: &Superblock, here: &[Labelled]) -> u64 {
-    let is_here = |uuid| here.iter().any(|l| l.label.member == uuid);
+    let is_here = |uuid| here.iter().any(|l| l.label.member == uuid && l.written_over.is_none());
     let out = label
         .members
         .iter()
@@ -91,7 +113,8 @@ fn can_start_degraded(label: &Superblock, here: &[Labelled]) -> bool {
 
 fn shape_of(label: &Superblock, here: &[Labelled]) -> api::Array {
     let members = label.members.iter().enumerate().map(|(at, member)| {
-        let drive = here.iter().find(|l| l.label.member == member.uuid).map(|l| &l.drive);
+        let found = here.iter().find(|l| l.label.member == member.uuid);
+        let drive = found.filter(|l| l.written_over.is_none()).map(|l| &l.drive);
         let state = match (member.state, drive) {
             (RecordedState::Faulty, _) => "faulty",
             (RecordedState::Missing, _) | (_, None) => "missing",
@@ -103,6 +126,7 @@ fn shape_of(label: &Superblock, here: &[Labelled]) -> api::Array {
             uuid: member.uuid.to_string(),
             state: state.to_owned(),
             path: drive.map(|d| d.path.clone()).unwrap_or_default(),
+            cause: found.and_then(Labelled::damage).unwrap_or_default(),
             ..api::Member::default()
         }
     });

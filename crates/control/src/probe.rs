@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use strake_dev_uring::{Health, nvme_health};
-use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, foreign_signature};
+use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, OnDrive};
 
 /// How long all drives together have to answer. A healthy one takes milliseconds; the kernel's own time-out, after
 /// which a read of a sick one ends, is 30 seconds.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What is on a drive, or why that cannot be told.
-pub type Contents = Result<Option<Foreign>, String>;
+pub type Contents = Result<OnDrive, String>;
 
 /// A drive to look at.
 pub struct Target {
@@ -83,7 +83,7 @@ impl Probes {
         send: mpsc::Sender<(usize, Probe)>,
     ) -> Option<Probe> {
         if target.bytes.is_none() && !target.nvme {
-            return Some(Probe { contents: Ok(None), health: None });
+            return Some(Probe { contents: Ok(OnDrive::default()), health: None });
         }
         if !self.away().insert(target.path.clone()) {
             return Some(Probe::silent("it has not answered since it was last looked at"));
@@ -112,7 +112,7 @@ impl Probes {
 fn look_at(target: &Target) -> Probe {
     let contents = match target.bytes {
         Some(bytes) => contents(&target.path, bytes),
-        None => Ok(None),
+        None => Ok(OnDrive::default()),
     };
     // A drive without a health page, or one that we may not ask, is not worse for it.
     let health = if target.nvme { nvme_health(Path::new(&target.path)).ok() } else { None };
@@ -132,5 +132,5 @@ fn contents(path: &str, bytes: u64) -> Contents {
         Ok((head, tail))
     };
     let (head, tail) = read().map_err(|e| format!("it cannot be read: {e}"))?;
-    Ok(foreign_signature(&head, &tail))
+    Ok(OnDrive::read(&head, &tail))
 }

@@ -203,11 +203,32 @@ impl Manager {
     ) -> Result<Returned, ControlError> {
         let member = member.unwrap_or(u32::from(found.label.slot.0));
         let (place, _) = self.place(array, member)?;
+        self.note_objection(&found);
+        if let Some(objection) = found.objection() {
+            return Err(ControlError::refused(objection));
+        }
         let at = self.find_running(array)?;
         let check = self.running[at].array.check_readd(place.member, &found.drive, &found.label);
         let stale_bytes = check?;
         self.refuse_serving(&found.drive, &place)?;
         Ok(Returned { place, found, stale_bytes })
+    }
+
+    /// Remembers why the drive of a member that is out is of no use, as far as was last seen.
+    pub(crate) fn note_objection(&mut self, found: &Labelled) {
+        let label = &found.label;
+        let uuid = label.array.to_string();
+        let Some(running) = self.running.iter().find(|r| r.uuid() == uuid) else { return };
+        let status = running.array.status();
+        // Another drive may have its place by now.
+        if status.members.get(label.slot.at()).is_none_or(|m| m.uuid != label.member) {
+            return;
+        }
+        let place = (uuid, label.slot.at());
+        match found.damage() {
+            Some(damage) => self.objections.insert(place, damage),
+            None => self.objections.remove(&place),
+        };
     }
 
     /// Refuses a drive that serves elsewhere, or is a spare; the one that was in this place until now is fine.
@@ -282,7 +303,7 @@ impl Manager {
 
     /// Says whose drive has come back, and whether it is taken by itself.
     fn welcome(&mut self, candidate: &Candidate, found: Labelled) -> Option<Returned> {
-        let Labelled { label, drive } = &found;
+        let Labelled { label, drive, .. } = &found;
         if label.array.to_string() != candidate.array {
             return None;
         }
@@ -340,6 +361,9 @@ impl Manager {
     pub(crate) fn has_returned(&self, array: &str, member: MemberIndex) -> bool {
         let Some(running) = self.running.iter().find(|r| r.uuid() == array) else { return false };
         let status = &running.array.status().members[member.at()];
+        if self.objections.contains_key(&(array.to_owned(), member.at())) {
+            return false;
+        }
         match status.state {
             MemberState::Faulty => running.drives[member.at()].is_some(),
             MemberState::Missing => {

@@ -5,6 +5,7 @@
 
 use strake_api::v1::Drive as DriveMessage;
 use strake_dev_uring::{KernelDrive, Machine};
+use strake_ondisk::Foreign;
 use strake_raid::MemberState;
 use strake_units::ByteSize;
 
@@ -156,17 +157,25 @@ fn add_probe(message: &mut DriveMessage, probe: Probe) {
 }
 
 fn add_contents(message: &mut DriveMessage, contents: crate::probe::Contents) {
-    match contents {
-        Ok(None) if message.state.is_empty() => "free".clone_into(&mut message.state),
-        Ok(None) => {}
-        Ok(Some(found)) => {
-            let state = if found.is_obstacle() { "occupied" } else { "free" };
-            state.clone_into(&mut message.state);
-            add_note(message, &format!("holds {found}"));
-        }
+    let contents = match contents {
+        Ok(contents) => contents,
         Err(why) => {
             "failed".clone_into(&mut message.state);
             add_note(message, &why);
+            return;
+        }
+    };
+    match contents.named() {
+        None if message.state.is_empty() => "free".clone_into(&mut message.state),
+        None => {}
+        Some(found) => {
+            let state = if found.is_obstacle() { "occupied" } else { "free" };
+            state.clone_into(&mut message.state);
+            add_note(message, &format!("holds {found}"));
+            // Somebody may have written over a member; its labels can outlive that.
+            if let Some(other) = contents.other.filter(|other| found != Foreign::Other(other)) {
+                add_note(message, &format!("and {other} over it"));
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use strake_engine::{Drive, unmark_destroyed};
 use crate::control::{Control, Planned, Reserved};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
-use crate::label::inspect;
+use crate::label::{inspect, written_over};
 use crate::manager::{Manager, array_key};
 use crate::scan;
 use crate::store::DestroyedRecord;
@@ -95,7 +95,9 @@ impl Control {
             let (uuid, name) = (label.array.to_string(), label.name.to_string());
             let identity = drive.device.info().identity;
             let known = found.iter().any(|(_, _, d)| d.device.info().identity == identity);
-            if (uuid == request.name || name == request.name) && !known {
+            let asked_for = uuid == request.name || name == request.name;
+            // A drive that was put to another use since cannot be brought back, though its labels outlived that.
+            if asked_for && !known && written_over(&drive)?.is_none() {
                 found.push((uuid, name, drive));
             }
             Ok(())

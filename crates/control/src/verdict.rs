@@ -15,7 +15,8 @@ pub(crate) fn planned(
     here: &[Labelled],
     policy: AssemblePolicy,
 ) -> Result<api::Array, ControlError> {
-    let found = here.iter().enumerate().map(|(at, labelled)| Found {
+    let usable = here.iter().filter(|l| l.written_over.is_none());
+    let found = usable.enumerate().map(|(at, labelled)| Found {
         drive: at,
         device_bytes: labelled.drive.device.info().bytes(),
         label: labelled.label.clone(),

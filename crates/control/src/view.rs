@@ -355,6 +355,11 @@ impl Manager {
         view.settings = Some(settings.message());
         for member in &mut view.members {
             member.returned = self.has_returned(&uuid, MemberIndex(member.position as u8));
+            let place = (uuid.clone(), member.position as usize);
+            let out = member.state == "missing" || member.state == "faulty";
+            if let Some(objection) = self.objections.get(&place).filter(|_| out) {
+                member.cause.clone_from(objection);
+            }
         }
         view
     }

@@ -330,6 +330,9 @@ fn a_drive_with_something_foreign_is_never_cleaned() {
     overwrite(&drives[0], 0x8001, b"CD001");
     let words = ["ISO 9660", "wipefs"];
     check_refused(world.clean(&drives[0], true), ControlErrorKind::Refused, &words);
+    let words = ["waits for member 0", &drives[0], "ISO 9660"];
+    check_refused(world.import(&drives, false), ControlErrorKind::Refused, &words);
+    overwrite(&drives[0], 0x8001, &[0; 5]);
     world.import(&drives, false).expect("nothing was touched");
 }
 

@@ -140,13 +140,29 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// When the drive cannot be read.
     pub fn look(&mut self) -> Result<OnDrive, ArrayError> {
+        let (head, tail) = self.ends()?;
+        Ok(OnDrive::read(&head, &tail))
+    }
+
+    /// The places at both ends of the drive where a signature may be.
+    fn ends(&mut self) -> Result<(Vec<u8>, Vec<u8>), ArrayError> {
         // A signature is where it is whatever the drive's size; one too small to be a member is looked at too.
         let bytes = self.bytes & !4095;
         let head = FOREIGN_HEAD_BYTES.min(bytes);
         let tail = FOREIGN_TAIL_BYTES.min(bytes);
         let head = self.read(0, head, "looking for what is on it")?;
         let tail = self.read(self.bytes - tail, tail, "looking for what is on it")?;
-        Ok(OnDrive::read(&head, &tail))
+        Ok((head, tail))
+    }
+
+    /// What somebody else has put on the drive since it was made a member, by its usual name. It looks only where no
+    /// array writes: what clients keep in the data area is theirs. Reads 4 MiB.
+    ///
+    /// # Errors
+    /// When the drive cannot be read.
+    pub fn written_over(&mut self) -> Result<Option<&'static str>, ArrayError> {
+        let (head, tail) = self.ends()?;
+        Ok(strake_ondisk::written_over(&head, &tail, self.bytes, self.block_size.bytes()))
     }
 
     /// The newest label of both rings, or `None` when the drive is no member of any array. Reads 512 KiB.

@@ -12,7 +12,11 @@ mod shaped;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::layout::{HEAD_BYTES, SLOT_BYTES, TAIL_BYTES};
+use crate::gpt::protective_mbr;
+use crate::layout::{
+    AreaLayout, BITMAP_OFFSET, Copy, HEAD_BYTES, PLANE_BYTES, PLANES_MAX, RING_SLOTS, SLOT_BYTES,
+    TAIL_BYTES,
+};
 use crate::superblock::{MAGIC, Superblock};
 
 /// Bytes from a drive's start that show everything known here: VMFS is at 2 MiB, everything else before it.
@@ -135,6 +139,40 @@ impl OnDrive {
         let other = self.other.map(Foreign::Other);
         living.or(damaged).or(other).or_else(|| name(true).map(Foreign::Destroyed))
     }
+}
+
+/// What somebody else has put on a member of `device_bytes` since it was labelled: labels lie in two rings, and many a
+/// tool writes beside them. `block_bytes` is the device's block size; the other arguments are as in
+/// [`foreign_signature`]. Nothing that an array writes by itself counts, and neither does Strake's own partition table:
+/// valid or not, what is in the bitmap area and in ring slots that begin as a label does is passed over, since the
+/// data of clients decides bits there. All that can be told is therefore a sign; its absence proves nothing.
+#[must_use]
+pub fn written_over(
+    head: &[u8],
+    tail: &[u8],
+    device_bytes: u64,
+    block_bytes: u32,
+) -> Option<&'static str> {
+    let layout = AreaLayout::of(device_bytes)?;
+    let (mut head, mut tail) = (head.to_vec(), tail.to_vec());
+    let mbr = protective_mbr(device_bytes, block_bytes);
+    if head.starts_with(&mbr) {
+        // It may have outlived the table it protects.
+        head[..mbr.len()].fill(0);
+    }
+    let bitmaps_end = (BITMAP_OFFSET + PLANES_MAX * PLANE_BYTES).min(head.len() as u64);
+    head.get_mut(BITMAP_OFFSET as usize..bitmaps_end as usize)?.fill(0);
+    let tail_at = device_bytes.checked_sub(tail.len() as u64)?;
+    blank_labels(&mut head, layout.ring_range(Copy::Head).0);
+    blank_labels(&mut tail, layout.ring_range(Copy::Tail).0.checked_sub(tail_at)?);
+    other(&head, &tail)
+}
+
+/// Empties the slots of the ring at `at` that begin as a label does.
+fn blank_labels(bytes: &mut [u8], at: u64) {
+    let ring = bytes.get_mut(at as usize..).unwrap_or_default();
+    let slots = ring.chunks_exact_mut(SLOT_BYTES).take(RING_SLOTS as usize);
+    slots.filter(|slot| slot.starts_with(&MAGIC)).for_each(|slot| slot.fill(0));
 }
 
 /// Containers come before what they may contain, partition tables last: a file system's boot sector looks like one.

@@ -105,6 +105,15 @@ pub fn protective_head(device_bytes: u64, block_bytes: u32, disk_guid: Uuid) -> 
     out
 }
 
+/// The first block of [`protective_head`], which says that a GPT follows.
+///
+/// # Panics
+/// As [`protective_head`].
+#[must_use]
+pub(crate) fn protective_mbr(device_bytes: u64, block_bytes: u32) -> Vec<u8> {
+    Table::new(device_bytes, block_bytes, Uuid::NIL).mbr()
+}
+
 /// What belongs in the last blocks of the device: partition array, backup header. Arguments as in
 /// [`protective_head`].
 ///

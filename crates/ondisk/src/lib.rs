@@ -43,7 +43,9 @@ pub use config_record::{
     encode_config,
 };
 pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
-pub use foreign::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature};
+pub use foreign::{
+    FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature, written_over,
+};
 pub use gpt::{protective_head, protective_tail};
 pub use layout::{
     AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, PLANE_BYTES, RING_SLOTS,

@@ -4,7 +4,7 @@ use super::codecs::{encoded, head as address};
 use super::{label, uuid};
 use crate::{
     AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, Superblock,
-    foreign_signature, protective_head, protective_tail,
+    foreign_signature, protective_head, protective_tail, written_over,
 };
 
 const HEAD: usize = FOREIGN_HEAD_BYTES as usize;
@@ -303,4 +303,42 @@ fn a_label_of_another_place_still_names_the_array() {
     // Whoever copied a member's start elsewhere has its label at the wrong offset, which assembly refuses.
     let moved = encoded(&label(6, 7));
     check(&[(Start(8192), &moved)], "a member of Strake array tank");
+}
+
+/// What somebody else made over a member whose labels outlived it, as far as can be told.
+fn over_member(put: &[(At, &[u8])]) -> Option<&'static str> {
+    let (mut head, mut tail) = member(&[label(6, 7), label(6, 64)], &[Copy::Head, Copy::Tail]);
+    for (at, bytes) in put {
+        match at {
+            Start(at) => head[*at..at + bytes.len()].copy_from_slice(bytes),
+            End(from_end) => tail[TAIL - from_end..][..bytes.len()].copy_from_slice(bytes),
+        }
+    }
+    written_over(&head, &tail, DRIVE, 512)
+}
+
+#[test]
+fn what_was_made_over_a_member_is_named_beside_its_labels() {
+    let check = |put: &[(At, &[u8])], words: &str| {
+        let found = over_member(put);
+        assert!(found.is_some_and(|found| found.contains(words)), "{put:?}: {found:?}");
+    };
+    check(&[(Start(0), b"XFSB")], "XFS");
+    check(&[(Start(512), &[0; 16_384]), (Start(4096), b"\xfc\x4e\x2b\xa9\x01\0\0\0")], "md");
+    check(&[(End(4096), b"\xfc\x4e\x2b\xa9\x01\0\0\0")], "md");
+    // The first label slot, where btrfs has its superblock: nothing of ours is left in it.
+    check(&[(Start(0x10000), &[0; 4096]), (Start(0x10040), b"_BHRfS_M")], "btrfs");
+}
+
+#[test]
+fn what_the_array_itself_writes_is_never_taken_for_somebody_elses() {
+    assert_eq!(over_member(&[]), None, "our own labels and partition table");
+    // Whoever wipes a GPT may leave the MBR in front of it.
+    assert_eq!(over_member(&[(Start(512), &[0; 16_896]), (End(16_896), &[0; 16_896])]), None);
+    // Regions that clients write to choose bits of a bitmap page, and an operator the name in a label.
+    let md = b"\xfc\x4e\x2b\xa9\x01\0\0\0";
+    assert_eq!(over_member(&[(Start((1 << 20) + 512), md)]), None);
+    assert_eq!(over_member(&[(Start(2 << 20), b"\x5e\xf1\xab\x2f")]), None);
+    assert_eq!(over_member(&[(Start(0x10040), b"_BHRfS_M")]), None, "in the first label slot");
+    assert_eq!(over_member(&[(End((512 << 10) - 512), md)]), None, "in the first tail slot");
 }

@@ -1,12 +1,11 @@
 //! What an import would do, told without writing anything.
 
 use strake_api::v1 as api;
-use strake_engine::AssemblePolicy;
-use strake_ondisk::{Found, Policy, Verdict};
-use strake_units::MemberIndex;
+use strake_engine::{AssemblePolicy, too_few, waiting};
+use strake_ondisk::{Assembled, Found, Policy, RecordedState, Verdict};
 
 use crate::error::ControlError;
-use crate::offline::{Labelled, Offline};
+use crate::offline::{Labelled, Offline, geometry_of};
 use crate::store::ArrayRecord;
 
 /// The array that importing `here` would start, or why it would not be.
@@ -27,17 +26,17 @@ pub(crate) fn planned(
     let mut why = format!("array {name} would not be started: no valid label was found");
     for verdict in verdicts {
         match verdict {
-            Verdict::Assembled(_) => {
+            Verdict::Assembled(assembled) => {
+                if let Some(too_few) = too_few_of(&assembled) {
+                    why = format!("it would not be started: {too_few}");
+                    continue;
+                }
                 let none = ControlError::state(String::new());
                 return Ok(Offline::new(record, &none, here).view(record, Vec::new()));
             }
-            Verdict::Waiting { missing, .. } => {
-                let missing: Vec<String> = missing.iter().map(MemberIndex::to_string).collect();
-                why = format!(
-                    "array {name} would wait for member {}, last seen in sync; bring it back, or start without it: \
-                     strake array import {name} --degraded",
-                    missing.join(", ")
-                );
+            Verdict::Waiting { superblock, missing, rebuilding, present } => {
+                let waits = waiting(&superblock, &missing, &rebuilding, &present);
+                why = format!("it would not be started: {waits}");
             }
             Verdict::Refused { .. } => {
                 why = format!(
@@ -49,4 +48,14 @@ pub(crate) fn planned(
         }
     }
     Err(ControlError::refused(why))
+}
+
+/// Why an array with these members could not be started, when they are too few.
+fn too_few_of(assembled: &Assembled) -> Option<String> {
+    let geometry = geometry_of(&assembled.superblock)?;
+    let members = assembled.members.iter().enumerate();
+    let absent = members.filter(|(_, m)| m.drive.is_none() || m.state != RecordedState::InSync);
+    let absent = absent.fold(0, |mask, (at, _)| mask | 1 << at);
+    let tolerated = geometry.tolerates(absent);
+    (!tolerated).then(|| too_few(&assembled.superblock, &geometry, absent))
 }

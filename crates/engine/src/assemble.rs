@@ -16,8 +16,10 @@ use crate::shard::LeaderState;
 
 mod bad;
 mod bitmaps;
+mod waiting;
 
 pub(crate) use bitmaps::complete_below;
+pub use waiting::{too_few, waiting};
 
 /// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
 /// an unverified label never serves I/O.
@@ -113,9 +115,13 @@ pub fn assemble(
                     }
                 });
             }
-            Verdict::Waiting { array, name, missing, rebuilding, .. } => {
-                let what = waiting(&name, &missing, &rebuilding);
-                outcomes.push(Outcome::Waiting { array, what, name });
+            Verdict::Waiting { superblock, missing, rebuilding, present } => {
+                let what = waiting(&superblock, &missing, &rebuilding, &present);
+                outcomes.push(Outcome::Waiting {
+                    array: superblock.array,
+                    what,
+                    name: superblock.name,
+                });
             }
             Verdict::Refused { array, name, reason } => {
                 outcomes.push(Outcome::Refused {
@@ -140,21 +146,6 @@ impl From<ArrayError> for NotOpened {
     fn from(error: ArrayError) -> Self {
         Self { drive: None, error }
     }
-}
-
-fn waiting(name: &Name, missing: &[MemberIndex], rebuilding: &[MemberIndex]) -> String {
-    let list = |slots: &[MemberIndex]| {
-        slots.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ")
-    };
-    let (rebuilt, whole): (Vec<_>, Vec<_>) = missing.iter().partition(|m| rebuilding.contains(m));
-    let whole = (!whole.is_empty()).then(|| format!("member {}, last seen in sync", list(&whole)));
-    let rebuilt = (!rebuilt.is_empty())
-        .then(|| format!("member {}, last seen being rebuilt", list(&rebuilt)));
-    let members: Vec<String> = whole.into_iter().chain(rebuilt).collect();
-    format!(
-        "array {name} waits for {}; bring it back, or start without it: strake array import {name} --degraded",
-        members.join(", and for ")
-    )
 }
 
 fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String {
@@ -212,11 +203,10 @@ fn open(
     }
     let absent = absent_mask(&states);
     if !geometry.tolerates(absent) {
-        return Err(NotOpened::from(ArrayError::refused(format!(
-            "array {} has lost too many members to be started: {} of {} are in sync; bring members back",
-            superblock.name,
-            states.iter().filter(|s| **s == MemberState::InSync).count(),
-            states.len()
+        return Err(NotOpened::from(ArrayError::refused(too_few(
+            &found.superblock,
+            &geometry,
+            absent,
         ))));
     }
     let regions = Regions::new(&geometry);

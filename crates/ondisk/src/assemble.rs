@@ -47,10 +47,8 @@ pub enum Verdict {
     Assembled(Assembled),
     /// Members are absent that were live when the newest label was written. A newer label may be on one of them.
     Waiting {
-        /// The array.
-        array: Uuid,
-        /// Its name.
-        name: Name,
+        /// The newest label that is here.
+        superblock: Superblock,
         /// Slots whose members were live and cannot be used now.
         missing: Vec<MemberIndex>,
         /// Those of them that were being rebuilt.
@@ -389,8 +387,7 @@ impl Matched {
             let state = |slot: &MemberIndex| self.newest.members[slot.at()].state;
             let rebuilding = missing.iter().copied();
             let rebuilding = rebuilding.filter(|s| state(s) == RecordedState::Rebuilding).collect();
-            let Superblock { array, name, .. } = self.newest;
-            return Verdict::Waiting { array, name, missing, rebuilding, present };
+            return Verdict::Waiting { superblock: self.newest, missing, rebuilding, present };
         }
         Verdict::Assembled(Assembled { superblock: self.newest, members })
     }

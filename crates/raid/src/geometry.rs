@@ -359,6 +359,24 @@ impl Geometry {
         self.redundancy(absent).is_some()
     }
 
+    /// How many of the members in the mask `returning` have to come back, the best choice of them, before every block
+    /// can be read although the others in `absent` are gone; `None` when even all of them do not suffice.
+    #[must_use]
+    pub fn needed(&self, absent: u64, returning: u64) -> Option<u32> {
+        let mut without = absent & !returning;
+        if !self.tolerates(without) {
+            return None;
+        }
+        // Members lose data only together with others of their unit, and each unit bears the same number of them:
+        // whoever can stay away beside those chosen before can do so in some best choice.
+        for member in (0..64).filter(|member| absent & returning & 1 << member != 0) {
+            if self.tolerates(without | 1 << member) {
+                without |= 1 << member;
+            }
+        }
+        Some((absent & !without).count_ones())
+    }
+
     /// How many further members may fail, whichever they are, with the members in the mask `absent` gone;
     /// `None` when data is lost already.
     #[must_use]

@@ -227,3 +227,18 @@ fn redundancy_is_the_worst_case() {
         }
     }
 }
+
+#[test]
+fn members_needed_to_read_everything_are_counted_exhaustive() {
+    for (level, members, group_size) in SMALL.into_iter().filter(|(_, members, _)| *members <= 6) {
+        let geometry = geometry(level, members, group_size, 1, 1);
+        let all = 0..1u64 << members;
+        for (absent, returning) in all.clone().flat_map(|a| all.clone().map(move |r| (a, r))) {
+            let helps = |back: &u64| geometry.tolerates(absent & !(back & returning));
+            let want =
+                all.clone().filter(helps).map(|back| (back & returning & absent).count_ones());
+            let got = geometry.needed(absent, returning);
+            assert_eq!(got, want.min(), "{level} {absent:b} {returning:b}");
+        }
+    }
+}

@@ -72,7 +72,7 @@ fn f17_the_stale_half_waits_and_the_newer_half_wins() {
         stage.stop()?;
         let drives = stage.drives();
         drives.iter().for_each(|drive| drive.return_cold());
-        refused(stage.start(&drives[2..], Default::default()), "waits for member 0, 1")?;
+        refused(stage.start(&drives[2..], Default::default()), "waits for members 0, 1")?;
         let orders = [[2, 3, 0, 1], [3, 1, 0, 2]];
         let order = orders[stage.below(2) as usize].map(|at: usize| drives[at].clone());
         stage.start(&order, Default::default())?;

@@ -52,7 +52,8 @@ impl Control {
         if !request.overwrite {
             refuse_occupied(&drives)?;
         }
-        let steps = describe(&plan, &drives);
+        let mut steps = describe(&plan, &drives);
+        steps.extend(crate::undo::ended_by(&drives)?);
         let (result, array) = if request.dry_run {
             ("planned", planned(&plan, &drives))
         } else {

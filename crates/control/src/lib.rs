@@ -40,6 +40,7 @@ mod settings;
 mod spares;
 pub mod store;
 mod undelete;
+mod undo;
 mod upkeep;
 mod verdict;
 mod view;

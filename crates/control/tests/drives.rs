@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use strake_api::v1::{
     Array, CleanDriveRequest, CreateArrayRequest, DestroyArrayRequest, Drive, ImportArraysRequest,
-    LocateDriveRequest, ReplaceMemberRequest, UnloadArrayRequest,
+    LocateDriveRequest, ReplaceMemberRequest, UndeleteArrayRequest, UnloadArrayRequest,
 };
 use strake_control::{Control, ControlError, ControlErrorKind, Options};
 use strake_dev_uring::Machine;
@@ -407,6 +407,71 @@ fn a_destroyed_array_is_named_and_its_drives_are_free() {
     let (result, drive) = world.clean(&drives[0], false).expect("nobody needs it");
     assert_eq!((result.as_str(), drive.note.as_str()), ("changed", ""));
     world.create("1", &drives).expect("both are free");
+}
+
+/// Making an array over a destroyed one needs no consent, but is told to end the time in which that one comes back.
+#[test]
+fn a_plan_over_a_destroyed_array_says_that_it_cannot_be_undone_then() {
+    let mut world = World::new();
+    let drives = world.files(5);
+    let uuid = world.create("6", &drives).expect("it is created").uuid;
+    let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
+    world.control.destroy_array(&destroy).expect("it is destroyed");
+    let request = |name: &str, drives: &[String], dry_run: bool| CreateArrayRequest {
+        name: name.into(),
+        level: "0".into(),
+        drives: drives.to_vec(),
+        dry_run,
+        ..Default::default()
+    };
+    let check = |request: &CreateArrayRequest, words: &[&str]| {
+        let change = world.control.create_array(request).expect("its drives are free");
+        let told: Vec<&String> = change.plan.iter().filter(|s| s.contains("destroyed")).collect();
+        let fits = |step: &&String| words.iter().all(|word| step.contains(word));
+        assert!(told.len() == 1 && told.iter().all(fits), "{:?}: {words:?}", change.plan);
+    };
+    let some = ["members 0, 1 ", "array tank", &uuid, "only without"];
+    check(&request("other", &drives[..2], true), &some);
+    let all = ["members 0, 1, 2 ", "array tank", &uuid, "cannot bring it back any more"];
+    check(&request("other", &drives[..3], true), &all);
+    check(&request("other", &drives[..2], false), &some);
+    let last = ["member 2 ", "array tank", &uuid];
+    check(&request("third", &drives[2..3], false), &last);
+    let undelete = UndeleteArrayRequest { name: "tank".into(), ..Default::default() };
+    assert!(world.control.undelete_array(&undelete).is_err(), "three of five are gone");
+}
+
+/// Too many members are not here: to start without them is no way out, and is not advised.
+#[test]
+fn an_array_that_misses_too_many_members_says_how_many_it_needs() {
+    let mut world = World::new();
+    let drives = world.files(5);
+    world.create("6", &drives).expect("it is created");
+    world.unload();
+    let import = |here: &[String], allow_degraded: bool, dry_run: bool| {
+        let request = ImportArraysRequest {
+            drives: here.to_vec(),
+            name: "tank".into(),
+            allow_degraded,
+            dry_run,
+            ..Default::default()
+        };
+        world.control.import_arrays(&request).err().map(|e| e.what)
+    };
+    for dry_run in [true, false] {
+        let told = |here: &[String], degraded| {
+            import(here, degraded, dry_run).expect("members are missing")
+        };
+        let two = told(&drives[..1], false);
+        assert!(two.contains("waits for members 1, 2, 3, 4"), "{two}");
+        assert!(two.contains("cannot start without 2 more"), "{two}");
+        let one = told(&drives[..2], false);
+        assert!(one.contains("cannot start without one more"), "{one}");
+        let forced = told(&drives[..2], true);
+        assert!(forced.contains("too many members") && forced.contains("one more"), "{forced}");
+        let enough = told(&drives[..3], false);
+        assert!(enough.contains("start without it") && !enough.contains("more"), "{enough}");
+    }
 }
 
 /// F22: a drive has become smaller since it was a member. It takes no part, and is no replacement either.

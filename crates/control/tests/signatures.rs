@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use strake_api::v1::{
@@ -20,6 +20,15 @@ use strake_control::{Control, ControlErrorKind, Options};
 
 /// Large enough for every tool: XFS wants 300 MB. The files are sparse.
 const DRIVE_BYTES: u64 = 512 << 20;
+
+/// The tests here start programs, and a drive is held by a lock on its open file, which a child shares until it has
+/// become the program: another test that opens the same drive anew in that moment would find it in use.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    // It guards nothing that a test which panicked could have left half done.
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A directory that goes away with the test.
 struct Folder(PathBuf);
@@ -149,6 +158,7 @@ fn refusal(control: &Control, file: &Path, empty: &Path) -> Option<String> {
 
 #[test]
 fn what_real_tools_make_is_refused_by_name() {
+    let _alone = alone();
     let folder =
         Folder(std::env::temp_dir().join(format!("strake-signatures-{}", std::process::id())));
     let sources = folder.0.join("sources");
@@ -219,6 +229,7 @@ fn zfs(label: u64, order: fn(u64) -> [u8; 8]) -> Vec<Record> {
 /// whether it is where the real thing would be.
 #[test]
 fn raid_members_written_by_hand_are_refused_by_name_and_seen_by_blkid() {
+    let _alone = alone();
     let folder = Folder(std::env::temp_dir().join(format!("strake-raid-{}", std::process::id())));
     fs::create_dir_all(&folder.0).expect("a directory can be made");
     let options = Options::default();
@@ -387,6 +398,7 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
 /// and outlived that; believed, they would have made the array serve inode tables as data.
 #[test]
 fn a_member_that_somebody_made_something_over_is_not_used() {
+    let _alone = alone();
     let name = format!("strake-made-over-{}", std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
     fs::create_dir_all(&folder.0).expect("a directory can be made");
@@ -405,6 +417,7 @@ fn a_member_that_somebody_made_something_over_is_not_used() {
 /// The same while the array runs: the drive was pulled, used elsewhere, and put back.
 #[test]
 fn a_member_pulled_and_made_into_something_else_is_not_taken_back() {
+    let _alone = alone();
     let folder = Folder(std::env::temp_dir().join(format!("strake-pulled-{}", std::process::id())));
     fs::create_dir_all(&folder.0).expect("a directory can be made");
     let drives: Vec<PathBuf> = (0..4).map(|at| blank(&folder.0, &format!("drive{at}"))).collect();
@@ -433,6 +446,7 @@ fn a_member_pulled_and_made_into_something_else_is_not_taken_back() {
 /// A member failed by hand keeps its drive open; given a file system, it is not put in its own place again unasked.
 #[test]
 fn a_failed_member_made_into_something_else_is_not_replaced_by_itself() {
+    let _alone = alone();
     let folder = Folder(std::env::temp_dir().join(format!("strake-failed-{}", std::process::id())));
     fs::create_dir_all(&folder.0).expect("a directory can be made");
     let drives: Vec<PathBuf> = (0..4).map(|at| blank(&folder.0, &format!("drive{at}"))).collect();

@@ -188,6 +188,18 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ArrayEventKind::SitOutEnded => {
             Some(note(EventKind::SitOutEnded, format!("{member}of array {name} is read again")))
         }
+        ArrayEventKind::EverythingSlow => Some(
+            note(
+                EventKind::EverythingSlow,
+                format!("array {name} stands still: too many of its members do not answer"),
+            )
+            .cause("they do so at once, which is hardly their own fault; none is taken out for it")
+            .next("look at what they have in common: controller, backplane, cables, network"),
+        ),
+        ArrayEventKind::EverythingSlowEnded => Some(note(
+            EventKind::EverythingSlowEnded,
+            format!("enough members of array {name} answer again"),
+        )),
         ArrayEventKind::ReplaceStarted => Some(note(
             EventKind::ReplaceStarted,
             format!(

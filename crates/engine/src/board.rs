@@ -4,7 +4,7 @@
 //! a status is a picture, not a synchronization.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use strake_block::{Extent, ExtentSource, IoErrorKind};
@@ -122,6 +122,8 @@ pub(crate) struct Board {
     events: Mutex<EventRing>,
     generation: AtomicU64,
     lost: AtomicBool,
+    /// Whether more members stand still than the array can do without, as was last told.
+    everything_slow: AtomicBool,
     /// Members for which a replacement is under way, as a mask.
     replacing: AtomicU64,
     /// Regions whose parity or copies are not yet known to be right. Changed once per region resynchronized.
@@ -157,6 +159,7 @@ impl Board {
             bad_blocks: Mutex::default(),
             events: Mutex::new(EventRing::default()),
             lost: AtomicBool::new(false),
+            everything_slow: AtomicBool::new(false),
             replacing: AtomicU64::new(0),
             untrusted: Mutex::new(untrusted),
         }
@@ -176,7 +179,22 @@ impl Board {
 
     /// Members that stand still for some core, as a mask.
     pub(crate) fn standing(&self) -> u64 {
-        self.cores.iter().fold(0, |mask, core| mask | core.standing.load(Relaxed))
+        // Together with the store in `show_standing`.
+        self.cores.iter().fold(0, |mask, core| mask | core.standing.load(SeqCst))
+    }
+
+    /// Shows which members stand still for `core`, and tells when that begins, or ceases, to be more than the array
+    /// can do without, by `covered`: once for all cores.
+    pub(crate) fn show_standing(&self, core: usize, mask: u64, covered: impl Fn(u64) -> bool) {
+        // Of two cores whose members come back at the same time, one has to see that the other's did: partner is the
+        // load in `standing`.
+        self.cores[core].standing.store(mask, SeqCst);
+        let common = !covered(self.standing());
+        if self.everything_slow.swap(common, Relaxed) == common || self.lost.load(Relaxed) {
+            return;
+        }
+        let (began, ended) = (ArrayEventKind::EverythingSlow, ArrayEventKind::EverythingSlowEnded);
+        self.tell(None, if common { began } else { ended });
     }
 
     fn health(&self, at: usize) -> MemberHealth {

@@ -61,6 +61,11 @@ pub enum ArrayEventKind {
     SitOut,
     /// The member is read again.
     SitOutEnded,
+    /// So many members stand still at once that the array cannot do without them. The cause is hardly a drive, so none
+    /// is taken out for it.
+    EverythingSlow,
+    /// Enough of them answer again.
+    EverythingSlowEnded,
     /// More members are gone than redundancy covers; nothing is served.
     Lost,
     /// So many events were dropped here because nobody fetched them.

@@ -137,8 +137,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let overdue =
             members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
         drop(members);
-        let relaxed = std::sync::atomic::Ordering::Relaxed;
-        shard.counters().standing.store(overdue.standing, relaxed);
+        let covered = |standing: u64| standing == 0 || shard.geometry.tolerates(absent | standing);
+        shard.board.show_standing(usize::from(shard.core), overdue.standing, covered);
         if overdue.hopeless {
             // Nobody is to blame, and nothing is to be recorded.
             shard.post(0, Peer::Hopeless);

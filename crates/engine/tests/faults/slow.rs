@@ -2,7 +2,7 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, MemberHealth};
+use strake_engine::{ArrayEventKind, AssemblePolicy, MemberHealth};
 use strake_raid::{Level, MemberState};
 use strake_units::Nanos;
 
@@ -167,6 +167,14 @@ fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
     stage.verify(BLOCKS);
 }
 
+/// What was told of common standstills since the last look.
+fn standstills(stage: &Stage) -> Vec<ArrayEventKind> {
+    let common = |kind: &ArrayEventKind| {
+        matches!(kind, ArrayEventKind::EverythingSlow | ArrayEventKind::EverythingSlowEnded)
+    };
+    stage.array().drain_events().into_iter().map(|event| event.kind).filter(common).collect()
+}
+
 /// All drives stand still from now on.
 fn stand_still(stage: &Stage) {
     for disk in &stage.disks {
@@ -196,14 +204,39 @@ fn f44_a_common_standstill_throws_nobody_out() {
         stage.expect(at + 5, 10, at);
     }
     stage.pass(120);
+    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlow], "once, not every time");
     go_on(&stage);
     for id in ids {
         assert_eq!(stage.result(id), Ok(()));
     }
+    stage.pass(1);
+    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlowEnded]);
     for member in 0..6 {
         assert_eq!(stage.state(member), MemberState::InSync, "member {member}");
     }
     stage.verify(BLOCKS);
+}
+
+/// As many members as redundancy covers stand still: they are thrown out in the end, and nobody says it was everybody.
+#[test]
+fn f44_members_that_redundancy_covers_are_no_common_standstill() {
+    let mut stage = staged(Level::Raid6, 6);
+    for disk in &stage.disks[..2] {
+        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    }
+    let op = stage.read_op(0, 1000);
+    let _ = stage.submit(0, op);
+    stage.pass(20);
+    assert_eq!(standstills(&stage), []);
+    // One more is one too many.
+    stage.disks[2].plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    let op = stage.read_op(0, 1000);
+    let _ = stage.submit(0, op);
+    stage.pass(8);
+    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlow]);
+    go_on(&stage);
+    stage.pass(2);
+    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlowEnded]);
 }
 
 /// F44 on a degraded array: one drive that stands still is already more than redundancy covers.
@@ -234,6 +267,7 @@ fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     assert!(!stage.status().lost, "there is time left");
     stage.pass(20);
     assert!(stage.status().lost);
+    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlow], "it has not ended well");
     assert!(stage.result(id).is_err());
     go_on(&stage);
     stage.again(AssemblePolicy::default());

@@ -75,6 +75,13 @@ rebuilds() {
 rests() { rebuilds; expect 0 strake job pause tank/rebuild; }
 pager() { tank; expect 0 strake hook add pager --exec "$root/usr/local/bin/strake-event"; }
 
+# Addresses with secrets in them, which are no arguments.
+secrets() {
+    tank
+    echo https://example.com/hooks/secret > chat.url
+    echo smtps://raid:secret@mail.example.com > mail.url
+}
+
 backup() { tank; expect 0 strake config backup strake.json; }
 
 # situation EXAMPLE: sets `needs`, `codes` (exit codes that are fine) and `spoils` (nothing, where it changes nothing).
@@ -108,6 +115,7 @@ situation() {
         # No member is copied from while it serves yet, so there is nothing to cancel.
         "strake job cancel"*) codes=3 ;;
         "strake hook remove"* | "strake hook test"*) needs=pager ;;
+        "strake hook add"*-file*) needs=secrets ;;
         "strake config restore"*) needs=backup ;;
         # What it thinks of this machine is not for a test to say.
         "strake doctor"*) codes="0 1" ;;

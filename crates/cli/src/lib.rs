@@ -27,6 +27,7 @@ pub mod manual;
 pub mod output;
 pub mod paths;
 pub mod run;
+pub mod secret;
 pub mod tables;
 pub mod wait;
 pub mod watch;

@@ -9,7 +9,9 @@ pub enum HookVerb {
     /// Tell somebody about events from now on: a web service, a person by e-mail, or a program.
     #[command(after_help = "Examples:
   strake hook add pager --webhook https://example.com/raid --severity critical
+  strake hook add chat --webhook-file chat.url
   strake hook add ops --email me@a.org --from raid@a.org --server smtp://mail:25
+  strake hook add duty --email me@a.org --from raid@a.org --server-file mail.url
   strake hook add log --exec /usr/local/bin/strake-event --severity info")]
     Add(Add),
     /// Who is told, and how that went.
@@ -36,16 +38,24 @@ pub struct Which {
 
 /// `strake hook add`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("target").required(true).args(["webhook", "email", "exec"]))]
+#[command(
+    group = ArgGroup::new("target").required(true).args(["webhook", "webhook_file", "email", "exec"]),
+    group = ArgGroup::new("by").args(["server", "server_file"])
+)]
 pub struct Add {
     /// A name for it.
     #[arg(value_name = "HOOK")]
     pub name: String,
-    /// Send each event as JSON to this address, by HTTP POST.
+    /// Send each event as JSON to this address, by HTTP POST. Everybody on this machine can see it while the command
+    /// runs: no place for a password.
     #[arg(long, value_name = "URL")]
     pub webhook: Option<String>,
-    /// Write to this address; needs --server and --from.
-    #[arg(long, value_name = "ADDRESS", requires_all = ["server", "from"])]
+    /// The same, with the address in this file, or "-" for standard input: for one that holds a password or is a secret
+    /// itself.
+    #[arg(long, value_name = "FILE")]
+    pub webhook_file: Option<String>,
+    /// Write to this address; needs --server or --server-file, and --from.
+    #[arg(long, value_name = "ADDRESS", requires_all = ["by", "from"])]
     pub email: Option<String>,
     /// Run this program with the event as JSON on its standard input.
     #[arg(long, value_name = "PROGRAM")]
@@ -53,6 +63,10 @@ pub struct Add {
     /// Mail server: smtp://HOST:PORT or smtps://HOST:PORT.
     #[arg(long, value_name = "URL", requires = "email")]
     pub server: Option<String>,
+    /// The same, in this file, or "-" for standard input: for one that wants a password,
+    /// smtps://USER:PASSWORD@HOST:PORT.
+    #[arg(long, value_name = "FILE", requires = "email")]
+    pub server_file: Option<String>,
     /// Whom the e-mail comes from.
     #[arg(long, value_name = "ADDRESS", requires = "email")]
     pub from: Option<String>,

@@ -5,7 +5,7 @@ use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::tables;
+use crate::{secret, tables};
 use std::path::Path;
 use strake_api::v1::{AddHookRequest, ListHooksRequest, RemoveHookRequest, TestHookRequest};
 
@@ -34,7 +34,10 @@ pub async fn run(verb: HookVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
 }
 
 fn add_request(arguments: Add) -> Result<AddHookRequest, CliError> {
-    let Add { name, webhook, email, exec, server, from, severity } = arguments;
+    let Add { name, webhook, webhook_file, email, exec, server, server_file, from, severity } =
+        arguments;
+    let webhook = address(webhook, webhook_file, "webhook")?;
+    let server = address(server, server_file, "server")?;
     let exec = match exec {
         Some(program) => Some(crate::paths::absolute(&program)?.display().to_string()),
         None => None,
@@ -52,4 +55,17 @@ fn add_request(arguments: Add) -> Result<AddHookRequest, CliError> {
         server: server.unwrap_or_default(),
         from: from.unwrap_or_default(),
     })
+}
+
+/// The address given as an argument, or in a file.
+fn address(
+    argument: Option<String>,
+    file: Option<String>,
+    option: &str,
+) -> Result<Option<String>, CliError> {
+    match (argument, file) {
+        (Some(url), _) => secret::open(&url, option).map(|()| Some(url)),
+        (None, Some(file)) => secret::address(&file).map(Some),
+        (None, None) => Ok(None),
+    }
 }

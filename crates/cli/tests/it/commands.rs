@@ -1,7 +1,9 @@
 //! The real binary against a daemon that answers from a script: requests, exit codes, and what goes where.
 
 use crate::common::Folder;
-use crate::fake::{Ran, Script, against, array, strake};
+use crate::fake::{Ran, Script, Served, against, array, strake};
+use std::io::Write as _;
+use std::process::Stdio;
 use strake_api::v1::{Array, SystemStatus};
 use tonic::Code;
 
@@ -154,6 +156,58 @@ fn what_loses_data_needs_yes_in_a_script() {
         assert_eq!(ran.heard, [""; 0], "{line}: nothing was asked of the daemon");
         check("yes", healthy(), &format!("{line} --yes"), 0);
     }
+}
+
+/// An argument is there to be read by every user of the machine, so that no password may be one.
+#[test]
+fn a_secret_of_a_hook_comes_from_a_file_and_never_from_an_argument() {
+    let folder = Folder::new("secrets");
+    let write = |name: &str, text: &str| {
+        let path = folder.0.join(name);
+        std::fs::write(&path, text).expect("the folder is writable");
+        path.display().to_string()
+    };
+    let url = write("url", "https://u:pa55@a.example/x\n");
+    let server = write("server", "smtps://u:pa55@m:465\n");
+    let mail = "hook add ops --email a@example.com --from b@example.com";
+    let taken = [
+        (format!("hook add pager --webhook-file {url}"), "target: \"https://u:pa55@a.example/x\""),
+        (format!("{mail} --server-file {server}"), "server: \"smtps://u:pa55@m:465\""),
+        ("hook add pager --webhook https://a.example/a@b".to_owned(), "https://a.example/a@b"),
+    ];
+    for (line, part) in taken {
+        let ran = check("secrets", healthy(), &line, 0);
+        assert!(ran.heard.last().is_some_and(|h| h.contains(part)), "{line}: {:?}", ran.heard);
+    }
+    let refused = [
+        ("hook add pager --webhook https://u:pa55@a.example/x".to_owned(), "--webhook-file"),
+        (format!("{mail} --server smtps://u:pa55@m:465"), "--server-file"),
+        (format!("hook add pager --webhook-file {}", write("none", "\n")), "one line"),
+        (format!("hook add pager --webhook-file {}", write("two", "http://a\npa55")), "one line"),
+        (format!("hook add pager --webhook-file {}", write("long", &"a".repeat(5000))), "one line"),
+        (format!("{mail} --server smtp://m:25 --server-file {server}"), "cannot be used with"),
+    ];
+    for (line, words) in refused {
+        let ran = check("secrets", healthy(), &line, 3);
+        assert!(
+            ran.stderr.contains(words) && !ran.stderr.contains("pa55"),
+            "{line}: {}",
+            ran.stderr
+        );
+        assert_eq!(ran.heard, [""; 0], "{line}: nothing was asked of the daemon");
+    }
+    let served = Served::new("secrets", healthy());
+    let mut child = served
+        .command(&["hook", "add", "pager", "--webhook-file", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(b"https://u:pa55@a.example/x\n").expect("it is read");
+    drop(input);
+    assert!(child.wait().expect("it ends").success());
+    assert!(served.heard().last().is_some_and(|h| h.contains("pa55@a.example")));
 }
 
 #[test]

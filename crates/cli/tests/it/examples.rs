@@ -74,6 +74,10 @@ fn every_example_runs_for_a_person_at_a_terminal() {
         let served = Served::new("examples", script);
         let folder = served.folder.0.display().to_string();
         std::fs::write(served.folder.0.join("strake.json"), "{}").expect("the folder is writable");
+        for file in ["chat.url", "mail.url"] {
+            std::fs::write(served.folder.0.join(file), "https://a.example/secret\n")
+                .expect("the folder is writable");
+        }
         // What is written goes to the test's folder.
         let example = example.replace(" /usr/", &format!(" {folder}/"));
         let arguments = words(&example)[1..].to_vec();

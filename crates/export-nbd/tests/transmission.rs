@@ -297,6 +297,42 @@ fn a_read_only_export_refuses_changes() {
     host.stop();
 }
 
+/// mdadm's test: a read-only array is never written. Here whatever a client may ask for that changes something is
+/// refused before it reaches the device, which keeps every byte.
+#[test]
+fn md_00readonly() {
+    let host = Host::start();
+    let ram = RamDevice::new(64 << 11, BlockSize::B512);
+    let before = pattern(MIB);
+    ram.write_at(0, &before).expect("it is there");
+    let plan = FaultPlan::new(1);
+    // Nothing but reads ever gets through to the device without being noticed.
+    let noticed = plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)));
+    let export = Export {
+        name: "fixed".into(),
+        description: String::new(),
+        device: Arc::new(Faulty::new(ram.clone(), plan.clone())),
+        extents: None,
+        read_only: true,
+    };
+    host.server().add_export(export).expect("a fresh name");
+    let mut client = Client::simple(&host.socket(), "fixed");
+    for flags in [0, FUA] {
+        assert_eq!(client.write(flags, 0, &[1; 4096]), Code::Perm as u32);
+        for command in [command::TRIM, command::WRITE_ZEROES] {
+            assert_eq!(client.ask(&request(command, flags, 7, 0, 4096)), Code::Perm as u32);
+        }
+    }
+    assert_eq!(client.ask(&request(command::FLUSH, 0, 8, 0, 0)), 0);
+    assert!(client.read_simple(0, MIB as u32) == Ok(before.clone()), "it is read");
+    drop(client);
+    host.stop();
+    let mut after = vec![0; MIB];
+    ram.read_at(0, &mut after).expect("it is there");
+    assert!(after == before, "a byte has changed");
+    plan.remove(noticed);
+}
+
 #[test]
 fn exports_come_and_go() {
     let (host, _ram) = Host::with_ram(1, BlockSize::B512);

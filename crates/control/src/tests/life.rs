@@ -23,7 +23,7 @@ fn state_of(control: &Control, member: usize) -> String {
 }
 
 /// Writes to the first `mib` MiB of an array, as a client does.
-fn write(control: &Control, name: &str, mib: u64) {
+pub(super) fn write(control: &Control, name: &str, mib: u64) {
     let device = control.run(|m| m.find_running(name).map(|at| m.running[at].array.device()));
     let device = device.expect("it runs");
     let mut wait = control_wait();
@@ -35,6 +35,19 @@ fn write(control: &Control, name: &str, mib: u64) {
         data.as_mut_slice().fill(0x5a);
         let lba = Lba((at << 20) / block);
         io.write_stable(lba, Sg::from(data.freeze())).expect("it is written");
+    }
+}
+
+/// Reads the first `mib` MiB of an array.
+pub(super) fn read(control: &Control, name: &str, mib: u64) {
+    let device = control.run(|m| m.find_running(name).map(|at| m.running[at].array.device()));
+    let device = device.expect("it runs");
+    let mut wait = control_wait();
+    let queue = device.open_queue(CoreIndex(0), 1).expect("it serves");
+    let mut io = Blocking::new(queue, &mut wait);
+    let block = u64::from(device.info().block_size.bytes());
+    for at in 0..mib {
+        io.read(Lba((at << 20) / block), BufMut::alone(1 << 20)).expect("it is read");
     }
 }
 

@@ -163,3 +163,114 @@ fn f14_a_pulled_drive_is_missing_and_a_spare_takes_its_place() {
     tick_until(&control, "recovery", || has(&control, EventKind::ArrayRecovered));
     stop(&control);
 }
+
+/// Stops everything and starts it again.
+fn restarted(folder: &Folder, control: Control) -> Control {
+    stop(&control);
+    drop(control);
+    folder.control()
+}
+
+/// mdadm's test: a member fails and a spare takes its place. The spare is the member from then on, also after a
+/// restart, and the drive that failed is not.
+#[test]
+fn md_10ddf_fail_spare() {
+    for (level, members, slot) in [("1", 2, 1), ("10", 4, 2), ("5", 3, 0), ("6", 5, 4)] {
+        let folder = Folder::new();
+        let drives = folder.drives(members + 1);
+        let (spare, first) = (drives[members].clone(), drives[..members].to_vec());
+        let control = folder.control();
+        let request = CreateArrayRequest { level: level.into(), ..raid6(first) };
+        control.create_array(&request).expect("it is created");
+        control.add_spare(&add(&spare, "")).expect("it is a spare");
+        control.fail_member(&fail("tank", slot)).expect("it fails");
+        let whole = |control: &Control| {
+            array(control, "tank").is_ok_and(|a| a.members.iter().all(|m| m.state == "in_sync"))
+        };
+        tick_until(&control, "the rebuild", || whole(&control));
+        let control = restarted(&folder, control);
+        tick_until(&control, "the start", || whole(&control));
+        assert_eq!(path_of(&control, slot as usize), spare, "level {level}");
+        assert_eq!(spares(&control), [], "level {level}: it is no spare any more");
+        stop(&control);
+    }
+}
+
+/// mdadm's test: a spare of a group of arrays goes to whichever needs it, and one that belongs to an array stays there.
+#[test]
+fn md_11spare_migration() {
+    let folder = Folder::new();
+    let drives = folder.drives(10);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let other = CreateArrayRequest { name: "vault".into(), ..raid6(drives[4..8].to_vec()) };
+    control.create_array(&other).expect("it is created");
+    control.add_spare(&add(&drives[8], "vault")).expect("it is vault's");
+    control.fail_member(&fail("tank", 1)).expect("it fails");
+    tick_until(&control, "the news", || has(&control, EventKind::SpareNone));
+    (0..5).for_each(|_| control.tick().expect("it answers"));
+    assert_eq!(array(&control, "tank").expect("it is there").members[1].state, "faulty");
+    assert_eq!(spares(&control).len(), 1, "vault's own stays");
+    control.add_spare(&add(&drives[9], "")).expect("it is everybody's");
+    tick_until(&control, "the use of the pool", || path_of(&control, 1) == drives[9]);
+    // Of two arrays in need, each takes what it may.
+    control.fail_member(&fail("vault", 0)).expect("it fails");
+    let vault = || array(&control, "vault").expect("it is there").members[0].path.clone();
+    tick_until(&control, "the use of its own", || vault() == drives[8]);
+    assert_eq!(spares(&control), []);
+    stop(&control);
+}
+
+/// mdadm's test: an array is created while a member of another one fails. Both commands change what is recorded, and
+/// neither may undo the other.
+#[test]
+fn md_10ddf_fail_create_race() {
+    for round in 0..4 {
+        let folder = Folder::new();
+        let drives = folder.drives(8);
+        let control = folder.control();
+        control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+        let other = CreateArrayRequest { name: "vault".into(), ..raid6(drives[4..].to_vec()) };
+        std::thread::scope(|scope| {
+            let created = scope.spawn(|| control.create_array(&other));
+            let failed = scope.spawn(|| control.fail_member(&fail("tank", round)));
+            failed.join().expect("it ends").expect("it fails");
+            created.join().expect("it ends").expect("it is created");
+        });
+        let control = restarted(&folder, control);
+        for (name, out) in [("tank", vec![round as usize]), ("vault", vec![])] {
+            tick_until(&control, "the start", || {
+                array(&control, name).is_ok_and(|a| a.states.contains(&"online".to_owned()))
+            });
+            let members = array(&control, name).expect("it is there").members;
+            let faulty = members.iter().enumerate().filter(|(_, m)| m.state != "in_sync");
+            let faulty: Vec<usize> = faulty.map(|(at, _)| at).collect();
+            assert_eq!(faulty, out, "{name}");
+        }
+        stop(&control);
+    }
+}
+
+/// The errors that the array counts are the drive's in every listing, for as long as it has its place.
+#[test]
+fn errors_of_members_are_shown_with_their_drives() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let errors = |at: usize| control.drive(&drives[at]).expect("it is there").errors;
+    assert_eq!(errors(2).map(|e| e.device), Some(0));
+    assert_eq!(errors(4), None, "it is nobody's member");
+    // The drive ends before its data does: reads and writes beyond fail.
+    let file = fs::File::options().write(true).open(&drives[2]).expect("it opens");
+    file.set_len(1 << 20).expect("it can be cut");
+    super::life::write(&control, "tank", 2);
+    super::life::read(&control, "tank", 2);
+    let counted = |e: &strake_api::v1::DriveErrors| e.device + e.medium + e.timeouts;
+    tick_until(&control, "the errors", || errors(2).is_some_and(|e| counted(&e) > 0));
+    let of_member = array(&control, "tank").expect("it is there").members[2].errors;
+    let listed = control.list_drives().expect("it answers");
+    let listed = listed.into_iter().find(|d| d.path == drives[2]).expect("it is listed");
+    assert_eq!((listed.errors, listed.errors), (of_member, errors(2)));
+    stop(&control);
+}

@@ -417,3 +417,6 @@ impl Shard {
             .fold(0, |mask, position| mask | 1 << position)
     }
 }
+
+#[cfg(test)]
+mod tests;

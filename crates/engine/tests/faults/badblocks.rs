@@ -128,6 +128,25 @@ fn f09_a_rebuild_finishes_around_a_block_that_nothing_can_recover() {
     check_finishes(Level::Raid10, 4, 0);
 }
 
+/// mdadm's test: a member is added while another one has bad blocks. It takes over what can be read, the list goes with
+/// it, and when the first member is gone, only the listed block is an error, until it is written.
+#[test]
+fn md_05r1_add_badblocks() {
+    let Holed { mut stage, source, .. } = holed(Level::Raid1, 2, 0);
+    let lost = lost_with(None);
+    stage.fail(source as u8).expect("the one that was added is in sync");
+    stage.stop().expect("clean");
+    stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() });
+    assert_eq!((listed(&stage), survey(&mut stage, BLOCKS)), (lost.clone(), lost));
+    assert_eq!(stage.write(BAD, 1, 77), Ok(()));
+    assert_eq!(survey(&mut stage, BLOCKS), BTreeSet::new());
+    // The block of the member that is out stays listed until another drive has its place.
+    stage.replace(source as u8).expect("replaceable");
+    until_rebuilt(&mut stage, source);
+    assert_eq!(listed(&stage), BTreeSet::new());
+    stage.verify(BLOCKS);
+}
+
 #[test]
 fn f09_with_two_members_missing_and_one_of_them_back() {
     let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");

@@ -154,6 +154,40 @@ fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
     stage.verify(BLOCKS);
 }
 
+/// mdadm's test of "failfast": with another copy left a slow read is not waited for, and with none left it is, however
+/// long that takes, rather than throw the last copy out.
+#[test]
+fn md_05r1_failfast() {
+    let mut stage = staged(Level::Raid1, 2);
+    stage.disks[0].plan.add(Rule::new(Ops::READ, Effect::Hang));
+    let ids: Vec<u64> = (0..32)
+        .map(|at| {
+            let op = stage.read_op(at * 8, 8);
+            stage.submit(0, op)
+        })
+        .collect();
+    stage.pass(3);
+    for (at, id) in ids.into_iter().enumerate() {
+        let bytes = bytes_of(stage.answer(id)).expect("there is another copy");
+        assert_eq!(bytes, stage.model[at * 4096..][..4096]);
+    }
+    assert!(health(&stage, 0).slow > 0, "some of the reads were for the drive that hangs");
+    assert_eq!(stage.write(0, 128, 99), Ok(()), "it takes writes");
+    go_on(&stage);
+    stage.pass(1);
+    assert_eq!(stage.state(0), MemberState::InSync);
+    stage.fail(1).expect("covered");
+    stage.disks[0].plan.add(Rule::new(Ops::READ, Effect::Hang));
+    let op = stage.read_op(0, 8);
+    let id = stage.submit(0, op);
+    stage.pass(100);
+    assert!(!stage.answers.contains_key(&id) && !stage.status().lost, "it is the last copy");
+    go_on(&stage);
+    assert!(bytes_of(stage.answer(id)).is_ok());
+    assert_eq!(stage.state(0), MemberState::InSync);
+    stage.verify(BLOCKS);
+}
+
 /// F29: the last step. A drive that has not answered after thirty seconds is out, even when nobody waits any more.
 #[test]
 fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {

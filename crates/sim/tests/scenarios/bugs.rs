@@ -257,6 +257,41 @@ fn b23_a_member_removed_among_retries_leaves_nothing_behind() {
     });
 }
 
+/// A scrub of ZFS read one of several copies and called them all good (`ad8b9f940c`). There is no scrub here yet; what
+/// makes copies agree is the resync after a crash, and it has to leave none of them as it was. A copy that is neither
+/// the first nor the last is made to differ in what the crash left in doubt.
+#[test]
+fn b15_a_resync_makes_every_copy_agree() {
+    for (level, members, copies) in
+        [(Level::Raid1, 3, 3), (Level::Raid1, 4, 4), (Level::Raid10, 4, 2)]
+    {
+        check(&Cast::new(level, members), |stage| {
+            stage.work(40)?;
+            stage.begin_work(10)?;
+            stage.crash(Crash::Power);
+            let drives = stage.drives();
+            let assembled = stage.assemble(&drives, Default::default())?;
+            if assembled.resync_regions().0 == 0 {
+                // Nothing was being written in this world.
+                stage.run(&drives, assembled, Default::default())?;
+                return stage.all_is_well();
+            }
+            drop(assembled);
+            // The whole array is one region, so all of it is in doubt.
+            let capacity = stage.geometry().capacity_blocks();
+            for copy in 1..copies {
+                let at = stage.below(capacity);
+                let (slot, offset) = stage.where_is(Lba(at), copy);
+                stage.drive(slot).overwrite(offset, &[0xa5; 4096]);
+            }
+            stage.start(&drives, Default::default())?;
+            stage.wait_maintenance()?;
+            stage.check_parity()?;
+            stage.all_is_well()
+        });
+    }
+}
+
 /// A slot of an SPDK RAID that was empty while the array was resized kept the old size, and a later rebuild stopped
 /// short of the end or went beyond it (`d005e023bd`). Here replacements are larger, then just large enough.
 #[test]

@@ -1,0 +1,53 @@
+use strake_units::{MemberIndex, RegionIndex};
+
+use super::RebuildTable;
+
+/// Rebuilds everything that `lacking` says, one region after the other, and returns them in that order. Two members may
+/// be lost.
+fn order(lacking: &[u64], rebuilding: u64) -> Vec<u32> {
+    let mut table = RebuildTable::new(0, 1, lacking);
+    let mut order = Vec::new();
+    while let Some((region, lacked)) =
+        table.next(rebuilding, |mask| 2u8.checked_sub(mask.count_ones() as u8))
+    {
+        order.push(region.0);
+        let members = (0..8).map(MemberIndex).filter(|member| lacked & 1 << member.0 != 0);
+        members.for_each(|member| table.complete(member, region));
+        assert!(order.len() <= lacking.len(), "a region comes twice: {order:?}");
+    }
+    order
+}
+
+/// While two members are rebuilt, one more failure takes the data of regions that both lack, and of no others: they
+/// come first, wherever they are.
+#[test]
+fn the_most_endangered_regions_are_rebuilt_first() {
+    assert_eq!(order(&[0b01, 0b01, 0b11, 0b10, 0b11], 0b11), [2, 4, 0, 1, 3]);
+    assert_eq!(order(&[0b10, 0b01, 0, 0b01], 0b11), [0, 1, 3], "the same danger: from the start");
+    assert_eq!(
+        order(&[0b111, 0b011, 0b111], 0b111),
+        [0, 2, 1],
+        "one too many comes before none left"
+    );
+    assert_eq!(
+        order(&[0b01, 0b11], 0b01),
+        [0, 1],
+        "members that are not being rebuilt do not count"
+    );
+}
+
+/// A second member fails in the middle of the rebuild of the first: what both lack now overtakes the rest.
+#[test]
+fn what_becomes_endangered_in_the_middle_overtakes_the_rest() {
+    let mut table = RebuildTable::new(0, 1, &[0b01; 6]);
+    let left = |mask: u64| 2u8.checked_sub(mask.count_ones() as u8);
+    for region in 0..2 {
+        assert_eq!(table.next(0b01, left), Some((RegionIndex(region), 0b01)));
+        table.complete(MemberIndex(0), RegionIndex(region));
+    }
+    table.start(MemberIndex(1));
+    let mut plane = strake_ondisk::Bits::new(6);
+    [0, 4].into_iter().for_each(|region| plane.set(region));
+    table.keep_only(MemberIndex(1), &plane);
+    assert_eq!(table.next(0b11, left), Some((RegionIndex(4), 0b11)), "both lack it");
+}

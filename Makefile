@@ -8,11 +8,12 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Debian keeps mkfs.ext4 and e2fsck in sbin, cargo lives in the home folder: neither is in every PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
-.PHONY: help demo test build install clean
+.PHONY: help demo test bench build install clean
 
 help:
 	@echo 'make demo      build Strake, then make, use, break and repair a RAID 6 array on plain files'
 	@echo 'make test      run every check and every test, as continuous integration does'
+	@echo 'make bench     build ISA-L and measure the parity kernels beside it; writes docs/benchmarks'
 	@echo 'make build     build the programs: $(TARGET)/release/strake and straked'
 	@echo 'make install   install them below PREFIX=$(PREFIX)'
 	@echo 'make clean     remove what was built'
@@ -25,6 +26,12 @@ demo:
 test:
 	@scripts/setup.sh test
 	$(CARGO) xtask ci
+
+bench:
+	@scripts/setup.sh build
+	@scripts/isal.sh
+	$(CARGO) build --release -p strake-cli
+	STRAKE_ISAL=build/isal/lib/libisal.so.2 $(TARGET)/release/strake bench run G9 --save docs/benchmarks
 
 build:
 	@scripts/setup.sh build

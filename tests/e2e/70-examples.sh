@@ -94,6 +94,9 @@ situation() {
     case $1 in
         # 00-demo.sh runs it.
         "strake demo"*) needs=elsewhere ;;
+        # All of it takes minutes without optimization; the nightly checks run it.
+        "strake bench run G9 --output"*) needs=elsewhere ;;
+        "strake bench"*) needs=none ;;
         "strake array create"*) needs=fresh ;;
         "strake array add"* | "strake array replace"*) needs=out ;;
         "strake array readd"*--drive*) needs=moved ;;

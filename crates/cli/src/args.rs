@@ -2,6 +2,7 @@
 //! these definitions.
 
 pub mod array;
+pub mod bench;
 pub mod config;
 pub mod drive;
 pub mod event;
@@ -180,6 +181,15 @@ pub enum Command {
   strake demo
   strake demo --dir /var/tmp --keep")]
     Demo(DemoArgs),
+    /// Measure how fast this machine does what Strake needs, beside what others offer.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake bench list
+  strake bench run G9 --output json"
+    )]
+    Bench(bench::BenchVerb),
     /// Print a completion script for a shell.
     #[command(after_help = "Examples:
   strake completions bash > /etc/bash_completion.d/strake

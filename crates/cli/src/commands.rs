@@ -1,6 +1,7 @@
 //! One module per object: arguments in, one call, the answer printed.
 
 pub mod array;
+pub mod bench;
 pub mod config;
 pub mod confirm;
 pub mod daemon;

@@ -1,7 +1,9 @@
 //! From arguments to an exit code.
 
 use crate::args::{Cli, Command};
-use crate::commands::{array, config, daemon, drive, event, export, hook, job, spare, status};
+use crate::commands::{
+    array, bench, config, daemon, drive, event, export, hook, job, spare, status,
+};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -51,6 +53,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Daemon(verb) => daemon::run(verb, &socket()?, &out).await,
         Command::Wait(arguments) => wait::run(&arguments, &socket()?, &out).await,
         Command::Demo(arguments) => demo::run(&arguments, out.format()).await,
+        Command::Bench(verb) => bench::run(verb, &out),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::pages(&dir, &out),
     }

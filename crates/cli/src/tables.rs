@@ -1,6 +1,7 @@
 //! What people see. Every function here is text out of a message and a width, so that tests can hold them.
 
 pub mod array;
+pub mod bench;
 pub mod clock;
 pub mod config;
 pub mod daemon;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use strake_control::CoreChoice;
+use strake_parity::Kernel;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,6 +38,16 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
+    /// Parity kernel, such as avx2 or portable [default: chosen for this CPU]
+    #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", value_parser = parse_kernel)]
+    pub parity_kernel: Option<Kernel>,
+}
+
+fn parse_kernel(name: &str) -> Result<Kernel, String> {
+    Kernel::named(name).ok_or_else(|| {
+        let names: Vec<&str> = Kernel::available().map(Kernel::name).collect();
+        format!("this CPU runs {}", names.join(", "))
+    })
 }
 
 /// A time, or for ever.

@@ -22,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Args, LogFormat};
 use crate::shared::Shared;
 use crate::socket;
+use strake_parity::Kernel;
 
 /// Time between two rounds of upkeep: a spare is in use within a second of a failure.
 const TICK: Duration = Duration::from_millis(400);
@@ -55,6 +56,11 @@ impl From<String> for Ended {
 /// Runs the daemon until it is told to stop.
 pub fn run(args: &Args) -> Result<(), Ended> {
     start_log(args.log);
+    let kernel = args.parity_kernel.unwrap_or(Kernel::fit());
+    if !kernel.choose() {
+        return Err("another parity kernel is in use already".to_owned().into());
+    }
+    tracing::info!(kernel = kernel.name(), "parity kernel");
     let state_dir = args.state_dir()?;
     let path = args.socket()?;
     let options = Options {

@@ -32,6 +32,10 @@ pub const MEMBER_DEPTH: u32 = 256;
 /// Largest host I/O an array accepts; exports split larger ones.
 pub const IO_BYTES_MAX: u32 = 1 << 20;
 
+/// Recoveries that a shard remembers, 9 KiB each: enough for every place of a missing member in arrays as wide as
+/// people build them.
+pub const RECOVERIES_MAX: usize = 32;
+
 /// Memory of one shard for old data, parity and reconstruction.
 pub const SCRATCH_BYTES: usize = 48 << 20;
 

@@ -78,6 +78,8 @@ pub(crate) struct Shard {
     geometry: Geometry,
     regions: Regions,
     code: Option<strake_parity::Code>,
+    /// The recoveries of that code that this shard was last in need of.
+    recoveries: Option<RefCell<strake_parity::Recoveries>>,
     merge: bool,
     /// A band of zeroes, shared by every write of zeroes.
     zeroes: Buf,

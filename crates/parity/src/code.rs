@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use crate::{CodeError, Kernel, gf};
+use crate::matrix::Matrix;
+use crate::{CodeError, Kernel, Residency, gf};
 
 /// Most data strips any code can have; for sizing arrays.
 pub const DATA_MAX: usize = 64;
@@ -43,7 +44,8 @@ pub struct Code {
     data: u8,
     parity: u8,
     kernel: Kernel,
-    rows: [[u8; DATA_MAX]; PARITY_MAX],
+    residency: Residency,
+    matrix: Matrix,
 }
 
 impl Code {
@@ -63,19 +65,33 @@ impl Code {
         if data > DATA_MAX || parity > PARITY_MAX || data + parity > STRIPS_MAX {
             return Err(CodeError::TooManyStrips { data, parity });
         }
-        let mut rows = [[0; DATA_MAX]; PARITY_MAX];
-        for (j, row) in rows.iter_mut().enumerate().take(parity) {
-            for (d, cell) in row.iter_mut().enumerate().take(data) {
-                *cell = if parity <= 3 { power_row(j, d) } else { cauchy(j, d)? };
-            }
-        }
-        Ok(Code { data: data as u8, parity: parity as u8, kernel: Kernel::best(), rows })
+        let cell = |j, d| if parity <= 3 { power_row(j, d) } else { cauchy(j, d) };
+        // P is the sum of all data.
+        let matrix = Matrix::new(data, parity, 1, cell)?;
+        Ok(Code {
+            data: data as u8,
+            parity: parity as u8,
+            kernel: Kernel::best(),
+            residency: Residency::Cache,
+            matrix,
+        })
     }
 
     /// The same code on another kernel, for tests and measurements.
     #[must_use]
     pub fn with_kernel(&self, kernel: Kernel) -> Code {
         Code { kernel, ..self.clone() }
+    }
+
+    /// The same code for strips that are elsewhere; [`Code::new`] expects them in the caches.
+    #[must_use]
+    pub fn with_residency(&self, residency: Residency) -> Code {
+        Code { residency, ..self.clone() }
+    }
+
+    /// Where strips are expected to be.
+    pub fn residency(&self) -> Residency {
+        self.residency
     }
 
     /// Number of data strips.
@@ -96,13 +112,12 @@ impl Code {
     /// The factor of data strip `data` in parity strip `parity`; zero, meaning no influence, if there
     /// is no such strip.
     pub fn coefficient(&self, parity: usize, data: usize) -> u8 {
-        // Cells outside the code are zero, so only the array bounds need the fallback.
-        self.rows.get(parity).and_then(|row| row.get(data)).copied().unwrap_or(0)
+        self.matrix.coefficient(parity, data)
     }
 
-    /// The coefficient rows of every parity.
-    pub(crate) fn rows(&self) -> &[[u8; DATA_MAX]] {
-        &self.rows[..self.parity()]
+    /// All coefficients.
+    pub(crate) fn matrix(&self) -> &Matrix {
+        &self.matrix
     }
 }
 
@@ -118,9 +133,8 @@ fn power_row(j: usize, d: usize) -> u8 {
 }
 
 /// Cell of the Cauchy matrix with a first row of ones.
-fn cauchy(j: usize, d: usize) -> Result<u8, CodeError> {
+fn cauchy(j: usize, d: usize) -> u8 {
     let first = CAUCHY_ROW_FIRST ^ d as u8;
     let own = (CAUCHY_ROW_FIRST + j as u8) ^ d as u8;
-    let inverse = gf::inverse(own).ok_or(CodeError::Singular)?;
-    Ok(gf::mul(first, inverse))
+    gf::mul(first, gf::inverse(own))
 }

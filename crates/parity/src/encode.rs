@@ -1,7 +1,7 @@
 //! From data to parity: whole stripes, one strip at a time, and changes.
 
-use crate::kernels::{Dot, Source, Spread, check_count};
-use crate::{Code, CodeError, Kernel, PARITY_MAX};
+use crate::kernels::{Dot, Source, Spread, check_count, check_length};
+use crate::{Code, CodeError, DATA_MAX, Kernel, PARITY_MAX, Residency};
 
 /// One parity buffer, named by its parity index. A missing parity is simply not in the list.
 #[derive(Debug)]
@@ -31,8 +31,48 @@ pub fn encode_with(
     data: &[&[u8]],
     parity: &mut [&mut [u8]],
 ) -> Result<(), CodeError> {
-    check_count(code.data(), data.len())?;
-    kernel.dot(&mut Dot::new(code.rows(), data, parity)?);
+    kernel.dot(&mut Dot::new(code.matrix(), data, parity, code.residency())?);
+    Ok(())
+}
+
+/// Bytes of data that are copied before their parity is computed: few enough to be still in a level 1 cache.
+const COPY_STEP: usize = 16 << 10;
+
+/// [`encode()`] while the data is moved, for copies that cannot be avoided: every data strip is also written to
+/// its copy. The strips are taken a slice at a time, so that memory is read once.
+///
+/// # Errors
+/// As [`encode()`], and [`CodeError::CountMismatch`] unless there is one copy per data strip.
+pub fn encode_copying(
+    code: &Code,
+    data: &[&[u8]],
+    copies: &mut [&mut [u8]],
+    parity: &mut [&mut [u8]],
+) -> Result<(), CodeError> {
+    let len = data.first().map_or(0, |strip| strip.len());
+    check_count(code.data(), copies.len())?;
+    for copy in &*copies {
+        check_length(len, copy.len())?;
+    }
+    // Checks everything else before the first byte is written.
+    Dot::new(code.matrix(), data, parity, code.residency())?;
+    // Whole columns of any kernel.
+    let step = (COPY_STEP / code.data()).next_multiple_of(512);
+    for start in (0..len).step_by(step) {
+        let slice = start..len.min(start + step);
+        let mut read: [&[u8]; DATA_MAX] = [&[]; DATA_MAX];
+        for ((slot, copy), strip) in read.iter_mut().zip(&mut *copies).zip(data) {
+            copy[slice.clone()].copy_from_slice(&strip[slice.clone()]);
+            *slot = &strip[slice.clone()];
+        }
+        let mut strips = parity.iter_mut();
+        let mut written: [&mut [u8]; PARITY_MAX] = core::array::from_fn(|_| {
+            strips.next().map_or(&mut [][..], |strip| &mut strip[slice.clone()])
+        });
+        let written = &mut written[..code.parity()];
+        let read = &read[..code.data()];
+        code.kernel().dot(&mut Dot::new(code.matrix(), read, written, Residency::Cache)?);
+    }
     Ok(())
 }
 
@@ -92,7 +132,7 @@ fn spread(
         seen |= 1 << index;
         coefficients[position] = code.coefficient(index, strip);
     }
-    code.kernel().spread(&mut Spread::new(coefficients, source, parity)?);
+    code.kernel().spread(&mut Spread::new(coefficients, source, parity, code.residency())?);
     Ok(())
 }
 

@@ -38,10 +38,10 @@ pub(crate) const fn pow(base: u8, exponent: usize) -> u8 {
     product
 }
 
-/// The inverse of `a`, or `None` for zero.
-pub(crate) const fn inverse(a: u8) -> Option<u8> {
+/// The inverse of `a`; zero, which has none, gives zero.
+pub(crate) const fn inverse(a: u8) -> u8 {
     // a^255 = 1 for every nonzero a.
-    if a == 0 { None } else { Some(pow(a, 254)) }
+    pow(a, 254)
 }
 
 /// For each constant c: the 16 products c * low nibble, then the 16 products c * high nibble, the

@@ -3,7 +3,7 @@
 //! **What it is.** The arithmetic of the parity scheme on plain byte slices: [`encode()`] for full-stripe
 //! writes, [`update`] for read-modify-write in one pass, [`accumulate`] for parity built strip by strip,
 //! [`Recovery`] for computing missing strips, [`check`] for scrubs, [`first_difference`] for mirrors.
-//! Every operation runs on one of several [`Kernel`]s; the scalar one is the specification, and the
+//! Every operation runs on one of several [`Kernel`]s; the portable one is the specification, and the
 //! tests run every kernel the machine has against it.
 //!
 //! **What it must never do.** Allocate, lock, log, do I/O, or know what an array, a member or an address
@@ -28,6 +28,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod checksum;
 mod code;
 mod encode;
 mod error;
@@ -35,16 +36,21 @@ mod gf;
 // The one place for unsafe code: vector instructions and their addresses.
 #[allow(unsafe_code)]
 mod kernels;
+mod matrix;
 mod mirror;
+mod recoveries;
 mod recovery;
+mod scatter;
 mod verify;
 
 pub use code::{Code, DATA_MAX, PARITY_MAX, STRIPS_MAX};
-pub use encode::{ParityMut, accumulate, encode, encode_with, update};
+pub use encode::{ParityMut, accumulate, encode, encode_copying, encode_with, update};
 pub use error::CodeError;
-pub use kernels::Kernel;
+pub use kernels::{Kernel, Residency};
 pub use mirror::first_difference;
+pub use recoveries::Recoveries;
 pub use recovery::Recovery;
+pub use scatter::{Parts, PartsMut, encode_parts, recover_parts, update_parts};
 pub use verify::{Verdict, check};
 
 #[cfg(test)]

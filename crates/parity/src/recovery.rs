@@ -2,19 +2,19 @@
 
 use core::fmt;
 
-use crate::kernels::{Dot, check_count};
-use crate::{Code, CodeError, DATA_MAX, Kernel, PARITY_MAX, STRIPS_MAX, gf};
+use crate::kernels::Dot;
+use crate::matrix::Matrix;
+use crate::{Code, CodeError, DATA_MAX, Kernel, PARITY_MAX, Residency, STRIPS_MAX, gf};
 
 /// The coefficients that compute wanted strips from known ones, worked out once for a set of strips.
 ///
 /// Strip indices are stripe-wide: 0..k are the data strips, k..k+m the parity strips of a k+m code.
-/// The value is about 2 KiB, holds no heap memory, and serves any number of [`Recovery::apply`] calls.
+/// The value is about 9 KiB, holds no heap memory, and serves any number of [`Recovery::apply`] calls.
 #[derive(Clone)]
 pub struct Recovery {
-    known: u8,
-    wanted: u8,
     kernel: Kernel,
-    rows: [[u8; DATA_MAX]; PARITY_MAX],
+    residency: Residency,
+    matrix: Matrix,
 }
 
 impl Recovery {
@@ -45,8 +45,31 @@ impl Recovery {
                 }
             }
         }
+        // All data and P sum to zero, so what is wanted of them sums to what is known of them.
+        let summed = want.iter().enumerate().filter(|&(_, &strip)| usize::from(strip) <= k);
+        let sum = summed.fold(0, |mask, (w, _)| mask | 1 << w);
         // k known and all wanted strips are distinct, so there are at most m wanted ones.
-        Ok(Recovery { known: k as u8, wanted: want.len() as u8, kernel: code.kernel(), rows })
+        let matrix = Matrix::new(k, want.len(), sum, |w, i| rows[w][i])?;
+        Ok(Recovery { kernel: code.kernel(), residency: code.residency(), matrix })
+    }
+
+    /// How many known strips are used.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.matrix.inputs()
+    }
+
+    /// How many strips are computed.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.matrix.outputs()
+    }
+
+    /// The factor of the known strip at position `known` in the wanted strip at position `want`; zero, meaning
+    /// no influence, past either list.
+    #[must_use]
+    pub fn coefficient(&self, want: usize, known: usize) -> u8 {
+        self.matrix.coefficient(want, known)
     }
 
     /// Computes the wanted strips, in the order `want` was given to [`Recovery::new`].
@@ -59,19 +82,19 @@ impl Recovery {
     /// unless there is one buffer per wanted strip, [`CodeError::LengthMismatch`] unless all used
     /// buffers are equally long. Nothing is written then.
     pub fn apply(&self, known: &[&[u8]], want: &mut [&mut [u8]]) -> Result<(), CodeError> {
-        let needed = usize::from(self.known);
+        let needed = self.matrix.inputs();
         let Some(known) = known.get(..needed) else {
             return Err(CodeError::NotEnoughKnown { needed, known: known.len() });
         };
-        check_count(usize::from(self.wanted), want.len())?;
-        self.kernel.dot(&mut Dot::new(&self.rows[..want.len()], known, want)?);
+        self.kernel.dot(&mut Dot::new(&self.matrix, known, want, self.residency)?);
         Ok(())
     }
 }
 
 impl fmt::Debug for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recovery({} from {}, {})", self.wanted, self.known, self.kernel.name())
+        let (wanted, known) = (self.matrix.outputs(), self.matrix.inputs());
+        write!(f, "Recovery({wanted} from {known}, {})", self.kernel.name())
     }
 }
 
@@ -178,7 +201,7 @@ fn invert(matrix: &mut Square, size: usize) -> Result<Square, CodeError> {
         let pivot = pivot.ok_or(CodeError::Singular)?;
         matrix.swap(column, pivot);
         inverse.swap(column, pivot);
-        let factor = gf::inverse(matrix[column][column]).ok_or(CodeError::Singular)?;
+        let factor = gf::inverse(matrix[column][column]);
         scale(&mut matrix[column], factor);
         scale(&mut inverse[column], factor);
         for row in (0..size).filter(|&row| row != column) {

@@ -1,5 +1,6 @@
 //! Tests of the crate, each on every kernel the machine has.
 
+mod checksums;
 mod encoding;
 mod field;
 mod mds;
@@ -7,6 +8,8 @@ mod mirroring;
 mod properties;
 mod recovering;
 mod refusing;
+mod residing;
+mod scattering;
 mod textbook;
 mod verifying;
 

@@ -1,7 +1,7 @@
 //! Whether a stripe is consistent, and if not, which strip is wrong.
 
 use crate::kernels::{Dot, check_count, check_length};
-use crate::{Code, CodeError, DATA_MAX, PARITY_MAX, gf};
+use crate::{Code, CodeError, DATA_MAX, PARITY_MAX, STRIPS_MAX, gf};
 
 /// What [`check`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,8 +11,11 @@ pub enum Verdict {
     /// Changing this one strip (stripe-wide index: data first, then parity), and no other single
     /// strip, makes the stripe consistent.
     OneWrong(usize),
-    /// The stripe is wrong and no single strip explains it, or there is only one parity, which can tell
-    /// that something is wrong but not what.
+    /// No single strip explains the stripe, and changing these two (the lower first), and no other pair, makes
+    /// it consistent. Needs three parities or more.
+    TwoWrong(usize, usize),
+    /// The stripe is wrong and nothing above explains it, or there is only one parity, which can tell that
+    /// something is wrong but not what.
     Inconsistent,
 }
 
@@ -28,8 +31,14 @@ const _: () = assert!(SCRATCH / PARITY_MAX >= COLUMN_UNIT);
 ///
 /// [`Verdict::OneWrong`] is the least change that explains the bytes, not a proof: with m parities a
 /// strip is named wrongly only if at least m strips are wrong at one and the same offset. Strips that
-/// are wrong at different offsets give [`Verdict::Inconsistent`]; checking block by block can still
-/// place each of them. Uses about 10 KiB of stack and no heap.
+/// are wrong at different offsets give [`Verdict::TwoWrong`] or [`Verdict::Inconsistent`]; checking block by
+/// block can still place each of them.
+///
+/// [`Verdict::TwoWrong`] is the same for pairs. With four parities or more, one offset at which both strips are
+/// wrong determines the pair. With three, such an offset leaves one pair in 256 besides the true one, and further
+/// offsets leave ever fewer: two strips that are wrong over many bytes are found, two single bytes at one offset
+/// may give [`Verdict::Inconsistent`], when more than one pair explains them. Uses about 10 KiB of stack and no
+/// heap.
 ///
 /// # Errors
 /// [`CodeError::CountMismatch`] unless there is one buffer per data strip and one per parity strip;
@@ -49,7 +58,7 @@ pub fn check(code: &Code, data: &[&[u8]], parity: &[&[u8]]) -> Result<Verdict, C
         let end = len.min(start + width);
         let column = Column { start, end };
         suspect = check_column(code, data, parity, &mut scratch, column, suspect)?;
-        if suspect == Suspect::Many {
+        if matches!(suspect, Suspect::Many) {
             break;
         }
         start = end;
@@ -57,6 +66,9 @@ pub fn check(code: &Code, data: &[&[u8]], parity: &[&[u8]]) -> Result<Verdict, C
     Ok(match suspect {
         Suspect::None => Verdict::Clean,
         Suspect::One(strip) => Verdict::OneWrong(strip),
+        Suspect::Two(pairs) => {
+            pairs.only().map_or(Verdict::Inconsistent, |(a, b)| Verdict::TwoWrong(a, b))
+        }
         Suspect::Many => Verdict::Inconsistent,
     })
 }
@@ -68,11 +80,18 @@ struct Column {
     end: usize,
 }
 
-/// Which single strip explains everything seen so far.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What explains everything seen so far.
+#[derive(Clone, Copy)]
+// The set of pairs is large and the heap is out of bounds here; there is one value per check.
+#[allow(clippy::large_enum_variant)]
 enum Suspect {
+    /// Nothing is wrong.
     None,
+    /// This strip alone.
     One(usize),
+    /// No single strip, but each of these pairs.
+    Two(Pairs),
+    /// Nothing that can be told.
     Many,
 }
 
@@ -94,7 +113,12 @@ fn check_column(
     let mut computed: [&mut [u8]; PARITY_MAX] =
         core::array::from_fn(|_| pieces.next().unwrap_or_default());
     let computed = &mut computed[..parity.len()];
-    code.kernel().dot(&mut Dot::new(code.rows(), &inputs[..data.len()], computed)?);
+    code.kernel().dot(&mut Dot::new(
+        code.matrix(),
+        &inputs[..data.len()],
+        computed,
+        code.residency(),
+    )?);
     if computed.iter().zip(parity).all(|(computed, stored)| **computed == stored[start..end]) {
         return Ok(suspect);
     }
@@ -108,7 +132,7 @@ fn check_column(
     Ok(suspect)
 }
 
-/// Which single strip explains one more byte position, given what explained the others.
+/// What explains one more byte position, given what explained the others.
 ///
 /// A wrong parity strip j makes only syndrome j nonzero. A wrong data strip d with error e makes every
 /// syndrome j equal to g\[j\]\[d\] * e, and e is syndrome 0 because row 0 is all ones.
@@ -122,12 +146,95 @@ fn explain(code: &Code, syndrome: &[u8], suspect: Suspect) -> Suspect {
             let mut explaining = strips.filter(|&strip| explains(code, syndrome, strip));
             match (explaining.next(), explaining.next()) {
                 (Some(strip), None) => Suspect::One(strip),
-                _ => Suspect::Many,
+                (None, _) => Pairs::all(code).explaining(code, syndrome),
+                (Some(_), Some(_)) => Suspect::Many,
             }
         }
         Suspect::One(strip) if explains(code, syndrome, strip) => suspect,
-        Suspect::One(_) | Suspect::Many => Suspect::Many,
+        // With three parities or more, what one strip explains is explained by no pair without it: any three
+        // columns of the code are independent.
+        Suspect::One(strip) => Pairs::with(code, strip).explaining(code, syndrome),
+        Suspect::Two(pairs) => pairs.explaining(code, syndrome),
+        Suspect::Many => Suspect::Many,
     }
+}
+
+/// A set of pairs of strips: bit b of word a, for a < b.
+#[derive(Clone, Copy)]
+struct Pairs([u64; STRIPS_MAX]);
+
+impl Pairs {
+    /// Every pair.
+    fn all(code: &Code) -> Pairs {
+        let strips = code.data() + code.parity();
+        let below = u64::MAX >> (STRIPS_MAX - strips);
+        // Shifted twice, because a shift by 64 is not a number.
+        Pairs(core::array::from_fn(|a| if a < strips { below & (u64::MAX << a << 1) } else { 0 }))
+    }
+
+    /// Every pair with `strip` in it.
+    fn with(code: &Code, strip: usize) -> Pairs {
+        let mut pairs = Pairs::all(code);
+        for (a, others) in pairs.0.iter_mut().enumerate() {
+            if a != strip {
+                *others &= 1 << strip;
+            }
+        }
+        pairs
+    }
+
+    /// Those that explain a syndrome too.
+    fn explaining(mut self, code: &Code, syndrome: &[u8]) -> Suspect {
+        // Any two parities can be explained by any pair.
+        if code.parity() < 3 {
+            return Suspect::Many;
+        }
+        let mut left = 0;
+        for (a, others) in self.0.iter_mut().enumerate() {
+            let mut rest = *others;
+            while rest != 0 {
+                let b = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                if !pair_explains(code, syndrome, a, b) {
+                    *others &= !(1 << b);
+                }
+            }
+            left |= *others;
+        }
+        if left == 0 { Suspect::Many } else { Suspect::Two(self) }
+    }
+
+    /// The pair, if there is only one.
+    fn only(&self) -> Option<(usize, usize)> {
+        let mut pairs = self.0.iter().enumerate().filter(|(_, others)| **others != 0);
+        let (a, others) = pairs.next()?;
+        let single = others.is_power_of_two() && pairs.next().is_none();
+        single.then(|| (a, others.trailing_zeros() as usize))
+    }
+}
+
+/// Whether errors in `a` and `b` alone can give this syndrome: whether it is a combination of their columns.
+///
+/// Cramer's rule: x * a + y * b = s in two rows with an invertible 2x2 matrix gives x and y times its
+/// determinant, and every other row must agree. Two columns of an MDS code have such rows.
+fn pair_explains(code: &Code, syndrome: &[u8], a: usize, b: usize) -> bool {
+    let cell = |j: usize, strip: usize| match strip.checked_sub(code.data()) {
+        Some(parity) => u8::from(parity == j),
+        None => code.coefficient(j, strip),
+    };
+    let minor = |[p, q]: [u8; 2], [r, s]: [u8; 2]| gf::mul_fast(p, s) ^ gf::mul_fast(q, r);
+    let rows = || (0..syndrome.len()).map(|j| (cell(j, a), cell(j, b), syndrome[j]));
+    let mut firsts = rows().filter(|&(p, q, _)| p != 0 || q != 0);
+    let Some((p, q, s)) = firsts.next() else {
+        return false;
+    };
+    let independent = firsts.find(|&(r, t, _)| minor([p, q], [r, t]) != 0);
+    let Some((r, t, u)) = independent else {
+        return false;
+    };
+    let determinant = minor([p, q], [r, t]);
+    let (x, y) = (minor([s, q], [u, t]), minor([p, s], [r, u]));
+    rows().all(|(p, q, s)| gf::mul_fast(p, x) ^ gf::mul_fast(q, y) == gf::mul_fast(determinant, s))
 }
 
 /// Whether an error in `strip` alone gives this syndrome.

@@ -30,7 +30,21 @@ pub const BINARIES: Step = Step { name: "build", run: binaries };
 pub const END_TO_END: Step = Step { name: "e2e", run: end_to_end };
 pub const MIRI_BUFFERS: Step = Step { name: "miri units and buffers", run: miri_buffers };
 pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
-pub const MIRI_PARITY: Step = Step { name: "miri scalar parity", run: miri_parity };
+pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
+
+/// What is too long for every change, once a day.
+pub const NIGHTLY: [Step; 5] = [
+    Step { name: "parity properties", run: parity_properties },
+    Step { name: "parity fuzz", run: parity_fuzz },
+    Step { name: "parity on aarch64", run: parity_aarch64 },
+    Step { name: "parity of md", run: parity_of_md },
+    Step { name: "bench G9", run: bench_g9 },
+];
+
+/// Random stripes per property and kernel every night.
+const NIGHTLY_CASES: &str = "100000";
+/// Random programs every night.
+const NIGHTLY_FUZZ_RUNS: &str = "3000000";
 
 /// What continuous integration runs, cheapest answers first.
 pub const ALL: [Step; 11] = [
@@ -217,7 +231,57 @@ fn miri_pure(root: &Path) -> Outcome {
 }
 
 fn miri_parity(root: &Path) -> Outcome {
-    miri(root, &["-p", "strake-parity", "--lib", "scalar"])
+    miri(root, &["-p", "strake-parity", "--lib", "portable"])
+}
+
+fn parity_properties(root: &Path) -> Outcome {
+    let words =
+        ["cargo", "test", "--release", "--quiet", "-p", "strake-parity", "--lib", "properties"];
+    run::test_run(run::command(root, &words).env("STRAKE_PARITY_CASES", NIGHTLY_CASES))
+}
+
+fn parity_fuzz(root: &Path) -> Outcome {
+    let words = ["cargo", "test", "--release", "--quiet", "-p", "strake-parity", "--test", "fuzz"];
+    run::test_run(run::command(root, &words).env("STRAKE_FUZZ_RUNS", NIGHTLY_FUZZ_RUNS))
+}
+
+/// The tests of the parity crate under user-mode emulation.
+fn parity_aarch64(root: &Path) -> Outcome {
+    for probe in [["qemu-aarch64", "--version"], ["aarch64-linux-gnu-gcc", "--version"]] {
+        if let Err(why) = run::probe(&mut run::command(root, &probe)) {
+            return Outcome::skipped(format!(
+                "no emulation of aarch64 ({why}): apt-get install qemu-user gcc-aarch64-linux-gnu, \
+                 rustup target add {AARCH64}"
+            ));
+        }
+    }
+    let words = ["cargo", "test", "--quiet", "-p", "strake-parity", "--target", AARCH64];
+    run::test_run(
+        run::command(root, &words)
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
+            .env(
+                "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+                "qemu-aarch64 -L /usr/aarch64-linux-gnu",
+            ),
+    )
+}
+
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
+fn parity_of_md(root: &Path) -> Outcome {
+    match run::command(root, &["tests/nightly/md-parity.sh"]).status().map(|s| s.code()) {
+        Ok(Some(0)) => Outcome::passed(""),
+        Ok(Some(SCRIPT_SKIPPED)) => Outcome::skipped("the script says why above"),
+        Ok(code) => Outcome::failed(format!("ended with {code:?}")),
+        Err(error) => Outcome::failed(format!("cannot run the script: {error}")),
+    }
+}
+
+/// Numbers are for people to look at: only a failure to measure fails.
+fn bench_g9(root: &Path) -> Outcome {
+    let words = ["cargo", "run", "--release", "--quiet", "-p", "strake-cli", "--"];
+    let words = [&words[..], &["bench", "run", "G9"]].concat();
+    run::check(&mut run::command(root, &words))
 }
 
 /// Miri interprets every instruction, so tests that enumerate or draw thousands of cases are left to `test`.

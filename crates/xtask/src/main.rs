@@ -28,9 +28,11 @@ cargo xtask COMMAND
   clippy      lint every crate and every test, warnings are errors
   doc         build the documentation, warnings are errors
   deny        check licences, bans and sources of dependencies, and advisories when they can be fetched
-  miri        run the pure crates, the buffers and the scalar parity code under Miri (slow)
+  miri        run the pure crates, the buffers and the portable parity code under Miri (slow)
   test        run the tests of the workspace and the end-to-end scripts
   ci          all of the above, formatting only checked: what continuous integration runs
+  nightly     the long checks: 100000 stripes per parity kernel, fuzzing, aarch64 under emulation, the parity of
+              Linux md in a guest, all of `strake bench run G9`; what this machine lacks is skipped with the reason
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
                 [--output json] [--filter TEXT]
                 [--repeat N] run the Rust tests among them N times
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         "miri" => vec![ci::MIRI_BUFFERS, ci::MIRI_PARITY, ci::MIRI_PURE],
         "test" => vec![ci::TEST, ci::BINARIES, ci::END_TO_END],
         "ci" => ci::ALL.to_vec(),
+        "nightly" => ci::NIGHTLY.to_vec(),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),
         "" | "help" | "-h" | "--help" => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, BufMut};
 use strake_ondisk::BadList;
-use strake_parity::Code;
+use strake_parity::{Code, Recoveries};
 use strake_raid::{Geometry, Regions};
 use strake_reactor::{Receiver, Scheduler, Sender};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
@@ -26,7 +26,9 @@ use super::wait::WaitQueue;
 use crate::array::Waker;
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
-use crate::limits::{IO_BYTES_MAX, MERGE_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED};
+use crate::limits::{
+    IO_BYTES_MAX, MERGE_MAX, RECOVERIES_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED,
+};
 use crate::message::{Control, Peer, View};
 
 /// The mailboxes to and from another shard.
@@ -74,12 +76,15 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     let requests =
         Requests::new(REQUESTS_MAX, block_size, geometry.capacity_blocks(), IO_BYTES_MAX);
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect();
+    let code = code_of(&geometry)?;
+    let recoveries = code.as_ref().map(|code| RefCell::new(Recoveries::new(code, RECOVERIES_MAX)));
     Ok(Shard {
         core: spec.core,
         cores: spec.cores,
         geometry,
         regions: spec.regions,
-        code: code_of(&geometry)?,
+        code,
+        recoveries,
         merge: spec.merge,
         zeroes: BufMut::alone(band_bytes).freeze(),
         now: Cell::new(Nanos(0)),

@@ -167,10 +167,10 @@ impl Shard {
         for _ in plan.recover.iter() {
             wanted.push(loan.take(bytes));
         }
-        let code = self.code.as_ref().expect("only parity schemes recover");
+        let recoveries = self.recoveries.as_ref().expect("only parity schemes recover");
+        let mut recoveries = recoveries.borrow_mut();
         let known: ArrayVec<u8, STRIPS_MAX> = plan.reads.iter().map(|t| t.strip).collect();
-        let recovery = strake_parity::Recovery::new(code, &known, &plan.recover)
-            .expect("a plan reads enough strips");
+        let recovery = recoveries.get(&known, &plan.recover).expect("a plan reads enough strips");
         let sources: ArrayVec<&[u8], STRIPS_MAX> = reads.iter().map(BufMut::as_slice).collect();
         {
             let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> =

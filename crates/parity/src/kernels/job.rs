@@ -3,27 +3,44 @@
 //! A job can only be built from slices of one length, so the vector kernels may compute addresses from
 //! [`Dot::len`] and [`Spread::len`] alone. The fields are private to keep that true.
 
-use crate::{CodeError, DATA_MAX, PARITY_MAX, ParityMut};
+use crate::matrix::Matrix;
+use crate::{CodeError, PARITY_MAX, ParityMut};
 
-/// Outputs\[o\] = XOR over i of rows\[o\]\[i\] * inputs\[i\].
+/// Where the strips of a request are when it comes, as far as the caller knows.
+///
+/// It changes no byte, only how they are fetched and where results go. Measured: strips that are in memory are
+/// encoded a fifth to two fifths faster when the kernel asks for them ahead of time and writes past the caches;
+/// strips that are in a core's own caches a fifth to three quarters slower
+/// ([decision 12](../../../../docs/decisions/0012-parity-kernels.md)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Residency {
+    /// In the caches of this core, and what is computed will be used soon.
+    #[default]
+    Cache,
+    /// In memory, and what is computed is for a drive to fetch.
+    Memory,
+}
+
+/// Outputs = matrix * inputs.
 pub(crate) struct Dot<'a, 'o> {
-    rows: &'a [[u8; DATA_MAX]],
+    matrix: &'a Matrix,
     inputs: &'a [&'a [u8]],
     outputs: &'a mut [&'o mut [u8]],
     len: usize,
+    residency: Residency,
 }
 
 impl<'a, 'o> Dot<'a, 'o> {
-    /// Checks that there is a row per output, no more than [`DATA_MAX`] inputs, and one length.
+    /// Checks that there are as many slices as the matrix says, and one length.
+    #[inline]
     pub(crate) fn new(
-        rows: &'a [[u8; DATA_MAX]],
+        matrix: &'a Matrix,
         inputs: &'a [&'a [u8]],
         outputs: &'a mut [&'o mut [u8]],
+        residency: Residency,
     ) -> Result<Self, CodeError> {
-        check_count(rows.len(), outputs.len())?;
-        if inputs.len() > DATA_MAX {
-            return Err(CodeError::CountMismatch { expected: DATA_MAX, found: inputs.len() });
-        }
+        check_count(matrix.inputs(), inputs.len())?;
+        check_count(matrix.outputs(), outputs.len())?;
         let len = inputs.first().map_or(0, |input| input.len());
         for input in inputs {
             check_length(len, input.len())?;
@@ -31,7 +48,7 @@ impl<'a, 'o> Dot<'a, 'o> {
         for output in &*outputs {
             check_length(len, output.len())?;
         }
-        Ok(Dot { rows, inputs, outputs, len })
+        Ok(Dot { matrix, inputs, outputs, len, residency })
     }
 
     /// Length of every input and output, in bytes.
@@ -39,25 +56,30 @@ impl<'a, 'o> Dot<'a, 'o> {
         self.len
     }
 
-    /// The coefficients, one row per output.
-    pub(super) fn rows(&self) -> &'a [[u8; DATA_MAX]] {
-        self.rows
+    /// The coefficients.
+    pub(super) fn matrix(&self) -> &'a Matrix {
+        self.matrix
     }
 
-    /// The inputs, each [`Dot::len`] bytes long.
+    /// The inputs, each [`Dot::len`] bytes long, as many as the matrix has.
     pub(super) fn inputs(&self) -> &'a [&'a [u8]] {
         self.inputs
     }
 
-    /// The outputs, each [`Dot::len`] bytes long, as many as there are rows.
+    /// The outputs, each [`Dot::len`] bytes long, as many as the matrix has.
     pub(super) fn outputs(&mut self) -> &mut [&'o mut [u8]] {
         self.outputs
     }
 
-    /// Whether the first output is the plain XOR of the inputs, as P is.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn first_is_xor(&self) -> bool {
-        self.rows.first().is_some_and(|row| row[..self.inputs.len()].iter().all(|&c| c == 1))
+    /// Where the strips are.
+    pub(super) fn residency(&self) -> Residency {
+        self.residency
+    }
+
+    /// Whether to write past the caches, with vectors of `alignment` bytes.
+    pub(super) fn streams(&self, alignment: usize) -> bool {
+        let aligned = |slice: &&mut [u8]| slice.as_ptr().addr().is_multiple_of(alignment);
+        self.residency == Residency::Memory && self.outputs.iter().all(aligned)
     }
 }
 
@@ -76,6 +98,7 @@ pub(crate) struct Spread<'a, 'o> {
     source: Source<'a>,
     outputs: &'a mut [ParityMut<'o>],
     len: usize,
+    residency: Residency,
 }
 
 impl<'a, 'o> Spread<'a, 'o> {
@@ -84,6 +107,7 @@ impl<'a, 'o> Spread<'a, 'o> {
         coefficients: [u8; PARITY_MAX],
         source: Source<'a>,
         outputs: &'a mut [ParityMut<'o>],
+        residency: Residency,
     ) -> Result<Self, CodeError> {
         if outputs.len() > PARITY_MAX {
             return Err(CodeError::CountMismatch { expected: PARITY_MAX, found: outputs.len() });
@@ -98,12 +122,17 @@ impl<'a, 'o> Spread<'a, 'o> {
         for output in &*outputs {
             check_length(len, output.bytes.len())?;
         }
-        Ok(Spread { coefficients, source, outputs, len })
+        Ok(Spread { coefficients, source, outputs, len, residency })
     }
 
     /// Length of the source and of every output, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Where the strips are.
+    pub(super) fn residency(&self) -> Residency {
+        self.residency
     }
 
     /// What to add; every slice of it is [`Spread::len`] bytes long.

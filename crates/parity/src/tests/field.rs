@@ -24,9 +24,9 @@ fn affine(matrix: u64, x: u8) -> u8 {
 
 #[test]
 fn inverses_and_powers() {
-    assert_eq!(gf::inverse(0), None);
+    assert_eq!(gf::inverse(0), 0);
     for a in (1..=255).step_by(if cfg!(miri) { 127 } else { 1 }) {
-        let inverse = gf::inverse(a).expect("nonzero");
+        let inverse = gf::inverse(a);
         assert_eq!(textbook::times(a, inverse), 1, "1 / {a}");
     }
     for exponent in [0, 1, 2, 7, 8, 61, 255] {

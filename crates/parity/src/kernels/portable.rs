@@ -1,6 +1,6 @@
 //! The portable kernel, and by that the specification of the others. It has no `unsafe`.
 //!
-//! Both loops take the offset to start at, so that vector kernels can leave it their last bytes.
+//! It uses the coefficients only, none of what a matrix says about sums.
 
 use super::{Dot, Source, Spread};
 use crate::gf;
@@ -8,17 +8,19 @@ use crate::gf;
 /// Bytes of every strip worked on before moving on, so that 64 strips' worth stays in a level 2 cache.
 const TILE: usize = 1024;
 
-/// Overwrites every output, from offset `from` on.
-pub(super) fn dot(job: &mut Dot<'_, '_>, from: usize) {
-    let (rows, inputs, len) = (job.rows(), job.inputs(), job.len());
-    let mut start = from;
+/// Overwrites every output.
+pub(super) fn dot(job: &mut Dot<'_, '_>) {
+    let (matrix, inputs, len) = (job.matrix(), job.inputs(), job.len());
+    let (width, height) = (matrix.inputs(), matrix.outputs());
+    let mut start = 0;
     while start < len {
         let end = len.min(start + TILE);
-        for (row, output) in rows.iter().zip(job.outputs()) {
-            let output = &mut output[start..end];
+        for o in 0..height {
+            let output = &mut job.outputs()[matrix.output_place(o)][start..end];
             output.fill(0);
-            for (&coefficient, input) in row.iter().zip(inputs) {
-                add_scaled(coefficient, &input[start..end], output);
+            for i in 0..width {
+                let input = &inputs[matrix.input_place(i)][start..end];
+                add_scaled(matrix.cells()[i * height + o], input, output);
             }
         }
         start = end;

@@ -1,0 +1,560 @@
+//! The one body of all vector kernels.
+//!
+//! A **column** is the same few vectors of every strip. Its outputs stay in registers while its inputs stream by,
+//! so every input byte is read once and every output byte written once. Columns go from low to high addresses:
+//! one stream of reads per input is what the prefetchers of CPUs follow best.
+//!
+//! Everything here is inlined into the entry points of an instruction set, once per combination of const
+//! parameters; whoever adds one multiplies the time to compile. What can be asked once per column is no const.
+
+use core::mem::MaybeUninit;
+
+use super::vector::Vector;
+use super::{Dot, GROUP, Residency, Source, Spread, portable};
+use crate::matrix::Matrix;
+use crate::{DATA_MAX, PARITY_MAX};
+
+/// With more outputs than a group, the inputs are read once per group; this many bytes of them at a time, so
+/// that they are still in the level 1 cache.
+const TILE: usize = 24 << 10;
+/// How far ahead strips in memory are asked for, in bytes: the best of 256, 512, 1024 and 2048 as measured, for
+/// strips of one or two pages and for longer ones.
+const AHEAD_SHORT: usize = 512;
+const AHEAD_LONG: usize = 1024;
+const SHORT_MAX: usize = 8 << 10;
+/// Bytes of a cache line, as far as asking for one goes.
+const LINE: usize = 64;
+/// Lines of outputs are claimed for writing a column ahead of time where outputs are a large part of the strips:
+/// with few inputs, in requests that do not fit a level 1 cache. Measured: a tenth faster with 4 data strips, a
+/// tenth slower with 8.
+const CLAIM_MIN: usize = 40 << 10;
+const CLAIM_INPUTS_MAX: usize = 6;
+
+/// What the first output of a group does with an input (a const parameter cannot be an enum): multiplies it as
+/// the others do, adds it as it is, or nothing.
+const SCALED: u8 = 0;
+const PLAIN: u8 = 1;
+const SKIPPED: u8 = 2;
+
+/// The addresses of a product, in the order of its matrix.
+struct Lanes<'a> {
+    matrix: &'a Matrix,
+    inputs: [MaybeUninit<*const u8>; DATA_MAX],
+    outputs: [MaybeUninit<*mut u8>; PARITY_MAX],
+    len: usize,
+    /// How far ahead of time to ask for inputs; zero is not at all.
+    ahead: usize,
+    /// Whether to claim lines of outputs ahead of time.
+    claims: bool,
+    /// Whether outputs go past the caches.
+    streams: bool,
+}
+
+/// Overwrites every output.
+///
+/// # Safety
+/// The CPU must have the features of V.
+#[inline(always)]
+pub(super) unsafe fn dot<V: Vector, const WIDE: usize>(job: &mut Dot<'_, '_>) {
+    let (len, wide) = (job.len(), WIDE * V::BYTES);
+    if len < V::BYTES {
+        return portable::dot(job);
+    }
+    let mut lanes = lanes::<V>(job);
+    // SAFETY: the caller vouches for the features; all strips have `len` bytes. What is left after the last
+    // whole column or vector is computed with the bytes before it once more, which changes nothing.
+    unsafe {
+        if len < wide {
+            // The last one is not aligned, and so few bytes gain nothing past the caches.
+            lanes.streams = false;
+            for at in (0..=len - V::BYTES).step_by(V::BYTES) {
+                short::<V>(&lanes, at);
+            }
+            return short::<V>(&lanes, len - V::BYTES);
+        }
+        let whole = len - len % wide;
+        tiles::<V, WIDE>(&lanes, 0, whole);
+        if lanes.streams {
+            V::settle();
+        }
+        if whole < len {
+            lanes.streams = false;
+            tiles::<V, WIDE>(&lanes, len - wide, len);
+        }
+    }
+}
+
+#[inline(always)]
+fn lanes<'a, V: Vector>(job: &mut Dot<'a, '_>) -> Lanes<'a> {
+    let matrix = job.matrix();
+    let streams = job.streams(V::BYTES);
+    let bytes = (matrix.inputs() + matrix.outputs()) * job.len();
+    let mut lanes = Lanes {
+        matrix,
+        inputs: [const { MaybeUninit::uninit() }; DATA_MAX],
+        outputs: [const { MaybeUninit::uninit() }; PARITY_MAX],
+        len: job.len(),
+        ahead: ahead(job.residency(), job.len()),
+        claims: bytes > CLAIM_MIN && matrix.inputs() <= CLAIM_INPUTS_MAX && !streams,
+        streams,
+    };
+    for (i, lane) in lanes.inputs.iter_mut().enumerate().take(matrix.inputs()) {
+        lane.write(job.inputs()[matrix.input_place(i)].as_ptr());
+    }
+    for (o, lane) in lanes.outputs.iter_mut().enumerate().take(matrix.outputs()) {
+        lane.write(job.outputs()[matrix.output_place(o)].as_mut_ptr());
+    }
+    lanes
+}
+
+/// How far ahead of time to ask for strips of `len` bytes.
+fn ahead(residency: Residency, len: usize) -> usize {
+    match residency {
+        Residency::Cache => 0,
+        Residency::Memory if len <= SHORT_MAX => AHEAD_SHORT,
+        Residency::Memory => AHEAD_LONG,
+    }
+}
+
+/// Computes one vector of every output, one output after the other, for strips shorter than a column.
+///
+/// # Safety
+/// As [`dot`]; every strip must have a vector at `at`.
+#[inline(always)]
+unsafe fn short<V: Vector>(lanes: &Lanes<'_>, at: usize) {
+    for o in 0..lanes.matrix.outputs() {
+        // SAFETY: the caller vouches for the vector, and the output exists. Its coefficients are as good as the
+        // sum that the first output also is.
+        unsafe { column::<V, 1, 1, false>(lanes, o, at) };
+    }
+}
+
+/// Computes the bytes `from..to`, which are whole columns.
+///
+/// # Safety
+/// As [`dot`]; every strip must have `to` bytes.
+#[inline(always)]
+unsafe fn tiles<V: Vector, const WIDE: usize>(lanes: &Lanes<'_>, from: usize, to: usize) {
+    let (inputs, outputs) = (lanes.matrix.inputs(), lanes.matrix.outputs());
+    let wide = WIDE * V::BYTES;
+    let tile = if outputs <= GROUP { to - from } else { (TILE / inputs / wide).max(1) * wide };
+    let mut start = from;
+    while start < to {
+        let end = to.min(start + tile);
+        let mut first = 0;
+        while first < outputs {
+            // SAFETY: the caller vouches for the range; the group takes no more outputs than are left.
+            unsafe { group::<V, WIDE>(lanes, first, start, end) };
+            first += GROUP;
+        }
+        start = end;
+    }
+}
+
+/// Computes the bytes `from..to` of at most a group of outputs, beginning with output `first`.
+///
+/// # Safety
+/// As [`tiles`].
+#[inline(always)]
+unsafe fn group<V: Vector, const WIDE: usize>(
+    lanes: &Lanes<'_>,
+    first: usize,
+    from: usize,
+    to: usize,
+) {
+    let sum = first == 0 && lanes.matrix.summed() > 0;
+    // SAFETY: the caller vouches for the range; each arm takes the outputs that there are.
+    unsafe {
+        match (lanes.matrix.outputs() - first, sum) {
+            (1, true) => columns::<V, WIDE, 1, true>(lanes, first, from, to),
+            (1, false) => columns::<V, WIDE, 1, false>(lanes, first, from, to),
+            (2, true) => columns::<V, WIDE, 2, true>(lanes, first, from, to),
+            (2, false) => columns::<V, WIDE, 2, false>(lanes, first, from, to),
+            (3, true) => columns::<V, WIDE, 3, true>(lanes, first, from, to),
+            (3, false) => columns::<V, WIDE, 3, false>(lanes, first, from, to),
+            (_, true) => columns::<V, WIDE, GROUP, true>(lanes, first, from, to),
+            (_, false) => columns::<V, WIDE, GROUP, false>(lanes, first, from, to),
+        }
+    }
+}
+
+/// One column after the other.
+///
+/// # Safety
+/// As [`tiles`]; there must be OUT outputs from `first` on, and SUM says that `first` is the matrix's sum.
+#[inline(always)]
+unsafe fn columns<V: Vector, const WIDE: usize, const OUT: usize, const SUM: bool>(
+    lanes: &Lanes<'_>,
+    first: usize,
+    from: usize,
+    to: usize,
+) {
+    let wide = WIDE * V::BYTES;
+    let mut at = from;
+    while at < to {
+        // SAFETY: the range is whole columns, so one is left; the lists have the inputs and outputs named.
+        unsafe {
+            if lanes.ahead != 0 && first == 0 && at + lanes.ahead < lanes.len {
+                for lane in lanes.inputs.get_unchecked(..lanes.matrix.inputs()) {
+                    ask::<V, WIDE>(lane.assume_init().wrapping_add(at + lanes.ahead));
+                }
+            }
+            if lanes.claims && at + wide < to {
+                for lane in lanes.outputs.get_unchecked(first..first + OUT) {
+                    claim::<V, WIDE>(lane.assume_init().wrapping_add(at + wide));
+                }
+            }
+            column::<V, WIDE, OUT, SUM>(lanes, first, at);
+        }
+        at += wide;
+    }
+}
+
+/// Computes U vectors at `at` of OUT outputs.
+///
+/// # Safety
+/// As [`columns`]; every strip must have U vectors from `at` on.
+#[inline(always)]
+unsafe fn column<V: Vector, const U: usize, const OUT: usize, const SUM: bool>(
+    lanes: &Lanes<'_>,
+    first: usize,
+    at: usize,
+) {
+    let matrix = lanes.matrix;
+    let inputs = matrix.inputs();
+    // SAFETY: the caller vouches for the features and the range; input numbers stay below the number of inputs.
+    unsafe {
+        let mut sums = [[V::zero(); U]; OUT];
+        if SUM {
+            let summed = matrix.summed();
+            inputs_of::<V, U, OUT, PLAIN>(lanes, &mut sums, first, 0, summed, at);
+            // An output that is a sum alone has nothing of the other inputs.
+            if OUT > 1 && summed < inputs {
+                inputs_of::<V, U, OUT, SKIPPED>(lanes, &mut sums, first, summed, inputs, at);
+            }
+            fold(&mut sums, matrix.folded());
+        } else {
+            inputs_of::<V, U, OUT, SCALED>(lanes, &mut sums, first, 0, inputs, at);
+        }
+        let mut o = 0;
+        while o < OUT {
+            let to = lanes.outputs.get_unchecked(first + o).assume_init().add(at);
+            store_to(to, &sums[o], lanes.streams);
+            o += 1;
+        }
+    }
+}
+
+/// Adds the inputs `from..to` to the sums of a column; FIRST says what the first output does with them.
+///
+/// # Safety
+/// As [`column`]; there must be `to` inputs.
+#[inline(always)]
+unsafe fn inputs_of<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>(
+    lanes: &Lanes<'_>,
+    sums: &mut [[V; U]; OUT],
+    first: usize,
+    from: usize,
+    to: usize,
+    at: usize,
+) {
+    let mut i = from;
+    // SAFETY: the caller vouches for everything but the input numbers, which stay below `to`.
+    unsafe {
+        while V::PAIRS && i + 2 <= to {
+            add_pair::<V, U, OUT, FIRST>(lanes, sums, first, i, at);
+            i += 2;
+        }
+        while i < to {
+            add_one::<V, U, OUT, FIRST>(lanes, sums, first, i, at);
+            i += 1;
+        }
+    }
+}
+
+/// Adds inputs `i` and `i + 1` to the sums of a column.
+///
+/// # Safety
+/// As [`column`]; both inputs must exist.
+#[inline(always)]
+unsafe fn add_pair<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>(
+    lanes: &Lanes<'_>,
+    sums: &mut [[V; U]; OUT],
+    first: usize,
+    i: usize,
+    at: usize,
+) {
+    let outputs = lanes.matrix.outputs();
+    // SAFETY: the caller vouches for the addresses; cells i * outputs + first + o exist for o < OUT.
+    unsafe {
+        let x = load_from::<V, U>(lanes.inputs.get_unchecked(i).assume_init().add(at));
+        let y = load_from::<V, U>(lanes.inputs.get_unchecked(i + 1).assume_init().add(at));
+        let mut o = if FIRST == SKIPPED { 1 } else { 0 };
+        while o < OUT {
+            let mut u = 0;
+            if FIRST == PLAIN && o == 0 {
+                while u < U {
+                    sums[o][u] = sums[o][u].xor3(x[u], y[u]);
+                    u += 1;
+                }
+            } else {
+                let f = V::factor(lanes.matrix, i * outputs + first + o);
+                let g = V::factor(lanes.matrix, (i + 1) * outputs + first + o);
+                while u < U {
+                    sums[o][u] = sums[o][u].xor3(x[u].times(f), y[u].times(g));
+                    u += 1;
+                }
+            }
+            o += 1;
+        }
+    }
+}
+
+/// Adds input `i` to the sums of a column.
+///
+/// # Safety
+/// As [`column`]; the input must exist.
+#[inline(always)]
+unsafe fn add_one<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>(
+    lanes: &Lanes<'_>,
+    sums: &mut [[V; U]; OUT],
+    first: usize,
+    i: usize,
+    at: usize,
+) {
+    let outputs = lanes.matrix.outputs();
+    // SAFETY: the caller vouches for the addresses; cells i * outputs + first + o exist for o < OUT.
+    unsafe {
+        let x = load_from::<V, U>(lanes.inputs.get_unchecked(i).assume_init().add(at));
+        let mut o = if FIRST == SKIPPED { 1 } else { 0 };
+        while o < OUT {
+            let mut u = 0;
+            if FIRST == PLAIN && o == 0 {
+                while u < U {
+                    sums[o][u] = sums[o][u].xor(x[u]);
+                    u += 1;
+                }
+            } else {
+                let f = V::factor(lanes.matrix, i * outputs + first + o);
+                while u < U {
+                    sums[o][u] = sums[o][u].xor(x[u].times(f));
+                    u += 1;
+                }
+            }
+            o += 1;
+        }
+    }
+}
+
+/// Adds to the first output those that the matrix says are missing from it.
+///
+/// # Safety
+/// The CPU must have the features of V.
+#[inline(always)]
+unsafe fn fold<V: Vector, const U: usize, const OUT: usize>(sums: &mut [[V; U]; OUT], folded: u32) {
+    let mut o = 1;
+    while o < OUT {
+        let mut u = 0;
+        while u < U && folded >> o & 1 != 0 {
+            // SAFETY: the caller vouches for the features.
+            sums[0][u] = unsafe { sums[0][u].xor(sums[o][u]) };
+            u += 1;
+        }
+        o += 1;
+    }
+}
+
+/// Reads U vectors.
+///
+/// # Safety
+/// They must be readable, and the CPU must have the features of V.
+#[inline(always)]
+unsafe fn load_from<V: Vector, const U: usize>(from: *const u8) -> [V; U] {
+    // SAFETY: the caller vouches for all U vectors.
+    unsafe {
+        let mut x = [V::zero(); U];
+        let mut u = 0;
+        while u < U {
+            x[u] = V::load(from.add(u * V::BYTES));
+            u += 1;
+        }
+        x
+    }
+}
+
+/// Writes U vectors.
+///
+/// # Safety
+/// They must be writable, and aligned to a vector if they go past the caches; the CPU must have the features.
+#[inline(always)]
+unsafe fn store_to<V: Vector, const U: usize>(to: *mut u8, x: &[V; U], streams: bool) {
+    let mut u = 0;
+    while u < U {
+        // SAFETY: the caller vouches for all U vectors.
+        unsafe {
+            if streams {
+                x[u].stream(to.add(u * V::BYTES));
+            } else {
+                x[u].store(to.add(u * V::BYTES));
+            }
+        }
+        u += 1;
+    }
+}
+
+/// Asks for U vectors, which need not exist.
+///
+/// # Safety
+/// The CPU must have the features of V.
+#[inline(always)]
+unsafe fn ask<V: Vector, const U: usize>(at: *const u8) {
+    let mut line = 0;
+    while line < U * V::BYTES {
+        // SAFETY: the caller vouches for the features.
+        unsafe { V::prefetch(at.wrapping_add(line)) };
+        line += LINE;
+    }
+}
+
+/// Claims the lines of U vectors for writing; they need not exist.
+///
+/// # Safety
+/// The CPU must have the features of V.
+#[inline(always)]
+unsafe fn claim<V: Vector, const U: usize>(at: *mut u8) {
+    let mut line = 0;
+    while line < U * V::BYTES {
+        // SAFETY: the caller vouches for the features.
+        unsafe { V::claim(at.wrapping_add(line)) };
+        line += LINE;
+    }
+}
+
+/// Adds to every output.
+///
+/// # Safety
+/// The CPU must have the features of V.
+#[inline(always)]
+pub(super) unsafe fn spread<V: Vector, const WIDE: usize>(job: &mut Spread<'_, '_>) {
+    let whole = job.len() - job.len() % V::BYTES;
+    let ahead = ahead(job.residency(), job.len());
+    let (old, new) = match job.source() {
+        Source::Plain(data) => (data.as_ptr(), core::ptr::null()),
+        Source::Difference(old, new) => (old.as_ptr(), new.as_ptr()),
+    };
+    let source = Change { old, new, ahead, to: whole };
+    let mut targets = [(0, core::ptr::null_mut::<u8>()); PARITY_MAX];
+    let mut count = 0;
+    for (target, (coefficient, output)) in targets.iter_mut().zip(job.outputs()) {
+        *target = (coefficient, output.as_mut_ptr());
+        count += 1;
+    }
+    for targets in targets[..count].chunks(GROUP) {
+        // SAFETY: the caller vouches for the features; every slice has `whole` bytes, and the arms take as many
+        // outputs as the chunk has.
+        unsafe {
+            match targets.len() {
+                1 => spread_group::<V, WIDE, 1>(targets, &source),
+                2 => spread_group::<V, WIDE, 2>(targets, &source),
+                3 => spread_group::<V, WIDE, 3>(targets, &source),
+                _ => spread_group::<V, WIDE, GROUP>(targets, &source),
+            }
+        }
+    }
+    portable::spread(job, whole);
+}
+
+/// What is added by a spread.
+struct Change {
+    old: *const u8,
+    /// Null when there is only one source.
+    new: *const u8,
+    /// How far ahead of time to ask for strips; zero is not at all.
+    ahead: usize,
+    /// The bytes to add, which are whole vectors.
+    to: usize,
+}
+
+/// Adds a change to OUT outputs.
+///
+/// # Safety
+/// As [`spread`]; there must be OUT targets, and all slices must have the bytes of the change.
+#[inline(always)]
+unsafe fn spread_group<V: Vector, const WIDE: usize, const OUT: usize>(
+    targets: &[(u8, *mut u8)],
+    change: &Change,
+) {
+    let wide = WIDE * V::BYTES;
+    // SAFETY: the caller vouches for the number of targets, and the loop conditions for the ranges.
+    unsafe {
+        let mut outputs = [core::ptr::null_mut::<u8>(); OUT];
+        let mut factors = [V::factor_of(0); OUT];
+        for o in 0..OUT {
+            let (coefficient, output) = *targets.get_unchecked(o);
+            outputs[o] = output;
+            factors[o] = V::factor_of(coefficient);
+        }
+        let plain = targets.get_unchecked(0).0 == 1;
+        let mut at = 0;
+        while change.to - at >= wide {
+            if change.ahead != 0 && at + change.ahead < change.to {
+                let there = at + change.ahead;
+                ask::<V, WIDE>(change.old.wrapping_add(there));
+                if !change.new.is_null() {
+                    ask::<V, WIDE>(change.new.wrapping_add(there));
+                }
+                for output in outputs {
+                    claim::<V, WIDE>(output.wrapping_add(there));
+                }
+            }
+            spread_column::<V, WIDE, OUT>(&outputs, &factors, plain, change, at);
+            at += wide;
+        }
+        while at < change.to {
+            for o in 0..OUT {
+                let plain = plain && o == 0;
+                spread_column::<V, 1, 1>(&[outputs[o]], &[factors[o]], plain, change, at);
+            }
+            at += V::BYTES;
+        }
+    }
+}
+
+/// Adds U vectors at `at` to OUT outputs. All are read before any is written: a read that follows a write to
+/// the same place of another page would wait for it, because CPUs compare the low 12 bits of addresses first
+/// (Intel, "Optimization Reference Manual", 4-KByte aliasing), and strips begin at pages.
+///
+/// # Safety
+/// As [`spread_group`]; all slices must have U vectors from `at` on.
+#[inline(always)]
+unsafe fn spread_column<V: Vector, const U: usize, const OUT: usize>(
+    outputs: &[*mut u8; OUT],
+    factors: &[V::Factor; OUT],
+    plain: bool,
+    change: &Change,
+    at: usize,
+) {
+    // SAFETY: the caller vouches for all addresses.
+    unsafe {
+        let mut x = load_from::<V, U>(change.old.add(at));
+        if !change.new.is_null() {
+            let y = load_from::<V, U>(change.new.add(at));
+            for u in 0..U {
+                x[u] = x[u].xor(y[u]);
+            }
+        }
+        let mut sums = [[V::zero(); U]; OUT];
+        for o in 0..OUT {
+            sums[o] = load_from::<V, U>(outputs[o].add(at));
+        }
+        for o in 0..OUT {
+            for u in 0..U {
+                let product = if o == 0 && plain { x[u] } else { x[u].times(factors[o]) };
+                sums[o][u] = sums[o][u].xor(product);
+            }
+        }
+        for o in 0..OUT {
+            store_to(outputs[o].add(at), &sums[o], false);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Random programs over random stripes: every byte of an input decides something, and after every step the stripe
+//! must be what plain field arithmetic says.
+//!
+//! A short run belongs to every change; `cargo xtask nightly` sets STRAKE_FUZZ_RUNS for a long one. A failure
+//! prints its seed, which STRAKE_FUZZ_SEED runs again.
+
+use strake_parity::{
+    Code, Kernel, ParityMut, Recovery, Residency, Verdict, accumulate, check, encode,
+    encode_copying, update,
+};
+
+/// A source of decisions (SplitMix64, S. Vigna).
+struct Bytes(u64);
+
+impl Bytes {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn fill(&mut self, strip: &mut [u8]) {
+        strip.iter_mut().for_each(|byte| *byte = self.next() as u8);
+    }
+}
+
+/// Product in GF(2^8) modulo 0x11d, bit by bit, independent of the crate.
+fn times(a: u8, b: u8) -> u8 {
+    let product = (0..8).filter(|bit| b >> bit & 1 != 0);
+    let product = product.fold(0_u16, |sum, bit| sum ^ u16::from(a) << bit);
+    (8..15).rev().fold(
+        product,
+        |rest, bit| {
+            if rest >> bit & 1 != 0 { rest ^ 0x11d << (bit - 8) } else { rest }
+        },
+    ) as u8
+}
+
+/// One stripe, with parity that is true after every step.
+struct Stripe {
+    code: Code,
+    strips: Vec<Vec<u8>>,
+}
+
+impl Stripe {
+    fn new(bytes: &mut Bytes) -> Stripe {
+        let [most_m, most_k] = [[32, 4], [64, 8]].map(|most| most[bytes.below(4).min(1)]);
+        let m = 1 + bytes.below(most_m);
+        let k = 1 + bytes.below(most_k.min(64 - m));
+        let len = match bytes.below(3) {
+            0 => bytes.below(80),
+            1 => 64 * bytes.below(40),
+            _ => bytes.below(5000),
+        };
+        let kernels: Vec<Kernel> = Kernel::available().collect();
+        let residency = [Residency::Cache, Residency::Memory][bytes.below(2)];
+        let code = Code::new(k, m).expect("within the limits");
+        let code = code.with_kernel(kernels[bytes.below(kernels.len())]).with_residency(residency);
+        let mut strips = vec![vec![0; len]; k + m];
+        strips.iter_mut().for_each(|strip| bytes.fill(strip));
+        let mut stripe = Stripe { code, strips };
+        stripe.encode();
+        stripe
+    }
+
+    fn encode(&mut self) {
+        let (data, parity) = self.strips.split_at_mut(self.code.data());
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        encode(&self.code, &data, &mut parity).expect("a correct request");
+    }
+
+    fn step(&mut self, bytes: &mut Bytes) {
+        let (k, total) = (self.code.data(), self.strips.len());
+        match bytes.below(4) {
+            0 => self.change(bytes),
+            1 => self.lose(bytes),
+            2 => self.damage(bytes),
+            _ => {
+                let data: Vec<&[u8]> = self.strips[..k].iter().map(Vec::as_slice).collect();
+                let mut made = vec![vec![1; self.strips[0].len()]; total];
+                let (copies, parity) = made.split_at_mut(k);
+                let mut copies: Vec<&mut [u8]> = copies.iter_mut().map(Vec::as_mut_slice).collect();
+                let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+                encode_copying(&self.code, &data, &mut copies, &mut parity).expect("correct");
+                assert!(made == self.strips, "a copy differs");
+            }
+        }
+    }
+
+    /// A data strip gets other bytes, by update or by taking the old and adding the new.
+    fn change(&mut self, bytes: &mut Bytes) {
+        let strip = bytes.below(self.code.data());
+        let (data, parity) = self.strips.split_at_mut(self.code.data());
+        let mut new = data[strip].clone();
+        bytes.fill(&mut new);
+        let mut parity: Vec<ParityMut<'_>> =
+            parity.iter_mut().zip(0..).map(|(bytes, index)| ParityMut { index, bytes }).collect();
+        if bytes.below(2) == 0 {
+            update(&self.code, strip, &data[strip], &new, &mut parity).expect("correct");
+        } else {
+            accumulate(&self.code, strip, &data[strip], &mut parity).expect("correct");
+            accumulate(&self.code, strip, &new, &mut parity).expect("correct");
+        }
+        data[strip] = new;
+    }
+
+    /// Some strips are lost and come back.
+    fn lose(&mut self, bytes: &mut Bytes) {
+        let total = self.strips.len();
+        let mut order: Vec<u8> = (0..total as u8).collect();
+        for i in (1..total).rev() {
+            order.swap(i, bytes.below(i + 1));
+        }
+        let (known, lost) = order.split_at(self.code.data());
+        let want = &lost[..bytes.below(lost.len() + 1)];
+        let recovery = Recovery::new(&self.code, known, want).expect("recoverable");
+        let at = |strip: &u8| &self.strips[usize::from(*strip)];
+        let sources: Vec<&[u8]> = known.iter().map(|strip| at(strip).as_slice()).collect();
+        let mut found = vec![vec![7; self.strips[0].len()]; want.len()];
+        let mut targets: Vec<&mut [u8]> = found.iter_mut().map(Vec::as_mut_slice).collect();
+        recovery.apply(&sources, &mut targets).expect("correct");
+        assert!(found.iter().zip(want).all(|(found, strip)| found == at(strip)), "{want:?}");
+    }
+
+    /// One byte is wrong and is placed.
+    fn damage(&mut self, bytes: &mut Bytes) {
+        let (len, k) = (self.strips[0].len(), self.code.data());
+        let verdict = |strips: &[Vec<u8>]| {
+            let all: Vec<&[u8]> = strips.iter().map(Vec::as_slice).collect();
+            check(&self.code, &all[..k], &all[k..]).expect("correct")
+        };
+        assert_eq!(verdict(&self.strips), Verdict::Clean);
+        if len == 0 || self.code.parity() < 2 {
+            return;
+        }
+        let strip = bytes.below(self.strips.len());
+        let mut wrong = self.strips.clone();
+        wrong[strip][bytes.below(len)] ^= 1 + bytes.below(255) as u8;
+        assert_eq!(verdict(&wrong), Verdict::OneWrong(strip));
+    }
+
+    /// Some bytes of parity by plain arithmetic.
+    fn verify(&self, bytes: &mut Bytes) {
+        let (k, len) = (self.code.data(), self.strips[0].len());
+        for _ in 0..if len == 0 { 0 } else { 8 } {
+            let (at, j) = (bytes.below(len), bytes.below(self.code.parity()));
+            let terms = (0..k).map(|d| times(self.code.coefficient(j, d), self.strips[d][at]));
+            assert_eq!(self.strips[k + j][at], terms.fold(0, |sum, x| sum ^ x), "{j} at {at}");
+        }
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+#[test]
+fn random_programs_keep_the_stripe_true() {
+    let seed = setting("STRAKE_FUZZ_SEED");
+    let runs = if seed.is_some() { 1 } else { setting("STRAKE_FUZZ_RUNS").unwrap_or(15_000) };
+    for run in 0..runs {
+        let seed = seed.unwrap_or(run);
+        let told = Told(seed);
+        let mut bytes = Bytes(seed);
+        let mut stripe = Stripe::new(&mut bytes);
+        for _ in 0..bytes.below(8) {
+            stripe.step(&mut bytes);
+            stripe.verify(&mut bytes);
+        }
+        drop(told);
+    }
+}
+
+/// Says which seed was running when a test fails.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("run again with STRAKE_FUZZ_SEED={}", self.0);
+        }
+    }
+}

@@ -292,6 +292,7 @@ fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
         MemberStatus {
             uuid: record.uuid,
             path,
+            replacement: String::new(),
             state: *state,
             cause: None::<IoErrorKind>,
             stale_bytes: 0,

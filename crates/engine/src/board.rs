@@ -22,6 +22,8 @@ pub struct MemberStatus {
     pub uuid: Uuid,
     /// Where it was found, as the person would name it; empty when it is not here.
     pub path: String,
+    /// Where the drive was found that is being filled to take its place; empty when there is none.
+    pub replacement: String,
     /// Its state.
     pub state: MemberState,
     /// Why it left, when it did.
@@ -120,6 +122,8 @@ pub(crate) struct Board {
     maintenance: AtomicU64,
     bad_blocks: Mutex<Arc<BadList>>,
     events: Mutex<EventRing>,
+    /// Regions still to be copied to the drive that is to take a member's place.
+    uncopied: AtomicU64,
     generation: AtomicU64,
     lost: AtomicBool,
     /// Whether more members stand still than the array can do without, as was last told.
@@ -158,6 +162,7 @@ impl Board {
             maintenance: AtomicU64::new(Maintenance::default().to_bits()),
             bad_blocks: Mutex::default(),
             events: Mutex::new(EventRing::default()),
+            uncopied: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             everything_slow: AtomicBool::new(false),
             replacing: AtomicU64::new(0),
@@ -332,6 +337,14 @@ impl Board {
 
     pub(crate) fn stale_regions(&self, member: MemberIndex) -> u64 {
         self.stale_regions[member.at()].load(Relaxed)
+    }
+
+    pub(crate) fn set_uncopied_regions(&self, regions: u64) {
+        self.uncopied.store(regions, Relaxed);
+    }
+
+    pub(crate) fn uncopied_regions(&self) -> u64 {
+        self.uncopied.load(Relaxed)
     }
 
     pub(crate) fn generation(&self) -> u64 {

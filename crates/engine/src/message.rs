@@ -14,6 +14,7 @@ use strake_units::{LbaRange, MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
 use crate::queue::{PortReply, PortRequest};
+use crate::shard::Pairing;
 
 /// Where the answer to a span goes: a host request of some shard, or that shard's own maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,8 @@ pub(crate) enum Peer {
     /// To the leader: members that the array cannot do without have stood still for too long.
     Hopeless,
     /// To the leader: a member failed an I/O that it may not fail.
-    Failed { member: MemberIndex, cause: IoErrorKind },
+    /// `copied`: a twin was being filled where it failed, so the twin had its own place.
+    Failed { member: MemberIndex, cause: IoErrorKind, copied: bool },
     /// To the leader: the views of `version` are in force at `from`.
     Applied { from: u16, version: u64 },
     /// To the leader, from every shard: regions without writes since the sweep before.
@@ -116,7 +118,7 @@ pub(crate) enum Peer {
     /// From the leader: writes to `region` are recorded, go ahead (or not: the array has stopped).
     Intended { region: RegionIndex, result: Result<(), IoErrorKind> },
     /// From the leader: use members like this from now on, and believe none of these blocks.
-    Views { version: u64, views: Arc<[View]>, bad: Arc<BadList> },
+    Views { version: u64, views: Arc<[View]>, pairing: Pairing, bad: Arc<BadList> },
     /// From the leader: the list is changed, on every live member and for every shard (or not: it is full, or the array
     /// has stopped).
     BadNoted { ticket: u64, result: Result<(), IoErrorKind> },
@@ -154,6 +156,16 @@ pub(crate) enum Control {
         bytes: u64,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
+    /// To the leader: the device installed behind the last member is to be filled and then to take the member's place.
+    Twin {
+        member: MemberIndex,
+        uuid: Uuid,
+        bytes: u64,
+        path: String,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    /// To the leader: the member keeps its place.
+    CancelTwin { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
     /// To the leader: the installed device, which holds `label`, is taken back as the member it was.
     Readd {
         member: MemberIndex,

@@ -24,12 +24,14 @@ mod requests;
 mod scratch;
 mod serve;
 mod stale;
+mod twin;
 mod wait;
 mod write_task;
 
 pub(crate) use build::{Link, ShardSpec};
 pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
+pub(crate) use members::Pairing;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -158,8 +160,10 @@ impl Shard {
 
     /// Tells the leader that a member may not be used any more.
     fn report(&self, member: MemberIndex, cause: IoErrorKind) {
-        if self.members.borrow().view(member) != View::Absent {
-            self.post(0, Peer::Failed { member, cause });
+        let members = self.members.borrow();
+        if members.view(member) != View::Absent && !members.retired(member) {
+            let copied = members.copied().is_some();
+            self.post(0, Peer::Failed { member, cause, copied });
         }
     }
 
@@ -167,7 +171,9 @@ impl Shard {
     /// the one that may be there now.
     fn blame(&self, member: MemberIndex, failure: Failure) {
         if !failure.former {
-            self.board.count_device_error(member);
+            if member.at() < self.geometry.members() {
+                self.board.count_device_error(member);
+            }
             self.report(member, failure.kind);
         }
     }

@@ -27,13 +27,46 @@ impl Array {
     ) -> Result<Replacing, ArrayError> {
         self.check_replacement(member, drive)?;
         let bytes = drive.device.info().bytes();
+        if self.board.members()[member.at()].state == MemberState::InSync {
+            let path = drive.path.clone();
+            let place = MemberIndex(self.geometry.members() as u8);
+            return self.begin_open(member, place, drive, |reply| Control::Twin {
+                member,
+                uuid,
+                bytes,
+                path,
+                reply,
+            });
+        }
         self.begin_install(member, drive, |reply| Control::Replace { member, uuid, bytes, reply })
+    }
+
+    /// Calls off the replacement of a `member` that is in use: it keeps its place.
+    ///
+    /// # Errors
+    /// When there is no such member.
+    pub fn begin_cancel_replace(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
+        self.check_member(member)?;
+        Ok(self.ask(0, |reply| Control::CancelTwin { member, reply }))
     }
 
     /// Opens `drive` on every core for `member`, and then tells the leader what it is for.
     fn begin_install(
         &self,
         member: MemberIndex,
+        drive: &Drive,
+        then: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
+    ) -> Result<Replacing, ArrayError> {
+        let replacing = self.begin_open(member, member, drive, then)?;
+        self.board.update_member(member, |m| m.path.clone_from(&drive.path));
+        Ok(replacing)
+    }
+
+    /// Opens `drive` on every core at `place` on behalf of `member`, and then tells the leader what it is for.
+    fn begin_open(
+        &self,
+        member: MemberIndex,
+        place: MemberIndex,
         drive: &Drive,
         then: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
     ) -> Result<Replacing, ArrayError> {
@@ -47,10 +80,13 @@ impl Array {
         let device = &drive.device;
         let opening = (0..self.shards.len())
             .map(|at| {
-                self.ask(at, |reply| Control::Install { member, device: Arc::clone(device), reply })
+                self.ask(at, |reply| Control::Install {
+                    member: place,
+                    device: Arc::clone(device),
+                    reply,
+                })
             })
             .collect();
-        self.board.update_member(member, |m| m.path.clone_from(&drive.path));
         let (reply, answer) = mpsc::channel();
         Ok(Replacing {
             opening,
@@ -69,9 +105,21 @@ impl Array {
     pub fn check_replacement(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
         self.check_member(member)?;
         let status = &self.board.members()[member.at()];
-        if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
+        if self.board.members().iter().any(|m| !m.replacement.is_empty()) {
             return Err(ArrayError::state(format!(
-                "member {member} of array {} is in use; fail it before replacing it",
+                "a member of array {} is being replaced while it serves; wait for that, or cancel it",
+                self.name()
+            )));
+        }
+        if status.state == MemberState::InSync && self.geometry.members() >= 64 {
+            return Err(ArrayError::state(format!(
+                "array {} has 64 members, so there is no place for another drive; fail member {member} first",
+                self.name()
+            )));
+        }
+        if matches!(status.state, MemberState::Rebuilding { .. }) {
+            return Err(ArrayError::state(format!(
+                "member {member} of array {} is being rebuilt; fail it before replacing it",
                 self.name()
             )));
         }

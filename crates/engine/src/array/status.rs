@@ -57,6 +57,8 @@ pub struct ArrayStatus {
     pub resync: Option<Progress>,
     /// The rebuild that is under way, if any.
     pub rebuild: Option<Progress>,
+    /// The copy to a drive that is to take a member's place, if any is under way.
+    pub replace: Option<Progress>,
     /// The rebuild stopped because blocks it needs cannot be read any more.
     pub rebuild_halted: bool,
     /// The resync stopped because blocks it needs cannot be read any more.
@@ -100,6 +102,10 @@ impl Array {
             resync: (left > 0).then(|| progress(total - self.bytes_of(left).min(total))),
             rebuild: rebuilding.then(|| {
                 let left = self.bytes_of(sum(|c| &c.rebuild_regions_left));
+                progress(total - left.min(total))
+            }),
+            replace: members.iter().any(|m| !m.replacement.is_empty()).then(|| {
+                let left = self.bytes_of(self.board.uncopied_regions());
                 progress(total - left.min(total))
             }),
             rebuild_halted: self.board.halted() & HALTED_REBUILD != 0,

@@ -49,11 +49,9 @@ impl Leader {
         }
         let (sequence, pages) = self.state.bad.next_copy(superblock.array);
         let mut records = Vec::new();
-        for member in self.live() {
-            let layout = self.state.layouts[member.at()].as_ref();
-            let start = layout.expect("a live member has a device").bad_blocks_offset(sequence);
-            let places = (start..).step_by(pages[0].len());
-            records.extend(places.zip(&pages).map(|(offset, page)| (member, offset, *page)));
+        for (device, layout) in self.homes() {
+            let places = (layout.bad_blocks_offset(sequence)..).step_by(pages[0].len());
+            records.extend(places.zip(&pages).map(|(offset, page)| (device, offset, *page)));
         }
         records
     }

@@ -13,7 +13,7 @@ use super::maintain::{heal, maintain};
 use super::members::{Group, settled};
 use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
-use super::{Shard, scratch};
+use super::{Shard, scratch, twin};
 use crate::message::{Span, Work};
 
 /// Works on the band of `entry` until its queue is empty.
@@ -30,6 +30,10 @@ pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
                 maintain(&shard, group, band, Intent::Resync, origin).await
             }
             Some(Batch::Rebuild { origin }) => {
+                if let Err(error) = twin::copy(&shard, group, band).await {
+                    shard.finish(origin, Err(error), None);
+                    continue;
+                }
                 let targets = shard.rebuild_targets(band);
                 maintain(&shard, group, band, Intent::Rebuild { targets }, origin).await;
             }

@@ -126,7 +126,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
 /// I/Os that tasks may have in flight. For each a band task's, every strip of a stripe and what merging adds, or a
 /// flush's, every member of the array.
 fn task_ios(geometry: &Geometry) -> usize {
-    TASKS_MAX * (usize::from(geometry.width()) + MERGE_MAX).max(geometry.members())
+    TASKS_MAX * (usize::from(geometry.width()) + 2 * MERGE_MAX).max(geometry.members() + 1)
 }
 
 fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {

@@ -11,6 +11,7 @@ use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 use super::build::{Link, ShardSpec, build};
 use super::leader::Change;
 use super::members::HostRead;
+use super::members::Pairing;
 use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve};
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
@@ -133,7 +134,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let mut members = shard.members.borrow_mut();
         let absent = members.viewed(View::Absent);
         // Members that stand still for other cores are part of the same trouble.
-        let covered = |late: u64| shard.geometry.tolerates(absent | late | shard.board.standing());
+        let own = u64::MAX >> (64 - shard.geometry.members());
+        let covered =
+            |late: u64| shard.geometry.tolerates(absent | (late | shard.board.standing()) & own);
         let overdue =
             members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
         drop(members);
@@ -181,6 +184,12 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             }
             Control::Readd { member, label, bytes, reply } => {
                 shard.lead_change(Change::Readd { member, label, bytes, reply });
+            }
+            Control::Twin { member, uuid, bytes, path, reply } => {
+                shard.lead_change(Change::Twin { member, uuid, bytes, path, reply });
+            }
+            Control::CancelTwin { member, reply } => {
+                shard.lead_change(Change::CancelTwin { member, reply });
             }
             Control::Rename { name, reply } => shard.lead_change(Change::Rename { name, reply }),
             Control::Resume { reply } => {
@@ -369,9 +378,9 @@ impl Shard {
             Peer::Intended { region, result } => {
                 self.region_table.borrow_mut().intended(region, result)
             }
-            Peer::Views { version, views, bad } => {
+            Peer::Views { version, views, pairing, bad } => {
                 self.bad.borrow_mut().replace(bad);
-                self.apply_views(version, &views);
+                self.apply_views(version, &views, pairing);
             }
             Peer::BadNoted { ticket, result } => {
                 self.bad.borrow_mut().answered(ticket, result);
@@ -409,7 +418,7 @@ impl Shard {
         }
     }
 
-    fn apply_views(&self, version: u64, views: &[View]) {
+    fn apply_views(&self, version: u64, views: &[View], pairing: Pairing) {
         {
             let mut members = self.members.borrow_mut();
             for (at, view) in views.iter().enumerate() {
@@ -418,7 +427,11 @@ impl Shard {
                     self.rebuild.borrow_mut().start(member);
                 }
             }
+            if matches!(pairing, Pairing::Copying(_)) && members.copied().is_none() {
+                self.rebuild.borrow_mut().start(members.twin_place());
+            }
             members.set_views(views);
+            members.pair(pairing);
         }
         self.show_rebuild();
         self.post(0, Peer::Applied { from: self.core, version });

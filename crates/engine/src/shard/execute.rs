@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
 use strake_parity::ParityMut;
 use strake_raid::{Band, Plan, Segment, Strategy, Transfer, Window};
-use strake_units::{LbaRange, StripeIndex};
+use strake_units::{LbaRange, MemberIndex, StripeIndex};
 
 use super::Shard;
 use super::address::Target;
@@ -36,6 +36,8 @@ pub(crate) struct Failed {
     pub(crate) member: u64,
     /// The read was not waited for.
     pub(crate) slow: u64,
+    /// The other device of a pair that failed a write, and how.
+    pub(crate) twin: Option<(MemberIndex, Failure)>,
 }
 
 /// How long reads are waited for.
@@ -306,6 +308,7 @@ impl Shard {
         let mut failed = Failed::default();
         for (slot, position) in slots {
             let (op, result) = self.members.borrow_mut().take(slot);
+            failed.twin = failed.twin.or(self.members.borrow_mut().take_twin_failed());
             if let Err(error) = result {
                 // A write that fails costs the member whatever the reason: its block is stale from now on.
                 failed.member |= 1 << position;
@@ -354,6 +357,7 @@ impl Shard {
         let mut failed = Failed::default();
         for (slot, position) in slots {
             let (_, result) = self.members.borrow_mut().take(slot);
+            failed.twin = failed.twin.or(self.members.borrow_mut().take_twin_failed());
             if let Err(error) = result {
                 failed.member |= 1 << position;
                 self.blame(self.geometry.member(band.stripe, position), error);

@@ -30,8 +30,10 @@ use strake_raid::{MemberEvent, MemberState};
 use strake_units::{MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
 use super::Shard;
+use super::members::Pairing;
 use super::rebuild::members_of;
 use super::serve::FailedMembers;
+use super::twin::Twin;
 use super::wait::WaitQueue;
 use crate::bad_blocks::BadBlocks;
 use crate::board::HALTED_RESYNC;
@@ -56,6 +58,7 @@ pub(super) enum Change {
     Failed {
         member: MemberIndex,
         cause: IoErrorKind,
+        copied: bool,
     },
     Fail {
         member: MemberIndex,
@@ -68,6 +71,21 @@ pub(super) enum Change {
         bytes: u64,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
+    Twin {
+        member: MemberIndex,
+        uuid: Uuid,
+        bytes: u64,
+        path: String,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    CancelTwin {
+        member: MemberIndex,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    /// The twin holds everything.
+    Filled,
+    /// The member that had a twin has failed: the twin takes its place as it is.
+    TakeOver,
     Readd {
         member: MemberIndex,
         label: Box<Superblock>,
@@ -130,6 +148,10 @@ pub(crate) struct Leader {
     /// Per member: regions rebuilt, but not known to be stable.
     pub(super) done: Vec<Bits>,
     resyncing: u16,
+    pub(super) twin: Option<Twin>,
+    pub(super) pairing: Pairing,
+    /// The member whose twin was swapped in last, if the last twin was.
+    pub(super) swapped: Option<MemberIndex>,
 }
 
 impl Leader {
@@ -157,6 +179,9 @@ impl Leader {
             applied: 0,
             settling: WaitQueue::new(scheduler),
             resyncing: 0,
+            twin: None,
+            pairing: Pairing::None,
+            swapped: None,
         }
     }
 
@@ -281,8 +306,8 @@ impl Shard {
                     self.lose(&mut leader);
                 }
             }
-            Peer::Failed { member, cause } => {
-                self.change(&mut leader, Change::Failed { member, cause })
+            Peer::Failed { member, cause, copied } => {
+                self.change(&mut leader, Change::Failed { member, cause, copied })
             }
             Peer::Applied { from, version } => {
                 if version == leader.version {

@@ -16,6 +16,7 @@ use super::address::Target;
 use super::leader::{Change, Leader, Sweep};
 use super::members::{Group, settled};
 use super::serve::{FailedMembers, flush_members};
+use super::twin;
 use crate::array::check_returning;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
@@ -41,7 +42,8 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
 
 async fn apply(shard: &Shard, group: Group, change: Change) {
     match change {
-        Change::Failed { member, cause } => {
+        Change::Failed { member, cause, copied } => {
+            let Some(member) = shard.leader_mut().blamed(member, copied) else { return };
             fail_member(shard, group, member, event_of(cause), Some(cause)).await;
         }
         Change::Fail { member, event, reply } => {
@@ -64,6 +66,16 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
             let result = note_bad(shard, group, &notes).await;
             shard.post(from, Peer::BadNoted { ticket, result });
         }
+        Change::Twin { member, uuid, bytes, path, reply } => {
+            let answer = twin::begin(shard, group, member, uuid, bytes, path).await;
+            answer_to(&reply, answer);
+        }
+        Change::CancelTwin { member, reply } => {
+            let answer = twin::cancel(shard, group, member).await;
+            answer_to(&reply, answer);
+        }
+        Change::Filled => twin::filled(shard, group).await,
+        Change::TakeOver => twin::take_over(shard, group).await,
         Change::Checkpoint => checkpoint(shard, group).await,
         Change::Rebuilt { member } => rebuilt(shard, group, member).await,
         Change::Stop { reply } => {
@@ -100,13 +112,17 @@ fn survives_without(shard: &Shard, leader: &Leader, member: MemberIndex) -> bool
     shard.geometry.tolerates(leader.impaired() | 1 << member.0)
 }
 
-async fn fail_member(
+pub(super) async fn fail_member(
     shard: &Shard,
     group: Group,
     member: MemberIndex,
     event: MemberEvent,
     cause: Option<IoErrorKind>,
 ) {
+    if member.at() >= shard.geometry.members() {
+        twin::fail(shard, group, cause).await;
+        return;
+    }
     {
         let mut leader = shard.leader_mut();
         if shard.board.is_lost()
@@ -139,8 +155,15 @@ fn put_out(
     event: MemberEvent,
     cause: Option<IoErrorKind>,
 ) -> bool {
+    if leader.is_swapping(member) {
+        // Its twin has its place already.
+        return false;
+    }
     if !leader.take_out(member, event) {
         return false;
+    }
+    if leader.orphan_twin(member) {
+        shard.change(leader, Change::TakeOver);
     }
     shard.board.update_member(member, |m| m.cause = cause);
     let kind = match (event, cause) {
@@ -282,7 +305,11 @@ async fn readd(
 }
 
 /// Records a member that has just come into use and makes every shard use it.
-async fn join(shard: &Shard, group: Group, member: MemberIndex) -> Result<(), ArrayError> {
+pub(super) async fn join(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+) -> Result<(), ArrayError> {
     shard.board.update_member(member, |m| m.cause = None);
     if !record(shard, group).await {
         return Err(ArrayError::refused(
@@ -374,7 +401,7 @@ async fn note_bad(shard: &Shard, group: Group, notes: &[BadNote]) -> Result<(), 
 }
 
 /// Flushes every member, taking those that fail out of use. False when too few are left.
-async fn flush_all(shard: &Shard, group: Group) -> bool {
+pub(super) async fn flush_all(shard: &Shard, group: Group) -> bool {
     for (member, failure) in flush_members(shard, group).await {
         fail_member(shard, group, member, event_of(failure.kind), Some(failure.kind)).await;
     }
@@ -384,7 +411,7 @@ async fn flush_all(shard: &Shard, group: Group) -> bool {
 /// Records the state of the array on every live member: first the bitmap pages that changed, so that nobody is called
 /// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
 /// as failed in the next generation. False when too few are left.
-async fn record(shard: &Shard, group: Group) -> bool {
+pub(super) async fn record(shard: &Shard, group: Group) -> bool {
     loop {
         let mut failed = write_pages(shard, group).await;
         if failed.is_empty() {
@@ -401,7 +428,11 @@ async fn record(shard: &Shard, group: Group) -> bool {
         }
         for (member, failure) in failed {
             let mut leader = shard.leader_mut();
-            if !survives_without(shard, &leader, member) {
+            if member.at() >= shard.geometry.members() {
+                twin::abandon(shard, &mut leader, Some(failure.kind));
+                continue;
+            }
+            if !leader.is_swapping(member) && !survives_without(shard, &leader, member) {
                 shard.lose(&mut leader);
                 return false;
             }
@@ -411,7 +442,7 @@ async fn record(shard: &Shard, group: Group) -> bool {
 }
 
 /// Writes the list of bad blocks to every live member, unless all have it. Returns who failed.
-async fn write_bad_blocks(shard: &Shard, group: Group) -> FailedMembers {
+pub(super) async fn write_bad_blocks(shard: &Shard, group: Group) -> FailedMembers {
     let records = shard.leader_mut().bad_records();
     if records.is_empty() {
         return FailedMembers::new();
@@ -436,17 +467,16 @@ async fn write_copy(shard: &Shard, group: Group, copy: Copy) -> FailedMembers {
             let mut label = leader.state.superblock.clone();
             label.slot = member;
             label.member = label.members[member.at()].uuid;
-            let layout =
-                leader.state.layouts[member.at()].as_ref().expect("a live member has a device");
+            let (device, layout) = leader.label_home(member);
             let offset = layout.slot_offset(copy, label.generation);
-            labels.push((member, offset, label.encode(copy, offset)));
+            labels.push((device, offset, label.encode(copy, offset)));
         }
     }
     write_metadata(shard, group, labels).await
 }
 
 /// Writes 4 KiB records at byte offsets, stable. Returns who failed.
-async fn write_metadata(
+pub(super) async fn write_metadata(
     shard: &Shard,
     group: Group,
     records: Vec<(MemberIndex, u64, [u8; 4096])>,
@@ -460,32 +490,35 @@ async fn write_metadata(
             data: Sg::from(buf.freeze()),
             durability: Durability::Fua,
         };
-        slots.push((
-            member,
-            shard.members.borrow_mut().issue(shard.now.get(), group, member, Target::Raw, op),
-        ));
+        let now = shard.now.get();
+        slots.push(shard.members.borrow_mut().issue(now, group, member, Target::Raw, op));
     }
     settled(&shard.members, group).await;
     let mut failed = FailedMembers::new();
-    for (member, slot) in slots {
+    for slot in slots {
         let (_, result) = shard.members.borrow_mut().take(slot);
         if let Err(error) = result
-            && failed.iter().all(|(known, _)| *known != member)
+            && failed.iter().all(|(known, _)| *known != error.place)
         {
-            failed.push((member, error));
+            failed.push((error.place, error));
         }
     }
     failed
 }
 
 /// Makes the members' states the ones that every shard works by.
-async fn publish(shard: &Shard) {
+pub(super) async fn publish(shard: &Shard) {
     let version = {
         let mut leader = shard.leader_mut();
         let version = leader.new_version();
-        let (views, bad) = (leader.views(), Arc::clone(&leader.state.bad.list));
-        let message = || Peer::Views { version, views: views.clone(), bad: Arc::clone(&bad) };
-        shard.broadcast(message);
+        let views = leader.views();
+        let (pairing, bad) = (leader.pairing, Arc::clone(&leader.state.bad.list));
+        shard.broadcast(|| Peer::Views {
+            version,
+            views: views.clone(),
+            pairing,
+            bad: Arc::clone(&bad),
+        });
         version
     };
     poll_fn(|_| {
@@ -554,7 +587,7 @@ async fn clear_swept(shard: &Shard, group: Group) {
 ///
 /// One task at a time: a page has two places, and while one copy is being written the other one must be whole. Only
 /// I/O is waited for in between, so waiting for one's turn waits for nothing else.
-async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
+pub(super) async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
     poll_fn(|_| {
         let mut leader = shard.leader_mut();
         if !leader.writing_pages {
@@ -590,22 +623,20 @@ async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
 }
 
 fn live_mask(leader: &Leader) -> u64 {
-    leader.live().fold(0, |mask, member| mask | 1 << member.0)
+    leader.homes().into_iter().fold(0, |mask, (device, _)| mask | 1 << device.0)
 }
 
 /// A page for every live member.
 fn page_records(leader: &Leader, plane: Plane, page: u32) -> Vec<(MemberIndex, u64, [u8; 4096])> {
     let (sequence, record) = leader.state.planes.record(leader.state.superblock.array, plane, page);
-    let place = |member: MemberIndex| {
-        let layout =
-            leader.state.layouts[member.at()].as_ref().expect("a live member has a device");
-        (member, layout.bitmap_page_offset(plane, page, sequence), record)
-    };
-    leader.live().map(place).collect()
+    let homes = leader.homes().into_iter();
+    homes
+        .map(|(at, layout)| (at, layout.bitmap_page_offset(plane, page, sequence), record))
+        .collect()
 }
 
 impl Shard {
-    fn leader_mut(&self) -> std::cell::RefMut<'_, Leader> {
+    pub(super) fn leader_mut(&self) -> std::cell::RefMut<'_, Leader> {
         self.leader.as_ref().expect("leader tasks run on shard 0").borrow_mut()
     }
 }

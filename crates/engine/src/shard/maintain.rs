@@ -19,7 +19,7 @@ pub(super) async fn maintain(
     origin: Origin,
 ) {
     let whole = SegmentList::new();
-    let result = match maintain_window(shard, group, band, &whole, intent).await {
+    let result = match maintain_window(shard, group, band, (&whole, 0), intent).await {
         Ended::Done(result) => result,
         Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
         Ended::Stuck(_) => Box::pin(maintain_by_columns(shard, group, band, intent)).await,
@@ -32,22 +32,48 @@ pub(super) async fn heal(shard: &Shard, group: Group, band: Band, segments: &[Se
     let targets = shard.hidden_positions(band, hull(segments));
     if targets != 0 {
         // What cannot be filled yet stays as it is, and listed.
-        let _ = maintain_window(shard, group, band, segments, Intent::Rebuild { targets }).await;
+        let _ =
+            maintain_window(shard, group, band, (segments, 0), Intent::Rebuild { targets }).await;
     }
 }
 
-/// The same for the columns of `segments`, or for all when there are none.
+/// Makes up one column of the member at `position` from the rest of its stripe, since it cannot be read there; or takes
+/// note that it is lost.
+pub(super) async fn recover_column(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    window: Window,
+    position: u8,
+) -> Result<(), IoError> {
+    let segments: Vec<Segment> = (0..shard.geometry.data_strips())
+        .map(|strip| segment(shard, band, window, strip))
+        .collect();
+    let unreadable = 1 << position;
+    let intent = Intent::Rebuild { targets: unreadable };
+    match maintain_window(shard, group, band, (&segments, unreadable), intent).await {
+        Ended::Done(result) => result,
+        Ended::Stuck(_) => {
+            let place = all_of(position, window);
+            shard.note_bad(vec![shard.bad_note(band, &place, BadEvent::Hollow)]).await
+        }
+    }
+}
+
+/// The same for the columns of `segments`, or for all when there are none; positions that are known to be unreadable
+/// come with them.
 async fn maintain_window(
     shard: &Shard,
     group: Group,
     band: Band,
-    segments: &[Segment],
+    (segments, unreadable): (&[Segment], u64),
     intent: Intent,
 ) -> Ended {
     let whole =
         Window { offset: shard.geometry.band_offset(band), blocks: shard.geometry.band_blocks() };
     let window = if segments.is_empty() { whole } else { hull(segments) };
     let mut excluded = Excluded::over(shard, band, window);
+    excluded.unreadable |= unreadable;
     let since = shard.members.borrow().clock();
     loop {
         let health = excluded.apply(shard.health(band));
@@ -88,6 +114,9 @@ async fn maintain_window(
             mend(shard, group, band, plan.window, &mut excluded).await;
             continue;
         };
+        if let Err(error) = shard.expel_twin(failed.twin).await {
+            return Ended::Done(Err(error));
+        }
         // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
         let missed = failed.any() | excluded.absent;
         let out = shard.await_out_of_use(band.stripe, missed, since).await;
@@ -113,7 +142,7 @@ async fn maintain_by_columns(
     while let Some(window) = left.next() {
         let segments: Vec<Segment> =
             (0..geometry.data_strips()).map(|strip| segment(shard, band, window, strip)).collect();
-        match maintain_window(shard, group, band, &segments, intent).await {
+        match maintain_window(shard, group, band, (&segments, 0), intent).await {
             Ended::Done(result) => result?,
             Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
             Ended::Stuck(_) if window.blocks > 1 => left.halve(window),
@@ -156,7 +185,7 @@ async fn lose_column(
             let targets = targets & !stuck.health.absent;
             for target in bits(targets) {
                 let one = Intent::Rebuild { targets: 1 << target };
-                match maintain_window(shard, group, band, segments, one).await {
+                match maintain_window(shard, group, band, (segments, 0), one).await {
                     Ended::Done(result) => result?,
                     Ended::Stuck(_) => note(1 << target, BadEvent::Hollow),
                 }
@@ -169,7 +198,7 @@ async fn lose_column(
         }
         (Intent::Resync, Scheme::Copies(_)) => {
             for one in segments.chunks(1) {
-                match maintain_window(shard, group, band, one, intent).await {
+                match maintain_window(shard, group, band, (one, 0), intent).await {
                     Ended::Done(result) => result?,
                     Ended::Stuck(stuck) => {
                         let copies = shard.copies_of(one[0].strip);

@@ -21,8 +21,10 @@ use crate::slab::Slab;
 
 mod latency;
 mod overdue;
+mod twin;
 
 pub(crate) use latency::Percentiles;
+pub(crate) use twin::Pairing;
 
 use latency::Latency;
 
@@ -59,11 +61,16 @@ pub(crate) struct Failure {
     /// The member was put out of use after the I/O was issued: this says nothing about the device that may have
     /// taken its place since.
     pub(crate) former: bool,
+    /// Where the device is now: it may have changed places with its twin since the I/O was issued.
+    pub(crate) place: MemberIndex,
 }
 
 struct Inflight {
     waiter: Waiter,
+    /// The place of the device that has it.
     member: MemberIndex,
+    /// The place it was issued to.
+    asked: MemberIndex,
     /// Counts reuse of the place, so that a late completion is not taken for its successor's.
     turn: u32,
     /// When the device got it; waiting in the backlog is not the device's fault.
@@ -76,6 +83,8 @@ struct Inflight {
     passed: bool,
     /// [`Members::clock`] when it was issued.
     issued: u64,
+    /// The same write to the other device of a pair, see [`Pairing`].
+    twin: Option<IoSlot>,
     done: Option<(Op, Result<(), IoError>)>,
 }
 
@@ -124,6 +133,12 @@ pub(crate) struct HostRead {
 pub(crate) struct Members {
     core: CoreIndex,
     block_size: BlockSize,
+    /// Members of the array; the place behind the last one is a twin's.
+    count: usize,
+    pairing: Pairing,
+    /// [`Members::clock`] when the devices of a pair last changed places, and whose.
+    swapped: (u64, Option<MemberIndex>),
+    twin_failed: Option<(MemberIndex, Failure)>,
     members: Vec<Member>,
     inflight: Slab<Inflight>,
     groups: Slab<GroupState>,
@@ -169,7 +184,11 @@ impl Members {
         Self {
             core,
             block_size,
-            members: (0..count).map(member).collect(),
+            count,
+            pairing: Pairing::None,
+            swapped: (0, None),
+            twin_failed: None,
+            members: (0..=count).take(64).map(member).collect(),
             inflight: Slab::new(inflight),
             groups: Slab::new(tasks),
             graveyard: Vec::with_capacity(count),
@@ -273,7 +292,8 @@ impl Members {
 
     /// The members that are viewed as `view`, as a mask.
     pub(crate) fn viewed(&self, view: View) -> u64 {
-        let bits = self.members.iter().enumerate().filter(|(_, m)| m.view == view);
+        let members = self.members[..self.count].iter().enumerate();
+        let bits = members.filter(|(_, m)| m.view == view);
         bits.fold(0, |mask, (at, _)| mask | 1 << at)
     }
 
@@ -311,7 +331,24 @@ impl Members {
         target: Target,
         op: Op,
     ) -> IoSlot {
-        IoSlot(self.send(now, Waiter::Group(group.0), member, target, op))
+        let again = match (&op, target) {
+            (Op::Write { at, data, durability }, Target::Data) if self.is_paired(member) => {
+                Some(Op::Write { at: *at, data: data.clone(), durability: *durability })
+            }
+            (Op::Deallocate { range }, Target::Data) if self.is_paired(member) => {
+                Some(Op::Deallocate { range: *range })
+            }
+            (Op::WriteZeroes { range, durability }, Target::Data) if self.is_paired(member) => {
+                Some(Op::WriteZeroes { range: *range, durability: *durability })
+            }
+            (Op::Read { .. } | Op::Write { .. } | Op::Flush, _)
+            | (Op::Deallocate { .. } | Op::WriteZeroes { .. }, _) => None,
+        };
+        let slot = IoSlot(self.send(now, Waiter::Group(group.0), member, target, op));
+        if let Some(again) = again {
+            self.mirror(now, group, (member, slot), again);
+        }
+        slot
     }
 
     /// The group can do without this read when it takes long: its outcome is then [`Failure::slow`].
@@ -357,12 +394,14 @@ impl Members {
         let slot = self.inflight.insert(Inflight {
             waiter,
             member,
+            asked: member,
             turn: self.turn,
             started: None,
             read: matches!(op, Op::Read { .. }),
             hasty,
             passed: false,
             issued,
+            twin: None,
             done: None,
         });
         let io = Io { token: Token(u64::from(self.turn) << 32 | u64::from(slot)), op };
@@ -395,18 +434,27 @@ impl Members {
     /// Takes the outcome of a finished I/O.
     pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
         let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
-        let former = self.members[entry.member.at()].left > entry.issued;
-        let entry_passed = entry.passed;
+        match entry.twin.take() {
+            None => self.take_one(slot),
+            Some(twin) => self.take_pair(slot, twin),
+        }
+    }
+
+    fn take_one(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
+        let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
+        let place = entry.member;
+        // A read from a device that its twin has replaced meanwhile says nothing about the twin.
+        let retired = entry.read && place != entry.asked;
+        let former = retired || self.members[place.at()].left > entry.issued;
+        let slow = entry.passed;
+        let failure = |kind| Failure { kind, slow, former, place };
         if let Some((op, result)) = entry.done.take() {
             self.inflight.remove(slot.0);
-            return (
-                Some(op),
-                result.map_err(|error| Failure { kind: error.kind, slow: entry_passed, former }),
-            );
+            return (Some(op), result.map_err(|error| failure(error.kind)));
         }
         // Timed out: the place stays occupied until the device lets go of the buffers.
         entry.waiter = Waiter::Nobody;
-        (None, Err(Failure { kind: IoErrorKind::Timeout, slow: entry_passed, former }))
+        (None, Err(failure(IoErrorKind::Timeout)))
     }
 
     /// Operations that came back after their task had given up on them.
@@ -505,7 +553,7 @@ impl Members {
 
     /// True when `member` was put out of use after the moment `issued`.
     pub(crate) fn left_since(&self, member: MemberIndex, issued: u64) -> bool {
-        self.members[member.at()].left > issued
+        self.members[member.at()].left > issued || self.changed_hands(member, issued)
     }
 
     /// What an idle core must watch to notice completions.
@@ -567,7 +615,7 @@ fn complete(
         }
         Waiter::Late => entry.done = Some((done.op, Err(IoError::new(IoErrorKind::Timeout)))),
         Waiter::Host { request, range } => {
-            let Inflight { member, issued, .. } = inflight.remove(slot);
+            let Inflight { asked: member, issued, .. } = inflight.remove(slot);
             let data = match done.op {
                 Op::Read { data, .. } => Some(data),
                 Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {

@@ -387,12 +387,13 @@ impl Shard {
     pub(crate) fn next_to_rebuild(&self) -> Option<(RegionIndex, u64)> {
         let (rebuilding, absent) = {
             let members = self.members.borrow();
-            (members.viewed(View::Rebuilding), members.viewed(View::Absent))
+            (members.viewed(View::Rebuilding) | members.twin_bit(), members.viewed(View::Absent))
         };
         if rebuilding == 0 {
             return None;
         }
-        let redundancy = |lacked| self.geometry.redundancy(absent | lacked);
+        let own = u64::MAX >> (64 - self.geometry.members());
+        let redundancy = |lacked: u64| self.geometry.redundancy(absent | lacked & own);
         self.rebuild.borrow_mut().next(rebuilding, redundancy)
     }
 

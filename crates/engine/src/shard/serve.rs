@@ -243,7 +243,7 @@ impl Shard {
             .expect("read from this stripe");
         let former = self.members.borrow().left_since(member, issued);
         let failed = result.err().map_or_else(Failed::default, |error| {
-            let failure = Failure { kind: error.kind, slow, former };
+            let failure = Failure { kind: error.kind, slow, former, place: member };
             self.classify(piece.band.stripe, position, failure)
         });
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
@@ -283,16 +283,14 @@ pub(crate) async fn flush_members(shard: &Shard, group: super::members::Group) -
     for at in (0..64u8).filter(|at| mask & 1 << at != 0) {
         let member = MemberIndex(at);
         let target = super::address::Target::Raw;
-        slots.push((
-            member,
-            shard.members.borrow_mut().issue(shard.now.get(), group, member, target, Op::Flush),
-        ));
+        let now = shard.now.get();
+        slots.push(shard.members.borrow_mut().issue(now, group, member, target, Op::Flush));
     }
     settled(&shard.members, group).await;
     let mut members = shard.members.borrow_mut();
     slots
         .into_iter()
-        .filter_map(|(m, slot)| members.take(slot).1.err().map(|failure| (m, failure)))
+        .filter_map(|slot| members.take(slot).1.err().map(|failure| (failure.place, failure)))
         .collect()
 }
 

@@ -77,6 +77,10 @@ impl Shard {
         member: MemberIndex,
         region: RegionIndex,
     ) {
+        if member.at() >= leader.state.states.len() {
+            self.lead_copied(leader, region);
+            return;
+        }
         let rebuilding = matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. });
         if !rebuilding || !leader.state.planes.stale(member).get(region.0) {
             return;

@@ -89,6 +89,9 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         };
         scratch::end(&shard.scratch, loan);
         let failed = shard.write_all(group, band, &plan, batch, parity).await;
+        if let Err(error) = shard.expel_twin(failed.twin).await {
+            return Ended::Done(Err(error));
+        }
         // Members excluded because a read failed were not written either: both kinds are stale in this band
         // and must be out of use everywhere before the host may believe the write.
         // So are those out of use here already, as long as another shard may still read what they missed.

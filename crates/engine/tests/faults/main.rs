@@ -9,6 +9,7 @@ mod media;
 mod queues;
 mod readd;
 mod rebuild;
+mod replace;
 mod slow;
 mod stage;
 mod start;

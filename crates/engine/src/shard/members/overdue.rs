@@ -124,7 +124,7 @@ fn release(
         }
         Waiter::Host { request, range } => host_reads.push_back(HostRead {
             request,
-            member: entry.member,
+            member: entry.asked,
             range,
             data: None,
             result: Err(IoError::new(IoErrorKind::Timeout)),

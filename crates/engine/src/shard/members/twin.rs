@@ -1,0 +1,162 @@
+//! A member's twin: the drive that is to take its place, which gets every write that the member gets.
+//!
+//! It has the place behind the last member's. Nothing is read from it until it is swapped in; then the two devices
+//! change places, and the old one goes on getting every write until every shard has swapped, since another shard may
+//! still read from it.
+
+use strake_block::Op;
+use strake_units::{MemberIndex, Nanos};
+
+use super::super::address::Target;
+use super::{Failure, Group, IoSlot, Members, Waiter};
+use crate::message::View;
+
+/// Which devices of a member are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pairing {
+    /// Only its own.
+    None,
+    /// The twin of this member is written as well.
+    Copying(MemberIndex),
+    /// The twin has this member's place, and the old device is written as well.
+    Swapped(MemberIndex),
+    /// The twin has the place of this member, which has failed; the old device is not used.
+    TakenOver(MemberIndex),
+}
+
+impl Members {
+    /// The place of the twin.
+    pub(crate) fn twin_place(&self) -> MemberIndex {
+        MemberIndex(self.count as u8)
+    }
+
+    /// The twin's bit, while a twin is being filled.
+    pub(crate) fn twin_bit(&self) -> u64 {
+        match self.pairing {
+            Pairing::Copying(_) => 1 << self.count,
+            Pairing::None | Pairing::Swapped(_) | Pairing::TakenOver(_) => 0,
+        }
+    }
+
+    /// The moment when the devices of a pair last changed places.
+    pub(crate) fn swapped_at(&self) -> u64 {
+        self.swapped.0
+    }
+
+    /// True when the device in the place of `member` came there as its twin after `since`.
+    pub(super) fn changed_hands(&self, member: MemberIndex, since: u64) -> bool {
+        self.swapped.0 > since && self.swapped.1 == Some(member)
+    }
+
+    /// True when every device of a pair has been written since the devices last changed places.
+    pub(crate) fn retired(&self, member: MemberIndex) -> bool {
+        matches!(self.pairing, Pairing::Swapped(_)) && member == self.twin_place()
+    }
+
+    /// The member whose twin is being filled.
+    pub(crate) fn copied(&self) -> Option<MemberIndex> {
+        match self.pairing {
+            Pairing::Copying(member) => Some(member),
+            Pairing::None | Pairing::Swapped(_) | Pairing::TakenOver(_) => None,
+        }
+    }
+
+    /// Uses the devices of a member like this from now on.
+    pub(crate) fn pair(&mut self, next: Pairing) {
+        let place = self.count;
+        match (self.pairing, next) {
+            (before, after) if before == after => return,
+            (Pairing::Copying(_), Pairing::Swapped(member)) => self.swap(member, View::Rebuilding),
+            (Pairing::None, Pairing::TakenOver(member)) => self.swap(member, View::Absent),
+            (Pairing::TakenOver(_), Pairing::None) => {}
+            (Pairing::None, Pairing::Copying(_)) => {
+                self.members[place].view = View::Rebuilding;
+                self.members[place].joined = self.clock;
+            }
+            (Pairing::Copying(_) | Pairing::Swapped(_), Pairing::None) => {
+                self.members[place].view = View::Absent;
+                self.members[place].settled = false;
+                self.members[place].left = self.clock;
+            }
+            (before, after) => unreachable!("the leader does not go from {before:?} to {after:?}"),
+        }
+        self.pairing = next;
+    }
+
+    /// The devices change places, and what is under way goes with them.
+    fn swap(&mut self, member: MemberIndex, retired_view: View) {
+        let place = self.twin_place();
+        self.swapped = (self.clock, Some(member));
+        let (view, settled, left) = {
+            let old = &self.members[member.at()];
+            (old.view, old.settled, old.left)
+        };
+        self.members.swap(member.at(), place.at());
+        // Whoever waits for the member to go out because its old device failed need not wait any more: the write is
+        // on the twin.
+        let (twin, old) = (&mut self.members[member.at()], self.clock);
+        (twin.view, twin.settled, twin.left, twin.joined) = (view, settled, left, old);
+        let retired = &mut self.members[place.at()];
+        (retired.view, retired.settled, retired.joined) = (retired_view, true, old);
+        for (_, entry) in self.inflight.iter_mut() {
+            if entry.member == place {
+                entry.member = member;
+            } else if entry.member == member {
+                entry.member = place;
+            }
+        }
+    }
+
+    /// Issues a write of a member's data to the other device of a pair as well.
+    pub(super) fn mirror(
+        &mut self,
+        now: Nanos,
+        group: Group,
+        (member, slot): (MemberIndex, IoSlot),
+        op: Op,
+    ) {
+        let twin = self.send(now, Waiter::Group(group.0), self.twin_place(), Target::Data, op);
+        debug_assert!(self.is_paired(member), "only a pair is written twice");
+        self.inflight.get_mut(slot.0).expect("just issued").twin = Some(IoSlot(twin));
+    }
+
+    /// True when `member` has two devices that are written.
+    pub(super) fn is_paired(&self, member: MemberIndex) -> bool {
+        match self.pairing {
+            Pairing::None | Pairing::TakenOver(_) => false,
+            Pairing::Copying(paired) | Pairing::Swapped(paired) => paired == member,
+        }
+    }
+
+    /// Takes the outcome of a write to both devices of a pair: that of the device with the member's place now. A failure
+    /// of the other one is kept until somebody asks for it, and so is one of a twin that has just got the member's
+    /// place: that it failed is for whoever knows when it got it.
+    pub(super) fn take_pair(
+        &mut self,
+        slot: IoSlot,
+        twin: IoSlot,
+    ) -> (Option<Op>, Result<(), Failure>) {
+        let (op, result) = self.take_one(slot);
+        let (other, mirrored) = self.take_one(twin);
+        // Its buffers are shared with the write to the member: whoever is last gives them back.
+        self.orphans.extend(other);
+        let place = self.twin_place();
+        let retired = result.err().filter(|failure| failure.place == place);
+        let beside = mirrored.err().filter(|failure| !failure.former);
+        let failed = beside.or(retired.filter(|failure| !failure.former));
+        self.twin_failed = failed.map(|failure| (failure.place, failure)).or(self.twin_failed);
+        match retired {
+            None => (op, result),
+            // The twin is the member now, unless that has gone out as well.
+            Some(_) => {
+                (op, mirrored.or_else(|failure| if failure.former { Err(failure) } else { Ok(()) }))
+            }
+        }
+    }
+
+    /// Who failed a write that another device of the same member got as well, if anybody has since this was last
+    /// asked.
+    pub(crate) fn take_twin_failed(&mut self) -> Option<(MemberIndex, Failure)> {
+        self.twin_failed.take()
+    }
+}

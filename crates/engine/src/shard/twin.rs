@@ -1,0 +1,493 @@
+//! Replacing a member that is in use: its twin is filled while the member serves, and then takes its place.
+//!
+//! ```text
+//!  begin:    views (the twin is written) --> every shard --> `Lacks`: copy begins
+//!  copied:   flush --> pages on the twin --> label of the next generation on the twin, then on everybody
+//!            --> views (devices swapped, both written) --> every shard --> views (the old device is out)
+//!  member fails first:  it goes out, lacking what the twin lacks --> views (the twin has its place)
+//!                       --> label (rebuilding) --> rebuild of what was not copied
+//! ```
+//!
+//! Until the label says otherwise the member is the old device, so a crash leaves the array as it was.
+
+use strake_block::{IoError, IoErrorKind, Op, Sg, SgMut};
+use strake_ondisk::{AreaLayout, Bits, Copy, MemberRecord, Plane};
+use strake_raid::{Band, MemberEvent, MemberState, Window};
+use strake_units::{MemberIndex, RegionIndex, Uuid};
+
+use super::Shard;
+use super::bad::Columns;
+use super::leader::{Change, Leader};
+use super::leader_tasks as tasks;
+use super::maintain::recover_column;
+use super::members::{Failure, Group, Pairing, settled};
+use super::scratch;
+use crate::error::ArrayError;
+use crate::events::ArrayEventKind;
+use crate::message::{Peer, View};
+
+/// The leader's knowledge of a twin.
+pub(crate) struct Twin {
+    /// Whose it is.
+    slot: MemberIndex,
+    uuid: Uuid,
+    bytes: u64,
+    path: String,
+    layout: AreaLayout,
+    /// Regions that were not copied yet.
+    lacks: Bits,
+    /// Bitmap pages are written to it.
+    paged: bool,
+    /// What the label said of the member before it named the twin, once it does.
+    before: Option<(MemberRecord, Option<AreaLayout>)>,
+    /// The member has failed.
+    orphan: bool,
+}
+
+impl Leader {
+    fn twin_place(&self) -> MemberIndex {
+        MemberIndex(self.state.states.len() as u8)
+    }
+
+    /// Who failed, now that the leader looks at it: the devices of a pair may have changed places since.
+    pub(super) fn blamed(&self, member: MemberIndex, copied: bool) -> Option<MemberIndex> {
+        let twin = member == self.twin_place();
+        if !copied || self.twin.is_some() {
+            return Some(member);
+        }
+        match self.swapped {
+            Some(slot) if twin => Some(slot),
+            Some(slot) if slot == member => None,
+            None if twin => None,
+            Some(_) | None => Some(member),
+        }
+    }
+
+    /// True when the label names the twin of `member` already.
+    pub(super) fn is_swapping(&self, member: MemberIndex) -> bool {
+        self.twin.as_ref().is_some_and(|twin| twin.slot == member && twin.before.is_some())
+    }
+
+    /// `member` has just gone out. If it has a twin, what it lacks is what the twin lacks, and true comes back.
+    pub(super) fn orphan_twin(&mut self, member: MemberIndex) -> bool {
+        let Some(twin) = self.twin.as_mut().filter(|twin| twin.slot == member) else {
+            return false;
+        };
+        twin.orphan = true;
+        twin.paged = false;
+        let lacks = twin.lacks.clone();
+        self.pairing = Pairing::None;
+        self.swapped = None;
+        self.state.planes.change(Plane::Stale(member), |stale| stale.join(&lacks));
+        true
+    }
+
+    /// The twin's place and layout, when it gets bitmap pages.
+    fn paged_twin(&self) -> Option<(MemberIndex, AreaLayout)> {
+        let twin = self.twin.as_ref().filter(|twin| twin.paged)?;
+        Some((self.twin_place(), twin.layout))
+    }
+
+    /// The devices that hold records of the array, and where: the members', and a twin's once it gets them.
+    pub(super) fn homes(&self) -> Vec<(MemberIndex, AreaLayout)> {
+        let twin = self.paged_twin().filter(|_| !self.twin_is_named());
+        self.live().map(|member| self.label_home(member)).chain(twin).collect()
+    }
+
+    fn twin_is_named(&self) -> bool {
+        self.twin.as_ref().is_some_and(|twin| twin.before.is_some())
+    }
+
+    /// Where the label of `member` goes.
+    pub(super) fn label_home(&self, member: MemberIndex) -> (MemberIndex, AreaLayout) {
+        match &self.twin {
+            Some(twin) if self.is_swapping(member) => (self.twin_place(), twin.layout),
+            Some(_) | None => {
+                (member, self.state.layouts[member.at()].expect("a live member has a device"))
+            }
+        }
+    }
+}
+
+/// Begins to fill the installed device.
+pub(super) async fn begin(
+    shard: &Shard,
+    _group: Group,
+    member: MemberIndex,
+    uuid: Uuid,
+    bytes: u64,
+    path: String,
+) -> Result<(), ArrayError> {
+    {
+        let mut leader = shard.leader_mut();
+        let state = leader.state.states[member.at()];
+        if shard.board.is_lost() || state != MemberState::InSync || leader.twin.is_some() {
+            return Err(ArrayError::state(format!(
+                "member {member} cannot be replaced now: it has just failed, or another member is being replaced"
+            )));
+        }
+        let Some(layout) = AreaLayout::of(bytes) else {
+            return Err(ArrayError::usage(format!("{path} is too small")));
+        };
+        let mut lacks = Bits::new(leader.state.planes.intent().regions());
+        lacks.fill();
+        leader.twin = Some(Twin {
+            slot: member,
+            uuid,
+            bytes,
+            path: path.clone(),
+            layout,
+            lacks,
+            paged: false,
+            before: None,
+            orphan: false,
+        });
+        leader.pairing = Pairing::Copying(member);
+    }
+    shard.board.update_member(member, |m| m.replacement = path);
+    shard.board.set_uncopied_regions(u64::from(shard.regions.count()));
+    tasks::publish(shard).await;
+    shard.board.tell(Some(member), ArrayEventKind::ReplaceStarted);
+    let leader = shard.leader_mut();
+    if let Some(twin) = &leader.twin {
+        let plane = std::sync::Arc::new(twin.lacks.clone());
+        let place = leader.twin_place();
+        shard.broadcast(|| Peer::Lacks { member: place, plane: std::sync::Arc::clone(&plane) });
+    }
+    Ok(())
+}
+
+/// Gives up the twin, in memory; the member keeps its place, in the label to be written too.
+pub(super) fn abandon(shard: &Shard, leader: &mut Leader, cause: Option<IoErrorKind>) {
+    let Some(twin) = leader.twin.take() else { return };
+    if let Some((record, layout)) = twin.before {
+        leader.state.superblock.members[twin.slot.at()] = record;
+        leader.state.layouts[twin.slot.at()] = layout;
+    }
+    leader.pairing = Pairing::None;
+    leader.swapped = None;
+    shard.board.update_member(twin.slot, |m| m.replacement.clear());
+    shard.board.tell(Some(twin.slot), ArrayEventKind::ReplaceAbandoned { cause });
+}
+
+/// The twin failed, or nobody wants it any more.
+pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>) {
+    {
+        let mut leader = shard.leader_mut();
+        if shard.board.is_lost() || leader.twin.is_none() {
+            return;
+        }
+        abandon(shard, &mut leader, cause);
+    }
+    // The twin may hold a label by now: a newer one makes it worthless.
+    if tasks::record(shard, group).await {
+        tasks::publish(shard).await;
+    }
+}
+
+pub(super) async fn cancel(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+) -> Result<(), ArrayError> {
+    if shard.leader_mut().twin.as_ref().is_none_or(|twin| twin.slot != member || twin.orphan) {
+        return Err(ArrayError::state(format!("member {member} is not being replaced")));
+    }
+    fail(shard, group, None).await;
+    Ok(())
+}
+
+/// Everything was copied: the twin takes the member's place.
+pub(super) async fn filled(shard: &Shard, group: Group) {
+    if !tasks::flush_all(shard, group).await || !prepare(shard, group).await {
+        return;
+    }
+    let slot = {
+        let mut leader = shard.leader_mut();
+        let generation = leader.state.superblock.generation;
+        let Some(mut twin) = leader.twin.take() else { return };
+        let slot = twin.slot;
+        let layout = leader.state.layouts[slot.at()].replace(twin.layout);
+        let record = &mut leader.state.superblock.members[slot.at()];
+        twin.before = Some((*record, layout));
+        record.uuid = twin.uuid;
+        record.bytes = twin.bytes;
+        record.in_sync_generation = generation + 1;
+        leader.twin = Some(twin);
+        slot
+    };
+    // The twin first: whoever finds a label that names it finds the twin as well.
+    let failed = own_label(shard, group, slot).await;
+    if let Some(cause) = failed {
+        fail(shard, group, Some(cause)).await;
+        return;
+    }
+    if !tasks::record(shard, group).await {
+        return;
+    }
+    let swapped = {
+        let mut leader = shard.leader_mut();
+        let swaps = leader.is_swapping(slot);
+        if swaps {
+            leader.pairing = Pairing::Swapped(slot);
+        }
+        swaps
+    };
+    tasks::publish(shard).await;
+    if swapped {
+        finish(shard, group, slot).await;
+    }
+}
+
+/// Every shard reads the twin: the old device is let go.
+async fn finish(shard: &Shard, group: Group, slot: MemberIndex) {
+    dismiss(shard, group, slot).await;
+    let (uuid, path) = {
+        let mut leader = shard.leader_mut();
+        let twin = leader.twin.take().expect("only the label task ends a swap");
+        leader.pairing = Pairing::None;
+        leader.swapped = Some(slot);
+        (twin.uuid, twin.path)
+    };
+    tasks::publish(shard).await;
+    shard.board.forget_errors(slot);
+    shard.board.update_member(slot, |m| {
+        m.uuid = uuid;
+        m.path = path;
+        m.replacement.clear();
+    });
+    shard.board.tell(Some(slot), ArrayEventKind::ReplaceFinished);
+}
+
+/// Writes the newest label to the old device, which has no row in it any more: found again, even alone, it is not taken
+/// for the member. If that fails the other members' labels still say so.
+async fn dismiss(shard: &Shard, group: Group, slot: MemberIndex) {
+    let records: Vec<_> = {
+        let leader = shard.leader_mut();
+        let before = leader.twin.as_ref().and_then(|twin| twin.before.as_ref());
+        let Some((record, Some(layout))) = before else { return };
+        let mut label = leader.state.superblock.clone();
+        label.slot = slot;
+        label.member = record.uuid;
+        let place = leader.twin_place();
+        [Copy::Head, Copy::Tail]
+            .map(|copy| {
+                let offset = layout.slot_offset(copy, label.generation);
+                (place, offset, label.encode(copy, offset))
+            })
+            .into()
+    };
+    let failed = tasks::write_metadata(shard, group, records).await;
+    drop(failed);
+}
+
+/// Writes the bitmap to the twin. False when there is no twin any more that could be swapped in.
+async fn prepare(shard: &Shard, group: Group) -> bool {
+    {
+        let mut leader = shard.leader_mut();
+        let Some(twin) = leader.twin.as_mut().filter(|twin| !twin.orphan) else { return false };
+        if twin.lacks.count_ones() != 0 {
+            return false;
+        }
+        twin.paged = true;
+        let members = leader.state.states.len();
+        Plane::all(members).for_each(|plane| leader.state.planes.rewrite(plane));
+        leader.bad_unwritten = leader.state.bad.sequence > 0;
+    }
+    let mut failed = tasks::write_pages(shard, group).await;
+    if failed.is_empty() {
+        failed = tasks::write_bad_blocks(shard, group).await;
+    }
+    for (member, failure) in failed {
+        tasks::fail_member(shard, group, member, MemberEvent::WriteFailed, Some(failure.kind))
+            .await;
+    }
+    let leader = shard.leader_mut();
+    !shard.board.is_lost() && leader.twin.as_ref().is_some_and(|twin| twin.paged && !twin.orphan)
+}
+
+/// Writes both copies of the next label to the twin. Returns how that failed.
+async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoErrorKind> {
+    shard.leader_mut().state.superblock.generation += 1;
+    for copy in [Copy::Head, Copy::Tail] {
+        let record = {
+            let leader = shard.leader_mut();
+            let mut label = leader.state.superblock.clone();
+            label.slot = slot;
+            label.member = label.members[slot.at()].uuid;
+            let (device, layout) = leader.label_home(slot);
+            let offset = layout.slot_offset(copy, label.generation);
+            (device, offset, label.encode(copy, offset))
+        };
+        if let Some((_, failure)) = tasks::write_metadata(shard, group, vec![record]).await.first()
+        {
+            return Some(failure.kind);
+        }
+    }
+    None
+}
+
+/// The member failed while its twin was being filled: the twin takes its place and is filled from the others.
+pub(super) async fn take_over(shard: &Shard, group: Group) {
+    let slot = {
+        let mut leader = shard.leader_mut();
+        let Some(twin) = leader.twin.as_ref().filter(|twin| twin.orphan) else { return };
+        let slot = twin.slot;
+        leader.pairing = Pairing::TakenOver(slot);
+        slot
+    };
+    tasks::publish(shard).await;
+    {
+        let mut leader = shard.leader_mut();
+        leader.pairing = Pairing::None;
+        leader.swapped = Some(slot);
+        let twin = leader.twin.take().expect("only the label task ends a replacement");
+        if shard.board.is_lost() || !leader.transition(slot, MemberEvent::Replaced) {
+            return;
+        }
+        let record = &mut leader.state.superblock.members[slot.at()];
+        record.uuid = twin.uuid;
+        record.held_generation = 0;
+        leader.take_in(slot, twin.bytes);
+        shard.board.forget_errors(slot);
+        shard.board.update_member(slot, |m| {
+            m.uuid = twin.uuid;
+            m.path.clone_from(&twin.path);
+            m.replacement.clear();
+        });
+    }
+    // If that fails the member stays out, and the events say so.
+    let _ = tasks::join(shard, group, slot).await;
+}
+
+/// Copies a band to the twin of the member that is being replaced, if it lacks it. Where the member cannot be read,
+/// ever smaller columns are tried, and only what is left of those is made up from the rest of the stripe.
+pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), IoError> {
+    let Some((slot, position)) = wanted(shard, band) else { return Ok(()) };
+    let geometry = &shard.geometry;
+    let mut left =
+        Columns::new(Window { offset: geometry.band_offset(band), blocks: geometry.band_blocks() });
+    while let Some(window) = left.next() {
+        if shard.members.borrow().copied() != Some(slot) {
+            break;
+        }
+        let since = shard.members.borrow().clock();
+        match read_column(shard, group, band, window, position).await {
+            Ok(data) => write_twin(shard, group, (band, window), data).await?,
+            Err(failure) if failure.kind != IoErrorKind::Medium || failure.former => {
+                // It is out, and its twin no twin any more, when this comes back.
+                shard.blame(slot, failure);
+                shard.await_member_out(slot, since).await?;
+            }
+            Err(_) if window.blocks > 1 => left.halve(window),
+            Err(_) => {
+                shard.board.count_medium_error(slot);
+                Box::pin(recover_column(shard, group, band, window, position)).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn read_column(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    window: Window,
+    position: u8,
+) -> Result<Sg, Failure> {
+    let bytes = (window.blocks << shard.geometry.block_size().shift()) as usize;
+    let at = shard.geometry.member_lba(band.stripe, window.offset);
+    let mut loan = scratch::borrow(&shard.scratch, 1, bytes).await;
+    let data = SgMut::from(loan.take(bytes));
+    let slot = shard.issue(group, band.stripe, position, Op::Read { at, data });
+    settled(&shard.members, group).await;
+    let (op, result) = shard.members.borrow_mut().take(slot);
+    scratch::end(&shard.scratch, loan);
+    let Some(Op::Read { data, .. }) = op else {
+        return Err(result.expect_err("a read whose buffer does not come back has failed"));
+    };
+    let mut parts = data.into_parts();
+    match result {
+        Ok(()) => Ok(Sg::from(parts.next().expect("one buffer was read into").freeze())),
+        Err(failure) => {
+            scratch::give_back(&shard.scratch, parts);
+            Err(failure)
+        }
+    }
+}
+
+fn wanted(shard: &Shard, band: Band) -> Option<(MemberIndex, u8)> {
+    let members = shard.members.borrow();
+    let slot = members.copied()?;
+    let region = shard.regions.region_of(band.stripe);
+    let lacks = shard.rebuild.borrow().lacks(members.twin_place(), region);
+    let position = shard.geometry.position_of_member(band.stripe, slot)?;
+    lacks.then_some((slot, position))
+}
+
+async fn write_twin(
+    shard: &Shard,
+    group: Group,
+    (band, window): (Band, Window),
+    data: Sg,
+) -> Result<(), IoError> {
+    let at = shard.geometry.member_lba(band.stripe, window.offset);
+    let place = {
+        let members = shard.members.borrow();
+        members.copied().map(|_| members.twin_place())
+    };
+    let Some(place) = place else {
+        scratch::give_back_list(&shard.scratch, data);
+        return Ok(());
+    };
+    let op = Op::Write { at, data, durability: strake_block::Durability::Normal };
+    let target = super::address::Target::Data;
+    let slot = shard.members.borrow_mut().issue(shard.now.get(), group, place, target, op);
+    settled(&shard.members, group).await;
+    let (op, result) = shard.members.borrow_mut().take(slot);
+    if let Some(Op::Write { data, .. }) = op {
+        scratch::give_back_list(&shard.scratch, data);
+    }
+    shard.expel_twin(result.err().filter(|f| !f.former).map(|f| (place, f))).await
+}
+
+impl Shard {
+    pub(super) fn lead_copied(&self, leader: &mut Leader, region: RegionIndex) {
+        let Some(twin) = leader.twin.as_mut().filter(|twin| !twin.orphan) else { return };
+        twin.lacks.clear(region.0);
+        self.board.set_uncopied_regions(u64::from(twin.lacks.count_ones()));
+        if twin.lacks.count_ones() == 0 {
+            self.change(leader, Change::Filled);
+        }
+    }
+
+    /// Waits until the device that failed a write beside its pair's other one is out of use.
+    pub(super) async fn expel_twin(
+        &self,
+        failed: Option<(MemberIndex, Failure)>,
+    ) -> Result<(), IoError> {
+        let Some((member, failure)) = failed else { return Ok(()) };
+        let (since, place) = {
+            let members = self.members.borrow();
+            (members.clock(), members.twin_place())
+        };
+        self.blame(member, failure);
+        if member != place {
+            let swapped = self.members.borrow().swapped_at();
+            self.await_member_out(member, swapped).await?;
+            // The old device may have failed as well, and be read by shards that do not know of the twin yet.
+            return self.await_member_out(place, since).await;
+        }
+        let slot = self.members.borrow().copied();
+        self.await_member_out(place, since).await?;
+        let swapped = self.members.borrow().swapped_at();
+        match slot {
+            // It was swapped in before the leader heard of the failure.
+            Some(slot) if swapped > since && self.members.borrow().view(slot) != View::Absent => {
+                self.await_member_out(slot, swapped).await
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}

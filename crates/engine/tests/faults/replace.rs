@@ -1,0 +1,393 @@
+//! Members that are replaced while they serve.
+
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule, When};
+use strake_engine::{ArrayEventKind, AssemblePolicy, Replacing, prepare_drive};
+use strake_raid::{Level, MemberState};
+use strake_units::{MemberIndex, Nanos, Uuid};
+
+use crate::stage::{Disk, Set, Stage};
+
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+
+fn large(level: Level, members: usize, cores: u16) -> Stage {
+    let mut set = Set::new(level, members);
+    set.cores = cores;
+    set.queues = (0..cores).collect();
+    set.strip = 64 << 10;
+    set.disk_bytes = 60 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(40_000, 1000, 3);
+    stage.healthy();
+    stage
+}
+
+/// Begins to replace `member`, which is in use.
+fn begin(stage: &mut Stage, member: u8) -> (Replacing, Disk) {
+    let disk = stage.spare();
+    let uuid = Uuid([200 + member; 16]);
+    prepare_drive(&disk.drive, uuid, &mut || Some(Nanos(0))).expect("the drive works");
+    let replacing = stage.array().begin_replace(MemberIndex(member), &disk.drive, uuid);
+    (replacing.expect("it is in use"), disk)
+}
+
+fn replaced(stage: &Stage, member: usize, disk: &Disk) -> bool {
+    let status = &stage.status().members[member];
+    status.path == disk.drive.path && status.replacement.is_empty()
+}
+
+fn kinds(stage: &Stage) -> Vec<ArrayEventKind> {
+    stage.array().drain_events().into_iter().map(|e| e.kind).collect()
+}
+
+/// What is there can do without `others`.
+fn right_without(stage: &mut Stage, others: &[u8]) {
+    for member in others {
+        stage.fail(*member).expect("redundancy is left");
+    }
+    stage.verify(40_000);
+}
+
+/// md e7c0c3fa2928: a write that was acknowledged while a replacement completed was lost, because it went to the old
+/// drive only.
+#[test]
+fn b04_a_write_at_every_step_of_a_replacement_is_kept() {
+    for (level, members, cores, others) in [
+        (Level::Raid5, 3, 1, &[0u8][..]),
+        (Level::Raid1, 2, 2, &[0]),
+        (Level::Raid6, 4, 3, &[0, 2]),
+    ] {
+        let mut stage = large(level, members, cores);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        let mut step = 0u64;
+        let mut ids = Vec::new();
+        let mut after = 0;
+        while after < 30 {
+            let _ = replacing.poll();
+            let place = (step * 977) % 39_990;
+            let op = stage.write_op(place, 8, step);
+            stage.expect(place, 8, step);
+            let queue = (step as usize) % stage.queues.len();
+            ids.push(stage.submit(queue, op));
+            stage.round();
+            // Overlapping writes have no order: the next one to a place waits.
+            if ids.len() == 8 {
+                for id in ids.drain(..) {
+                    assert_eq!(stage.result(id), Ok(()));
+                }
+            }
+            step += 1;
+            after += u64::from(replaced(&stage, 1, &disk));
+            assert!(step < 1_000_000, "{:?}", stage.status());
+        }
+        for id in ids.drain(..) {
+            assert_eq!(stage.result(id), Ok(()));
+        }
+        stage.disks[1] = disk;
+        stage.healthy();
+        let stripes = stage.status().geometry.stripes();
+        if level != Level::Raid1 {
+            stage.check_parity(stripes);
+        }
+        right_without(&mut stage, others);
+        assert!(kinds(&stage).contains(&ArrayEventKind::ReplaceFinished));
+    }
+}
+
+/// The member fails after part of it was copied: only the rest is made up from the others.
+#[test]
+fn md_01_the_member_fails_while_it_is_copied() {
+    for rounds in (0..600).step_by(41) {
+        let mut stage = large(Level::Raid5, 3, 2);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        for _ in 0..rounds {
+            let _ = replacing.poll();
+            stage.round();
+        }
+        stage.until("the answer", |_| replacing.poll().is_some());
+        let op = stage.write_op(7, 900, rounds);
+        stage.expect(7, 900, rounds);
+        let id = stage.submit(0, op);
+        stage.fail(1).expect("redundancy is left");
+        assert_eq!(stage.result(id), Ok(()));
+        stage.until("the twin in its place", |stage| replaced(stage, 1, &disk));
+        stage.fill(3000, 100, rounds + 5);
+        stage.healthy();
+        stage.disks[1] = disk;
+        stage.verify(40_000);
+        let stripes = stage.status().geometry.stripes();
+        stage.check_parity(stripes);
+        right_without(&mut stage, &[0]);
+    }
+}
+
+/// The new drive fails at any point: the array is as it was.
+#[test]
+fn the_twin_fails_and_the_member_keeps_its_place() {
+    for nth in [1, 2, 40, 300, 650, 700, 720, 740] {
+        let mut stage = large(Level::Raid5, 3, 2);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        disk.plan.add(Rule::new(Ops::WRITE, Effect::Vanish).when(When::Nth(nth)));
+        stage.until("the answer", |_| replacing.poll().is_some());
+        stage.fill(3000, 100, 5);
+        stage.until("an end", |stage| stage.status().members[1].replacement.is_empty());
+        stage.rounds(300);
+        if replaced(&stage, 1, &disk) {
+            // It was in its place before it failed.
+            continue;
+        }
+        assert_eq!(stage.state(1), MemberState::InSync, "write {nth}");
+        right_without(&mut stage, &[0]);
+    }
+}
+
+/// The machine stops at any point: one of the two drives is the member, and holds everything.
+#[test]
+fn a_crash_at_any_point_of_a_replacement_leaves_one_whole_member() {
+    for rounds in (0..1400).step_by(67) {
+        let mut stage = large(Level::Raid5, 3, 2);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        for _ in 0..rounds {
+            let _ = replacing.poll();
+            stage.round();
+        }
+        stage.fill(2000, 100, rounds);
+        for _ in 0..rounds {
+            let _ = replacing.poll();
+            stage.round();
+        }
+        drop(replacing);
+        stage.down();
+        stage.disks.push(disk);
+        stage.again(DEGRADED);
+        stage.healthy();
+        stage.verify(40_000);
+        right_without(&mut stage, &[0]);
+    }
+}
+
+/// A block that cannot be read any more is made up from the rest of its stripe.
+#[test]
+fn an_unreadable_block_of_the_member_does_not_stop_the_copy() {
+    let mut stage = large(Level::Raid5, 3, 1);
+    let (member, byte) = stage.home(500);
+    let range = stage.on_disk(byte, 8);
+    let medium = Effect::Fail(IoErrorKind::Medium);
+    stage.disks[member].plan.add(Rule::new(Ops::READ, medium).within(range));
+    let (mut replacing, disk) = begin(&mut stage, member as u8);
+    stage.until("the swap", |stage| {
+        let _ = replacing.poll();
+        replaced(stage, member, &disk)
+    });
+    stage.disks[member] = disk;
+    let other = if member == 0 { 1 } else { 0 };
+    right_without(&mut stage, &[other]);
+}
+
+/// Somebody changes his mind.
+#[test]
+fn a_replacement_that_is_cancelled_changes_nothing() {
+    let mut stage = large(Level::Raid5, 3, 2);
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    stage.until("the answer", |_| replacing.poll().is_some());
+    stage.rounds(50);
+    let pending = stage.array().begin_cancel_replace(MemberIndex(1)).expect("a member");
+    stage.asked(pending).expect("it is being replaced");
+    stage.fill(2000, 100, 8);
+    assert!(!replaced(&stage, 1, &disk));
+    assert!(kinds(&stage).contains(&ArrayEventKind::ReplaceAbandoned { cause: None }));
+    let pending = stage.array().begin_cancel_replace(MemberIndex(1)).expect("a member");
+    assert!(stage.asked(pending).is_err());
+    right_without(&mut stage, &[0]);
+}
+
+fn until_replaced(stage: &mut Stage, replacing: &mut Replacing, member: usize, disk: &Disk) {
+    stage.until("the swap", |stage| {
+        let _ = replacing.poll();
+        replaced(stage, member, disk)
+    });
+}
+
+/// Every level is copied, and the drives that are left hold everything.
+#[test]
+fn a_member_of_every_level_is_replaced_while_it_serves() {
+    for (level, members, others) in
+        [(Level::Raid0, 3, &[][..]), (Level::Raid1, 2, &[1u8]), (Level::Raid10, 4, &[1, 2])]
+    {
+        let mut stage = large(level, members, 2);
+        let (mut replacing, disk) = begin(&mut stage, 0);
+        stage.until("the answer", |_| replacing.poll().is_some());
+        let status = stage.status();
+        assert!(status.replace.is_some(), "{level:?}");
+        assert_eq!(status.members[0].replacement, disk.drive.path);
+        stage.fill(5000, 100, 77);
+        until_replaced(&mut stage, &mut replacing, 0, &disk);
+        assert!(stage.status().replace.is_none());
+        stage.disks[0] = disk;
+        stage.healthy();
+        right_without(&mut stage, others);
+        stage.stop().expect("clean");
+        stage.again(DEGRADED);
+        stage.verify(40_000);
+    }
+}
+
+/// The old drive is in the machine again, alone or beside the others: it is nobody.
+#[test]
+fn b04_the_old_drive_comes_back_and_is_not_the_member() {
+    for level in [Level::Raid1, Level::Raid5] {
+        let mut stage = large(level, if level == Level::Raid1 { 2 } else { 3 }, 1);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        until_replaced(&mut stage, &mut replacing, 1, &disk);
+        let old = std::mem::replace(&mut stage.disks[1], disk);
+        stage.fill(2000, 100, 9);
+        // Its place is free, and still not its own.
+        stage.fail(1).expect("redundancy is left");
+        let label = stage.label(&old);
+        assert!(stage.array().check_readd(MemberIndex(1), &old.drive, &label).is_err());
+        stage.stop().expect("clean");
+        let all = std::mem::replace(&mut stage.disks, vec![old]);
+        assert!(stage.find_any(DEGRADED).is_none(), "an array on a drive that belongs to none");
+        stage.disks.extend(all);
+        stage.again(DEGRADED);
+        assert_ne!(stage.state(1), MemberState::InSync);
+        stage.verify(40_000);
+    }
+}
+
+/// The machine stops while labels change hands, and some of the drives do not come back.
+#[test]
+fn b04_a_crash_between_labels_leaves_one_member() {
+    for extra in (0..60).step_by(3) {
+        for lost in [None, Some(1), Some(3)] {
+            let mut stage = large(Level::Raid5, 3, 1);
+            let (mut replacing, disk) = begin(&mut stage, 1);
+            stage.until("all is copied", |stage| {
+                let _ = replacing.poll();
+                stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
+            });
+            stage.rounds(extra);
+            drop(replacing);
+            stage.down();
+            stage.disks.push(disk);
+            if let Some(lost) = lost {
+                stage.disks.remove(lost);
+            }
+            stage.again(AssemblePolicy { allow_degraded: true, accept_loss: true });
+            stage.verify(40_000);
+            if lost.is_none() {
+                stage.healthy();
+                right_without(&mut stage, &[0]);
+            }
+        }
+    }
+}
+
+/// One of the two drives is pulled while labels change hands: the other one is the member.
+#[test]
+fn b04_either_drive_goes_while_the_labels_change_hands() {
+    for extra in (0..60).step_by(4) {
+        for old_goes in [true, false] {
+            let mut stage = large(Level::Raid5, 3, 2);
+            let (mut replacing, disk) = begin(&mut stage, 1);
+            stage.until("all is copied", |stage| {
+                let _ = replacing.poll();
+                stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
+            });
+            stage.rounds(extra);
+            let plan = if old_goes { &stage.disks[1].plan } else { &disk.plan };
+            plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
+            stage.fill(3000, 100, extra + 9);
+            stage.until("an end", |stage| {
+                let member = &stage.status().members[1];
+                member.replacement.is_empty()
+                    && !matches!(member.state, MemberState::Rebuilding { .. })
+            });
+            stage.rounds(300);
+            if replaced(&stage, 1, &disk) {
+                stage.disks[1] = disk;
+            }
+            stage.verify(40_000);
+            if stage.state(1) == MemberState::InSync {
+                right_without(&mut stage, &[0]);
+            } else {
+                assert!(
+                    !old_goes,
+                    "the new drive is whole {extra} {:?} {:?}",
+                    stage.status().members[1],
+                    kinds(&stage)
+                );
+            }
+        }
+    }
+}
+
+/// Another member fails meanwhile: the copy goes on, since it needs the others nowhere.
+#[test]
+fn md_02_another_member_fails_while_one_is_copied() {
+    for rounds in [0, 120, 400] {
+        let mut stage = large(Level::Raid5, 3, 2);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        stage.until("the answer", |_| replacing.poll().is_some());
+        stage.rounds(rounds);
+        stage.fail(0).expect("redundancy is left");
+        stage.fill(3000, 100, rounds + 1);
+        until_replaced(&mut stage, &mut replacing, 1, &disk);
+        stage.disks[1] = disk;
+        stage.verify(40_000);
+        stage.replace(0).expect("it is out");
+        stage.healthy();
+        right_without(&mut stage, &[2]);
+    }
+}
+
+/// Both drives of the pair fail: what is left is the array without the member.
+#[test]
+fn md_03_the_member_and_its_twin_fail() {
+    for (nth, twin_first) in [(1, true), (40, true), (1, false), (40, false)] {
+        let mut stage = large(Level::Raid5, 3, 2);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        stage.until("the answer", |_| replacing.poll().is_some());
+        let vanish = || Rule::new(Ops::WRITE, Effect::Vanish);
+        let (first, second) = if twin_first {
+            (&disk.plan, &stage.disks[1].plan)
+        } else {
+            (&stage.disks[1].plan, &disk.plan)
+        };
+        first.add(vanish().when(When::Nth(nth)));
+        second.add(vanish().when(When::Nth(nth + 5)));
+        for seed in 0..50 {
+            stage.fill(3000, 100, seed);
+        }
+        stage.until("an end", |stage| stage.status().members[1].replacement.is_empty());
+        assert!(matches!(stage.state(1), MemberState::Faulty | MemberState::Missing));
+        stage.verify(40_000);
+        drop(replacing);
+        stage.replace(1).expect("it is out");
+        stage.healthy();
+        right_without(&mut stage, &[0]);
+    }
+}
+
+/// F08: nothing is left to make an unreadable block up from. It is listed, and everything else is copied.
+#[test]
+fn f08_a_block_that_is_lost_does_not_stop_the_copy() {
+    let mut stage = large(Level::Raid0, 3, 1);
+    let (member, byte) = stage.home(500);
+    let medium = Effect::Fail(IoErrorKind::Medium);
+    stage.disks[member].plan.add(Rule::new(Ops::READ, medium).within(stage.on_disk(byte, 1)));
+    let (mut replacing, disk) = begin(&mut stage, member as u8);
+    until_replaced(&mut stage, &mut replacing, member, &disk);
+    stage.disks[member] = disk;
+    for _ in 0..2 {
+        let bytes = 1 << stage.size.shift();
+        assert_eq!(stage.status().bad_ranges, vec![(500 * bytes, bytes)]);
+        assert!(stage.read(0, 500, 1).is_err());
+        assert!(stage.read(0, 499, 1).is_ok());
+        stage.stop().expect("clean");
+        stage.again(AssemblePolicy::default());
+    }
+    stage.write(500, 1, 8).expect("writing heals it");
+    assert!(stage.status().bad_ranges.is_empty());
+    stage.verify(40_000);
+}

@@ -128,9 +128,9 @@ impl Members {
         }
     }
 
-    /// Takes the outcome of a write to both devices of a pair: that of the device with the member's place now. A failure
-    /// of the other one is kept until somebody asks for it, and so is one of a twin that has just got the member's
-    /// place: that it failed is for whoever knows when it got it.
+    /// Takes the outcome of a write to both devices of a pair: that of the device with the member's place now. A
+    /// failure of the other one is kept until somebody asks for it, and so is one of a twin that has just got the
+    /// member's place: that it failed is for whoever knows when it got it.
     pub(super) fn take_pair(
         &mut self,
         slot: IoSlot,

@@ -216,7 +216,10 @@ impl Manager {
             let here = |d: &Option<Drive>| {
                 d.as_ref().is_some_and(|d| d.device.info().identity == identity)
             };
-            let slot = running.drives.iter().position(here)?;
+            let slot = running.drives.iter().position(here).or_else(|| {
+                let next = running.successor.as_ref()?;
+                (next.drive.device.info().identity == identity).then_some(next.slot.at())
+            })?;
             Some((slot, running.array.name().to_string()))
         })
     }

@@ -25,7 +25,10 @@ impl Control {
             Begun::Done(change) => Ok(*change),
             Begun::Wait(pending, id) => {
                 pending.wait()?;
-                let job = self.run(|m| Ok(m.list_jobs().jobs.into_iter().find(|j| j.id == id)))?;
+                let job = self.run(|m| {
+                    m.settle_successors()?;
+                    Ok(m.list_jobs().jobs.into_iter().find(|j| j.id == id))
+                })?;
                 Ok(JobChange { result: "changed".into(), job })
             }
         }
@@ -75,6 +78,12 @@ impl Manager {
             ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
             ("set", None) => {
                 return Err(ControlError::usage("say which priority with --priority, 0 to 100"));
+            }
+            ("cancel", None) if job.kind == "replace" => {
+                let member = job.members.first().copied().unwrap_or_default();
+                let pending = self.begin_cancel(at, member)?;
+                self.tell_job(&job, "was cancelled");
+                return Ok(Begun::Wait(pending, job.id));
             }
             ("cancel", None) => return Err(cannot_cancel(&job)),
             ("pause" | "resume" | "cancel", Some(_)) => {

@@ -20,8 +20,10 @@ use crate::hooks::Hooks;
 use crate::member_config::Written;
 use crate::offline::Offline;
 use crate::readd::PathKey;
+use crate::sick::Sick;
 use crate::spares::SpareState;
 use crate::store::{Config, Settings, Store};
+use crate::successor::Successor;
 use crate::view::Meters;
 use crate::watch::Seen;
 
@@ -103,6 +105,8 @@ pub(crate) struct Running {
     pub(crate) array: Array,
     /// The drive in each slot, the failed ones too until they are replaced.
     pub(crate) drives: Vec<Option<Drive>>,
+    /// The drive that is to take the place of one of them, while it is being filled.
+    pub(crate) successor: Option<Successor>,
     /// Made in this run, so that a resync is its first initialization.
     pub(crate) fresh: bool,
     pub(crate) resync_bytes_at_start: u64,
@@ -116,16 +120,28 @@ impl Running {
         fresh: bool,
         resync_bytes_at_start: u64,
     ) -> Self {
-        Self { array, drives, fresh, resync_bytes_at_start, meters: Meters::default() }
+        Self {
+            array,
+            drives,
+            successor: None,
+            fresh,
+            resync_bytes_at_start,
+            meters: Meters::default(),
+        }
     }
 
     pub(crate) fn uuid(&self) -> String {
         self.array.uuid().to_string()
     }
 
+    /// Its drives, and the one that is to take the place of one of them.
+    pub(crate) fn all_drives(&self) -> impl Iterator<Item = &Drive> {
+        self.drives.iter().flatten().chain(self.successor.as_ref().map(|next| &next.drive))
+    }
+
     /// Keys that reserve its drives.
     pub(crate) fn drive_keys(&self) -> impl Iterator<Item = String> {
-        self.drives.iter().flatten().map(|d| drive_key(&d.device.info().identity))
+        self.all_drives().map(|d| drive_key(&d.device.info().identity))
     }
 }
 
@@ -164,6 +180,7 @@ pub struct Manager {
     pub(crate) started: Instant,
     /// When recorded arrays were last looked for after the assemble timeout.
     pub(crate) last_retry: Option<Instant>,
+    pub(crate) sick: Sick,
     pub(crate) stopping: bool,
     stopped: bool,
 }
@@ -212,6 +229,7 @@ impl Manager {
             export_trouble: BTreeMap::new(),
             started: Instant::now(),
             last_retry: None,
+            sick: Sick::default(),
             stopping: false,
             stopped: false,
         })
@@ -403,7 +421,7 @@ impl Manager {
         let mut used: BTreeSet<String> = self
             .running
             .iter()
-            .flat_map(|r| r.drives.iter().flatten())
+            .flat_map(Running::all_drives)
             .map(|d| d.device.info().identity)
             .collect();
         used.extend(self.config.spares.iter().map(|spare| spare.identity.clone()));

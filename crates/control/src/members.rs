@@ -60,10 +60,11 @@ impl Control {
         }
     }
 
-    /// Puts a drive in the place of a failed or missing member and starts the rebuild.
+    /// Puts a drive in the place of a member: one that is out is rebuilt on it, one that serves is copied to it and
+    /// serves until that is done.
     ///
     /// # Errors
-    /// When the member is in use, the drive does not fit or holds something, or the state cannot be recorded.
+    /// When the member is being rebuilt or copied already, the drive does not fit or holds something, or the state cannot be recorded.
     pub fn replace_member(
         &self,
         request: &ReplaceMemberRequest,
@@ -77,11 +78,7 @@ impl Control {
         if !request.overwrite {
             refuse_strangers(&drive, &place)?;
         }
-        let Place { name, member, .. } = &place;
-        let plan = vec![
-            format!("label {} as member {member} of array {name}", drive.path),
-            format!("rebuild member {member} while the array serves"),
-        ];
+        let plan = self.run(|m| m.plan_replacement(&place, &drive))?;
         let result = if request.dry_run {
             "planned"
         } else {
@@ -106,7 +103,7 @@ impl Control {
             Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
         })?;
         replacing.wait()?;
-        self.run(|m| m.install(place, drive))
+        self.run(|m| m.took(place, uuid, drive))
     }
 
     /// Gives a drive to the first member that is out.
@@ -225,6 +222,22 @@ impl Manager {
         Ok((Place { array, name, member, was }, keys))
     }
 
+    fn plan_replacement(&self, place: &Place, drive: &Drive) -> Result<Vec<String>, ControlError> {
+        let (name, member, path) = (&place.name, place.member, &drive.path);
+        let label = format!("label {path} as member {member} of array {name}");
+        Ok(if self.is_serving(place)? {
+            vec![
+                format!(
+                    "copy member {member} to {path} while it serves, so that no redundancy is lost"
+                ),
+                label,
+                "let go of the drive it was on".to_owned(),
+            ]
+        } else {
+            vec![label, format!("rebuild member {member} while the array serves")]
+        })
+    }
+
     /// The same drive in the same place again: nothing to do.
     fn replaced_already(
         &mut self,
@@ -238,8 +251,11 @@ impl Manager {
             MemberState::InSync | MemberState::Rebuilding { .. }
         );
         let here = self.running[at].drives[place.member.at()].as_ref();
-        let same =
-            here.is_some_and(|here| here.device.info().identity == drive.device.info().identity);
+        let next = self.running[at].successor.as_ref().filter(|next| next.slot == place.member);
+        let same = here
+            .into_iter()
+            .chain(next.map(|next| &next.drive))
+            .any(|here| here.device.info().identity == drive.device.info().identity);
         Ok((live && same).then(|| ArrayChange {
             result: "unchanged".into(),
             array: Some(self.view(at)),

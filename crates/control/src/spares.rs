@@ -17,6 +17,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::limits::SPARES_MAX;
 use crate::manager::{Manager, array_key, fresh_uuid};
+use crate::sick::slots_for_spares;
 use crate::store::SpareRecord;
 
 /// What a spare is like now.
@@ -401,7 +402,12 @@ impl Manager {
         self.close_unused_drives();
     }
 
-    /// Members that are out, of arrays that take spares by themselves.
+    fn is_copied(&self, array: &str, slot: usize) -> bool {
+        let running = self.running.iter().find(|r| r.array.name().to_string() == array);
+        running.is_some_and(|r| r.successor.as_ref().is_some_and(|next| next.slot.at() == slot))
+    }
+
+    /// Members that are out or sick, of arrays that take spares by themselves.
     fn places_for_spares(&mut self) -> Vec<(String, usize)> {
         if self.stopping || self.config.spares.is_empty() {
             return Vec::new();
@@ -413,8 +419,8 @@ impl Manager {
             if status.lost || !self.settings(&uuid).auto_replace {
                 continue;
             }
-            let out = status.members.iter().enumerate().filter(|(_, m)| crate::members::is_out(m));
-            places.extend(out.map(|(slot, _)| (uuid.clone(), slot)));
+            let slots = slots_for_spares(&status, |member| self.sick.wants_spare(member));
+            places.extend(slots.into_iter().map(|slot| (uuid.clone(), slot)));
         }
         places
     }
@@ -429,7 +435,8 @@ impl Manager {
         let (place, _) = self.place(array, slot as u32).ok()?;
         let running = self.running.iter().find(|r| r.uuid() == array)?;
         let status = running.array.status();
-        if !crate::members::is_out(&status.members[slot]) {
+        let member = &status.members[slot];
+        if !crate::members::is_out(member) && !self.sick.wants_spare(member) {
             return None;
         }
         let usable = |s: &&SpareRecord| match self.spares.get(&s.identity) {
@@ -469,7 +476,12 @@ impl Manager {
         let path = &record.path;
         match used {
             Ok(()) => {
-                let what = format!("spare {path} took the place of member {slot} of array {array}");
+                let copied = self.is_copied(array, slot);
+                let what = if copied {
+                    format!("member {slot} of array {array} is being copied to spare {path}")
+                } else {
+                    format!("spare {path} took the place of member {slot} of array {array}")
+                };
                 let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
                 self.record(
                     note.member(slot).next("strake spare add DRIVE, so that there is another"),

@@ -11,6 +11,7 @@ use strake_api::v1::{
     UnloadArrayRequest,
 };
 
+mod copies;
 mod hooks;
 mod life;
 mod spares;

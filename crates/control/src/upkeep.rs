@@ -28,6 +28,14 @@ impl Control {
             m.observe();
             Ok(())
         })?;
+        self.ask_drives()?;
+        self.run(|m| {
+            m.notice_sick();
+            if let Err(error) = m.settle_successors() {
+                tracing::warn!(reason = %error, "the drive that took a member's place is not recorded");
+            }
+            Ok(())
+        })?;
         self.notice_pulled()?;
         self.readd_returned()?;
         self.tend_spares()?;

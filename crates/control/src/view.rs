@@ -15,6 +15,7 @@ use crate::store::ArrayRecord;
 #[derive(Default)]
 pub(crate) struct Meters {
     rebuild: Meter,
+    replace: Meter,
     resync: Meter,
 }
 
@@ -102,6 +103,13 @@ impl Running {
                 jobs.push(progress("rebuild", of, pace, &mut self.meters.rebuild));
             }
             None => self.meters.rebuild = Meter::default(),
+        }
+        match status.replace {
+            Some(of) => {
+                let pace = Pace::of(&status, status.rebuild_halted);
+                jobs.push(progress("replace", of, pace, &mut self.meters.replace));
+            }
+            None => self.meters.replace = Meter::default(),
         }
         let resync = if self.fresh { "initialize" } else { "resync" };
         match status.resync {
@@ -199,6 +207,7 @@ fn member(at: usize, status: &MemberStatus) -> api::Member {
         state: state.to_owned(),
         path: status.path.clone(),
         cause: cause_of(status),
+        replacement: status.replacement.clone(),
         stale_bytes: status.stale_bytes,
         errors: Some(errors_of(&status.health)),
         sitting_out: status.health.sitting_out,
@@ -253,6 +262,9 @@ fn advice(status: &ArrayStatus) -> (String, String) {
         }
         None if status.rebuild.is_some() => {
             (String::new(), format!("strake wait {name} --for rebuild"))
+        }
+        None if status.replace.is_some() => {
+            (String::new(), format!("strake wait {name} --for replace"))
         }
         None if !status.bad_ranges.is_empty() => (
             String::new(),

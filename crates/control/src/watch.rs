@@ -2,7 +2,7 @@
 
 use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
-use strake_units::ByteSize;
+use strake_units::{ByteSize, MemberIndex};
 
 use crate::events::{EventKind, Note, Severity};
 use crate::manager::Manager;
@@ -27,6 +27,8 @@ struct MemberSeen {
     path: String,
     state: MemberState,
     cause: String,
+    /// It is being copied to its successor.
+    copied: bool,
 }
 
 impl MemberSeen {
@@ -36,6 +38,7 @@ impl MemberSeen {
             path: status.path.clone(),
             state: status.state,
             cause: cause_of(status),
+            copied: !status.replacement.is_empty(),
         }
     }
 
@@ -133,7 +136,7 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
     let (name, member) = (&now.name, is.named(at));
     let replace = format!("strake array replace {name} --member {at} --with DRIVE");
     // A rebuild may have begun and ended between two looks.
-    let changed_hands = was.uuid != is.uuid;
+    let changed_hands = was.uuid != is.uuid && !(was.copied && is.state == MemberState::InSync);
     let mut notes = Vec::new();
     match is.state {
         MemberState::Faulty if was.state != is.state => notes.push(
@@ -285,6 +288,15 @@ impl Manager {
     fn tell_array_events(&mut self, at: usize) {
         let array = &self.running[at].array;
         let (name, events) = (array.name().to_string(), array.drain_events());
+        let seen = self.seen.get_mut(&array.uuid().to_string());
+        if let Some(seen) = seen {
+            let replaced = events.iter().filter(|e| e.kind == ArrayEventKind::ReplaceFinished);
+            let status = array.status();
+            for slot in replaced.filter_map(|event| event.member).map(MemberIndex::at) {
+                // Told by the array itself: there was no rebuild.
+                seen.members[slot].uuid = status.members[slot].uuid.to_string();
+            }
+        }
         for event in events {
             if let Some(note) = note_of(&name, event) {
                 self.record(note);

@@ -362,3 +362,35 @@ fn md_07autoassemble() {
         stage.all_is_well()
     });
 }
+
+#[test]
+fn md_01replace() {
+    for (level, members) in
+        [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 4), (Level::Raid6, 5)]
+    {
+        check(&Cast::new(level, members), |stage| {
+            stage.work(60)?;
+            let slot = stage.below(members as u64) as usize;
+            stage.load(u64::MAX);
+            stage.exchange(slot)?;
+            stage.load(0);
+            stage.settle()?;
+            if !stage.out().is_empty() {
+                return Err(format!("copying cost redundancy: {:?}", stage.states()));
+            }
+            // The new drive has to answer for what another one knows.
+            let other = (slot + 1) % members;
+            stage.fail(other)?;
+            stage.read_back()?;
+            stage.replace(other)?;
+            stage.wait_maintenance()?;
+            // Another member fails while one is copied.
+            stage.fail(other)?;
+            stage.load(80);
+            stage.exchange(slot)?;
+            stage.replace(other)?;
+            stage.wait_maintenance()?;
+            stage.all_is_well()
+        });
+    }
+}

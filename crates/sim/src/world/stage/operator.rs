@@ -178,6 +178,9 @@ impl Operator {
         let before = self.out();
         let was = self.stage.states()[slot];
         let in_use = matches!(was, MemberState::InSync | MemberState::Rebuilding { .. });
+        if was == MemberState::InSync && !self.stage.world.drives[slot].is_doomed() {
+            return self.exchange(slot);
+        }
         self.stage.world.faults.arm(false);
         let order = self.stage.begin_replace(slot);
         self.rearm();
@@ -188,6 +191,22 @@ impl Operator {
         }
         self.perhaps_wait()?;
         self.nobody_else(before, None, "replacing a member")
+    }
+
+    /// A new drive for a member that serves. Either may fail meanwhile.
+    fn exchange(&mut self, slot: usize) -> Result<(), String> {
+        let before = self.out();
+        let burst = self.stage.below(60);
+        self.stage.load(burst);
+        let copied = self.stage.exchange(slot);
+        let busy = self.orders.is_empty() && self.out() & 1 << slot == 0;
+        if let Err(what) = copied
+            && busy
+            && !self.stage.world.drives[slot].is_doomed()
+        {
+            return Err(format!("copying member {slot}: {what}"));
+        }
+        self.nobody_else(before, Some(slot), "copying a member")
     }
 
     fn ordered(&self, slot: usize) -> bool {

@@ -2,6 +2,7 @@
 
 use strake_engine::{ArrayError, AssemblePolicy, Assembled, MemberIo, Outcome, Pending, Replacing};
 use strake_ondisk::Superblock;
+use strake_raid::MemberState;
 use strake_units::{MemberIndex, Name, Uuid};
 
 use super::Stage;
@@ -108,6 +109,9 @@ impl Stage {
         self.world.trace.fault("replace");
         let uuid = Uuid::from_random(self.world.rng.bytes16());
         let device = to_drive(drive);
+        if self.states()[slot] == MemberState::InSync {
+            return Err(format!("member {slot} serves: it can only be copied"));
+        }
         let checked = self.world.array().check_replacement(member(slot), &device);
         checked.map_err(|e| e.to_string())?;
         self.prepare(drive, uuid)?;
@@ -117,6 +121,37 @@ impl Stage {
         self.world.retired.push(old);
         self.world.retired.retain(|known| known.name() != drive.name());
         Ok(Order::Install(Box::new(replacing)))
+    }
+
+    /// Copies a member that serves to a new drive, which takes its place, unless one of them fails on the way; returns
+    /// when that is over. Whatever clients are to do goes on meanwhile.
+    ///
+    /// # Errors
+    /// What the array has against it at once, or that it does not end.
+    pub fn exchange(&mut self, slot: usize) -> Result<(), String> {
+        self.note(65, slot, "copy");
+        self.world.trace.fault("copy");
+        let (fresh, uuid) = (self.new_drive(slot), Uuid::from_random(self.world.rng.bytes16()));
+        self.prepare(&fresh, uuid)?;
+        let order = self.world.array().begin_replace(member(slot), &to_drive(&fresh), uuid);
+        let order = order.map_err(|e| e.to_string())?;
+        let answer = self.finish(Order::Install(Box::new(order)));
+        if self.status().maintenance.paused {
+            let turns = self.below(40);
+            self.turns(turns)?;
+            if let Ok(pending) = self.world.array().begin_cancel_replace(member(slot)) {
+                // It may have failed by itself before.
+                let _ = self.finish(Order::Change(pending));
+            }
+        }
+        self.wait("the end of a copy", |s| s.lost || s.members[slot].replacement.is_empty())?;
+        if self.status().members[slot].uuid == uuid {
+            let old = std::mem::replace(&mut self.world.drives[slot], fresh);
+            self.world.retired.push(old);
+        } else {
+            self.world.retired.push(fresh);
+        }
+        answer
     }
 
     fn prepare(&mut self, drive: &SimDrive, uuid: Uuid) -> Result<(), String> {

@@ -1,0 +1,173 @@
+//! Replacing members that serve.
+
+use super::told::has;
+use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
+use crate::control::Control;
+use crate::error::ControlErrorKind;
+use crate::events::EventKind;
+use crate::store::Settings;
+use strake_api::v1::{
+    AddSpareRequest, Array, ChangeJobRequest, ReplaceMemberRequest, UnloadArrayRequest,
+};
+use strake_units::Uuid;
+
+fn tank(control: &Control) -> Array {
+    array(control, "tank").expect("it is there")
+}
+
+fn replace(drive: &str) -> ReplaceMemberRequest {
+    ReplaceMemberRequest {
+        name: "tank".into(),
+        member: 1,
+        drive: drive.into(),
+        ..Default::default()
+    }
+}
+
+/// Holds copies and rebuilds of the array up, or lets them go on.
+fn pause(control: &Control, paused: bool) {
+    let uuid = tank(control).uuid;
+    let settings = control.run(|m| {
+        let settings = Settings { paused, ..m.settings(&uuid) };
+        m.put_settings(&uuid, settings)
+    });
+    settings.expect("it can be recorded");
+}
+
+/// A RAID 6 of four drives, copies held up, and two more drives.
+fn stage() -> (Folder, Control, Vec<String>) {
+    let folder = Folder::new();
+    let drives = folder.drives(6);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    pause(&control, true);
+    (folder, control, drives)
+}
+
+#[test]
+fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
+    let (_folder, control, drives) = stage();
+    let dry = ReplaceMemberRequest { dry_run: true, ..replace(&drives[4]) };
+    let plan = control.replace_member(&dry).expect("it is planned").plan;
+    assert!(plan[0].contains("while it serves"), "{plan:?}");
+    assert_eq!(control.replace_member(&replace(&drives[4])).expect("it fits").result, "changed");
+    let same = control.replace_member(&replace(&drives[4])).expect("it is under way");
+    assert_eq!(same.result, "unchanged");
+    let other = control.replace_member(&replace(&drives[5]));
+    check_refused(other, ControlErrorKind::State, "being replaced");
+    let view = tank(&control);
+    assert_eq!((view.redundancy_left, view.progress[0].job.as_str()), (2, "replace"));
+    assert_eq!((&view.members[1].path, &view.members[1].replacement), (&drives[1], &drives[4]));
+    // Nobody else gets the drive meanwhile.
+    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
+    assert!(control.add_spare(&spare).is_err());
+    pause(&control, false);
+    tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
+    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
+    control.tick().expect("it answers");
+    assert_eq!(
+        (tank(&control).redundancy_left, tank(&control).states),
+        (2, vec!["online".to_owned()])
+    );
+    assert!(!has(&control, EventKind::RebuildFinished) && !has(&control, EventKind::ArrayDegraded));
+    stop(&control);
+}
+
+#[test]
+fn the_new_drive_is_the_member_after_a_restart_and_the_old_one_is_not() {
+    let (folder, control, drives) = stage();
+    pause(&control, false);
+    control.replace_member(&replace(&drives[4])).expect("it fits");
+    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    let view = tank(&control);
+    assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[4], 2), "{view:?}");
+    (0..5).for_each(|_| control.tick().expect("it answers"));
+    assert_eq!(tank(&control).members[1].path, drives[4]);
+    stop(&control);
+}
+
+#[test]
+fn a_copy_that_a_restart_breaks_off_leaves_the_member_in_its_place() {
+    let (folder, control, drives) = stage();
+    control.replace_member(&replace(&drives[4])).expect("it fits");
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    let view = tank(&control);
+    assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[1], 2), "{view:?}");
+    assert!(view.members[1].replacement.is_empty());
+    let again = control.replace_member(&replace(&drives[4])).expect("nobody has the drive");
+    assert_eq!(again.result, "changed");
+    pause(&control, false);
+    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
+    stop(&control);
+}
+
+#[test]
+fn a_copy_is_cancelled_as_a_job() {
+    let (_folder, control, drives) = stage();
+    control.replace_member(&replace(&drives[4])).expect("it fits");
+    let cancel = ChangeJobRequest {
+        id: "tank/replace".into(),
+        action: "cancel".into(),
+        ..Default::default()
+    };
+    assert_eq!(control.change_job(&cancel).expect("it can be").job, None);
+    check_refused(control.change_job(&cancel), ControlErrorKind::NotFound, "no job");
+    control.tick().expect("it answers");
+    assert!(has(&control, EventKind::ReplaceAbandoned));
+    let view = tank(&control);
+    assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[1], 2));
+    // The drive is free again.
+    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
+    control.add_spare(&spare).expect("nobody has the drive");
+    stop(&control);
+}
+
+#[test]
+fn a_member_that_fails_while_it_is_copied_goes_on_with_its_successor() {
+    let (_folder, control, drives) = stage();
+    control.replace_member(&replace(&drives[4])).expect("it fits");
+    control.fail_member(&fail("tank", 1)).expect("redundancy is left");
+    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
+    assert_eq!(tank(&control).members[1].state, "rebuilding");
+    pause(&control, false);
+    tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
+    stop(&control);
+}
+
+#[test]
+fn an_array_is_unloaded_in_the_middle_of_a_copy() {
+    let (_folder, control, drives) = stage();
+    control.replace_member(&replace(&drives[4])).expect("it fits");
+    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    control.unload_array(&unload).expect("it stops");
+    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
+    control.add_spare(&spare).expect("nobody has the drive");
+    stop(&control);
+}
+
+#[test]
+fn a_sick_member_is_copied_to_a_spare_unless_somebody_called_that_off() {
+    let (_folder, control, drives) = stage();
+    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
+    control.add_spare(&spare).expect("it is a spare");
+    let member: Uuid = tank(&control).members[1].uuid.parse().expect("an identity");
+    control.run(|m| Ok(m.sick.call(member, "it said so"))).expect("it answers");
+    tick_until(&control, "the copy", || tank(&control).members[1].replacement == drives[4]);
+    assert!(has(&control, EventKind::SpareUsed));
+    let cancel = ChangeJobRequest {
+        id: "tank/replace".into(),
+        action: "cancel".into(),
+        ..Default::default()
+    };
+    control.change_job(&cancel).expect("it can be");
+    let spare = AddSpareRequest { drive: drives[5].clone(), ..Default::default() };
+    control.add_spare(&spare).expect("it is a spare");
+    (0..5).for_each(|_| control.tick().expect("it answers"));
+    assert!(tank(&control).members[1].replacement.is_empty());
+    stop(&control);
+}

@@ -272,9 +272,7 @@ struct Authority {
 impl Scanned {
     /// Finds the newest label and the drives that belong to it.
     fn matched(&mut self) -> Result<Matched, Option<Box<Verdict>>> {
-        self.ignore(|drive| {
-            drive.label.own_record().is_none().then_some(IgnoreReason::SlotMismatch)
-        });
+        self.ignore(|drive| is_misplaced(&drive.label).then_some(IgnoreReason::SlotMismatch));
         let Some(newest) = self.newest().cloned() else { return Err(None) };
         let all = newest.label.destroyed;
         self.ignore(|drive| (all || drive.label.destroyed).then_some(IgnoreReason::Destroyed));
@@ -293,6 +291,10 @@ impl Scanned {
         }
         let newest = newest.label;
         self.ignore(|drive| unusable(&newest, drive));
+        if self.drives.is_empty() {
+            // Former members alone are no array.
+            return Err(None);
+        }
         Ok(Matched { newest, drives: std::mem::take(&mut self.drives) })
     }
 
@@ -324,6 +326,13 @@ impl Scanned {
         let (member, drives) = seen.into_iter().find(|(_, drives)| drives.len() > 1)?;
         Some(Refusal::Duplicate { member, drives })
     }
+}
+
+/// Whether a label says that its drive is in a slot that the array has not, or that is not the drive's. A drive whose
+/// place another one has taken knows so from its own label: it is no member, and its label may be the newest.
+fn is_misplaced(label: &Superblock) -> bool {
+    let elsewhere = label.members.iter().any(|record| record.uuid == label.member);
+    label.own_record().is_none() && (elsewhere || label.slot.at() >= label.members.len())
 }
 
 fn unusable(newest: &Superblock, found: &Found) -> Option<IgnoreReason> {

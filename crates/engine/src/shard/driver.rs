@@ -278,7 +278,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             && self.shard.outbox.borrow().iter().all(VecDeque::is_empty)
             && self.inbox.is_empty();
         if quiet {
-            let idle = self.shard.members.borrow().outstanding() == 0;
+            let members = self.shard.members.borrow();
+            let idle = members.outstanding() == 0 && members.has_no_orphans();
             debug_assert!(
                 !idle || self.shard.scratch.borrow().is_whole(),
                 "a band task leaked scratch memory"

@@ -149,6 +149,8 @@ pub(crate) struct Leader {
     pub(super) done: Vec<Bits>,
     resyncing: u16,
     pub(super) twin: Option<Twin>,
+    /// Whose twin was given up, and how the twin failed, until no shard uses it any more.
+    pub(super) abandoned: Option<(MemberIndex, Option<IoErrorKind>)>,
     pub(super) pairing: Pairing,
     /// The member whose twin was swapped in last, if the last twin was.
     pub(super) swapped: Option<MemberIndex>,
@@ -180,6 +182,7 @@ impl Leader {
             settling: WaitQueue::new(scheduler),
             resyncing: 0,
             twin: None,
+            abandoned: None,
             pairing: Pairing::None,
             swapped: None,
         }

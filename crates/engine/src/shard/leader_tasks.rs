@@ -429,7 +429,7 @@ pub(super) async fn record(shard: &Shard, group: Group) -> bool {
         for (member, failure) in failed {
             let mut leader = shard.leader_mut();
             if member.at() >= shard.geometry.members() {
-                twin::abandon(shard, &mut leader, Some(failure.kind));
+                twin::abandon(&mut leader, Some(failure.kind));
                 continue;
             }
             if !leader.is_swapping(member) && !survives_without(shard, &leader, member) {
@@ -533,6 +533,7 @@ pub(super) async fn publish(shard: &Shard) {
     shard.lead_joined(&mut shard.leader_mut());
     shard.broadcast(|| Peer::Settled);
     show(shard);
+    twin::settled_views(shard, &mut shard.leader_mut());
 }
 
 /// Shows the members' states to the control plane.

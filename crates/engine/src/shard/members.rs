@@ -458,8 +458,13 @@ impl Members {
     }
 
     /// Operations that came back after their task had given up on them.
-    pub(crate) fn take_orphans(&mut self) -> Vec<Op> {
-        std::mem::take(&mut self.orphans)
+    pub(crate) fn take_orphans(&mut self) -> std::vec::Drain<'_, Op> {
+        self.orphans.drain(..)
+    }
+
+    /// True when nothing waits for [`take_orphans`](Self::take_orphans).
+    pub(crate) fn has_no_orphans(&self) -> bool {
+        self.orphans.is_empty()
     }
 
     /// I/Os outstanding at `member` from this shard.

@@ -76,7 +76,7 @@ impl Leader {
         twin.orphan = true;
         twin.paged = false;
         let lacks = twin.lacks.clone();
-        self.pairing = Pairing::None;
+        self.pairing = Pairing::Orphaned(member);
         self.swapped = None;
         self.state.planes.change(Plane::Stale(member), |stale| stale.join(&lacks));
         true
@@ -157,8 +157,9 @@ pub(super) async fn begin(
     Ok(())
 }
 
-/// Gives up the twin, in memory; the member keeps its place, in the label to be written too.
-pub(super) fn abandon(shard: &Shard, leader: &mut Leader, cause: Option<IoErrorKind>) {
+/// Gives up the twin, in memory; the member keeps its place, in the label to be written too. It is told when no shard
+/// uses the twin any more.
+pub(super) fn abandon(leader: &mut Leader, cause: Option<IoErrorKind>) {
     let Some(twin) = leader.twin.take() else { return };
     if let Some((record, layout)) = twin.before {
         leader.state.superblock.members[twin.slot.at()] = record;
@@ -166,8 +167,14 @@ pub(super) fn abandon(shard: &Shard, leader: &mut Leader, cause: Option<IoErrorK
     }
     leader.pairing = Pairing::None;
     leader.swapped = None;
-    shard.board.update_member(twin.slot, |m| m.replacement.clear());
-    shard.board.tell(Some(twin.slot), ArrayEventKind::ReplaceAbandoned { cause });
+    leader.abandoned = Some((twin.slot, cause));
+}
+
+/// Every shard goes by the leader's views: a twin that was given up is out of use.
+pub(super) fn settled_views(shard: &Shard, leader: &mut Leader) {
+    let Some((slot, cause)) = leader.abandoned.take() else { return };
+    shard.board.update_member(slot, |m| m.replacement.clear());
+    shard.board.tell(Some(slot), ArrayEventKind::ReplaceAbandoned { cause });
 }
 
 /// The twin failed, or nobody wants it any more.
@@ -177,7 +184,7 @@ pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>
         if shard.board.is_lost() || leader.twin.is_none() {
             return;
         }
-        abandon(shard, &mut leader, cause);
+        abandon(&mut leader, cause);
     }
     // The twin may hold a label by now: a newer one makes it worthless.
     if tasks::record(shard, group).await {
@@ -222,6 +229,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         fail(shard, group, Some(cause)).await;
         return;
     }
+    retire_old(shard, group, slot).await;
     if !tasks::record(shard, group).await {
         return;
     }
@@ -235,13 +243,12 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     };
     tasks::publish(shard).await;
     if swapped {
-        finish(shard, group, slot).await;
+        finish(shard, slot).await;
     }
 }
 
 /// Every shard reads the twin: the old device is let go.
-async fn finish(shard: &Shard, group: Group, slot: MemberIndex) {
-    dismiss(shard, group, slot).await;
+async fn finish(shard: &Shard, slot: MemberIndex) {
     let (uuid, path) = {
         let mut leader = shard.leader_mut();
         let twin = leader.twin.take().expect("only the label task ends a swap");
@@ -257,28 +264,6 @@ async fn finish(shard: &Shard, group: Group, slot: MemberIndex) {
         m.replacement.clear();
     });
     shard.board.tell(Some(slot), ArrayEventKind::ReplaceFinished);
-}
-
-/// Writes the newest label to the old device, which has no row in it any more: found again, even alone, it is not taken
-/// for the member. If that fails the other members' labels still say so.
-async fn dismiss(shard: &Shard, group: Group, slot: MemberIndex) {
-    let records: Vec<_> = {
-        let leader = shard.leader_mut();
-        let before = leader.twin.as_ref().and_then(|twin| twin.before.as_ref());
-        let Some((record, Some(layout))) = before else { return };
-        let mut label = leader.state.superblock.clone();
-        label.slot = slot;
-        label.member = record.uuid;
-        let place = leader.twin_place();
-        [Copy::Head, Copy::Tail]
-            .map(|copy| {
-                let offset = layout.slot_offset(copy, label.generation);
-                (place, offset, label.encode(copy, offset))
-            })
-            .into()
-    };
-    let failed = tasks::write_metadata(shard, group, records).await;
-    drop(failed);
 }
 
 /// Writes the bitmap to the twin. False when there is no twin any more that could be swapped in.
@@ -308,17 +293,36 @@ async fn prepare(shard: &Shard, group: Group) -> bool {
 
 /// Writes both copies of the next label to the twin. Returns how that failed.
 async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoErrorKind> {
+    let (home, own) = {
+        let leader = shard.leader_mut();
+        (leader.label_home(slot), leader.state.superblock.members[slot.at()].uuid)
+    };
+    next_label(shard, group, slot, home, own).await
+}
+
+/// Tells the old device, from whose label it could otherwise be used alone as if nothing had happened since, that the
+/// twin has its place. It need not hear of it: it may be failing, which is why it is replaced.
+async fn retire_old(shard: &Shard, group: Group, slot: MemberIndex) {
+    let before = shard.leader_mut().twin.as_ref().and_then(|twin| twin.before);
+    if let Some((record, Some(layout))) = before {
+        let _ = next_label(shard, group, slot, (slot, layout), record.uuid).await;
+    }
+}
+
+/// Writes both copies of the next label to the device at `home`, as that of `own`. Returns how that failed.
+async fn next_label(
+    shard: &Shard,
+    group: Group,
+    slot: MemberIndex,
+    (device, layout): (MemberIndex, AreaLayout),
+    own: Uuid,
+) -> Option<IoErrorKind> {
     shard.leader_mut().state.superblock.generation += 1;
     for copy in [Copy::Head, Copy::Tail] {
-        let record = {
-            let leader = shard.leader_mut();
-            let mut label = leader.state.superblock.clone();
-            label.slot = slot;
-            label.member = label.members[slot.at()].uuid;
-            let (device, layout) = leader.label_home(slot);
-            let offset = layout.slot_offset(copy, label.generation);
-            (device, offset, label.encode(copy, offset))
-        };
+        let mut label = shard.leader_mut().state.superblock.clone();
+        (label.slot, label.member) = (slot, own);
+        let offset = layout.slot_offset(copy, label.generation);
+        let record = (device, offset, label.encode(copy, offset));
         if let Some((_, failure)) = tasks::write_metadata(shard, group, vec![record]).await.first()
         {
             return Some(failure.kind);
@@ -343,6 +347,7 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
         leader.swapped = Some(slot);
         let twin = leader.twin.take().expect("only the label task ends a replacement");
         if shard.board.is_lost() || !leader.transition(slot, MemberEvent::Replaced) {
+            shard.board.update_member(slot, |m| m.replacement.clear());
             return;
         }
         let record = &mut leader.state.superblock.members[slot.at()];
@@ -353,11 +358,12 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
         shard.board.update_member(slot, |m| {
             m.uuid = twin.uuid;
             m.path.clone_from(&twin.path);
-            m.replacement.clear();
         });
     }
     // If that fails the member stays out, and the events say so.
     let _ = tasks::join(shard, group, slot).await;
+    // Not before: until then nobody else may be put in the place.
+    shard.board.update_member(slot, |m| m.replacement.clear());
 }
 
 /// Copies a band to the twin of the member that is being replaced, if it lacks it. Where the member cannot be read,

@@ -391,3 +391,22 @@ fn f08_a_block_that_is_lost_does_not_stop_the_copy() {
     assert!(stage.status().bad_ranges.is_empty());
     stage.verify(40_000);
 }
+
+/// The drive that was replaced, left alone with one that is out: its label called it whole, and the array started from
+/// what it held when it was replaced.
+#[test]
+fn f16_the_drive_that_was_replaced_starts_nothing() {
+    let mut stage = large(Level::Raid1, 2, 2);
+    stage.fail(0).expect("redundancy is left");
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    until_replaced(&mut stage, &mut replacing, 1, &disk);
+    stage.fill(2000, 100, 4);
+    stage.down();
+    // The old drives only.
+    for policy in [AssemblePolicy::default(), DEGRADED] {
+        assert!(!matches!(stage.find(policy), strake_engine::Outcome::Ready(_)));
+    }
+    stage.disks[1] = disk;
+    stage.again(DEGRADED);
+    stage.verify(40_000);
+}

@@ -4,7 +4,7 @@
 //! change places, and the old one goes on getting every write until every shard has swapped, since another shard may
 //! still read from it.
 
-use strake_block::Op;
+use strake_block::{IoErrorKind, Op};
 use strake_units::{MemberIndex, Nanos};
 
 use super::super::address::Target;
@@ -18,6 +18,8 @@ pub(crate) enum Pairing {
     None,
     /// The twin of this member is written as well.
     Copying(MemberIndex),
+    /// The member has failed, and its twin is about to take its place.
+    Orphaned(MemberIndex),
     /// The twin has this member's place, and the old device is written as well.
     Swapped(MemberIndex),
     /// The twin has the place of this member, which has failed; the old device is not used.
@@ -34,7 +36,7 @@ impl Members {
     pub(crate) fn twin_bit(&self) -> u64 {
         match self.pairing {
             Pairing::Copying(_) => 1 << self.count,
-            Pairing::None | Pairing::Swapped(_) | Pairing::TakenOver(_) => 0,
+            Pairing::None | Pairing::Orphaned(_) | Pairing::Swapped(_) | Pairing::TakenOver(_) => 0,
         }
     }
 
@@ -57,7 +59,9 @@ impl Members {
     pub(crate) fn copied(&self) -> Option<MemberIndex> {
         match self.pairing {
             Pairing::Copying(member) => Some(member),
-            Pairing::None | Pairing::Swapped(_) | Pairing::TakenOver(_) => None,
+            Pairing::None | Pairing::Orphaned(_) | Pairing::Swapped(_) | Pairing::TakenOver(_) => {
+                None
+            }
         }
     }
 
@@ -67,20 +71,35 @@ impl Members {
         match (self.pairing, next) {
             (before, after) if before == after => return,
             (Pairing::Copying(_), Pairing::Swapped(member)) => self.swap(member, View::Rebuilding),
-            (Pairing::None, Pairing::TakenOver(member)) => self.swap(member, View::Absent),
-            (Pairing::TakenOver(_), Pairing::None) => {}
+            (Pairing::Orphaned(_), Pairing::TakenOver(member)) => self.swap(member, View::Absent),
+            (Pairing::TakenOver(_), Pairing::None) => self.bury(place),
             (Pairing::None, Pairing::Copying(_)) => {
                 self.members[place].view = View::Rebuilding;
                 self.members[place].joined = self.clock;
             }
-            (Pairing::Copying(_) | Pairing::Swapped(_), Pairing::None) => {
-                self.members[place].view = View::Absent;
-                self.members[place].settled = false;
-                self.members[place].left = self.clock;
+            (Pairing::Copying(_), Pairing::Orphaned(_)) => self.put_out(place),
+            (Pairing::Copying(_) | Pairing::Swapped(_) | Pairing::Orphaned(_), Pairing::None) => {
+                self.put_out(place);
+                self.bury(place);
             }
             (before, after) => unreachable!("the leader does not go from {before:?} to {after:?}"),
         }
         self.pairing = next;
+    }
+
+    fn put_out(&mut self, at: usize) {
+        let place = &mut self.members[at];
+        (place.view, place.settled, place.left) = (View::Absent, false, self.clock);
+    }
+
+    /// Lets go of a device that is not used any more, as soon as what it has in flight is back.
+    fn bury(&mut self, at: usize) {
+        let place = &mut self.members[at];
+        Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
+        if let Some(queue) = place.queue.take() {
+            self.graveyard.push((queue, place.outstanding));
+        }
+        place.outstanding = 0;
     }
 
     /// The devices change places, and what is under way goes with them.
@@ -123,7 +142,7 @@ impl Members {
     /// True when `member` has two devices that are written.
     pub(super) fn is_paired(&self, member: MemberIndex) -> bool {
         match self.pairing {
-            Pairing::None | Pairing::TakenOver(_) => false,
+            Pairing::None | Pairing::Orphaned(_) | Pairing::TakenOver(_) => false,
             Pairing::Copying(paired) | Pairing::Swapped(paired) => paired == member,
         }
     }

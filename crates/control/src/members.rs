@@ -64,7 +64,8 @@ impl Control {
     /// serves until that is done.
     ///
     /// # Errors
-    /// When the member is being rebuilt or copied already, the drive does not fit or holds something, or the state cannot be recorded.
+    /// When the member is being rebuilt or copied already, the drive does not fit or holds something, or the state
+    /// cannot be recorded.
     pub fn replace_member(
         &self,
         request: &ReplaceMemberRequest,

@@ -156,7 +156,11 @@ fn a_sick_member_is_copied_to_a_spare_unless_somebody_called_that_off() {
     let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
     control.add_spare(&spare).expect("it is a spare");
     let member: Uuid = tank(&control).members[1].uuid.parse().expect("an identity");
-    control.run(|m| Ok(m.sick.call(member, "it said so"))).expect("it answers");
+    let called = control.run(|m| {
+        m.sick.call(member, "it said so");
+        Ok(())
+    });
+    called.expect("it answers");
     tick_until(&control, "the copy", || tank(&control).members[1].replacement == drives[4]);
     assert!(has(&control, EventKind::SpareUsed));
     let cancel = ChangeJobRequest {

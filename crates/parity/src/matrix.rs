@@ -1,6 +1,8 @@
 //! Coefficients laid out for the kernels.
 
-use crate::{CodeError, DATA_MAX, PARITY_MAX, gf};
+#[cfg(target_arch = "x86_64")]
+use crate::gf;
+use crate::{CodeError, DATA_MAX, PARITY_MAX};
 
 /// Most cells a matrix can have: k inputs and m outputs with k + m <= 64 and m <= 32.
 const CELLS_MAX: usize = 32 * 32;

@@ -60,7 +60,18 @@ pub(super) unsafe fn dot<V: Vector, const WIDE: usize>(job: &mut Dot<'_, '_>) {
     if len < V::BYTES {
         return portable::dot(job);
     }
-    let mut lanes = lanes::<V>(job);
+    let (matrix, streams) = (job.matrix(), job.streams(V::BYTES));
+    let bytes = (matrix.inputs() + matrix.outputs()) * len;
+    let mut lanes = Lanes {
+        matrix,
+        inputs: [const { MaybeUninit::uninit() }; DATA_MAX],
+        outputs: [const { MaybeUninit::uninit() }; PARITY_MAX],
+        len,
+        ahead: ahead(job.residency(), len),
+        claims: bytes > CLAIM_MIN && matrix.inputs() <= CLAIM_INPUTS_MAX && !streams,
+        streams,
+    };
+    note_addresses(&mut lanes, job);
     // SAFETY: the caller vouches for the features; all strips have `len` bytes. What is left after the last
     // whole column or vector is computed with the bytes before it once more, which changes nothing.
     unsafe {
@@ -84,27 +95,16 @@ pub(super) unsafe fn dot<V: Vector, const WIDE: usize>(job: &mut Dot<'_, '_>) {
     }
 }
 
+/// Notes the addresses. In place, because a copy of the lists would be read before it is written.
 #[inline(always)]
-fn lanes<'a, V: Vector>(job: &mut Dot<'a, '_>) -> Lanes<'a> {
-    let matrix = job.matrix();
-    let streams = job.streams(V::BYTES);
-    let bytes = (matrix.inputs() + matrix.outputs()) * job.len();
-    let mut lanes = Lanes {
-        matrix,
-        inputs: [const { MaybeUninit::uninit() }; DATA_MAX],
-        outputs: [const { MaybeUninit::uninit() }; PARITY_MAX],
-        len: job.len(),
-        ahead: ahead(job.residency(), job.len()),
-        claims: bytes > CLAIM_MIN && matrix.inputs() <= CLAIM_INPUTS_MAX && !streams,
-        streams,
-    };
+fn note_addresses(lanes: &mut Lanes<'_>, job: &mut Dot<'_, '_>) {
+    let matrix = lanes.matrix;
     for (i, lane) in lanes.inputs.iter_mut().enumerate().take(matrix.inputs()) {
         lane.write(job.inputs()[matrix.input_place(i)].as_ptr());
     }
     for (o, lane) in lanes.outputs.iter_mut().enumerate().take(matrix.outputs()) {
         lane.write(job.outputs()[matrix.output_place(o)].as_mut_ptr());
     }
-    lanes
 }
 
 /// How far ahead of time to ask for strips of `len` bytes.

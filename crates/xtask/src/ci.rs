@@ -33,9 +33,10 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 5] = [
+pub const NIGHTLY: [Step; 6] = [
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },
+    Step { name: "miri all of parity", run: |root| miri(root, &["-p", "strake-parity", "--lib"]) },
     Step { name: "parity on aarch64", run: parity_aarch64 },
     Step { name: "parity of md", run: parity_of_md },
     Step { name: "bench G9", run: bench_g9 },

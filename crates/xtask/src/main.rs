@@ -31,7 +31,7 @@ cargo xtask COMMAND
   miri        run the pure crates, the buffers and the portable parity code under Miri (slow)
   test        run the tests of the workspace and the end-to-end scripts
   ci          all of the above, formatting only checked: what continuous integration runs
-  nightly     the long checks: 100000 stripes per parity kernel, fuzzing, aarch64 under emulation, the parity of
+  nightly     the long checks: 100000 stripes per parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of
               Linux md in a guest, all of `strake bench run G9`; what this machine lacks is skipped with the reason
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
                 [--output json] [--filter TEXT]

@@ -114,6 +114,9 @@ impl Control {
                 "{why}; bring its drives back, or: strake array import --drives ..."
             )));
         }
+        if let Some(older) = self.run(|m| Ok(m.older_than_seen(record, here)))? {
+            return Err(ControlError::refused(older));
+        }
         let assembled = assemble_one(here, policy)?;
         self.run(|m| m.adopt(assembled, here))
     }
@@ -212,6 +215,10 @@ impl Control {
             settings: Settings::default(),
         };
         self.run(|m| m.check_import(&record))?;
+        let older = self.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;
+        if let Some(older) = older.filter(|_| !policy.accept_loss) {
+            return Err(ControlError::refused(older));
+        }
         if dry_run {
             return Ok(("planned", crate::verdict::planned(&record, &found.drives, policy)?));
         }

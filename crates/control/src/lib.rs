@@ -31,6 +31,7 @@ mod locate;
 pub mod manager;
 mod member_config;
 mod members;
+mod newest;
 mod offline;
 pub mod probe;
 mod readd;

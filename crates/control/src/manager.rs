@@ -18,6 +18,7 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
 use crate::hooks::Hooks;
 use crate::member_config::Written;
+use crate::newest::Newest;
 use crate::offline::Offline;
 use crate::readd::PathKey;
 use crate::sick::Sick;
@@ -172,6 +173,13 @@ pub struct Manager {
     pub(crate) looked: BTreeMap<(String, String), Option<PathKey>>,
     /// Why the drive found for a place of an array is not used, by the array's identity and the slot.
     pub(crate) objections: BTreeMap<(String, usize), String>,
+    /// Where the drive is that went on without a running array, by the array's identity and the slot: what was written
+    /// there is nowhere else.
+    pub(crate) other_halves: BTreeMap<(String, usize), String>,
+    /// What was last seen of each recorded array.
+    pub(crate) newest: Newest,
+    /// The same as it is on disk; `None` while nobody knows.
+    pub(crate) newest_written: Option<Newest>,
     events: Arc<Events>,
     /// The trouble of the state directory that was last told.
     told_trouble: Option<String>,
@@ -224,6 +232,9 @@ impl Manager {
             block_devices: None,
             looked: BTreeMap::new(),
             objections: BTreeMap::new(),
+            other_halves: BTreeMap::new(),
+            newest: crate::newest::read(state_dir),
+            newest_written: None,
             events,
             told_trouble: None,
             export_trouble: BTreeMap::new(),
@@ -273,6 +284,7 @@ impl Manager {
         for (_, server) in std::mem::take(&mut self.servers) {
             errors.extend(server.stop().err().map(ControlError::from));
         }
+        self.note_newest_at_stop();
         for running in self.running.drain(..) {
             errors.extend(running.array.stop().err().map(ControlError::from));
         }

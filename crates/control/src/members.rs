@@ -2,7 +2,7 @@
 
 use strake_api::v1::{AddDriveRequest, ArrayChange, FailMemberRequest, ReplaceMemberRequest};
 use strake_dev_uring::control_wait;
-use strake_engine::{ArrayStatus, Drive, MemberStatus, Pending, erase_foreign, prepare_drive};
+use strake_engine::{ArrayStatus, Drive, MemberStatus, Pending, Superblock, erase_foreign, prepare_drive};
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
@@ -77,7 +77,8 @@ impl Control {
         }
         self.run(|m| m.check_place(&place, &drive))?;
         if !request.overwrite {
-            refuse_strangers(&drive, &place)?;
+            let label = refuse_strangers(&drive, &place)?;
+            self.run(|m| m.refuse_other_half(&drive, label.as_ref()))?;
         }
         let plan = self.run(|m| m.plan_replacement(&place, &drive))?;
         let result = if request.dry_run {
@@ -124,10 +125,11 @@ impl Control {
 }
 
 /// A replacement may be an empty drive, or the very drive that was in this place before.
-fn refuse_strangers(drive: &Drive, place: &Place) -> Result<(), ControlError> {
+fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, ControlError> {
     let label = inspect(drive)?.label;
-    let was_here =
-        label.is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
+    let was_here = label
+        .as_ref()
+        .is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
     // A drive that was here and was then given a file system is somebody's, though the label behind it is still whole.
     if was_here && let Some(other) = written_over(drive)? {
         return Err(ControlError::refused(format!(
@@ -136,7 +138,10 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<(), ControlError> {
             drive.path
         )));
     }
-    if was_here { Ok(()) } else { refuse_occupied(std::slice::from_ref(drive)) }
+    if !was_here {
+        refuse_occupied(std::slice::from_ref(drive))?;
+    }
+    Ok(label)
 }
 
 /// Whether a member's place is empty.
@@ -277,11 +282,28 @@ impl Manager {
         self.refuse_members(std::slice::from_ref(drive))
     }
 
+    /// Refuses a drive that holds writes which its array lacks: rebuilding it would lose them for good.
+    fn refuse_other_half(
+        &self,
+        drive: &Drive,
+        label: Option<&Superblock>,
+    ) -> Result<(), ControlError> {
+        match label.filter(|label| self.is_other_half(label)) {
+            None => Ok(()),
+            Some(label) => Err(ControlError::refused(format!(
+                "{} was member {} of array {} and went on without it: it holds writes that the array lacks, and that \
+                 are nowhere else; use another drive, or --overwrite if nobody needs them",
+                drive.path, label.slot, label.name
+            ))),
+        }
+    }
+
     /// Takes note of a drive that the array has taken.
     pub(crate) fn install(&mut self, place: &Place, drive: Drive) -> Result<(), ControlError> {
         let at = self.find_running(&place.array)?;
         self.running[at].drives[place.member.at()] = Some(drive);
         self.objections.remove(&(place.array.clone(), place.member.at()));
+        self.other_halves.remove(&(place.array.clone(), place.member.at()));
         let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
         let mut config = self.config.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {

@@ -53,6 +53,12 @@ impl Offline {
         let newest = here.iter().max_by_key(|l| l.label.generation).map(|l| &l.label);
         let shape = newest.map(|label| shape_of(label, here));
         let next_action = match newest {
+            // Without consent nothing starts, whatever drives are here.
+            Some(_) if error.what.contains("--accept-loss") => format!(
+                "bring the missing members back, or, to accept what may be lost: strake array import {} --degraded \
+                 --accept-loss",
+                record.name
+            ),
             Some(label) if can_start_degraded(label, here) => {
                 format!(
                     "bring the missing members back, or: strake array import {} --degraded",

@@ -10,12 +10,13 @@ use strake_units::{ByteSize, MemberIndex};
 
 use crate::control::{Control, Planned, Reserved};
 use crate::error::ControlError;
-use crate::events::{EventKind, Note};
+use crate::events::{EventKind, Note, Severity};
 use crate::import::labelled;
 use crate::manager::{Manager, array_key};
 use crate::members::{Place, is_out};
 use crate::offline::Labelled;
 use crate::scan;
+use crate::view::other_half;
 
 /// What tells one thing at a path from another that came there later.
 pub(crate) type PathKey = (u64, u64, u64);
@@ -226,9 +227,14 @@ impl Manager {
         }
         let place = (uuid, label.slot.at());
         match found.damage() {
-            Some(damage) => self.objections.insert(place, damage),
+            Some(damage) => self.objections.insert(place.clone(), damage),
             None => self.objections.remove(&place),
         };
+        if self.is_other_half(label) {
+            self.other_halves.insert(place, found.drive.path.clone());
+        } else {
+            self.other_halves.remove(&place);
+        }
     }
 
     /// Refuses a drive that serves elsewhere, or is a spare; the one that was in this place until now is fine.
@@ -343,7 +349,14 @@ impl Manager {
                 None
             }
             Err(error) => {
-                self.record(note.cause(format!("it is not taken: {error}")));
+                let note = note.cause(format!("it is not taken: {error}"));
+                let half = (candidate.array.clone(), slot);
+                self.record(if self.other_halves.contains_key(&half) {
+                    let (_, next) = other_half(&name, slot, &path);
+                    note.severity(Severity::Critical).next(next)
+                } else {
+                    note
+                });
                 None
             }
         }
@@ -361,7 +374,8 @@ impl Manager {
     pub(crate) fn has_returned(&self, array: &str, member: MemberIndex) -> bool {
         let Some(running) = self.running.iter().find(|r| r.uuid() == array) else { return false };
         let status = &running.array.status().members[member.at()];
-        if self.objections.contains_key(&(array.to_owned(), member.at())) {
+        let place = (array.to_owned(), member.at());
+        if self.objections.contains_key(&place) || self.other_halves.contains_key(&place) {
             return false;
         }
         match status.state {

@@ -37,10 +37,13 @@ impl Control {
             Ok(())
         })?;
         self.notice_pulled()?;
+        // At once: what is written from here on is missing on whoever is out.
+        self.note_newest()?;
         self.readd_returned()?;
         self.tend_spares()?;
         self.use_spares()?;
         self.record_on_members()?;
+        self.note_newest()?;
         self.run(|m| {
             m.observe();
             m.watch_state_dir();

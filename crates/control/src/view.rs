@@ -369,7 +369,12 @@ impl Manager {
             member.returned = self.has_returned(&uuid, MemberIndex(member.position as u8));
             let place = (uuid.clone(), member.position as usize);
             let out = member.state == "missing" || member.state == "faulty";
-            if let Some(objection) = self.objections.get(&place).filter(|_| out) {
+            if let Some(path) = self.other_halves.get(&place).filter(|_| out) {
+                let name = self.running[at].array.name();
+                member.returned = false;
+                (member.cause, view.next_action) = other_half(name.as_str(), place.1, path);
+                view.reason = format!("member {}: {}", place.1, member.cause);
+            } else if let Some(objection) = self.objections.get(&place).filter(|_| out) {
                 member.cause.clone_from(objection);
             }
         }
@@ -379,6 +384,20 @@ impl Manager {
     pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
         self.config.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
     }
+}
+
+/// What is to be said of a member's drive that went on without the array, and what to do: never to overwrite it.
+pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, String) {
+    (
+        format!(
+            "its drive at {path} went on without this array and holds writes that the array lacks; they are nowhere else"
+        ),
+        format!(
+            "keep {path} as it is until you know which side you want. To go back to it: strake array unload {name}, \
+             put the other drives away, then strake array import --drives {path} --degraded. To stay with this side: \
+             strake array replace {name} --member {member} --with another drive"
+        ),
+    )
 }
 
 /// Why a member left. The labels do not say, so after a restart only that it did is known.

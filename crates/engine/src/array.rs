@@ -196,6 +196,12 @@ impl Array {
         self.uuid
     }
 
+    /// The newest label that every member in use holds.
+    #[must_use]
+    pub fn newest_label(&self) -> strake_ondisk::Superblock {
+        self.board.superblock()
+    }
+
     /// The array as a device.
     #[must_use]
     pub fn device(&self) -> Arc<dyn BlockDevice> {

@@ -100,6 +100,14 @@ impl Superblock {
         self.history.push(Activation { epoch, first_generation: self.generation });
     }
 
+    /// Whether the array that this label describes has been at `generation` of `epoch`, or is there now. True as well
+    /// when that lies before what the label remembers.
+    #[must_use]
+    pub fn continues(&self, generation: u64, epoch: Uuid) -> bool {
+        let past = Self { generation, epoch, ..self.clone() };
+        generation <= self.generation && self.lineage(&past) != Lineage::Other
+    }
+
     pub(crate) fn lineage(&self, own: &Self) -> Lineage {
         let Some(first) = self.history.first() else { return Lineage::Older };
         if own.generation < first.first_generation {

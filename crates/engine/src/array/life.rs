@@ -205,7 +205,7 @@ pub(crate) fn check_returning(
     let name = &newest.name;
     let instead = format!(
         "to use the drive all the same, replace the member with it, which copies everything: strake array replace \
-         {name} {member}"
+         {name} --member {member} --with DRIVE"
     );
     match returning(newest, label) {
         Returning::Current | Returning::Stale if label.slot == member => Ok(()),
@@ -222,7 +222,8 @@ pub(crate) fn check_returning(
         ))),
         Returning::Fork { own, newest } => Err(ArrayError::refused(format!(
             "member {member} of array {name} went on without the array: it is at generation {} of epoch {}, the \
-             array at generation {} of epoch {}; what was written to it there would be lost; {instead}",
+             array at generation {} of epoch {}; what was written to it there is nowhere else and would be lost, so \
+             keep the drive until you know which side you want",
             own.0, own.1, newest.0, newest.1
         ))),
     }

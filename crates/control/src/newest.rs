@@ -1,0 +1,182 @@
+//! The newest state of each array that this machine has seen, kept beside the configuration: `newest.json`.
+//!
+//! Labels tell which of the drives that are here is newest. They cannot tell that a newer one is not here: a mirror that
+//! went out first and comes back alone looks like an array in which nothing has happened since. This machine ran the
+//! array, so it knows better, and an array whose drives are all older than that is started by nobody but a person.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use strake_ondisk::{RecordedState, Returning, Superblock, returning};
+use strake_units::Uuid;
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::manager::{Manager, Running};
+use crate::offline::Labelled;
+use crate::store::ArrayRecord;
+
+/// The file.
+const FILE: &str = "newest.json";
+
+/// Largest file that is read: far more than all members of all arrays of one daemon need.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What was last seen of each array, by its identity.
+pub(crate) type Newest = BTreeMap<String, Mark>;
+
+/// The newest label of an array, as far as it matters for telling older ones from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    generation: u64,
+    epoch: String,
+    /// Who holds it.
+    holders: Vec<Holder>,
+}
+
+/// A member that was in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Holder {
+    member: usize,
+    uuid: String,
+    path: String,
+}
+
+impl Mark {
+    fn of(running: &Running) -> Self {
+        let label = running.array.newest_label();
+        let paths = running.array.status().members;
+        let in_sync = label.members.iter().zip(&paths).enumerate();
+        let in_sync = in_sync.filter(|(_, (row, _))| row.state == RecordedState::InSync);
+        Self {
+            generation: label.generation,
+            epoch: label.epoch.to_string(),
+            holders: in_sync
+                .map(|(member, (row, now))| Holder {
+                    member,
+                    uuid: row.uuid.to_string(),
+                    path: now.path.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    fn is_continued_by(&self, label: &Superblock) -> bool {
+        // What cannot be read says nothing.
+        self.epoch.parse::<Uuid>().map_or(true, |epoch| label.continues(self.generation, epoch))
+    }
+
+    /// Why an array must not be started from the labels `here`, when all of them are older than this.
+    pub(crate) fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+        if here.is_empty() || here.iter().any(|found| self.is_continued_by(&found.label)) {
+            return None;
+        }
+        let newest = here.iter().map(|found| found.label.generation).max().unwrap_or(0);
+        let is_here = |holder: &Holder| here.iter().any(|l| l.label.member.to_string() == holder.uuid);
+        let away: Vec<String> = self
+            .holders
+            .iter()
+            .filter(|holder| !is_here(holder))
+            .map(|Holder { member, path, .. }| format!("member {member}, last at {path}"))
+            .collect();
+        let holders = if away.is_empty() {
+            "nobody that is not here: these drives are older pictures of themselves".to_owned()
+        } else {
+            away.join(" or ")
+        };
+        let name = &record.name;
+        Some(format!(
+            "array {name} is not started: what is here is older than what this machine last saw of it (generation \
+             {newest} here, {} seen), and what was written since would be missing. The newer state is with: \
+             {holders}. Bring that back; or, to go on with the older data and give up what was written since: strake \
+             array import {name} --degraded --accept-loss",
+            self.generation
+        ))
+    }
+}
+
+/// What the directory holds. A file that is not there, or not understood, knows nothing: the labels decide alone then.
+pub(crate) fn read(dir: &Path) -> Newest {
+    let path = dir.join(FILE);
+    let small = fs::metadata(&path).is_ok_and(|meta| meta.len() <= FILE_BYTES_MAX);
+    let text = if small { fs::read(&path).unwrap_or_default() } else { return Newest::new() };
+    serde_json::from_slice(&text).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "not understood: older halves are not told from newer ones");
+        Newest::new()
+    })
+}
+
+/// Replaces the file in one step.
+fn write(dir: &Path, newest: &Newest) -> std::io::Result<()> {
+    let next = dir.join("newest.json.next");
+    let text = serde_json::to_vec_pretty(newest)?;
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+    file.write_all(&text)?;
+    file.sync_all()?;
+    fs::rename(&next, dir.join(FILE))?;
+    File::open(dir)?.sync_all()
+}
+
+impl Control {
+    /// Writes down what has changed since it was last written. A directory that refuses is asked again with the next
+    /// round; that it refuses is told by the events, which want to be written too.
+    pub(crate) fn note_newest(&self) -> Result<(), ControlError> {
+        let Some((dir, newest)) = self.run(|m| Ok(m.unwritten_newest()))? else { return Ok(()) };
+        // Without the lock: the directory may be slow.
+        match write(&dir, &newest) {
+            Ok(()) => self.run(|m| {
+                m.newest_written = Some(newest);
+                Ok(())
+            }),
+            Err(error) => {
+                tracing::debug!(%error, "the newest generations could not be written");
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Manager {
+    fn unwritten_newest(&mut self) -> Option<(PathBuf, Newest)> {
+        self.note_running();
+        let changed = self.newest_written.as_ref() != Some(&self.newest);
+        changed.then(|| (self.store.dir().to_owned(), self.newest.clone()))
+    }
+
+    /// Takes note of what the running arrays are like; forgets arrays that are not recorded any more.
+    fn note_running(&mut self) {
+        for running in &self.running {
+            self.newest.insert(running.uuid(), Mark::of(running));
+        }
+        let recorded = |uuid: &String| self.config.arrays.iter().any(|a| a.uuid == *uuid);
+        self.newest.retain(|uuid, _| recorded(uuid));
+    }
+
+    /// The last chance to write it down, before arrays are stopped.
+    pub(crate) fn note_newest_at_stop(&mut self) {
+        if let Some((dir, newest)) = self.unwritten_newest()
+            && let Err(error) = write(&dir, &newest)
+        {
+            tracing::warn!(%error, "the newest generations could not be written");
+        }
+    }
+
+    /// Why the labels `here` must not start the array `record`; see [`Mark::objection`].
+    pub(crate) fn older_than_seen(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+        let usable = here.iter().filter(|l| l.written_over.is_none());
+        let usable: Vec<Labelled> = usable.cloned().collect();
+        self.newest.get(&record.uuid)?.objection(record, &usable)
+    }
+
+    /// Whether `found` is a member of a running array that went on without it: it holds writes that the array lacks.
+    pub(crate) fn is_other_half(&self, found: &Superblock) -> bool {
+        let running = self.running.iter().find(|r| r.array.uuid() == found.array);
+        running.is_some_and(|r| {
+            matches!(returning(&r.array.newest_label(), found), Returning::Fork { .. })
+        })
+    }
+}

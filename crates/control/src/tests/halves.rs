@@ -1,0 +1,114 @@
+//! Two halves of one array that do not know of each other.
+
+use super::{Folder, array, check_refused, stop, tick_until};
+use crate::control::Control;
+use crate::error::ControlErrorKind;
+use crate::manager::Options;
+use std::fs;
+use std::time::Duration;
+use strake_api::v1::{CreateArrayRequest, ImportArraysRequest, ListEventsRequest, ReplaceMemberRequest};
+
+fn mirror(drives: Vec<String>) -> CreateArrayRequest {
+    CreateArrayRequest { name: "tank".into(), level: "1".into(), drives, ..Default::default() }
+}
+
+fn impatient(folder: &Folder) -> Control {
+    folder.control_with(Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() })
+}
+
+/// A mirror whose first half was pulled while it ran; then both halves changed places.
+fn stale_half_alone() -> (Folder, [String; 2], std::path::PathBuf) {
+    let folder = Folder::new();
+    let drives = folder.drives(2);
+    let (away, newer) = (folder.path("away"), folder.path("newer"));
+    let control = folder.control();
+    control.create_array(&mirror(drives.clone())).expect("it is created");
+    fs::rename(&drives[0], &away).expect("it can be moved");
+    tick_until(&control, "the loss", || {
+        array(&control, "tank").is_ok_and(|view| view.members[0].state == "missing")
+    });
+    stop(&control);
+    drop(control);
+    fs::rename(&drives[1], &newer).expect("it can be moved");
+    fs::rename(&away, &drives[0]).expect("it can be moved");
+    let [first, second] = <[String; 2]>::try_from(drives).expect("there are two");
+    (folder, [first, second], newer)
+}
+
+/// The story: one half of a mirror is pulled, the other goes on alone, and the daemon is stopped. Then the other half is
+/// taken away and the first put back. To its label, nothing ever happened, so after the assemble timeout the array
+/// started by itself, served old data as if all was well, and called the good half a drive to overwrite. This machine
+/// knew better.
+#[test]
+fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
+    let (folder, [first, second], newer) = stale_half_alone();
+    let control = impatient(&folder);
+    (0..3).for_each(|_| control.tick().expect("it answers"));
+    let view = array(&control, "tank").expect("it is recorded");
+    assert_eq!(view.states, ["offline"]);
+    for words in ["older than what this machine last saw", "member 1", &second, "--accept-loss"] {
+        assert!(view.reason.contains(words), "{words}: {}", view.reason);
+    }
+    assert!(view.next_action.contains("--degraded --accept-loss"), "{}", view.next_action);
+    let degraded =
+        ImportArraysRequest { name: "tank".into(), allow_degraded: true, ..Default::default() };
+    check_refused(control.import_arrays(&degraded), ControlErrorKind::Refused, "--accept-loss");
+    // The half that this machine saw last is as good as ever.
+    fs::rename(&newer, &second).expect("it can be moved");
+    control.import_arrays(&degraded).expect("the newer half is here");
+    let view = array(&control, "tank").expect("it is there");
+    let states: Vec<&str> = view.members.iter().map(|m| m.state.as_str()).collect();
+    assert!(states[1] == "in_sync", "{states:?} {first}");
+    stop(&control);
+}
+
+/// The story goes on: somebody accepted the loss, and then the newer half turned up. What was acknowledged is on it alone;
+/// yet it was told of in passing, and the advice was to replace the member with a drive: with this one, most likely.
+#[test]
+fn the_half_left_behind_on_purpose_is_told_of_loudly_and_not_overwritten() {
+    let (folder, [_, second], newer) = stale_half_alone();
+    let control = impatient(&folder);
+    let accepted = ImportArraysRequest {
+        name: "tank".into(),
+        allow_degraded: true,
+        accept_loss: true,
+        ..Default::default()
+    };
+    control.import_arrays(&accepted).expect("the loss is accepted");
+    control.tick().expect("it answers");
+    fs::rename(&newer, &second).expect("it can be moved");
+    let view = || array(&control, "tank").expect("it is there");
+    tick_until(&control, "the news", || view().reason.contains("holds writes"));
+    let view = view();
+    assert!(view.next_action.starts_with("keep "), "{}", view.next_action);
+    assert!(!view.members[1].returned && view.members[1].cause.contains(&second), "{view:#?}");
+    let critical = ListEventsRequest {
+        kind: "member_returned".into(),
+        severity: "critical".into(),
+        ..Default::default()
+    };
+    let told = control.events().list(&critical).expect("the request is fine");
+    assert!(told.iter().any(|e| e.next_action.starts_with("keep ")), "{told:#?}");
+    let status = control.run(|m| {
+        let daemon = m.daemon("", 0, 0);
+        Ok(m.status(daemon))
+    });
+    let status = status.expect("it answers");
+    assert!(status.problems.iter().any(|p| p.what.contains("holds writes")), "{status:#?}");
+    let doctor = control.doctor().expect("it answers");
+    assert!(doctor.checks.iter().any(|c| c.what.contains("holds writes")), "{doctor:#?}");
+    let replace = ReplaceMemberRequest {
+        name: "tank".into(),
+        member: 1,
+        drive: second.clone(),
+        ..Default::default()
+    };
+    check_refused(control.replace_member(&replace), ControlErrorKind::Refused, "nowhere else");
+    stop(&control);
+    drop(control);
+    // What was accepted stays accepted.
+    fs::remove_file(&second).expect("it is there");
+    let control = impatient(&folder);
+    assert!(array(&control, "tank").is_ok_and(|view| view.states[0] != "offline"));
+    stop(&control);
+}

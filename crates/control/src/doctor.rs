@@ -102,7 +102,8 @@ impl Manager {
                 check(name, Finding::Failed, export.reason, next)
             });
         }
-        checks.extend(self.list_hooks().hooks.iter().map(of_hook));
+        let hooks = self.list_hooks().hooks;
+        checks.extend(hooks.iter().map(|hook| of_hook(hook, self.hooks.is_failing(hook))));
         checks.extend(self.of_daemon());
         checks
     }
@@ -237,9 +238,9 @@ fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
     }
 }
 
-fn of_hook(hook: &Hook) -> (Finding, DoctorCheck) {
+fn of_hook(hook: &Hook, fails: bool) -> (Finding, DoctorCheck) {
     let name = format!("hook {}", hook.name);
-    if hook.last_error.is_empty() {
+    if !fails {
         return fine(name, format!("{} events delivered", hook.delivered));
     }
     let next = format!("strake hook test {}", hook.name);

@@ -240,6 +240,56 @@ impl Drives {
     }
 }
 
+/// Where an open drive should be found.
+#[derive(Clone, Debug)]
+pub struct Anchor {
+    path: String,
+    key: Key,
+    medium: Option<Medium>,
+}
+
+/// What is at the path of an open drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtPath {
+    /// The drive, or something that cannot be told from it.
+    Itself,
+    /// Nothing.
+    Nothing,
+    /// Another drive: what is open is reached by nobody who opens the path anew.
+    Another,
+}
+
+impl OpenDrive {
+    /// Where it should be found when it was opened as `path`.
+    #[must_use]
+    pub fn anchor(&self, path: &str) -> Anchor {
+        Anchor { path: path.to_owned(), key: self.key, medium: self.medium.clone() }
+    }
+}
+
+impl Anchor {
+    /// Looks what is at the path now. Asks the file system, which may take its time.
+    #[must_use]
+    pub fn look(&self, machine: &Machine) -> AtPath {
+        if matches!(self.key, Key::Memory(_)) {
+            return AtPath::Itself;
+        }
+        let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        if fs::symlink_metadata(&self.path).is_err_and(gone) {
+            return AtPath::Nothing;
+        }
+        // What cannot be looked at may be anything, so it is nothing to act upon.
+        let Some((key, _)) = key_of(&self.path) else { return AtPath::Itself };
+        let now = machine.at_node(&self.path).map(medium);
+        // A device number may be given to another drive, and a drive another number; its medium tells.
+        let same = match (&self.medium, &now) {
+            (Some(was), Some(is)) => was == is,
+            (Some(_), None) | (None, Some(_)) | (None, None) => self.key == key,
+        };
+        if same { AtPath::Itself } else { AtPath::Another }
+    }
+}
+
 /// What tells the medium of `drive` from others.
 pub fn medium(drive: KernelDrive) -> Medium {
     (drive.identity, drive.size_bytes)

@@ -72,6 +72,12 @@ impl Hooks {
         }
     }
 
+    /// Whether a hook fails: it has delivered nothing since it last failed, as far as anybody knows.
+    pub(crate) fn is_failing(&self, hook: &Hook) -> bool {
+        let seen = self.seen.get(&hook.name).copied().unwrap_or_default();
+        hook.failed > seen.failed || (seen.told && hook.delivered == seen.delivered)
+    }
+
     /// Hooks that began to fail since this was last asked.
     fn failing(&mut self) -> Vec<Hook> {
         let mut failing = Vec::new();

@@ -17,6 +17,7 @@ use crate::events::{EventKind, Note};
 use crate::label::{newest_label, written_over};
 use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
+use crate::members::with_old_paths;
 use crate::offline::{Labelled, Offline};
 use crate::scan;
 use crate::store::{ArrayRecord, Settings};
@@ -448,7 +449,8 @@ impl Manager {
         let known = config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
         let new = known.is_none();
         match known {
-            Some(known) => known.drives = record.drives,
+            // A member that is not here now may come back to where it was.
+            Some(known) => known.drives = with_old_paths(record.drives, &known.drives),
             None => config.arrays.push(record),
         }
         self.config = self.store.prepare(&config)?.commit()?;

@@ -173,6 +173,11 @@ pub struct Manager {
     pub(crate) looked: BTreeMap<(String, String), Option<PathKey>>,
     /// Why the drive found for a place of an array is not used, by the array's identity and the slot.
     pub(crate) objections: BTreeMap<(String, usize), String>,
+    /// Where the drive of a member in use is no more, and why it is used all the same: the data depends on it. By the
+    /// array's identity and the slot.
+    pub(crate) unreachable: BTreeMap<(String, usize), String>,
+    /// The identity of each member's drive at whose path another one was found, by the array's identity and the slot.
+    pub(crate) swapped: BTreeMap<(String, usize), String>,
     /// Where the drive is that went on without a running array, by the array's identity and the slot: what was written
     /// there is nowhere else.
     pub(crate) other_halves: BTreeMap<(String, usize), String>,
@@ -233,6 +238,8 @@ impl Manager {
             looked: BTreeMap::new(),
             objections: BTreeMap::new(),
             other_halves: BTreeMap::new(),
+            swapped: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
             newest: crate::newest::read(state_dir),
             newest_written: None,
             events,

@@ -2,7 +2,9 @@
 
 use strake_api::v1::{AddDriveRequest, ArrayChange, FailMemberRequest, ReplaceMemberRequest};
 use strake_dev_uring::control_wait;
-use strake_engine::{ArrayStatus, Drive, MemberStatus, Pending, Superblock, erase_foreign, prepare_drive};
+use strake_engine::{
+    ArrayStatus, Drive, MemberStatus, Pending, Superblock, erase_foreign, prepare_drive,
+};
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
@@ -127,9 +129,8 @@ impl Control {
 /// A replacement may be an empty drive, or the very drive that was in this place before.
 fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, ControlError> {
     let label = inspect(drive)?.label;
-    let was_here = label
-        .as_ref()
-        .is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
+    let was_here =
+        label.as_ref().is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
     // A drive that was here and was then given a file system is somebody's, though the label behind it is still whole.
     if was_here && let Some(other) = written_over(drive)? {
         return Err(ControlError::refused(format!(
@@ -150,6 +151,14 @@ pub(crate) fn is_out(member: &MemberStatus) -> bool {
         MemberState::Faulty | MemberState::Missing => true,
         MemberState::InSync | MemberState::Rebuilding { .. } => false,
     }
+}
+
+/// The paths of an array's drives, and where its members were before: that is remembered for a while, since they may
+/// come back.
+pub(crate) fn with_old_paths(mut paths: Vec<String>, before: &[String]) -> Vec<String> {
+    let old: Vec<String> = before.iter().filter(|p| !paths.contains(p)).cloned().collect();
+    paths.extend(old.into_iter().rev().take(OLD_PATHS_MAX).rev());
+    paths
 }
 
 /// Members that are not in sync, as a mask.
@@ -304,15 +313,11 @@ impl Manager {
         self.running[at].drives[place.member.at()] = Some(drive);
         self.objections.remove(&(place.array.clone(), place.member.at()));
         self.other_halves.remove(&(place.array.clone(), place.member.at()));
+        self.swapped.remove(&(place.array.clone(), place.member.at()));
         let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
         let mut config = self.config.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
-            // Where members were is remembered for a while: they may come back.
-            let mut paths = remembered(&here);
-            let before = std::mem::take(&mut record.drives);
-            let old: Vec<String> = before.into_iter().filter(|p| !paths.contains(p)).collect();
-            paths.extend(old.into_iter().rev().take(OLD_PATHS_MAX).rev());
-            record.drives = paths;
+            record.drives = with_old_paths(remembered(&here), &record.drives);
         }
         self.config = self.store.prepare(&config)?.commit()?;
         Ok(())

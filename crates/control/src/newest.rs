@@ -76,7 +76,8 @@ impl Mark {
             return None;
         }
         let newest = here.iter().map(|found| found.label.generation).max().unwrap_or(0);
-        let is_here = |holder: &Holder| here.iter().any(|l| l.label.member.to_string() == holder.uuid);
+        let is_here =
+            |holder: &Holder| here.iter().any(|l| l.label.member.to_string() == holder.uuid);
         let away: Vec<String> = self
             .holders
             .iter()
@@ -114,7 +115,8 @@ pub(crate) fn read(dir: &Path) -> Newest {
 fn write(dir: &Path, newest: &Newest) -> std::io::Result<()> {
     let next = dir.join("newest.json.next");
     let text = serde_json::to_vec_pretty(newest)?;
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+    let mut file =
+        File::options().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
     file.write_all(&text)?;
     file.sync_all()?;
     fs::rename(&next, dir.join(FILE))?;
@@ -166,7 +168,11 @@ impl Manager {
     }
 
     /// Why the labels `here` must not start the array `record`; see [`Mark::objection`].
-    pub(crate) fn older_than_seen(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+    pub(crate) fn older_than_seen(
+        &self,
+        record: &ArrayRecord,
+        here: &[Labelled],
+    ) -> Option<String> {
         let usable = here.iter().filter(|l| l.written_over.is_none());
         let usable: Vec<Labelled> = usable.cloned().collect();
         self.newest.get(&record.uuid)?.objection(record, &usable)

@@ -20,6 +20,11 @@ pub(crate) struct Labelled {
 }
 
 impl Labelled {
+    /// What tells the drive's medium from others.
+    pub(crate) fn identity(&self) -> String {
+        self.drive.device.info().identity
+    }
+
     /// What makes the drive useless as the member its label names; `None` when it is not.
     pub(crate) fn damage(&self) -> Option<String> {
         let found = self.written_over?;

@@ -204,6 +204,17 @@ impl Manager {
     ) -> Result<Returned, ControlError> {
         let member = member.unwrap_or(u32::from(found.label.slot.0));
         let (place, _) = self.place(array, member)?;
+        let of_this = (place.array.clone(), place.member.at());
+        let other = self.swapped.get(&of_this).is_some_and(|was| *was != found.identity());
+        if other {
+            return Err(ControlError::refused(format!(
+                "{} was put in the place of the drive that was member {member} of array {name} while that was in use, \
+                 so it is a copy at best, and lacks what was written since; bring the member's own drive back, or: \
+                 strake array replace {name} --member {member} --with DRIVE",
+                found.drive.path,
+                name = place.name
+            )));
+        }
         self.note_objection(&found);
         if let Some(objection) = found.objection() {
             return Err(ControlError::refused(objection));

@@ -10,7 +10,7 @@ use strake_raid::MemberState;
 use strake_units::ByteSize;
 
 use crate::control::Control;
-use crate::drives::{DriveKind, Medium, OpenDrive, medium};
+use crate::drives::{Anchor, AtPath, DriveKind, Medium, OpenDrive, medium};
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::probe::{Probe, Probes, Target};
@@ -26,12 +26,27 @@ struct Survey {
     machine: Machine,
     probes: Probes,
     open: Vec<(DriveMessage, Option<Medium>)>,
+    anchors: Vec<Anchor>,
 }
 
 impl Survey {
+    /// Says of every open drive at whose path another one is that it is no more to be found there.
+    fn tell_swapped(&mut self) {
+        for ((message, _), anchor) in self.open.iter_mut().zip(&self.anchors) {
+            if anchor.look(&self.machine) == AtPath::Another {
+                "failed".clone_into(&mut message.state);
+                add_note(
+                    message,
+                    "another drive is at its path now; this one is open, and nobody can find it",
+                );
+            }
+        }
+    }
+
     /// The machine's drives and every drive that is open, by path. Takes a few seconds when a drive does not answer,
     /// which is then said of that drive.
-    fn drives(self) -> Vec<DriveMessage> {
+    fn drives(mut self) -> Vec<DriveMessage> {
+        self.tell_swapped();
         let kernel = self.machine.drives();
         self.look(kernel, true)
     }
@@ -41,6 +56,7 @@ impl Survey {
     /// # Errors
     /// When it means nothing here.
     fn drive(mut self, name: &str, path: &str) -> Result<DriveMessage, ControlError> {
+        self.tell_swapped();
         let node = self.machine.at_node(path);
         let wanted = node.clone().map(medium);
         self.open
@@ -221,6 +237,7 @@ impl Manager {
             machine: self.drives.machine().clone(),
             probes: self.drives.probes().clone(),
             open: self.drives.all().iter().map(|d| (self.of_open(d), d.medium.clone())).collect(),
+            anchors: self.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
         }
     }
 

@@ -1,11 +1,15 @@
 //! What the daemon does by itself, twice a second: starts what waits, notices drives that went and came back, uses
 //! spares, and tells what changed.
 
+use std::collections::BTreeMap;
+
 use strake_engine::Pending;
 use strake_units::MemberIndex;
 
 use crate::control::Control;
+use crate::drives::{Anchor, AtPath};
 use crate::error::ControlError;
+use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 
 /// The drive of a member in use, and where it should be.
@@ -13,6 +17,9 @@ struct Post {
     array: String,
     slot: usize,
     path: String,
+    /// What is open there.
+    anchor: Anchor,
+    identity: String,
 }
 
 impl Control {
@@ -52,27 +59,41 @@ impl Control {
         })
     }
 
-    /// Calls members missing whose path is gone: their drive was pulled, though it may still answer.
+    /// Calls members missing whose path is gone or leads to another drive: theirs was pulled, though it may still
+    /// answer, and nobody would find it there after a restart.
     fn notice_pulled(&self) -> Result<(), ControlError> {
-        let posts = self.run(|m| Ok(m.posts()))?;
+        let (posts, machine) = self.run(|m| Ok((m.posts(), m.drives.machine().clone())))?;
+        let mut unreachable = BTreeMap::new();
         // Looked for outside of the lock: a path may lie on something that does not answer.
-        let gone = posts.into_iter().filter(|post| {
-            std::fs::symlink_metadata(&post.path)
-                .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-        });
-        for post in gone {
-            let pending = self.run(|m| Ok(m.begin_vanish(&post)))?;
-            // A drive that the data depends on is kept for as long as it answers; the refusal needs no telling.
-            let vanished = pending.is_some_and(|pending| pending.wait().is_ok());
-            if vanished {
+        for post in posts {
+            let at_path = post.anchor.look(&machine);
+            if at_path == AtPath::Itself {
+                continue;
+            }
+            let Some(pending) = self.run(|m| Ok(m.begin_vanish(&post)))? else { continue };
+            // A drive that the data depends on is kept for as long as it answers.
+            let vanished = pending.wait().is_ok();
+            if !vanished {
+                let what = match at_path {
+                    AtPath::Another => "another drive is at its path",
+                    AtPath::Nothing | AtPath::Itself => "nothing is at its path any more",
+                };
+                unreachable.insert((post.array, post.slot), format!("{what} ({})", post.path));
+            } else {
                 self.run(|m| {
+                    if at_path == AtPath::Another {
+                        m.note_swapped(&post);
+                    }
                     m.observe();
                     m.close_absent(&post.array);
                     Ok(())
                 })?;
             }
         }
-        Ok(())
+        self.run(|m| {
+            m.note_unreachable(unreachable);
+            Ok(())
+        })
     }
 }
 
@@ -88,11 +109,37 @@ impl Manager {
             for (slot, (drive, member)) in running.drives.iter().zip(&status.members).enumerate() {
                 let Some(drive) = drive else { continue };
                 if drive.path.starts_with('/') && !crate::members::is_out(member) {
-                    posts.push(Post { array: running.uuid(), slot, path: drive.path.clone() });
+                    let identity = drive.device.info().identity;
+                    let open = self.drives.all().iter();
+                    let mut open = open.filter(|o| o.drive.device.info().identity == identity);
+                    let Some(open) = open.next() else { continue };
+                    let (path, anchor) = (drive.path.clone(), open.anchor(&drive.path));
+                    posts.push(Post { array: running.uuid(), slot, path, anchor, identity });
                 }
             }
         }
         posts
+    }
+
+    /// Tells of members that are in use only because they are open, once each.
+    fn note_unreachable(&mut self, now: BTreeMap<(String, usize), String>) {
+        for (place, why) in now.iter().filter(|(place, _)| !self.unreachable.contains_key(*place)) {
+            let Some(at) = self.find(&place.0) else { continue };
+            let (name, slot) = (self.running[at].array.name().to_string(), place.1);
+            let what =
+                format!("array {name} depends on member {slot}, which nobody can find any more");
+            let note = Note::new(EventKind::MemberUnreachable, format!("array/{name}"), what);
+            self.record(note.member(slot).cause(why.clone()).next(crate::view::keep_open(&name)));
+        }
+        self.unreachable = now;
+    }
+
+    /// Remembers that another drive is at the path of a member: it is not taken for the member, whatever it says.
+    fn note_swapped(&mut self, post: &Post) {
+        let place = (post.array.clone(), post.slot);
+        let what = format!("another drive is at its path {}", post.path);
+        self.objections.insert(place.clone(), what);
+        self.swapped.insert(place, post.identity.clone());
     }
 
     fn begin_vanish(&self, post: &Post) -> Option<Pending> {

@@ -279,7 +279,11 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     let is = |state: &str| array.states.iter().any(|s| s == state);
     let severity = if is("lost") || is("offline") {
         "failed"
-    } else if array.bad_blocks > 0 || is("degraded") || is("rebuild_halted") || is("resync_halted")
+    } else if array.bad_blocks > 0
+        || !array.reason.is_empty()
+        || is("degraded")
+        || is("rebuild_halted")
+        || is("resync_halted")
     {
         "degraded"
     } else {
@@ -369,6 +373,15 @@ impl Manager {
             member.returned = self.has_returned(&uuid, MemberIndex(member.position as u8));
             let place = (uuid.clone(), member.position as usize);
             let out = member.state == "missing" || member.state == "faulty";
+            if let Some(why) = self.unreachable.get(&place).filter(|_| !out) {
+                let name = self.running[at].array.name();
+                member.cause = format!("{why}; it is used as long as the daemon has it open");
+                view.reason = format!(
+                    "the data depends on member {}, and {why}: it is there only as long as the daemon has it open",
+                    place.1
+                );
+                view.next_action = keep_open(name.as_str());
+            }
             if let Some(path) = self.other_halves.get(&place).filter(|_| out) {
                 let name = self.running[at].array.name();
                 member.returned = false;
@@ -384,6 +397,13 @@ impl Manager {
     pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
         self.config.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
     }
+}
+
+/// What to do while the data depends on a drive that nobody could open again.
+pub(crate) fn keep_open(name: &str) -> String {
+    format!(
+        "restart neither straked nor the machine; copy the data off array {name}, or put the drive back where it was"
+    )
 }
 
 /// What is to be said of a member's drive that went on without the array, and what to do: never to overwrite it.

@@ -311,6 +311,14 @@ impl Manager {
             let uuid = self.running[at].uuid();
             let status = self.running[at].array.status();
             let mut now = Seen::of(&status);
+            for (slot, member) in now.members.iter_mut().enumerate() {
+                // The array knows that a drive is gone; what is in its place, it does not.
+                if self.swapped.contains_key(&(uuid.clone(), slot))
+                    && let Some(objection) = self.objections.get(&(uuid.clone(), slot))
+                {
+                    member.cause.clone_from(objection);
+                }
+            }
             if let Some(before) = self.seen.get(&uuid) {
                 // A member that serves again may be out again later.
                 now.no_spare = before.no_spare & absent_mask(&status);

@@ -6,7 +6,9 @@ use crate::error::ControlErrorKind;
 use crate::manager::Options;
 use std::fs;
 use std::time::Duration;
-use strake_api::v1::{CreateArrayRequest, ImportArraysRequest, ListEventsRequest, ReplaceMemberRequest};
+use strake_api::v1::{
+    CreateArrayRequest, ImportArraysRequest, ListEventsRequest, ReplaceMemberRequest,
+};
 
 fn mirror(drives: Vec<String>) -> CreateArrayRequest {
     CreateArrayRequest { name: "tank".into(), level: "1".into(), drives, ..Default::default() }
@@ -110,5 +112,72 @@ fn the_half_left_behind_on_purpose_is_told_of_loudly_and_not_overwritten() {
     fs::remove_file(&second).expect("it is there");
     let control = impatient(&folder);
     assert!(array(&control, "tank").is_ok_and(|view| view.states[0] != "offline"));
+    stop(&control);
+}
+
+/// The story: while a drive served, somebody copied it and moved the copy over it (`cp d1 t; mv t d1`). The path was
+/// there at every look, so all was well; writes went to a file that nobody could open any more, and after a restart the
+/// copy was taken for the member, and old data was served.
+#[test]
+fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
+    let folder = Folder::new();
+    let drives = folder.drives(3);
+    let control = folder.control();
+    control
+        .create_array(&CreateArrayRequest { level: "5".into(), ..mirror(drives.clone()) })
+        .expect("it is created");
+    let copy = folder.path("copy");
+    fs::copy(&drives[1], &copy).expect("it can be copied");
+    fs::hard_link(&drives[1], folder.path("own")).expect("it can be kept");
+    fs::rename(&copy, &drives[1]).expect("it can be moved");
+    let view = || array(&control, "tank").expect("it is there");
+    tick_until(&control, "the loss", || view().members[1].state == "missing");
+    (0..5).for_each(|_| control.tick().expect("it answers"));
+    let member = view().members[1].clone();
+    assert_eq!(member.state, "missing");
+    assert!(member.cause.contains("another drive is at its path"), "{member:?}");
+    let missing = ListEventsRequest { kind: "member_missing".into(), ..Default::default() };
+    let told = control.events().list(&missing).expect("the request is fine");
+    assert!(told.iter().any(|e| e.cause.contains("another drive")), "{told:#?}");
+    let listed = control.list_drives().expect("it answers");
+    assert!(listed.iter().any(|d| d.note.contains("another drive is at its path")), "{listed:#?}");
+    // The member's own drive is as good as ever.
+    fs::rename(folder.path("own"), &drives[1]).expect("it can be moved");
+    tick_until(&control, "the return", || view().states == ["online"]);
+    stop(&control);
+}
+
+/// The story: a RAID 5 without redundancy left lost the path of one more member, and of another. They stay in use, which
+/// is right: the data depends on them. But nobody was told that it exists behind open files only, and the restart that
+/// followed was the end of the array.
+#[test]
+fn data_behind_open_files_alone_is_told_of_loudly() {
+    let folder = Folder::new();
+    let drives = folder.drives(3);
+    let control = folder.control();
+    control
+        .create_array(&CreateArrayRequest { level: "5".into(), ..mirror(drives.clone()) })
+        .expect("it is created");
+    let view = || array(&control, "tank").expect("it is there");
+    let away = folder.path("away");
+    fs::rename(&drives[0], folder.path("gone")).expect("it can be moved");
+    tick_until(&control, "the loss", || view().members[0].state == "missing");
+    fs::rename(&drives[1], &away).expect("it can be moved");
+    (0..3).for_each(|_| control.tick().expect("it answers"));
+    assert_eq!(view().members[1].state, "in_sync");
+    assert!(view().reason.contains("depends on member 1"), "{}", view().reason);
+    assert!(view().next_action.contains("restart neither"), "{}", view().next_action);
+    let told = ListEventsRequest {
+        kind: "member_unreachable".into(),
+        severity: "critical".into(),
+        ..Default::default()
+    };
+    let told = control.events().list(&told).expect("the request is fine");
+    assert_eq!(told.len(), 1, "{told:#?}");
+    let doctor = control.doctor().expect("it answers");
+    assert!(doctor.checks.iter().any(|c| c.what.contains("depends on member 1")), "{doctor:#?}");
+    fs::rename(&away, &drives[1]).expect("it can be moved");
+    control.tick().expect("it answers");
+    assert!(!view().reason.contains("depends on"), "{}", view().reason);
     stop(&control);
 }

@@ -7,6 +7,7 @@ use crate::exit::Exit;
 use crate::limits::{WATCH_INTERVAL, WIDTH};
 use crate::output::{Output, printable, tell};
 use crate::tables;
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write as _};
 use std::path::Path;
 use strake_api::v1::{Array, Progress, WatchArrayRequest};
@@ -27,8 +28,7 @@ pub enum Standing {
 
 /// Where `array` stands with respect to `goal`.
 ///
-/// [`Goal::Rebuild`] looks at members that are being rebuilt, not at missing ones that nobody replaced: those are
-/// [`Goal::Healthy`]'s matter.
+/// [`Goal::Rebuild`] is reached when no member is being rebuilt; whether that is a success, [`Rebuilds`] tells.
 #[must_use]
 pub fn standing(array: &Array, goal: Goal) -> Standing {
     let is = |state: &str| array.states.iter().any(|s| s == state);
@@ -64,6 +64,32 @@ pub fn standing(array: &Array, goal: Goal) -> Standing {
     }
 }
 
+/// What a wait for a rebuild has seen: a rebuild that ended is not one that succeeded.
+#[derive(Clone, Debug, Default)]
+pub struct Rebuilds {
+    /// Members that were being rebuilt at some time.
+    seen: BTreeSet<u32>,
+}
+
+impl Rebuilds {
+    /// Takes note of an answer.
+    pub fn note(&mut self, array: &Array) {
+        let rebuilding = array.members.iter().filter(|m| m.state == "rebuilding");
+        self.seen.extend(rebuilding.map(|m| m.position));
+    }
+
+    /// Why the end of the rebuild is no success, when `array` is the last answer: a member that was being rebuilt is not
+    /// in sync, or none was and the array lacks one all the same.
+    #[must_use]
+    pub fn failure(&self, array: &Array) -> Option<String> {
+        let out = array.members.iter().filter(|m| m.state != "in_sync");
+        let mut out = out.filter(|m| self.seen.is_empty() || self.seen.contains(&m.position));
+        let member = out.next()?;
+        let was = if self.seen.is_empty() { "is not being rebuilt" } else { "was being rebuilt" };
+        Some(format!("member {} {was} and is {}", member.position, member.state))
+    }
+}
+
 /// Waits, showing progress on standard error, and prints the array at the end.
 ///
 /// # Errors
@@ -75,7 +101,9 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
     let mut changes = arrays.watch_array(request).await?.into_inner();
     let mut shown = Shown::new();
     let mut last = None;
-    let watching = until(&mut changes, arguments.goal, &mut shown, &mut last);
+    let mut rebuilds = Rebuilds::default();
+    let seen = |array: &Array| rebuilds.note(array);
+    let watching = until(&mut changes, arguments.goal, &mut shown, &mut last, seen);
     let ended = match arguments.timeout {
         None => watching.await?,
         Some(limit) => match tokio::time::timeout(limit, watching).await {
@@ -88,6 +116,12 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
         out.print(array, tables::array::line)?;
     }
     let name = &arguments.name;
+    let failed = last.as_ref().filter(|_| ended == Standing::Reached);
+    let failed = failed.filter(|_| arguments.goal == Goal::Rebuild);
+    if let Some(why) = failed.and_then(|array| rebuilds.failure(array)) {
+        tell(format_args!("strake: {name}: not rebuilt: {why}: strake array show {name}"));
+        return Ok(Exit::Degraded);
+    }
     match ended {
         Standing::Reached => Ok(Exit::Fine),
         Standing::Lost => Ok(Exit::Failed),
@@ -112,8 +146,10 @@ pub(crate) async fn until(
     goal: Goal,
     shown: &mut Shown,
     last: &mut Option<Array>,
+    mut seen: impl FnMut(&Array),
 ) -> Result<Standing, CliError> {
     while let Some(array) = changes.message().await? {
+        seen(&array);
         let standing = standing(&array, goal);
         shown.show(&array);
         *last = Some(array);
@@ -190,4 +226,46 @@ pub fn milestone(array: &Array) -> String {
     };
     let jobs: String = array.progress.iter().map(tenth).collect();
     format!("{}: {}{jobs}", array.name, array.states.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rebuilds;
+    use strake_api::v1::{Array, Member};
+
+    fn array(states: &[&str]) -> Array {
+        let member = |(at, state): (usize, &&str)| Member {
+            position: at as u32,
+            state: (*state).to_owned(),
+            ..Member::default()
+        };
+        let members = states.iter().enumerate().map(member).collect();
+        Array { members, ..Array::default() }
+    }
+
+    /// The story: the target of a rebuild was pulled in the middle. Nothing was being rebuilt any more, so `strake wait
+    /// --for rebuild` ended with 0, and a script went on to pull the next drive.
+    #[test]
+    fn a_rebuild_that_ended_without_its_member_in_sync_is_a_failure() {
+        let check = |seen: &[&[&str]], last: &[&str], failure: Option<&str>| {
+            let mut rebuilds = Rebuilds::default();
+            seen.iter().for_each(|states| rebuilds.note(&array(states)));
+            let told = rebuilds.failure(&array(last));
+            match failure {
+                None => assert_eq!(told, None, "{seen:?} {last:?}"),
+                Some(words) => {
+                    assert!(told.as_ref().is_some_and(|t| t.contains(words)), "{told:?}");
+                }
+            }
+        };
+        let (whole, out) = (["in_sync", "in_sync"], ["in_sync", "missing"]);
+        let rebuilding = ["in_sync", "rebuilding"];
+        check(&[&rebuilding], &whole, None);
+        check(&[&rebuilding], &out, Some("member 1 was being rebuilt and is missing"));
+        check(&[&rebuilding, &out], &["in_sync", "faulty"], Some("is faulty"));
+        check(&[], &whole, None);
+        check(&[], &out, Some("member 1 is not being rebuilt and is missing"));
+        // Another member that nobody gave a drive is not what was waited for.
+        check(&[&["rebuilding", "missing"]], &["in_sync", "missing"], None);
+    }
 }

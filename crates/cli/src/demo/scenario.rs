@@ -284,7 +284,7 @@ impl<'a> Scenario<'a> {
         let mut changes = self.daemon()?.arrays().watch_array(request).await?.into_inner();
         let mut shown = Shown::new();
         let mut last = None;
-        let watching = wait::until(&mut changes, goal, &mut shown, &mut last);
+        let watching = wait::until(&mut changes, goal, &mut shown, &mut last, |_| ());
         let ended = timeout(REBUILD_MAX, watching).await;
         shown.end();
         match (ended, last) {

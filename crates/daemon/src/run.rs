@@ -75,6 +75,8 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         .enable_all()
         .build()
         .map_err(|e| format!("cannot start the control threads: {e}"))?;
+    // Another daemon there is found out before arrays are started and events recorded that it knows nothing of.
+    socket::refuse_in_use(&path)?;
     // The state directory's lock comes first: whoever holds it may replace a stale socket.
     let control = Control::start(&state_dir, options).map_err(|e| e.to_string())?;
     let shared = Shared::new(control, &path.display().to_string());

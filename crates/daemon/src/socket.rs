@@ -58,6 +58,19 @@ pub fn listen(path: &Path) -> Result<(UnixListener, Socket), String> {
     Ok((listener, socket))
 }
 
+/// Refuses a socket that another daemon answers on, before anything else is begun.
+pub fn refuse_in_use(path: &Path) -> Result<(), String> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket && knock(path).is_ok() {
+        return Err(in_use(path));
+    }
+    Ok(())
+}
+
+fn in_use(path: &Path) -> String {
+    format!("a daemon answers on {} already; stop it or choose another --socket", path.display())
+}
+
 fn remove_stale(path: &Path) -> Result<(), String> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -74,10 +87,7 @@ fn remove_stale(path: &Path) -> Result<(), String> {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
             .map_err(|e| format!("cannot replace the stale socket {}: {e}", path.display())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Ok(()) => Err(format!(
-            "a daemon answers on {} already; stop it or choose another --socket",
-            path.display()
-        )),
+        Ok(()) => Err(in_use(path)),
         Err(error) => Err(format!(
             "cannot tell who is on {}: {error}; choose another --socket",
             path.display()

@@ -78,8 +78,8 @@ impl Rebuilds {
         self.seen.extend(rebuilding.map(|m| m.position));
     }
 
-    /// Why the end of the rebuild is no success, when `array` is the last answer: a member that was being rebuilt is not
-    /// in sync, or none was and the array lacks one all the same.
+    /// Why the end of the rebuild is no success, when `array` is the last answer: a member that was being rebuilt is
+    /// not in sync, or none was and the array lacks one all the same.
     #[must_use]
     pub fn failure(&self, array: &Array) -> Option<String> {
         let out = array.members.iter().filter(|m| m.state != "in_sync");

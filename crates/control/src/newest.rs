@@ -1,8 +1,8 @@
 //! The newest state of each array that this machine has seen, kept beside the configuration: `newest.json`.
 //!
-//! Labels tell which of the drives that are here is newest. They cannot tell that a newer one is not here: a mirror that
-//! went out first and comes back alone looks like an array in which nothing has happened since. This machine ran the
-//! array, so it knows better, and an array whose drives are all older than that is started by nobody but a person.
+//! Labels tell which of the drives that are here is newest. They cannot tell that a newer one is not here: a mirror
+//! that went out first and comes back alone looks like an array in which nothing has happened since. This machine ran
+//! the array, so it knows better, and an array whose drives are all older than that is started by nobody but a person.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -410,7 +410,7 @@ pub(crate) fn keep_open(name: &str) -> String {
 pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, String) {
     (
         format!(
-            "its drive at {path} went on without this array and holds writes that the array lacks; they are nowhere else"
+            "its drive at {path} went on without this array and holds writes that it lacks; they are nowhere else"
         ),
         format!(
             "keep {path} as it is until you know which side you want. To go back to it: strake array unload {name}, \

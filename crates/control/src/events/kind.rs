@@ -90,7 +90,7 @@ kinds! {
     BlocksLost "blocks_lost" Critical "Blocks of an array cannot be read any more and could not be recovered."
     MemberFailed "member_failed" Warning "A member was taken out of use."
     MemberMissing "member_missing" Warning "The drive of a member is gone."
-    MemberUnreachable "member_unreachable" Critical "The drive of a member that the data depends on is at its path no more; it is used as long as it stays open."
+    MemberUnreachable "member_unreachable" Critical "The data depends on a drive that is used only while it stays open."
     MemberReturned "member_returned" Info "The drive of a member that was missing is here again."
     MemberSuperseded "member_superseded" Info "A member's drive came back after another had taken its place."
     MemberSick "member_sick" Warning "A member that still serves has met many errors and should be replaced."

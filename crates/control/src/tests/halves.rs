@@ -37,8 +37,8 @@ fn stale_half_alone() -> (Folder, [String; 2], std::path::PathBuf) {
     (folder, [first, second], newer)
 }
 
-/// The story: one half of a mirror is pulled, the other goes on alone, and the daemon is stopped. Then the other half is
-/// taken away and the first put back. To its label, nothing ever happened, so after the assemble timeout the array
+/// The story: one half of a mirror is pulled, the other goes on alone, and the daemon is stopped. Then the other half
+/// is taken away and the first put back. To its label, nothing ever happened, so after the assemble timeout the array
 /// started by itself, served old data as if all was well, and called the good half a drive to overwrite. This machine
 /// knew better.
 #[test]
@@ -64,8 +64,8 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     stop(&control);
 }
 
-/// The story goes on: somebody accepted the loss, and then the newer half turned up. What was acknowledged is on it alone;
-/// yet it was told of in passing, and the advice was to replace the member with a drive: with this one, most likely.
+/// The story goes on: somebody accepted the loss, and then the newer half turned up. What was acknowledged is on it
+/// alone; yet it was told of in passing, and the advice was to replace the member with a drive.
 #[test]
 fn the_half_left_behind_on_purpose_is_told_of_loudly_and_not_overwritten() {
     let (folder, [_, second], newer) = stale_half_alone();
@@ -147,9 +147,9 @@ fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
     stop(&control);
 }
 
-/// The story: a RAID 5 without redundancy left lost the path of one more member, and of another. They stay in use, which
-/// is right: the data depends on them. But nobody was told that it exists behind open files only, and the restart that
-/// followed was the end of the array.
+/// The story: a RAID 5 without redundancy left lost the path of one more member, and of another. They stay in use,
+/// which is right: the data depends on them. But nobody was told that it exists behind open files only, and the
+/// restart that followed was the end of the array.
 #[test]
 fn data_behind_open_files_alone_is_told_of_loudly() {
     let folder = Folder::new();

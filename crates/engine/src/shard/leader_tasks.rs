@@ -181,17 +181,11 @@ async fn fail_on_request(
     member: MemberIndex,
     event: MemberEvent,
 ) -> Result<(), ArrayError> {
-    {
-        let leader = shard.leader_mut();
-        if !survives_without(shard, &leader, member) {
-            return Err(ArrayError::refused(format!(
-                "member {member} is not failed: the array would lose data without it; rebuild or replace the \
-                 members that are missing first"
-            )));
-        }
-    }
+    refuse_needed(shard, member)?;
     if event == MemberEvent::OperatorFailed {
         unmark_idle(shard, group).await;
+        // Asked again: the flush may have cost another member.
+        refuse_needed(shard, member)?;
     }
     let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
     fail_member(shard, group, member, event, cause).await;
@@ -200,6 +194,17 @@ async fn fail_on_request(
     } else {
         Ok(())
     }
+}
+
+/// Refuses to do without `member` when the array would lose data, as far as it is not lost already.
+fn refuse_needed(shard: &Shard, member: MemberIndex) -> Result<(), ArrayError> {
+    if survives_without(shard, &shard.leader_mut(), member) {
+        return Ok(());
+    }
+    Err(ArrayError::refused(format!(
+        "member {member} is not failed: the array would lose data without it; rebuild or replace the members that \
+         are missing first"
+    )))
 }
 
 /// Flushes, and clears the marks of regions that are not being written: a machine that dies while a member is out

@@ -159,3 +159,22 @@ fn failing_by_hand_leaves_nothing_in_doubt_that_was_not_being_written() {
     let status = &stage.status().members[1];
     assert_eq!((status.stale_bytes, MemberIndex(1)), (0, MemberIndex(1)));
 }
+
+/// A member was failed by hand, the flush before that cost another one, and the array stopped for want of both: what
+/// was asked had been checked before the flush only.
+#[test]
+fn failing_by_hand_is_refused_when_its_flush_costs_another_member() {
+    for cores in [1, 3] {
+        let mut set = Set::new(Level::Raid5, 4);
+        (set.cores, set.cached) = (cores, true);
+        let mut stage = set.build().expect("sound");
+        stage.fill(4000, 100, 3);
+        let cause = strake_block::IoErrorKind::Device;
+        stage.disks[2].plan.add(Rule::new(Ops::FLUSH, Effect::Fail(cause)));
+        let error = stage.fail(1).expect_err("member 2 is out by then");
+        assert!(error.what.contains("would lose data without it"), "{error}");
+        assert_eq!(stage.state(1), MemberState::InSync);
+        assert_eq!(kinds(&stage), [(Some(2), ArrayEventKind::MemberFailed { cause })]);
+        stage.verify(4000);
+    }
+}

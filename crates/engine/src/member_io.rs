@@ -207,12 +207,17 @@ impl<'a> MemberIo<'a> {
         self.write(offset, &label.encode(copy, offset), "writing its label")
     }
 
-    /// Empties the label rings and claims the drive for tools that look at its partition table.
+    /// Empties the label rings and everything else that is found by its sequence, and claims the drive for tools that
+    /// look at its partition table.
     pub(crate) fn claim(&mut self, member: Uuid) -> Result<(), ArrayError> {
         let layout = self.layout()?;
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
             self.write(offset, &vec![0; bytes as usize], "clearing its labels")?;
+        }
+        // Sequences are compared across members. On a drive that went on alone they may be higher than the array's.
+        for (offset, bytes) in layout.notes_ranges() {
+            self.write(offset, &vec![0; bytes as usize], "clearing its notes")?;
         }
         let block = self.block_size.bytes();
         let head = strake_ondisk::protective_head(self.bytes, block, member);

@@ -141,6 +141,17 @@ impl AreaLayout {
         BAD_BLOCKS_OFFSET + sequence % 2 * BAD_SLOT_BYTES
     }
 
+    /// Byte offset and bytes of the areas of which the highest sequence on any member counts: bitmap pages, record of
+    /// the control plane, bad blocks. Whatever another life of the drive left there must go before it joins an array.
+    #[must_use]
+    pub const fn notes_ranges(&self) -> [(u64, u64); 3] {
+        [
+            (BITMAP_OFFSET, PLANES_MAX * PLANE_BYTES),
+            (CONFIG_OFFSET, 2 * CONFIG_SLOT_BYTES as u64),
+            (BAD_BLOCKS_OFFSET, 2 * BAD_SLOT_BYTES),
+        ]
+    }
+
     /// Byte offset of the data area.
     #[must_use]
     pub const fn data_offset(&self) -> u64 {

@@ -2,8 +2,11 @@
 
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayErrorKind, AssemblePolicy};
+use strake_ondisk::{
+    AreaLayout, BadEvent, BadList, PAGE_BYTES, PageState, Plane, encode_page, newest_page,
+};
 use strake_raid::{Level, MemberState};
-use strake_units::{MemberIndex, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
 use crate::stage::{DATA, Disk, Seen, Set, Stage};
 
@@ -359,4 +362,47 @@ fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
         stage.verify(4000);
         stage.check_parity(16);
     }
+}
+
+/// A member that had gone on alone was put in anew, as its refusal advises. What it had noted there in its own history
+/// had higher sequences than what the array wrote, and was believed after the next start: blocks were called lost that
+/// were good, and regions unwritten that had been written.
+#[test]
+fn a_drive_put_in_anew_keeps_no_notes_of_its_former_life() {
+    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    let array = stage.status().uuid;
+    let mut list = BadList::default();
+    let run = LbaRange::new(Lba(0), 64);
+    for member in [0, 1] {
+        list.note(MemberIndex(member), run, BadEvent::Unreadable).expect("there is room");
+        list.note(MemberIndex(member), run, BadEvent::Hollow).expect("there is room");
+    }
+    stage.fail(1).expect("allowed");
+    let ram = stage.disks[1].ram.clone();
+    let written = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    for sequence in [1000, 1001] {
+        let at = written.bad_blocks_offset(sequence);
+        ram.write_at(at, &list.encode(array, sequence).concat()).expect("inside");
+        let page = encode_page(array, Plane::Written, 0, sequence, &[]);
+        let at = written.bitmap_page_offset(Plane::Written, 0, sequence);
+        ram.write_at(at, &page).expect("inside");
+    }
+    let drive = stage.disks[1].clone();
+    stage.replace_with(1, drive).expect("replaceable");
+    stage.healthy();
+    stage.stop().expect("clean");
+    let slots = [0, 1].map(|sequence| {
+        let mut page = vec![0; PAGE_BYTES];
+        let at = written.bitmap_page_offset(Plane::Written, 0, sequence);
+        ram.read_at(at, &mut page).expect("inside");
+        page
+    });
+    match newest_page(&slots[0], &slots[1], array, Plane::Written, 0) {
+        PageState::Valid { sequence, .. } => assert!(sequence < 1000, "{sequence}"),
+        PageState::Lost => panic!("the array wrote one"),
+    }
+    stage.again(AssemblePolicy::default());
+    assert_eq!(stage.status().bad_ranges, []);
+    stage.verify(1000);
 }

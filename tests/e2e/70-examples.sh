@@ -72,6 +72,11 @@ rebuilds() {
     expect 0 strake array fail tank --member 3 --accept redundancy --yes
     expect 0 strake array replace tank --member 3 --with ./nvme9n1
 }
+copies() {
+    tank 1GiB
+    expect 0 strake array replace tank --member 3 --with ./nvme9n1
+    expect 0 strake job pause tank/replace
+}
 rests() { rebuilds; expect 0 strake job pause tank/rebuild; }
 pager() { tank; expect 0 strake hook add pager --exec "$root/usr/local/bin/strake-event"; }
 
@@ -94,9 +99,6 @@ situation() {
     case $1 in
         # 00-demo.sh runs it.
         "strake demo"*) needs=elsewhere ;;
-        # All of it takes minutes without optimization; the nightly checks run it.
-        "strake bench run G9 --output"*) needs=elsewhere ;;
-        "strake bench"*) needs=none ;;
         "strake array create"*) needs=fresh ;;
         "strake array add"* | "strake array replace"*) needs=out ;;
         "strake array readd"*--drive*) needs=moved ;;
@@ -115,8 +117,7 @@ situation() {
         "strake spare remove"*) needs=spare ;;
         "strake job pause"*) needs=rebuilds ;;
         "strake job resume"* | "strake job set"*) needs=rests ;;
-        # No member is copied from while it serves yet, so there is nothing to cancel.
-        "strake job cancel"*) codes=3 ;;
+        "strake job cancel"*) needs=copies ;;
         "strake hook remove"* | "strake hook test"*) needs=pager ;;
         "strake hook add"*-file*) needs=secrets ;;
         "strake config restore"*) needs=backup ;;

@@ -259,6 +259,15 @@ pub enum AtPath {
     Another,
 }
 
+impl AtPath {
+    /// What can be told of `path` without knowing what should be there.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        if fs::symlink_metadata(path).is_err_and(gone) { Self::Nothing } else { Self::Itself }
+    }
+}
+
 impl OpenDrive {
     /// Where it should be found when it was opened as `path`.
     #[must_use]
@@ -274,8 +283,7 @@ impl Anchor {
         if matches!(self.key, Key::Memory(_)) {
             return AtPath::Itself;
         }
-        let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-        if fs::symlink_metadata(&self.path).is_err_and(gone) {
+        if AtPath::of(&self.path) == AtPath::Nothing {
             return AtPath::Nothing;
         }
         // What cannot be looked at may be anything, so it is nothing to act upon.

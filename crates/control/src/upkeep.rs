@@ -17,8 +17,8 @@ struct Post {
     array: String,
     slot: usize,
     path: String,
-    /// What is open there.
-    anchor: Anchor,
+    /// What is open there; `None` when only the array still holds it.
+    anchor: Option<Anchor>,
     identity: String,
 }
 
@@ -66,7 +66,10 @@ impl Control {
         let mut unreachable = BTreeMap::new();
         // Looked for outside of the lock: a path may lie on something that does not answer.
         for post in posts {
-            let at_path = post.anchor.look(&machine);
+            let at_path = match &post.anchor {
+                Some(anchor) => anchor.look(&machine),
+                None => AtPath::of(&post.path),
+            };
             if at_path == AtPath::Itself {
                 continue;
             }
@@ -112,8 +115,8 @@ impl Manager {
                     let identity = drive.device.info().identity;
                     let open = self.drives.all().iter();
                     let mut open = open.filter(|o| o.drive.device.info().identity == identity);
-                    let Some(open) = open.next() else { continue };
-                    let (path, anchor) = (drive.path.clone(), open.anchor(&drive.path));
+                    let anchor = open.next().map(|open| open.anchor(&drive.path));
+                    let path = drive.path.clone();
                     posts.push(Post { array: running.uuid(), slot, path, anchor, identity });
                 }
             }

@@ -255,6 +255,8 @@ struct Scanned {
 /// Drives of one history, one for each member at most, and the label that describes them.
 struct Matched {
     newest: Superblock,
+    /// Slots whose drive is here and has become too small: what was cut off is lost, even if the drive grows again.
+    cut: Vec<MemberIndex>,
     drives: Vec<Found>,
 }
 
@@ -290,12 +292,15 @@ impl Scanned {
             return refused(Refusal::Fork(difference(&newest, other)));
         }
         let newest = newest.label;
+        let is_cut =
+            |drive: &&Found| matches!(unusable(&newest, drive), Some(IgnoreReason::Shrunk { .. }));
+        let cut = self.drives.iter().filter(is_cut).map(|drive| drive.label.slot).collect();
         self.ignore(|drive| unusable(&newest, drive));
         if self.drives.is_empty() {
             // Former members alone are no array.
             return Err(None);
         }
-        Ok(Matched { newest, drives: std::mem::take(&mut self.drives) })
+        Ok(Matched { newest, cut, drives: std::mem::take(&mut self.drives) })
     }
 
     fn newest(&self) -> Option<&Found> {
@@ -412,7 +417,11 @@ impl Matched {
                 }
             },
             recovered_stripes: 0,
-            lacks: lacks_without_drive(&self.newest, recorded),
+            lacks: if self.cut.contains(&slot) {
+                Lacks::Everything
+            } else {
+                lacks_without_drive(&self.newest, recorded)
+            },
             stale,
         };
         let Some(found) = self.drives.iter().find(|found| found.label.slot == slot) else {

@@ -230,6 +230,8 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         return;
     }
     retire_old(shard, group, slot).await;
+    // The same label for everybody else: nobody may be two behind when the machine stops now.
+    shard.leader_mut().state.superblock.generation -= 1;
     if !tasks::record(shard, group).await {
         return;
     }
@@ -291,13 +293,14 @@ async fn prepare(shard: &Shard, group: Group) -> bool {
     !shard.board.is_lost() && leader.twin.as_ref().is_some_and(|twin| twin.paged && !twin.orphan)
 }
 
-/// Writes both copies of the next label to the twin. Returns how that failed.
+/// Writes the label of the next generation to the twin. Returns how that failed.
 async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoErrorKind> {
     let (home, own) = {
-        let leader = shard.leader_mut();
+        let mut leader = shard.leader_mut();
+        leader.state.superblock.generation += 1;
         (leader.label_home(slot), leader.state.superblock.members[slot.at()].uuid)
     };
-    next_label(shard, group, slot, home, own).await
+    write_label(shard, group, slot, home, own).await
 }
 
 /// Tells the old device, from whose label it could otherwise be used alone as if nothing had happened since, that the
@@ -305,30 +308,25 @@ async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoE
 async fn retire_old(shard: &Shard, group: Group, slot: MemberIndex) {
     let before = shard.leader_mut().twin.as_ref().and_then(|twin| twin.before);
     if let Some((record, Some(layout))) = before {
-        let _ = next_label(shard, group, slot, (slot, layout), record.uuid).await;
+        let _ = write_label(shard, group, slot, (slot, layout), record.uuid).await;
     }
 }
 
-/// Writes both copies of the next label to the device at `home`, as that of `own`. Returns how that failed.
-async fn next_label(
+/// Writes the label as it stands to the head ring of the device at `home`, as that of `own`. Returns how that failed.
+/// Not to the tail ring: what stands there says that every member has it.
+async fn write_label(
     shard: &Shard,
     group: Group,
     slot: MemberIndex,
     (device, layout): (MemberIndex, AreaLayout),
     own: Uuid,
 ) -> Option<IoErrorKind> {
-    shard.leader_mut().state.superblock.generation += 1;
-    for copy in [Copy::Head, Copy::Tail] {
-        let mut label = shard.leader_mut().state.superblock.clone();
-        (label.slot, label.member) = (slot, own);
-        let offset = layout.slot_offset(copy, label.generation);
-        let record = (device, offset, label.encode(copy, offset));
-        if let Some((_, failure)) = tasks::write_metadata(shard, group, vec![record]).await.first()
-        {
-            return Some(failure.kind);
-        }
-    }
-    None
+    let mut label = shard.leader_mut().state.superblock.clone();
+    (label.slot, label.member) = (slot, own);
+    let offset = layout.slot_offset(Copy::Head, label.generation);
+    let record = (device, offset, label.encode(Copy::Head, offset));
+    let failed = tasks::write_metadata(shard, group, vec![record]).await;
+    failed.first().map(|(_, failure)| failure.kind)
 }
 
 /// The member failed while its twin was being filled: the twin takes its place and is filled from the others.

@@ -178,7 +178,7 @@ impl World {
     }
 
     /// Does something during which no drive misbehaves.
-    fn disarmed<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn disarmed<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
         let rates = self.faults.rates();
         self.faults.arm(false);
         let result = what(self);

@@ -114,7 +114,7 @@ impl Stage {
         }
         let checked = self.world.array().check_replacement(member(slot), &device);
         checked.map_err(|e| e.to_string())?;
-        self.prepare(drive, uuid)?;
+        prepare(&mut self.world, drive, uuid)?;
         let replacing = self.world.array().begin_replace(member(slot), &device, uuid);
         let replacing = replacing.map_err(|e| e.to_string())?;
         let old = std::mem::replace(&mut self.world.drives[slot], drive.clone());
@@ -132,7 +132,7 @@ impl Stage {
         self.note(65, slot, "copy");
         self.world.trace.fault("copy");
         let (fresh, uuid) = (self.new_drive(slot), Uuid::from_random(self.world.rng.bytes16()));
-        self.prepare(&fresh, uuid)?;
+        self.world.disarmed(|world| prepare(world, &fresh, uuid))?;
         let order = self.world.array().begin_replace(member(slot), &to_drive(&fresh), uuid);
         let order = order.map_err(|e| e.to_string())?;
         let answer = self.finish(Order::Install(Box::new(order)));
@@ -152,12 +152,6 @@ impl Stage {
             self.world.retired.push(fresh);
         }
         answer
-    }
-
-    fn prepare(&mut self, drive: &SimDrive, uuid: Uuid) -> Result<(), String> {
-        let mut wait = patient(&mut self.world.now);
-        let prepared = strake_engine::prepare_drive(&to_drive(drive), uuid, &mut wait);
-        prepared.map(drop).map_err(|error| error.to_string())
     }
 
     /// The newest label on `drive`, if it has one.
@@ -342,4 +336,11 @@ impl Stage {
 
 const fn member(slot: usize) -> MemberIndex {
     MemberIndex(slot as u8)
+}
+
+/// Empties a drive that is to be a member.
+fn prepare(world: &mut crate::world::World, drive: &SimDrive, uuid: Uuid) -> Result<(), String> {
+    let mut wait = patient(&mut world.now);
+    let prepared = strake_engine::prepare_drive(&to_drive(drive), uuid, &mut wait);
+    prepared.map(drop).map_err(|error| error.to_string())
 }

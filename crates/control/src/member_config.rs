@@ -65,13 +65,29 @@ impl Control {
     pub(crate) fn record_on_members(&self) -> Result<(), ControlError> {
         for due in self.run(|m| Ok(m.due_on_members()))? {
             let Some(_reserved) = self.try_reserve(vec![array_key(&due.array)])? else { continue };
-            let stored = store_config(&due.drives, due.uuid, &due.content, &mut control_wait());
-            self.run(|m| {
-                m.noted_on_members(due, stored.err().map(ControlError::from));
-                Ok(())
-            })?;
+            self.store_on_members(due)?;
         }
         Ok(())
+    }
+
+    /// Writes to the members of one array what they do not know yet, for whoever imports it elsewhere. The caller has
+    /// reserved the array.
+    ///
+    /// # Errors
+    /// When the daemon is stopping. Members that could not be written are logged, as ever.
+    pub(crate) fn record_before_leaving(&self, array: &str) -> Result<(), ControlError> {
+        match self.run(|m| Ok(m.due_on_members().into_iter().find(|due| due.array == array)))? {
+            Some(due) => self.store_on_members(due),
+            None => Ok(()),
+        }
+    }
+
+    fn store_on_members(&self, due: Due) -> Result<(), ControlError> {
+        let stored = store_config(&due.drives, due.uuid, &due.content, &mut control_wait());
+        self.run(|m| {
+            m.noted_on_members(due, stored.err().map(ControlError::from));
+            Ok(())
+        })
     }
 
     /// Brings back what the members know of an array that has just been imported and was not recorded here. What

@@ -29,6 +29,7 @@ impl Control {
             return Ok(planned(view, steps));
         }
         let mut warnings = Vec::new();
+        self.record_before_leaving(&view.uuid)?;
         let removed = self.run(|m| m.forget_array(&view.uuid, m.config.clone()))?;
         stop(removed, &mut warnings);
         let what =

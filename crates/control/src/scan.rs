@@ -1,6 +1,6 @@
 //! Looking at drives: the machine's, and those that are open.
 //!
-//! A [`Survey`] is taken under the manager's lock and looked through without it, because a sick drive may take long
+//! A survey is taken under the manager's lock and looked through without it, because a sick drive may take long
 //! to answer, or never does.
 
 use strake_api::v1::Drive as DriveMessage;

@@ -244,6 +244,26 @@ fn an_unloaded_array_stays_away_until_it_is_imported() {
     stop(&control);
 }
 
+/// The array was unloaded within a second of `export create`, before anybody had told its members of the export; on the
+/// other machine it came back without.
+#[test]
+fn f36_what_was_set_just_before_unloading_comes_along() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let listen = format!("unix:{}", folder.path("late.sock").display());
+    let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
+    control.run(|m| m.create_export(&export)).expect("it is offered");
+    let unload = UnloadArrayRequest { name: "tank".into(), force: true, ..Default::default() };
+    control.unload_array(&unload).expect("it is unloaded");
+    let import = ImportArraysRequest { name: "tank".into(), drives, ..Default::default() };
+    control.import_arrays(&import).expect("it is imported");
+    let exports = exports(&control);
+    assert_eq!(exports.len(), 1, "the members remember the export: {exports:?}");
+    stop(&control);
+}
+
 #[test]
 fn bad_requests_are_refused_and_change_nothing() {
     let folder = Folder::new();

@@ -239,7 +239,7 @@ impl<'a> MemberIo<'a> {
         self.write(self.bytes - FOREIGN_TAIL_BYTES, tail, "erasing what is on it")
     }
 
-    /// Takes back what [`claim`](Self::claim) and labels have left, so that the drive holds nothing of Strake. The
+    /// Takes back what the claim and labels have left, so that the drive holds nothing of Strake. The
     /// partition tables go last: as long as a label is there, tools see that the drive belongs to somebody.
     ///
     /// # Errors

@@ -174,11 +174,11 @@ pub struct Superblock {
     pub destroyed: bool,
     /// Every member, by slot. At most [`MEMBERS_MAX`].
     pub members: Vec<MemberRecord>,
-    /// The last activations, oldest first, the current one last; at most [`HISTORY_MAX`](crate::HISTORY_MAX).
+    /// The last activations, oldest first, the current one last; at most [`HISTORY_MAX`].
     /// Recorded with [`COMPAT_HISTORY`] only.
     pub history: Vec<Activation>,
     /// Drives being filled while the members they shall replace serve; at most
-    /// [`REPLACEMENTS_MAX`](crate::REPLACEMENTS_MAX).
+    /// [`REPLACEMENTS_MAX`].
     pub replacements: Vec<ReplacementRecord>,
     /// Features that may be ignored. Bits this program does not know are dropped when it writes.
     pub compat: u64,

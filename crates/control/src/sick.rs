@@ -69,8 +69,8 @@ impl Sick {
     }
 }
 
-/// Slots of members that a spare should replace now: those that are out, or, when none is and nothing is being copied
-/// yet, the first that `is_sick`.
+/// Slots of members that a spare should replace now: those that are out, or, when none is, the first that `is_sick`.
+/// None while a member is being copied to its successor: an array takes no other drive until that has ended.
 pub(crate) fn slots_for_spares(
     status: &ArrayStatus,
     is_sick: impl Fn(&MemberStatus) -> bool,
@@ -79,8 +79,11 @@ pub(crate) fn slots_for_spares(
         let members = status.members.iter().enumerate();
         members.filter(|(_, m)| test(m)).map(|(slot, _)| slot).collect()
     };
+    if status.replace.is_some() {
+        return Vec::new();
+    }
     let out = slots(&crate::members::is_out);
-    if !out.is_empty() || status.replace.is_some() || status.rebuild.is_some() {
+    if !out.is_empty() || status.rebuild.is_some() {
         return out;
     }
     slots(&is_sick).into_iter().take(1).collect()

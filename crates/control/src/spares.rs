@@ -13,7 +13,7 @@ use strake_units::ByteSize;
 
 use crate::control::Control;
 use crate::create::refuse_occupied;
-use crate::error::ControlError;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::SPARES_MAX;
 use crate::manager::{Manager, array_key, fresh_uuid};
@@ -66,6 +66,21 @@ pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
         return Err("it is read-only".to_owned());
     }
     Ok(())
+}
+
+/// Whether an error in giving a spare to an array speaks against the spare. An array that is not ready for it (another
+/// member is being copied, somebody was quicker, it stops) may want it a second later.
+fn is_of_the_drive(kind: ControlErrorKind) -> bool {
+    match kind {
+        ControlErrorKind::Device | ControlErrorKind::Usage => true,
+        ControlErrorKind::NotFound
+        | ControlErrorKind::Exists
+        | ControlErrorKind::State
+        | ControlErrorKind::Refused
+        | ControlErrorKind::Store
+        | ControlErrorKind::Stopped
+        | ControlErrorKind::Internal => false,
+    }
 }
 
 impl Control {
@@ -151,16 +166,21 @@ impl Control {
         let Some(mut reserved) = self.try_reserve(vec![array_key(array)])? else { return Ok(()) };
         let chosen = self.run(|m| Ok(m.choose_spare(array, slot)))?;
         let Some((place, record)) = chosen else { return Ok(()) };
-        let used = reserved.open_now(&record.path).and_then(|drive| {
+        let opened = reserved.open_now(&record.path).and_then(|drive| {
             refuse_occupied(std::slice::from_ref(&drive))?;
-            self.replace_now(&place, drive)
+            Ok(drive)
         });
-        let answer = used.as_ref().copied().map_err(|e| ControlError::new(e.kind, e.what.clone()));
+        let fits = opened.is_ok();
+        let used = opened.and_then(|drive| self.replace_now(&place, drive));
         self.run(|m| {
-            m.told_spare_use(&place.name, slot, &record, used);
+            match &used {
+                Ok(()) => m.told_spare_use(&place.name, slot, &record),
+                Err(error) if fits && !is_of_the_drive(error.kind) => {}
+                Err(error) => m.note_spare(&record, SpareState::Failed(error.what.clone())),
+            }
             Ok(())
         })?;
-        answer
+        used
     }
 
     /// Opens spares that are not open, and notices those that went.
@@ -466,31 +486,17 @@ impl Manager {
         None
     }
 
-    fn told_spare_use(
-        &mut self,
-        array: &str,
-        slot: usize,
-        record: &SpareRecord,
-        used: Result<(), ControlError>,
-    ) {
+    fn told_spare_use(&mut self, array: &str, slot: usize, record: &SpareRecord) {
         let path = &record.path;
-        match used {
-            Ok(()) => {
-                let copied = self.is_copied(array, slot);
-                let what = if copied {
-                    format!("member {slot} of array {array} is being copied to spare {path}")
-                } else {
-                    format!("spare {path} took the place of member {slot} of array {array}")
-                };
-                let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
-                self.record(
-                    note.member(slot).next("strake spare add DRIVE, so that there is another"),
-                );
-                if let Err(error) = self.forget_spare(record) {
-                    tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
-                }
-            }
-            Err(error) => self.note_spare(record, SpareState::Failed(error.what)),
+        let what = if self.is_copied(array, slot) {
+            format!("member {slot} of array {array} is being copied to spare {path}")
+        } else {
+            format!("spare {path} took the place of member {slot} of array {array}")
+        };
+        let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
+        self.record(note.member(slot).next("strake spare add DRIVE, so that there is another"));
+        if let Err(error) = self.forget_spare(record) {
+            tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
         }
     }
 }

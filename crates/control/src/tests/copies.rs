@@ -178,3 +178,25 @@ fn a_sick_member_is_copied_to_a_spare_unless_somebody_called_that_off() {
     assert!(tank(&control).members[1].replacement.is_empty());
     stop(&control);
 }
+
+/// The spare was offered to the array, which refused it while another member was being copied; the spare was called
+/// broken for that, and never tried again.
+#[test]
+fn a_spare_waits_until_a_copy_of_another_member_has_ended() {
+    let (_folder, control, drives) = stage();
+    control.replace_member(&replace(&drives[4])).expect("it fits");
+    control.fail_member(&fail("tank", 0)).expect("redundancy is left");
+    let spare = AddSpareRequest { drive: drives[5].clone(), ..Default::default() };
+    control.add_spare(&spare).expect("it is a spare");
+    (0..5).for_each(|_| control.tick().expect("it answers"));
+    // Asked for by a person in that moment, it is as good afterwards.
+    let uuid = tank(&control).uuid;
+    control.use_spare(&uuid, 0).expect_err("a member is being copied");
+    let states = control.run(|m| Ok(m.list_spares())).expect("it answers").spares;
+    assert_eq!(states[0].state, "ready", "{states:?}");
+    assert!(!has(&control, EventKind::SpareMissing));
+    pause(&control, false);
+    tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
+    assert_eq!(tank(&control).members[0].path, drives[5]);
+    stop(&control);
+}

@@ -55,6 +55,9 @@ pub const IO_TIMEOUT: Nanos = Nanos(30 * Nanos::SECOND.0);
 /// cause is then not a drive, and throwing drives out would make it worse.
 pub const IO_TIMEOUT_COMMON: Nanos = Nanos(300 * Nanos::SECOND.0);
 
+/// How long a drive that is to become a member is waited for while it still owes answers from its time as one before.
+pub const FORMER_PATIENCE: Nanos = Nanos(5 * Nanos::SECOND.0);
+
 /// How old an outstanding I/O is when its member counts as standing still.
 pub const STANDSTILL: Nanos = Nanos(5 * Nanos::SECOND.0);
 

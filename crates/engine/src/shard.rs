@@ -12,6 +12,7 @@ mod bands;
 mod build;
 mod driver;
 mod execute;
+mod install;
 mod leader;
 mod leader_tasks;
 mod maintain;

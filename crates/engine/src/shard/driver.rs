@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::mpsc;
 
-use strake_block::{BlockDevice, IoErrorKind, Op};
+use strake_block::{IoErrorKind, Op};
 use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 
 use super::build::{Link, ShardSpec, build};
+use super::install::Install;
 use super::leader::Change;
 use super::members::HostRead;
 use super::members::Pairing;
@@ -40,6 +41,7 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
         next_timeout_check: Nanos(0),
         next_latency_look: Nanos(0),
         quiesced: Vec::new(),
+        installs: Vec::new(),
     }))
 }
 
@@ -66,6 +68,8 @@ struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
     next_latency_look: Nanos,
     /// Who waits for this shard to fall quiet.
     quiesced: Vec<mpsc::Sender<()>>,
+    /// Devices that still have to be opened.
+    installs: Vec<Install>,
 }
 
 impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S> {
@@ -163,6 +167,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             work += 1;
             self.obey(control);
         }
+        if !self.installs.is_empty() {
+            work += self.shard.install_waiting(&mut self.installs);
+        }
         work
     }
 
@@ -173,8 +180,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 shard.requests.borrow_mut().connect(requests, replies)
             }
             Control::Install { member, device, reply } => {
-                // The control plane may have given up waiting.
-                let _ = reply.send(shard.install(member, &*device));
+                self.installs.push(Install::new(member, device, reply, shard.now.get()));
             }
             Control::Fail { member, event, reply } => {
                 shard.lead_change(Change::Fail { member, event, reply });
@@ -336,16 +342,6 @@ impl Shard {
             let sits = self.sits.borrow().mask() & 1 << at != 0;
             counters.sitting_out.store(sits, relaxed);
         }
-    }
-
-    /// Opens the device that is to take the place of `member`, unless the one there came into use meanwhile.
-    fn install(&self, member: MemberIndex, device: &dyn BlockDevice) -> Result<(), ArrayError> {
-        let mut members = self.members.borrow_mut();
-        if members.view(member) != View::Absent {
-            let what = format!("member {member} is in use; fail it before replacing it");
-            return Err(ArrayError::state(what));
-        }
-        Ok(members.install(member, device, strake_ondisk::HEAD_BYTES)?)
     }
 
     /// First things: what the leader must know, and what needs resync or rebuild.

@@ -98,6 +98,8 @@ struct Member {
     /// The last change to `View::Absent` is in force on every shard.
     settled: bool,
     queue: Option<Box<dyn IoQueue>>,
+    /// Whose queue it is, as in [`DeviceInfo::identity`](strake_block::DeviceInfo).
+    identity: String,
     area: DataArea,
     outstanding: u32,
     backlog: VecDeque<Io>,
@@ -114,6 +116,13 @@ struct Member {
     joined: u64,
     deallocate: DeallocateReads,
     cache: VolatileCache,
+}
+
+/// A queue of a device that has lost its place, kept until what it has in flight is back.
+struct Former {
+    queue: Box<dyn IoQueue>,
+    identity: String,
+    outstanding: u32,
 }
 
 /// A clean host read that came back.
@@ -142,8 +151,7 @@ pub(crate) struct Members {
     members: Vec<Member>,
     inflight: Slab<Inflight>,
     groups: Slab<GroupState>,
-    /// Queues of replaced members, kept until what they have in flight is back.
-    graveyard: Vec<(Box<dyn IoQueue>, u32)>,
+    graveyard: Vec<Former>,
     batch: CompletionBatch,
     turn: u32,
     /// Counts changes of the views.
@@ -169,6 +177,7 @@ impl Members {
             view: View::Absent,
             settled: true,
             queue: None,
+            identity: String::new(),
             area: DataArea { start_bytes: 0, device_shift: block_size.shift() },
             outstanding: 0,
             backlog: VecDeque::with_capacity(64),
@@ -211,19 +220,24 @@ impl Members {
         start_bytes: u64,
     ) -> Result<(), DeviceError> {
         let queue = device.open_queue(self.core, MEMBER_DEPTH)?;
+        self.bury(member.at());
         let place = &mut self.members[member.at()];
-        Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
-        if let Some(old) = place.queue.replace(queue) {
-            self.graveyard.push((old, place.outstanding));
-        }
-        place.outstanding = 0;
+        place.queue = Some(queue);
         place.hung = false;
         place.latency.clear();
         let info = device.info();
+        place.identity = info.identity;
         place.area = DataArea { start_bytes, device_shift: info.block_size.shift() };
         place.deallocate = info.deallocate;
         place.cache = info.cache;
         Ok(())
+    }
+
+    /// I/Os that the device `identity` was given here and has not answered.
+    pub(crate) fn owed_by(&self, identity: &str) -> u32 {
+        let places = self.members.iter().map(|m| (&m.identity, m.outstanding));
+        let former = self.graveyard.iter().map(|f| (&f.identity, f.outstanding));
+        places.chain(former).filter(|(whose, _)| *whose == identity).map(|(_, count)| count).sum()
     }
 
     fn refuse_backlog(place: &mut Member, refused: &mut VecDeque<Completion>, kind: IoErrorKind) {
@@ -537,9 +551,9 @@ impl Members {
         host_reads: &mut VecDeque<HostRead>,
     ) -> usize {
         let mut seen = 0;
-        for (queue, outstanding) in &mut self.graveyard {
-            queue.poll(now, &mut self.batch);
-            *outstanding -= self.batch.len() as u32;
+        for former in &mut self.graveyard {
+            former.queue.poll(now, &mut self.batch);
+            former.outstanding -= self.batch.len() as u32;
             seen += self.batch.len();
             for done in self.batch.drain() {
                 complete(
@@ -552,7 +566,7 @@ impl Members {
                 );
             }
         }
-        self.graveyard.retain(|(_, outstanding)| *outstanding > 0);
+        self.graveyard.retain(|former| former.outstanding > 0);
         seen
     }
 
@@ -568,8 +582,8 @@ impl Members {
                 sleep.readiness(queue.readiness());
             }
         }
-        for (queue, _) in &self.graveyard {
-            sleep.readiness(queue.readiness());
+        for former in &self.graveyard {
+            sleep.readiness(former.queue.readiness());
         }
         if !self.refused.is_empty() {
             sleep.never();

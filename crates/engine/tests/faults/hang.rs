@@ -4,6 +4,7 @@ use strake_block::Op;
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::AssemblePolicy;
 use strake_raid::{Level, MemberState};
+use strake_units::{MemberIndex, Nanos};
 
 use crate::stage::{Set, Stage, bytes_of};
 
@@ -126,11 +127,65 @@ fn waiting_in_line_is_not_hanging() {
             stage.submit(0, op)
         })
         .collect();
-    stage.step = strake_units::Nanos(10_000_000);
+    stage.step = Nanos(10_000_000);
     stage.rounds(6000);
     for id in ids {
         assert_eq!(stage.result(id), Ok(()));
     }
     assert!(!stage.status().lost);
     assert_eq!(stage.run(0, Op::Flush), Ok(()));
+}
+
+/// A write hung, its member went out, and the drive came to itself and was taken back. Then it carried out the write,
+/// over newer data: a read was answered with what had been overwritten long ago (simulator, seed 1000012).
+#[test]
+fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
+    for cores in [1, 2] {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.cores = cores;
+        let mut stage = set.build().expect("sound");
+        stage.fill(2000, 100, 3);
+        let (victim, _) = stage.home(0);
+        let slot = victim as u8;
+        stage.disks[victim].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+        let op = stage.write_op(0, 1, 5);
+        let id = stage.submit(0, op);
+        stage.expect(0, 1, 5);
+        stage.pass(35);
+        assert_eq!(stage.result(id), Ok(()));
+        assert_eq!(stage.state(victim), MemberState::Faulty);
+        stage.disks[victim].plan.clear();
+        stage.step = Nanos(1_000_000);
+        if let Err(error) = stage.readd(slot) {
+            assert!(error.what.contains("has not answered"), "{}", error.what);
+            assert_eq!(stage.state(victim), MemberState::Faulty);
+        } else {
+            // What makes it wrong to take the drive back.
+            stage.healthy();
+            stage.fill(2000, 100, 77);
+            stage.disks[victim].plan.release();
+            stage.rounds(1000);
+            stage.verify(2000);
+            panic!("it was taken back");
+        }
+        stage.fill(2000, 100, 78);
+        // Asked for when the drive is about to answer, it only has to wait.
+        let label = stage.label(&stage.disks[victim]);
+        let drive = stage.disks[victim].drive.clone();
+        let again = stage.array().begin_readd(MemberIndex(slot), &drive, &label);
+        let mut again = again.expect("it is the member");
+        stage.rounds(10);
+        assert!(again.poll().is_none(), "it is waited for");
+        stage.disks[victim].plan.release();
+        let mut answer = None;
+        stage.until("taking back", |_| {
+            answer = again.poll();
+            answer.is_some()
+        });
+        answer.expect("waited for").expect("it owes nothing any more");
+        stage.healthy();
+        stage.verify(2000);
+        stage.check_parity(15);
+        stage.stop().expect("a clean stop");
+    }
 }

@@ -206,9 +206,10 @@ impl World {
                 .event(&[83, u64::from(answer.is_ok())], || format!("control: {what}: {answer:?}"));
             let excused = match asked {
                 Asked::Fail { .. } => self.stopping || self.lost,
-                // The new drive may have died already.
+                // The new drive may have died already, and one that is taken back may still owe answers.
                 Asked::Replace { member, .. } => {
-                    self.drives[member.at()].is_doomed() || self.stopping || self.lost
+                    let drive = &self.drives[member.at()];
+                    drive.is_doomed() || !drive.is_idle() || self.stopping || self.lost
                 }
             };
             if let Err(error) = answer

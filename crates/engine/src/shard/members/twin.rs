@@ -4,11 +4,13 @@
 //! change places, and the old one goes on getting every write until every shard has swapped, since another shard may
 //! still read from it.
 
+use std::mem;
+
 use strake_block::{IoErrorKind, Op};
 use strake_units::{MemberIndex, Nanos};
 
 use super::super::address::Target;
-use super::{Failure, Group, IoSlot, Members, Waiter};
+use super::{Failure, Former, Group, IoSlot, Members, Waiter};
 use crate::message::View;
 
 /// Which devices of a member are in use.
@@ -93,13 +95,14 @@ impl Members {
     }
 
     /// Lets go of a device that is not used any more, as soon as what it has in flight is back.
-    fn bury(&mut self, at: usize) {
+    pub(super) fn bury(&mut self, at: usize) {
         let place = &mut self.members[at];
         Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
+        let (identity, outstanding) =
+            (mem::take(&mut place.identity), mem::take(&mut place.outstanding));
         if let Some(queue) = place.queue.take() {
-            self.graveyard.push((queue, place.outstanding));
+            self.graveyard.push(Former { queue, identity, outstanding });
         }
-        place.outstanding = 0;
     }
 
     /// The devices change places, and what is under way goes with them.

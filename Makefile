@@ -13,7 +13,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 help:
 	@echo 'make demo      build Strake, then make, use, break and repair a RAID 6 array on plain files'
 	@echo 'make test      run every check and every test, as continuous integration does'
-	@echo 'make bench     build ISA-L and measure the parity kernels beside it; writes docs/benchmarks'
+	@echo 'make bench     build ISA-L and measure every goal; writes docs/benchmarks'
 	@echo 'make build     build the programs: $(TARGET)/release/strake and straked'
 	@echo 'make install   install them below PREFIX=$(PREFIX)'
 	@echo 'make clean     remove what was built'
@@ -31,7 +31,7 @@ bench:
 	@scripts/setup.sh build
 	@scripts/isal.sh
 	$(CARGO) build --release -p strake-cli
-	STRAKE_ISAL=build/isal/lib/libisal.so.2 $(TARGET)/release/strake bench run G9 --save docs/benchmarks
+	STRAKE_ISAL=build/isal/lib/libisal.so.2 $(TARGET)/release/strake bench run all --save docs/benchmarks
 
 build:
 	@scripts/setup.sh build

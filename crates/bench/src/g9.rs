@@ -12,12 +12,13 @@ use std::path::PathBuf;
 use strake_parity::Kernel;
 
 use crate::bandwidth;
+use crate::goals;
 use crate::isal::Isal;
-use crate::machine::{Machine, available_memory};
+use crate::machine::available_memory;
 use crate::measure::{Effort, Samples, in_turns};
 use crate::pool::{Pool, Stripe};
-use crate::report::{Memory, Report, Row};
-use cases::{Case, Operation};
+use crate::report::{Drives, Metric, Report, Row, Target};
+use cases::{Case, Memory, Operation};
 use ways::Named;
 
 /// What a person may choose.
@@ -33,6 +34,9 @@ pub struct Options {
     pub kernel: Kernel,
 }
 
+/// Samples behind a median unless somebody says otherwise: they are short, and the machine's moods are longer.
+pub const REPEATS: usize = 21;
+
 /// A hot stripe stays in one core's caches, so little memory does; but a sample must be long enough to time.
 const SAMPLE_NS_HOT: u64 = 150_000;
 /// Reading from memory is slow enough that one stripe of the usual size is a sample.
@@ -47,28 +51,21 @@ const COLD_SHARE: usize = 4;
 #[must_use]
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Report {
     let isal = Isal::open(options.isal.as_deref());
-    let mut report = Report {
-        benchmark: "G9".to_owned(),
-        machine: Machine::here(),
-        compared_with: match &isal {
-            Ok(isal) => isal.name().to_owned(),
-            Err(error) => error.to_string(),
-        },
-        kernel: options.kernel.name().to_owned(),
-        repeats: options.repeats,
-        read_gbps: 0.0,
-        rows: Vec::new(),
-    };
+    let title = goals::find("G9").map_or("", |goal| goal.work);
+    let mut report = Report::new("G9", title);
+    let theirs = isal.as_ref().map_or_else(ToString::to_string, |isal| isal.name().to_owned());
+    report.notes.push(format!("Ours: kernel {}; theirs: {theirs}.", options.kernel.name()));
     let wanted = |case: &Case| {
         options.filter.as_ref().is_none_or(|part| case.name().contains(part.as_str()))
     };
     let cases: Vec<Case> = cases::all().into_iter().filter(wanted).collect();
     progress("preparing memory");
     let mut pool = Pool::new(pool_len(&cases, report.machine.last_cache));
-    report.read_gbps = bandwidth::read_gbps(pool.bytes(), options.repeats);
+    let read_gbps = bandwidth::read_gbps(pool.bytes(), options.repeats);
+    report.notes.push(format!("One core reads memory at {read_gbps:.1} GB/s in this run."));
     for case in &cases {
         progress(&case.name());
-        let rows = measure(case, &mut pool, isal.as_ref().ok(), options, report.read_gbps);
+        let rows = measure(case, &mut pool, isal.as_ref().ok(), options, read_gbps);
         report.rows.extend(rows);
     }
     report
@@ -132,41 +129,35 @@ fn agree(case: &Case, ways: &mut [Named<'_>], stripe: &mut Stripe<'_>) {
 
 fn row(case: &Case, ours: &Samples, anchor: Option<(&str, &Samples)>) -> Row {
     let gbps = |seconds: f64| case.work() as f64 / seconds * 1e-9;
+    let ours = ours.map(gbps);
     let theirs = anchor.map(|(_, samples)| gbps(samples.median()));
-    let ratio = theirs.map(|theirs| gbps(ours.median()) / theirs);
-    Row {
-        case: case.name(),
-        operation: case.operation.word(),
-        data: case.data,
-        parity: case.parity,
-        strip: case.strip,
-        memory: case.memory,
-        metric: "GB/s of data",
-        median: gbps(ours.median()),
-        min: gbps(ours.max()),
-        max: gbps(ours.min()),
-        anchor: theirs,
-        anchor_name: anchor.map_or("none here", |(name, _)| name).to_owned(),
-        ratio,
-        goal: case.goal(),
-        meets: ratio.map(|ratio| ratio >= case.goal()),
-        moonshot: case.goal().max(1.15),
-    }
+    let name = match (anchor, theirs) {
+        (Some((name, _)), Some(theirs)) => {
+            format!("GB/s of data; anchor: {name}, {:.2} times as fast", ours.median() / theirs)
+        }
+        _ => "GB/s of data; nothing here to compare with".to_owned(),
+    };
+    let target = against(theirs, case.goal(), case.goal().max(MOONSHOT));
+    Row::new(case.name(), Metric::Bandwidth, &ours, target).on(Drives::Real).note(name)
+}
+
+/// How many times as fast as ISA-L we would like to be.
+const MOONSHOT: f64 = 1.15;
+
+/// Goals that are multiples of the anchor, which there may be none of.
+fn against(anchor: Option<f64>, goal: f64, moonshot: f64) -> Target {
+    let times = |factor: f64| anchor.map(|anchor| anchor * factor);
+    Target { anchor, goal: times(goal), moonshot: times(moonshot) }
 }
 
 /// The same samples beside the wall: the bytes of data that went by, and what reading alone does.
 fn wall_row(case: &Case, ours: &Samples, read_gbps: f64) -> Row {
     const WITHIN: f64 = 0.9;
-    let row = row(case, ours, None);
-    let ratio = row.median / read_gbps;
-    Row {
-        case: format!("{} beside reading alone", row.case),
-        anchor: Some(read_gbps),
-        anchor_name: "read bandwidth of one core".to_owned(),
-        ratio: Some(ratio),
-        goal: WITHIN,
-        meets: Some(ratio >= WITHIN),
-        moonshot: 1.0,
-        ..row
-    }
+    let name = format!("{} beside reading alone", case.name());
+    let ours = ours.map(|seconds| case.work() as f64 / seconds * 1e-9);
+    let times = ours.median() / read_gbps;
+    let target = against(Some(read_gbps), WITHIN, 1.0);
+    Row::new(name, Metric::Bandwidth, &ours, target)
+        .on(Drives::Real)
+        .note(format!("anchor: read bandwidth of one core, {times:.2} times as fast"))
 }

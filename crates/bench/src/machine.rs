@@ -1,9 +1,9 @@
 //! Which machine a report is about.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What decides how fast code runs here.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The CPU's name for itself.
     pub cpu: String,
@@ -60,4 +60,59 @@ pub fn available_memory() -> usize {
 
 fn text(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// What a hypervisor has taken from this machine's CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steal {
+    /// Time that was wanted and not given, in ticks.
+    stolen: u64,
+    /// All time, in ticks.
+    all: u64,
+}
+
+impl Steal {
+    /// Until now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self::parse(&text("/proc/stat")).unwrap_or(Self { stolen: 0, all: 0 })
+    }
+
+    /// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal (proc(5)).
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> =
+            line.split_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
+        Some(Self { stolen: *ticks.get(7)?, all: ticks.iter().sum() })
+    }
+
+    /// A sentence about what was taken since then, when it is enough to disturb.
+    #[must_use]
+    pub fn since(self) -> Option<String> {
+        self.until(Self::now())
+    }
+
+    fn until(self, now: Self) -> Option<String> {
+        const WORTH_TELLING: f64 = 0.5;
+        let share = 100.0 * now.stolen.saturating_sub(self.stolen) as f64
+            / now.all.saturating_sub(self.all).max(1) as f64;
+        (share >= WORTH_TELLING)
+            .then(|| format!("The hypervisor took {share:.1} % of the CPUs' time during the run."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Steal;
+
+    #[test]
+    fn stolen_time_is_told_when_it_matters() {
+        let stat = |steal: u64| {
+            Steal::parse(&format!("cpu  100 0 100 700 0 0 0 {steal} 0 0\ncpu0 1")).expect("a line")
+        };
+        assert_eq!(stat(0).until(stat(0)), None);
+        let told = stat(0).until(Steal { stolen: 20, all: 1900 }).expect("it matters");
+        assert_eq!(told, "The hypervisor took 2.0 % of the CPUs' time during the run.");
+        assert_eq!(Steal::parse("cpu  1 2"), None);
+    }
 }

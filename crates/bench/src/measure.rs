@@ -16,7 +16,7 @@ pub struct Effort {
     pub sample_ns: u64,
 }
 
-/// Seconds that one stripe took, smallest first.
+/// What a measurement found each time, smallest first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples(Vec<f64>);
 
@@ -26,10 +26,10 @@ impl Samples {
     /// # Panics
     /// When there is none: a measurement without samples is a mistake of this crate.
     #[must_use]
-    pub fn new(mut seconds: Vec<f64>) -> Samples {
-        assert!(!seconds.is_empty(), "a measurement has samples");
-        seconds.sort_by(f64::total_cmp);
-        Samples(seconds)
+    pub fn new(mut found: Vec<f64>) -> Samples {
+        assert!(!found.is_empty(), "a measurement has samples");
+        found.sort_by(f64::total_cmp);
+        Samples(found)
     }
 
     /// The middle one.
@@ -38,16 +38,28 @@ impl Samples {
         self.0[self.0.len() / 2]
     }
 
-    /// The shortest.
+    /// The least.
     #[must_use]
     pub fn min(&self) -> f64 {
         self.0[0]
     }
 
-    /// The longest.
+    /// The greatest.
     #[must_use]
     pub fn max(&self) -> f64 {
         self.0[self.0.len() - 1]
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What `change` makes of each.
+    #[must_use]
+    pub fn map(&self, change: impl Fn(f64) -> f64) -> Samples {
+        Samples::new(self.0.iter().map(|found| change(*found)).collect())
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Report, Row};
+use crate::report::{Meets, Report, Row, Tally, number};
 
-/// The report as Markdown: where it ran, a summary, and every row.
+/// The report as Markdown: where it ran, a summary where rows are many, and every row.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut out = String::new();
@@ -14,59 +14,76 @@ pub fn markdown(report: &Report) -> String {
 }
 
 fn write_page(out: &mut String, report: &Report) -> std::fmt::Result {
-    let machine = &report.machine;
-    let name = report.benchmark.to_lowercase();
-    let [met, missed, open] = report.tally();
-    writeln!(out, "# {}: measured\n", report.benchmark)?;
-    writeln!(out, "Written by `strake bench run {} --save`; do not edit.\n", report.benchmark)?;
-    writeln!(out, "- CPU: {}, {} CPUs{}", machine.cpu, machine.cpus, virtual_note(report))?;
+    let (machine, id) = (&report.machine, &report.id);
+    let note = if machine.is_virtual { ", a virtual machine" } else { "" };
+    writeln!(out, "# {id}: measured\n\nWritten by `strake bench run {id} --save`; do not edit.\n")?;
+    writeln!(out, "{}\n", report.title)?;
+    writeln!(out, "- CPU: {}, {} CPUs{note}", machine.cpu, machine.cpus)?;
     writeln!(out, "- Last cache as reported: {} MiB", machine.last_cache >> 20)?;
     writeln!(out, "- Kernel of the system: Linux {}", machine.kernel)?;
     writeln!(out, "- Load average when it began: {}", machine.load)?;
-    writeln!(out, "- Ours: kernel `{}`; theirs: `{}`", report.kernel, report.compared_with)?;
-    writeln!(out, "- One core reads memory at {:.1} GB/s in this run", report.read_gbps)?;
-    writeln!(out, "- Medians of {} samples, taken in turns; one core", report.repeats)?;
-    writeln!(out, "\n{met} goals met, {missed} missed, {open} without an anchor.\n")?;
-    writeln!(out, "![ratios]({name}.svg)\n")?;
+    report.notes.iter().try_for_each(|note| writeln!(out, "- {note}"))?;
+    writeln!(
+        out,
+        "\n{}\n\n![result divided by goal]({}.svg)\n",
+        sentence(report.tally()),
+        id.to_lowercase()
+    )?;
     write_summary(out, report)?;
-    writeln!(out, "\n| case | GB/s | min | max | anchor | ratio | goal | meets | anchor is |")?;
-    writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---|---|")?;
-    for row in &report.rows {
-        write_row(out, row)?;
+    writeln!(
+        out,
+        "| case | what | median | min | max | anchor | goal | moonshot | meets | drives | protection | note |"
+    )?;
+    writeln!(out, "|---|---|---:|---:|---:|---:|---:|---:|---|---|---|---|")?;
+    report.rows.iter().try_for_each(|row| write_row(out, row))
+}
+
+/// How many rows reach their goals, in words.
+#[must_use]
+pub fn sentence(tally: Tally) -> String {
+    let Tally { goal, moonshot, short, open } = tally;
+    let all = goal + short + open;
+    let rows = if all == 1 { "row with a goal reaches" } else { "rows with a goal reach" };
+    let mut text = format!("{goal} of {all} {rows} it");
+    for (count, what) in
+        [(moonshot, "reach the moonshot"), (short, "fall short"), (open, "could not be measured")]
+    {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
     }
-    Ok(())
+    text + "."
 }
 
-fn virtual_note(report: &Report) -> &'static str {
-    if report.machine.is_virtual { ", a virtual machine" } else { "" }
-}
-
-/// One line per kind of row: how many meet their goal, and the ratios' middle and least.
+/// One line per group of rows: how many meet their goal, and how far the others are.
 fn write_summary(out: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(out, "| rows | met | median ratio | least ratio | at least the moonshot |")?;
+    let groups = groups(report);
+    if groups.iter().all(|(_, rows)| rows.len() < 2) {
+        return Ok(());
+    }
+    writeln!(out, "| rows | met | result / goal, middle | least | moonshots |")?;
     writeln!(out, "|---|---:|---:|---:|---:|")?;
-    for (name, rows) in groups(report) {
-        let mut ratios: Vec<f64> = rows.iter().filter_map(|row| row.ratio).collect();
+    for (name, rows) in groups {
+        let mut ratios: Vec<f64> = rows.iter().filter_map(|row| row.progress()).collect();
         ratios.sort_by(f64::total_cmp);
         let (Some(least), Some(middle)) = (ratios.first(), ratios.get(ratios.len() / 2)) else {
             continue;
         };
-        let met = rows.iter().filter(|row| row.meets == Some(true)).count();
-        let moon = rows.iter().filter(|r| r.ratio.is_some_and(|ratio| ratio >= r.moonshot)).count();
+        let met = rows.iter().filter(|row| row.meets != Meets::None).count();
+        let moon = rows.iter().filter(|row| row.meets == Meets::Moonshot).count();
         let all = rows.len();
-        writeln!(out, "| {name} | {met} of {all} | {middle:.2} | {least:.2} | {moon} of {all} |")?;
+        writeln!(out, "| {name} | {met} of {all} | {middle:.2} | {least:.2} | {moon} |")?;
     }
-    Ok(())
+    writeln!(out)
 }
 
-/// Rows of one operation, number of parities and kind of memory, in the order in which they first come.
+/// Rows that differ in their sizes only, in the order in which they first come: of G9, the operation, the number of
+/// parities and the kind of memory; of other goals every row is a group of its own.
 #[must_use]
 pub fn groups(report: &Report) -> Vec<(String, Vec<&Row>)> {
     let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in &report.rows {
-        let beside = if row.case.ends_with("alone") { " beside reading alone" } else { "" };
-        let memory = row.memory.word();
-        let name = format!("{} {} {memory}{beside}", row.operation, row.parity);
+        let name = group(&row.case).unwrap_or_else(|| row.case.clone());
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, rows)) => rows.push(row),
             None => groups.push((name, vec![row])),
@@ -75,13 +92,63 @@ pub fn groups(report: &Report) -> Vec<(String, Vec<&Row>)> {
     groups
 }
 
+/// The group of a case of G9: "encode 8+2 4 KiB hot" is of "encode 2 hot".
+fn group(case: &str) -> Option<String> {
+    let words: Vec<&str> = case.split(' ').collect();
+    let (operation, parity) = match *words.first()? {
+        word @ ("encode" | "update") => (word, words.get(1)?.split_once('+')?.1),
+        "recover" => ("recover", *words.get(1)?),
+        _ => return None,
+    };
+    let memory = words.iter().find(|word| ["hot", "cold"].contains(word))?;
+    let beside = if case.ends_with("alone") { " beside reading alone" } else { "" };
+    Some(format!("{operation} {parity} {memory}{beside}"))
+}
+
 fn write_row(out: &mut String, row: &Row) -> std::fmt::Result {
-    let anchor = row.anchor.map_or("-".to_owned(), |anchor| format!("{anchor:.1}"));
-    let ratio = row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
-    let meets = row.meets.map_or("-", |meets| if meets { "yes" } else { "**no**" });
-    writeln!(
-        out,
-        "| {} | {:.1} | {:.1} | {:.1} | {anchor} | {ratio} | {:.2} | {meets} | {} |",
-        row.case, row.median, row.min, row.max, row.goal, row.anchor_name
-    )
+    let text = |value: Option<f64>| value.map_or("-".to_owned(), |value| number(value, &row.unit));
+    let meets = match (row.goal, row.meets) {
+        (None, _) => "-",
+        (Some(_), Meets::None) => "**no**",
+        (Some(_), meets) => meets.word(),
+    };
+    let [median, min, max] = [row.median, row.min, row.max].map(text);
+    let [anchor, goal, moonshot] = [row.anchor, row.goal, row.moonshot].map(text);
+    let what = format!("{:?}", row.metric).to_lowercase();
+    let Row { case, protection, note, .. } = row;
+    let drives = row.drives.word();
+    write!(out, "| {case} | {what} | {median} | {min} | {max} | {anchor} | {goal} | {moonshot} ")?;
+    writeln!(out, "| {meets} | {drives} | {protection} | {note} |")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{group, sentence};
+    use crate::report::Tally;
+
+    #[test]
+    fn cases_of_g9_are_grouped_by_what_they_do() {
+        for (case, expected) in [
+            ("encode 8+2 4 KiB hot", Some("encode 2 hot")),
+            ("recover 3 of 16 1 MiB cold", Some("recover 3 cold")),
+            (
+                "encode 4+1 64 KiB cold beside reading alone",
+                Some("encode 1 cold beside reading alone"),
+            ),
+            ("raid6 6+2 randread 4KiB qd128 null cores=1", None),
+        ] {
+            assert_eq!(group(case).as_deref(), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_was_reached_is_said_in_words() {
+        let tally = Tally { goal: 3, moonshot: 1, short: 2, open: 1 };
+        let text = "3 of 6 rows with a goal reach it, 1 reach the moonshot, 2 fall short, 1 could not be measured.";
+        assert_eq!(sentence(tally), text);
+        assert_eq!(
+            sentence(Tally { goal: 1, ..Tally::default() }),
+            "1 of 1 row with a goal reaches it."
+        );
+    }
 }

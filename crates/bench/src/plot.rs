@@ -1,22 +1,24 @@
-//! A report as a picture: every row's ratio to its anchor.
+//! A report as a picture: how far every row is from its goal.
 
 use std::fmt::Write as _;
 
 use crate::page::groups;
-use crate::report::{Report, Row};
+use crate::report::{Meets, Report, Row, number};
 
 const FONT: &str = r#"font-family="sans-serif" font-size="13""#;
 const WIDTH: f64 = 960.0;
-const LEFT: f64 = 250.0;
+const LEFT: f64 = 400.0;
 const LINE: f64 = 24.0;
 const TOP: f64 = 70.0;
 /// The ratio at the right edge; larger ones are drawn there.
-const RATIO_MAX: f64 = 3.0;
+const RATIO_MAX: f64 = 2.5;
 
-/// One line per group of rows, a dot per row: green where the goal is met, red where it is not.
+/// One line per group of rows, a dot per row: green where the goal is met, red where it is not. A tick is the moonshot,
+/// a cross the anchor, where a line has one row.
 #[must_use]
 pub fn svg(report: &Report) -> String {
-    let groups = groups(report);
+    let mut groups = groups(report);
+    groups.retain(|(_, rows)| rows.iter().any(|row| row.progress().is_some()));
     let height = TOP + LINE * groups.len() as f64 + 20.0;
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -35,42 +37,69 @@ fn write_svg(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT}>"#
     )?;
     writeln!(out, r#"<rect width="{WIDTH}" height="{height}" fill="white"/>"#)?;
-    let (name, theirs) = (&report.benchmark, escaped(&report.compared_with));
-    let title = format!("{name}: our speed divided by that of the anchor ({theirs})");
+    let title =
+        format!("{}: result divided by goal; right of 1.0 is better than the goal", report.id);
     writeln!(out, r#"<text x="12" y="24" font-size="16">{title}</text>"#)?;
-    for tenths in (0..=30).step_by(5) {
-        let ratio = f64::from(tenths) / 10.0;
+    for halves in 0..=5 {
+        let ratio = f64::from(halves) / 2.0;
         let (at, bottom) = (x(ratio), height - 12.0);
-        let colour = if tenths == 10 { "black" } else { "#dddddd" };
+        let colour = if halves == 2 { "black" } else { "#dddddd" };
         writeln!(out, r#"<path d="M{at:.1} 58V{bottom}" stroke="{colour}"/>"#)?;
         writeln!(out, r#"<text x="{at:.1}" y="50" text-anchor="middle">{ratio:.1}</text>"#)?;
     }
     for (nth, (name, rows)) in groups.iter().enumerate() {
         let y = TOP + LINE * (nth as f64 + 0.5);
-        writeln!(out, r#"<text x="12" y="{:.1}">{name}</text>"#, y + 4.0)?;
-        for row in rows {
-            write_dot(out, row, y)?;
+        writeln!(out, r#"<text x="12" y="{:.1}">{}</text>"#, y + 4.0, escaped(name))?;
+        if let [row] = rows.as_slice() {
+            write_marks(out, row, y)?;
+        }
+        for (nth, row) in rows.iter().enumerate() {
+            // One above the other, so that dots do not hide each other.
+            let shift = 8.0 * ((nth as f64 + 0.5) / rows.len() as f64 - 0.5);
+            write_dot(out, row, y + shift)?;
         }
     }
     writeln!(out, "</svg>")
 }
 
+/// Where the moonshot and the anchor are, on the scale of the goal.
+fn write_marks(out: &mut String, row: &Row, y: f64) -> std::fmt::Result {
+    let Some(goal) = row.goal else { return Ok(()) };
+    let place = |value: f64| x(if row.metric.is_cost() { goal / value } else { value / goal });
+    let title = |what: &str, value| format!("<title>{what}: {}</title>", number(value, &row.unit));
+    if let Some(value) = row.moonshot {
+        let (at, top) = (place(value), y - 7.0);
+        let title = title("moonshot", value);
+        writeln!(
+            out,
+            r##"<path d="M{at:.1} {top:.1}v14" stroke="#2a5f8f" stroke-width="2">{title}</path>"##
+        )?;
+    }
+    if let Some(value) = row.anchor {
+        let (at, top) = (place(value) - 4.0, y - 4.0);
+        let title = title("anchor", value);
+        writeln!(
+            out,
+            r##"<path d="M{at:.1} {top:.1}l8 8m0 -8l-8 8" stroke="#777777" stroke-width="2">{title}</path>"##
+        )?;
+    }
+    Ok(())
+}
+
 fn write_dot(out: &mut String, row: &Row, y: f64) -> std::fmt::Result {
-    let Some(ratio) = row.ratio else {
+    let (Some(ratio), Some(median)) = (row.progress(), row.median) else {
         return Ok(());
     };
-    let colour = if row.meets == Some(true) { "#2a8f3c" } else { "#c8322b" };
-    let at = x(ratio.min(RATIO_MAX));
-    let title = format!("{}: {ratio:.2}", row.case);
-    // The small stripes above, the large ones below, so that dots do not hide each other.
-    let shift = (row.strip as f64).log2() - 16.0;
-    let y = y + shift * 2.0;
-    write!(out, r#"<circle cx="{at:.1}" cy="{y:.1}" r="3" fill="{colour}" fill-opacity="0.6">"#)?;
+    let colour = if row.meets == Meets::None { "#c8322b" } else { "#2a8f3c" };
+    let at = x(ratio);
+    let title =
+        format!("{}: {}, {ratio:.2} of the goal", escaped(&row.case), number(median, &row.unit));
+    write!(out, r#"<circle cx="{at:.1}" cy="{y:.1}" r="4" fill="{colour}" fill-opacity="0.6">"#)?;
     writeln!(out, "<title>{title}</title></circle>")
 }
 
 fn x(ratio: f64) -> f64 {
-    LEFT + (WIDTH - LEFT - 30.0) * ratio / RATIO_MAX
+    LEFT + (WIDTH - LEFT - 30.0) * ratio.clamp(0.0, RATIO_MAX) / RATIO_MAX
 }
 
 fn escaped(text: &str) -> String {

@@ -1,7 +1,26 @@
 //! Which measurements there are.
 
 use crate::pool::Shape;
-use crate::report::{Memory, size};
+use crate::report::size;
+
+/// Where bytes were before they were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The same stripe again and again: in whatever cache holds it.
+    Hot,
+    /// A stripe that was not touched for longer than any cache remembers.
+    Cold,
+}
+
+impl Memory {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Memory::Hot => "hot",
+            Memory::Cold => "cold",
+        }
+    }
+}
 
 /// What is done to a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,17 +31,6 @@ pub enum Operation {
     Update,
     /// Lost data strips from the other data strips and as many parities.
     Recover,
-}
-
-impl Operation {
-    /// The word for it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Operation::Encode => "encode",
-            Operation::Update => "update",
-            Operation::Recover => "recover",
-        }
-    }
 }
 
 /// One measurement.

@@ -4,10 +4,9 @@ use std::cell::RefCell;
 
 use strake_parity::{Code, Kernel, ParityMut, Recovery, Residency, encode, update};
 
-use super::cases::{Case, Operation};
+use super::cases::{Case, Memory, Operation};
 use crate::isal::Isal;
 use crate::measure::Way;
-use crate::report::Memory;
 
 /// A way with the name of what it calls.
 pub type Named<'a> = (&'static str, Way<'a>);

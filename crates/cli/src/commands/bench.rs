@@ -1,14 +1,17 @@
 //! `strake bench ...`.
 
-use crate::args::bench::{BenchRun, BenchVerb, Benchmark};
+use crate::args::bench::{BenchRun, BenchVerb};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::{Layout, Output, json};
 use crate::tables;
-use clap::ValueEnum;
+use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
-use strake_bench::{Report, g9, page, plot};
+use std::time::Duration;
+use strake_bench::run::{Choice, GOALS, cold_bytes, run as run_goal};
+use strake_bench::scenario::Options;
+use strake_bench::{Report, goals, machine, page, plot};
 use strake_parity::Kernel;
 
 /// Carries out `verb`.
@@ -23,37 +26,83 @@ pub fn run(verb: BenchVerb, out: &Output) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Names and descriptions, as the help of `bench run` has them.
-fn list() -> Vec<(String, String)> {
-    let values = Benchmark::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-    values
-        .map(|v| {
-            (v.get_name().to_owned(), v.get_help().map(ToString::to_string).unwrap_or_default())
-        })
-        .collect()
+/// A goal, and whether `bench run` knows how to measure it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listed {
+    /// Its name.
+    pub id: String,
+    /// What is measured.
+    pub work: String,
+    /// What it is compared with.
+    pub anchor: String,
+    /// What to reach.
+    pub goal: String,
+    /// What we would like to reach.
+    pub moonshot: String,
+    /// Whether it can be run.
+    pub runs: bool,
+}
+
+fn list() -> Vec<Listed> {
+    let listed = |goal: goals::Goal| Listed {
+        id: goal.id.to_owned(),
+        work: goal.work.to_owned(),
+        anchor: goal.anchor.to_owned(),
+        goal: goal.goal.to_owned(),
+        moonshot: goal.moonshot.to_owned(),
+        runs: GOALS.contains(&goal.id),
+    };
+    goals::all().into_iter().map(listed).collect()
 }
 
 fn measure(arguments: &BenchRun, out: &Output) -> Result<(), CliError> {
-    let options = g9::Options {
-        filter: arguments.filter.clone(),
-        repeats: usize::from(arguments.repeats),
-        isal: arguments.isal.clone(),
-        kernel: kernel(arguments.kernel.as_deref())?,
-    };
-    let report = match arguments.benchmark {
-        Benchmark::G9 => g9::run(&options, progress),
-    };
+    let choice = choice(arguments)?;
+    let mut reports = Vec::new();
+    for id in ids(&arguments.goals) {
+        let report = run_goal(id, &choice, |what| progress(&format!("{id}: {what}")));
+        let report = report.map_err(|unknown| CliError::usage(unknown.to_string()))?;
+        if let Some(folder) = &arguments.save {
+            save(&report, folder)?;
+        }
+        reports.push(report);
+    }
     progress("");
-    if report.rows.is_empty() {
+    if reports.iter().all(|report| report.rows.is_empty()) {
         let text = arguments.filter.as_deref().unwrap_or_default();
         return Err(CliError::usage(format!(
             "no case has {text:?} in its name: see the names with --output json"
         )));
     }
-    if let Some(folder) = &arguments.save {
-        save(&report, folder)?;
+    match reports.as_slice() {
+        [report] => out.print(report, tables::bench::report),
+        _ => out.print(&reports, |reports, width| tables::bench::reports(reports, width)),
     }
-    out.print(&report, tables::bench::report)
+}
+
+/// What was asked for, each once, in the order of the request.
+fn ids(goals: &[String]) -> Vec<&str> {
+    let mut ids: Vec<&str> = Vec::new();
+    for goal in goals {
+        let one = [goal.as_str()];
+        let meant: &[&str] = if goal == "all" { &GOALS } else { &one };
+        let new: Vec<&str> = meant.iter().filter(|id| !ids.contains(id)).copied().collect();
+        ids.extend(
+            new.into_iter().map(|id| GOALS.into_iter().find(|known| *known == id).unwrap_or(id)),
+        );
+    }
+    ids
+}
+
+fn choice(arguments: &BenchRun) -> Result<Choice, CliError> {
+    let options = Options {
+        filter: arguments.filter.clone(),
+        repeats: arguments.repeats.map(usize::from),
+        span: Duration::from_millis(arguments.milliseconds),
+        cold_bytes: cold_bytes(machine::Machine::here().last_cache),
+        ..Options::default()
+    };
+    let kernel = kernel(arguments.kernel.as_deref())?;
+    Ok(Choice { options, isal: arguments.isal.clone(), kernel })
 }
 
 fn kernel(name: Option<&str>) -> Result<Kernel, CliError> {
@@ -76,7 +125,7 @@ fn progress(what: &str) {
 }
 
 fn save(report: &Report, folder: &Path) -> Result<(), CliError> {
-    let name = report.benchmark.to_lowercase();
+    let name = report.id.to_lowercase();
     let files = [
         (format!("{name}.json"), json(report, Layout::Pretty) + "\n"),
         (format!("{name}.md"), page::markdown(report)),

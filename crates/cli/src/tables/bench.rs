@@ -2,64 +2,90 @@
 
 use super::grid::{Column, Grid};
 use super::sentence;
+use crate::commands::bench::Listed;
 use std::fmt::Write as _;
-use strake_bench::Report;
+use strake_bench::report::{Meets, number};
+use strake_bench::{Report, Row, page};
 
-/// Every benchmark with what it measures.
+/// Every goal with what it is compared with.
 #[must_use]
-pub fn list(benchmarks: &Vec<(String, String)>, width: usize) -> String {
-    let mut grid = Grid::new(&[Column::Word("name"), Column::Text("what")]);
-    for (name, what) in benchmarks {
-        grid.row([name.clone(), what.clone()]);
+pub fn list(goals: &Vec<Listed>, width: usize) -> String {
+    let mut grid = Grid::new(&[
+        Column::Word("id"),
+        Column::Word("runs"),
+        Column::Text("work"),
+        Column::Text("anchor"),
+        Column::Text("goal"),
+        Column::Text("moonshot"),
+    ]);
+    for goal in goals {
+        let runs = if goal.runs { "yes" } else { "not yet" };
+        grid.row([
+            goal.id.clone(),
+            runs.to_owned(),
+            goal.work.clone(),
+            goal.anchor.clone(),
+            goal.goal.clone(),
+            goal.moonshot.clone(),
+        ]);
     }
     grid.render(width)
+}
+
+/// Every report, one below the other.
+#[must_use]
+pub fn reports(reports: &[Report], width: usize) -> String {
+    reports.iter().map(|r| report(r, width)).collect::<Vec<_>>().join("\n")
 }
 
 /// Where it ran, every row, and how many goals are met.
 #[must_use]
 pub fn report(report: &Report, width: usize) -> String {
     let machine = &report.machine;
-    let mut out = sentence(
-        &format!(
-            "{} on {}, {} CPUs, load {}: kernel {}, compared with {}. One core reads memory at {:.1} GB/s.",
-            report.benchmark,
-            machine.cpu,
-            machine.cpus,
-            machine.load,
-            report.kernel,
-            report.compared_with,
-            report.read_gbps
-        ),
-        width,
+    let mut about = format!(
+        "{} on {}, {} CPUs, load {}. {}",
+        report.id, machine.cpu, machine.cpus, machine.load, report.title
     );
+    for note in &report.notes {
+        about = format!("{}. {note}", about.trim_end_matches('.'));
+    }
+    let mut out = sentence(&about, width);
     let mut grid = Grid::new(&[
         Column::Name("case"),
-        Column::Number("GB/s"),
+        Column::Number("median"),
         Column::Number("min"),
         Column::Number("max"),
         Column::Number("anchor"),
-        Column::Number("ratio"),
         Column::Number("goal"),
+        Column::Number("moonshot"),
         Column::Word("meets"),
-        Column::Text("anchor is"),
+        Column::Text("protection"),
+        Column::Text("note"),
     ]);
-    let number = |value: f64| format!("{value:.1}");
-    for row in &report.rows {
-        grid.row([
-            row.case.clone(),
-            number(row.median),
-            number(row.min),
-            number(row.max),
-            row.anchor.map(number).unwrap_or_default(),
-            row.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
-            format!("{:.2}", row.goal),
-            row.meets.map_or("", |meets| if meets { "yes" } else { "no" }).to_owned(),
-            row.anchor_name.clone(),
-        ]);
-    }
+    report.rows.iter().for_each(|row| grid.row(cells(row)));
     out.push_str(&grid.render(width));
-    let [met, missed, open] = report.tally();
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{met} goals met, {missed} missed, {open} without an anchor");
+    let _ = writeln!(out, "{}", page::sentence(report.tally()));
     out
+}
+
+fn cells(row: &Row) -> [String; 10] {
+    let text = |value: Option<f64>| value.map(|v| number(v, &row.unit)).unwrap_or_default();
+    let meets = match (row.goal, row.meets) {
+        (None, _) => "",
+        (Some(_), Meets::None) => "no",
+        (Some(_), meets) => meets.word(),
+    };
+    [
+        row.case.clone(),
+        text(row.median),
+        text(row.min),
+        text(row.max),
+        text(row.anchor),
+        text(row.goal),
+        text(row.moonshot),
+        meets.to_owned(),
+        row.protection.clone(),
+        row.note.clone(),
+    ]
 }

@@ -1,0 +1,76 @@
+//! Runs a goal.
+
+use std::path::PathBuf;
+
+use strake_parity::Kernel;
+
+use crate::machine::{Steal, available_memory};
+use crate::report::Report;
+use crate::scenario::Options;
+use crate::{ask, g9, goals};
+
+/// Everything a person may choose.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// What holds for every goal.
+    pub options: Options,
+    /// The file of ISA-L, for G9; the system's otherwise.
+    pub isal: Option<PathBuf>,
+    /// The kernel of ours to measure, for G9.
+    pub kernel: Kernel,
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// What was asked for.
+    pub id: String,
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "there is no benchmark {}: see strake bench list", self.id)
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+/// The goals that can be run. G15 waits for its export.
+pub const GOALS: [&str; 7] = ["G1", "G2", "G3", "G4", "G5", "G6", "G9"];
+
+/// Measures what the goal `id` asks for, calling `progress` before each step.
+///
+/// # Errors
+/// When there is no such goal.
+pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<Report, Unknown> {
+    let unknown = || Unknown { id: id.to_owned() };
+    let goal = goals::find(id).ok_or_else(unknown)?;
+    let steal = Steal::now();
+    let mut report = if id == "G9" {
+        let options = g9::Options {
+            filter: choice.options.filter.clone(),
+            repeats: choice.options.repeats.unwrap_or(g9::REPEATS),
+            isal: choice.isal.clone(),
+            kernel: choice.kernel,
+        };
+        g9::run(&options, &mut progress)
+    } else {
+        let asks = goals::asks(id, &choice.options).ok_or_else(unknown)?;
+        let mut report = Report::new(id, goal.work);
+        report.notes.push(format!("Parity by kernel {}.", Kernel::fit().name()));
+        ask::answer(&mut report, &asks, &choice.options, &mut progress);
+        report
+    };
+    report.notes.extend(steal.since());
+    Ok(report)
+}
+
+/// Bytes that no cache holds, as far as this machine has the memory.
+#[must_use]
+pub fn cold_bytes(last_cache: usize) -> usize {
+    const CACHES: usize = 3;
+    const LEAST: usize = 256 << 20;
+    /// Of the memory that is free, the part that may be taken.
+    const SHARE: usize = 4;
+    (last_cache * CACHES).clamp(LEAST, (available_memory() / SHARE).max(LEAST))
+}

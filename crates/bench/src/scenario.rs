@@ -1,0 +1,295 @@
+//! A device, load on it, and samples of what it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use strake_block::BlockDevice;
+use strake_dev_mem::{Modelled, NullDevice, Profile, RamDevice};
+use strake_engine::{Array, Drive};
+use strake_raid::Level;
+use strake_units::BlockSize;
+
+use crate::load::{Order, Pattern, Source};
+use crate::report::{Drives, size};
+use crate::rig::{Rig, Sample, Shape, fail, pass};
+
+/// Bytes of a null or modelled drive: enough that no region of an array is everybody's.
+const DRIVE_BYTES: u64 = 64 << 30;
+/// Bytes of a drive in memory, which has to fit.
+const RAM_BYTES: u64 = 256 << 20;
+const BLOCK: BlockSize = BlockSize::B4096;
+
+/// What a person may choose about every goal.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only rows whose case has this in it.
+    pub filter: Option<String>,
+    /// Samples behind every median; 5 unless somebody says otherwise, and more where samples are short.
+    pub repeats: Option<usize>,
+    /// How long a sample takes.
+    pub span: Duration,
+    /// What modelled drives are like.
+    pub profile: Profile,
+    /// Bytes of data that no cache holds.
+    pub cold_bytes: usize,
+}
+
+/// Samples behind a median.
+const REPEATS: usize = 5;
+
+impl Options {
+    /// Samples behind a median, where nothing needs more of them.
+    #[must_use]
+    pub fn repeats(&self) -> usize {
+        self.repeats.unwrap_or(REPEATS)
+    }
+}
+
+impl Default for Options {
+    /// Samples of 300 ms of everything, on the published drive.
+    fn default() -> Self {
+        Self {
+            filter: None,
+            repeats: None,
+            span: Duration::from_millis(300),
+            profile: Profile::SN861,
+            cold_bytes: 256 << 20,
+        }
+    }
+}
+
+/// What a device is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Made {
+    /// Of null drives.
+    Null,
+    /// Of drives in memory.
+    Ram,
+    /// Of drives with the timing of a profile.
+    Model(Profile),
+}
+
+impl Made {
+    /// The word for it in reports.
+    #[must_use]
+    pub const fn drives(self) -> Drives {
+        match self {
+            Self::Null => Drives::Null,
+            Self::Ram => Drives::Ram,
+            Self::Model(_) => Drives::Model,
+        }
+    }
+
+    fn drive(self) -> Result<Arc<dyn BlockDevice>, String> {
+        let null = || NullDevice::new(DRIVE_BYTES >> BLOCK.shift(), BLOCK);
+        Ok(match self {
+            Self::Null => Arc::new(null()),
+            Self::Ram => {
+                let ram = RamDevice::new(RAM_BYTES >> BLOCK.shift(), BLOCK);
+                ram.preallocate();
+                Arc::new(ram)
+            }
+            Self::Model(profile) => {
+                Arc::new(Modelled::new(null(), profile).map_err(|e| e.to_string())?)
+            }
+        })
+    }
+}
+
+/// One thing to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What drives are made of.
+    pub made: Made,
+    /// `None` for one drive by itself.
+    pub level: Option<Level>,
+    /// Drives.
+    pub count: usize,
+    /// Bytes of a strip.
+    pub strip: u32,
+    /// Members taken out of use before.
+    pub out: u8,
+    /// Data cores, each with load of its own.
+    pub cores: u16,
+    /// Bytes of a request.
+    pub bytes: usize,
+    /// Writes among 100 requests.
+    pub write_percent: u8,
+    /// Where requests go.
+    pub order: Order,
+    /// Requests that each core has out.
+    pub depth: u32,
+    /// Where written data come from.
+    pub source: Source,
+}
+
+impl Case {
+    /// 4 KiB reads anywhere on one null drive, 128 at a time, from one core.
+    pub const RAW: Self = Self {
+        made: Made::Null,
+        level: None,
+        count: 1,
+        strip: 128 << 10,
+        out: 0,
+        cores: 1,
+        bytes: 4096,
+        write_percent: 0,
+        order: Order::Random,
+        depth: 128,
+        source: Source::Own,
+    };
+
+    /// The same on an array of `count` drives.
+    #[must_use]
+    pub const fn array(level: Level, count: usize) -> Self {
+        Self { level: Some(level), count, ..Self::RAW }
+    }
+
+    /// Its name in reports: everything that makes it what it is.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let kind = match (self.order, self.write_percent) {
+            (Order::Sequential, 0) => "read".to_owned(),
+            (Order::Sequential, 100) => "write".to_owned(),
+            (Order::Sequential, percent) => format!("mixed {}/{percent}", 100 - percent),
+            (Order::Random, 0) => "randread".to_owned(),
+            (Order::Random, 100) => "randwrite".to_owned(),
+            (Order::Random, percent) => format!("randrw {}/{percent}", 100 - percent),
+            (Order::Zipf(theta), percent) => format!("zipf {theta} {}/{percent}", 100 - percent),
+        };
+        let source = match self.source {
+            Source::Own => "",
+            Source::Shared => " hot",
+            Source::Cold(_) => " cold",
+        };
+        let out = if self.out > 0 { format!(" {} out", self.out) } else { String::new() };
+        let (bytes, depth) = (size(self.bytes).replace(' ', ""), self.depth);
+        let (drives, cores) = (self.made.drives().word(), self.cores);
+        format!("{}{out} {kind} {bytes} qd{depth}{source} {drives} cores={cores}", self.shape())
+    }
+
+    /// The level with its numbers of drives.
+    fn shape(&self) -> String {
+        let count = self.count;
+        match self.level {
+            None => "raw".to_owned(),
+            Some(Level::Raid5) => format!("raid5 {}+1", count - 1),
+            Some(Level::Raid6) => format!("raid6 {}+2", count - 2),
+            Some(Level::Raid73) => format!("raid7.3 {}+3", count - 3),
+            Some(level) => format!("raid{level} x{count}"),
+        }
+    }
+
+    /// How parity is kept true across a crash: as far as this case has parity and writes.
+    #[must_use]
+    pub const fn protection(&self) -> &'static str {
+        match (self.level, self.write_percent) {
+            (None | Some(Level::Raid0), _) | (_, 0) => "none",
+            (Some(_), _) => "intent bitmap",
+        }
+    }
+
+    fn pattern(&self, blocks: u64, core: u16) -> Pattern {
+        let request = (self.bytes >> BLOCK.shift()) as u64;
+        let all = blocks / request;
+        let share = all / u64::from(self.cores);
+        let (first, places) = match self.order {
+            Order::Sequential => (share * u64::from(core) * request, share),
+            Order::Random | Order::Zipf(_) => (0, all),
+        };
+        Pattern {
+            write_percent: self.write_percent,
+            blocks: request as u32,
+            block_bytes: BLOCK.bytes(),
+            order: self.order,
+            depth: self.depth,
+            first,
+            places,
+            source: self.source,
+            verify: false,
+            seed: 77 + u64::from(core),
+        }
+    }
+}
+
+/// A case with everything it needs, ready to be sampled again and again. Its cores sleep in between.
+pub struct Subject {
+    // Dropped before the cores it runs on.
+    array: Option<Array>,
+    device: Arc<dyn BlockDevice>,
+    patterns: Vec<Pattern>,
+    rig: Rig,
+}
+
+impl Subject {
+    /// Makes drives and array.
+    ///
+    /// # Errors
+    /// What is wrong with the case, or with the machine.
+    pub fn new(case: &Case) -> Result<Self, String> {
+        let rig = Rig::start(case.cores)?;
+        let devices: Vec<_> =
+            (0..case.count).map(|_| case.made.drive()).collect::<Result<_, _>>()?;
+        let (array, device) = match case.level {
+            None => (None, devices.into_iter().next().ok_or("a case needs a drive")?),
+            Some(level) => {
+                let named = |(at, device)| Drive { device, path: format!("drive{at}") };
+                let drives = devices.into_iter().enumerate().map(named).collect();
+                let shape = Shape { level, strip_bytes: case.strip, overwrite: true };
+                let array = rig.array(&shape, drives)?;
+                (0..case.out).try_for_each(|member| fail(&array, member))?;
+                let device = array.device();
+                (Some(array), device)
+            }
+        };
+        let blocks = device.info().blocks;
+        let patterns = (0..case.cores).map(|core| case.pattern(blocks, core)).collect();
+        Ok(Self { array, device, patterns, rig })
+    }
+
+    /// The array, when there is one.
+    #[must_use]
+    pub const fn array(&self) -> Option<&Array> {
+        self.array.as_ref()
+    }
+
+    /// Puts load on it for a third of `span`, so that it is warm, and then takes a sample.
+    ///
+    /// # Errors
+    /// When requests fail or do not come back: such a run has no number.
+    pub fn sample(&self, span: Duration) -> Result<Sample, String> {
+        let running = self.rig.load(&self.device, &self.patterns)?;
+        pass(span / 3);
+        let sample = running.sample(span);
+        match running.stop()? {
+            0 => Ok(sample),
+            failed => Err(format!("{failed} requests failed")),
+        }
+    }
+}
+
+/// Samples every case, in turns, and another one begins each round, so that whatever else the machine does meets all
+/// of them alike. A case that cannot be measured says why.
+pub fn in_turns(
+    cases: &[Case],
+    options: &Options,
+    mut progress: impl FnMut(&str),
+) -> Vec<Result<Vec<Sample>, String>> {
+    progress("preparing");
+    let subjects: Vec<_> = cases.iter().map(Subject::new).collect();
+    let mut found: Vec<Result<Vec<Sample>, String>> =
+        subjects.iter().map(|s| s.as_ref().map(|_| Vec::new()).map_err(Clone::clone)).collect();
+    let repeats = options.repeats();
+    for round in 0..repeats {
+        for turn in 0..cases.len() {
+            let at = (round + turn) % cases.len();
+            let (Ok(samples), Ok(subject)) = (&mut found[at], &subjects[at]) else { continue };
+            progress(&format!("{} of {repeats}: {}", round + 1, cases[at].name()));
+            match subject.sample(options.span) {
+                Ok(sample) => samples.push(sample),
+                Err(why) => found[at] = Err(why),
+            }
+        }
+    }
+    found
+}

@@ -7,6 +7,9 @@ use strake_units::{Lba, MemberIndex, Uuid};
 use super::{Asked, World, patient, to_drive};
 use crate::drive::{Crash, SimDrive};
 
+/// Part of what is said of a drive that was taken back too early: old writes may still be on their way to it.
+pub(in crate::world) const OWES_ANSWERS: &str = "has not answered";
+
 /// Attempts of a restart: plain, degraded, with loss accepted.
 const ATTEMPTS: usize = 3;
 
@@ -208,8 +211,9 @@ impl World {
                 Asked::Fail { .. } => self.stopping || self.lost,
                 // The new drive may have died already, and one that is taken back may still owe answers.
                 Asked::Replace { member, .. } => {
-                    let drive = &self.drives[member.at()];
-                    drive.is_doomed() || !drive.is_idle() || self.stopping || self.lost
+                    let owes =
+                        answer.as_ref().is_err_and(|error| error.what.contains(OWES_ANSWERS));
+                    self.drives[member.at()].is_doomed() || owes || self.stopping || self.lost
                 }
             };
             if let Err(error) = answer

@@ -16,6 +16,7 @@ use crate::drive::{Crash, SimDrive};
 use crate::rng::Rng;
 use crate::shape::Shape;
 use crate::trace::Trace;
+use crate::world::control::OWES_ANSWERS;
 use crate::world::{Report, Settings, panic_text};
 
 /// Runs the operator of `seed`.
@@ -224,11 +225,15 @@ impl Operator {
         Ok(())
     }
 
-    /// An order may come to nothing when its drive did.
+    /// An order may come to nothing when its drive did, or owes answers from before.
     fn judge(&mut self, slot: usize, result: Result<(), String>) -> Result<(), String> {
         let drive = &self.stage.world.drives[slot];
         match result {
-            Err(what) if !drive.is_doomed() && !what.contains("is not running") => {
+            Err(what)
+                if !drive.is_doomed()
+                    && !what.contains("is not running")
+                    && !what.contains(OWES_ANSWERS) =>
+            {
                 Err(format!("an order about member {slot} came to nothing: {what}"))
             }
             Ok(()) | Err(_) => Ok(()),

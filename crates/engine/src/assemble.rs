@@ -18,7 +18,7 @@ mod bad;
 mod bitmaps;
 mod waiting;
 
-pub(crate) use bitmaps::complete_below;
+pub(crate) use bitmaps::{complete_below, intent_pages};
 pub use waiting::{too_few, waiting};
 
 /// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
@@ -242,6 +242,8 @@ fn open(
     superblock.clean = false;
     assembled.superblock = superblock;
     assembled.write_bitmaps(wait).map_err(blame)?;
+    let live = assembled.live().fold(0, |mask, (member, _)| mask | 1 << member.0);
+    assembled.planes.hold(live);
     assembled.write_labels(wait).map_err(blame)?;
     Ok(assembled)
 }

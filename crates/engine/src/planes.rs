@@ -3,6 +3,12 @@
 use strake_ondisk::{Bits, PAGE_BYTES, PAGES_PER_PLANE, Plane};
 use strake_units::{MemberIndex, RegionIndex, Uuid};
 
+/// Sequences of the two pages of the intent plane. Every write to a region that was not marked before makes one of them
+/// greater, so they tell an older picture of a drive from the drive, which its label alone does not.
+pub(crate) type IntentPages = [u64; 2];
+
+const _: () = assert!(PAGES_PER_PLANE == 2);
+
 /// Every plane of an array: intent, written, and what each member lacks.
 #[derive(Clone, Debug)]
 pub(crate) struct Planes {
@@ -10,6 +16,9 @@ pub(crate) struct Planes {
     bits: Vec<Bits>,
     /// Sequence number of the newest copy of each page: all pages of one plane, then of the next.
     sequences: Vec<u64>,
+    /// By member: the sequences of the intent pages that it surely holds, or held when it went out; 0 when nobody
+    /// knows.
+    held: Vec<IntentPages>,
     /// Pages whose content changed since they were last written.
     dirty: Vec<bool>,
     any_dirty: bool,
@@ -23,6 +32,7 @@ impl Planes {
         Self {
             bits: vec![Bits::new(regions); planes],
             sequences: vec![0; pages],
+            held: vec![IntentPages::default(); members],
             dirty: vec![false; pages],
             any_dirty: false,
         }
@@ -53,6 +63,22 @@ impl Planes {
     /// Sets the number that the next copy of a page gets.
     pub(crate) fn set_sequence(&mut self, plane: Plane, page: u32, sequence: u64) {
         self.sequences[index(plane, page)] = sequence;
+    }
+
+    /// Every page was written, to the members in `live` (a mask) at least.
+    pub(crate) fn hold(&mut self, live: u64) {
+        let now = [0, 1].map(|page| self.sequences[index(Plane::Intent, page)]);
+        for (slot, held) in self.held.iter_mut().enumerate() {
+            if live & 1 << slot != 0 {
+                *held = now;
+            }
+        }
+    }
+
+    /// True when a drive with these intent pages is older than `member` was when it went out: what was written in
+    /// between is on no list of what it lacks.
+    pub(crate) fn is_older(&self, member: MemberIndex, pages: IntentPages) -> bool {
+        pages.iter().zip(self.held[member.at()]).any(|(page, held)| *page < held)
     }
 
     /// Sets a bit; true when it was clear.

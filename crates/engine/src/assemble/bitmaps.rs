@@ -5,12 +5,30 @@ use strake_ondisk::{
     RecordedState, Superblock,
 };
 use strake_raid::{Geometry, MemberState, Regions};
-use strake_units::{MemberIndex, RegionIndex, StripeIndex};
+use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
 
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
-use crate::planes::Planes;
+use crate::planes::{IntentPages, Planes};
+
+fn layout_of(drive: &Drive) -> Result<AreaLayout, ArrayError> {
+    AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
+        ArrayError::usage(format!("{} has become too small to be a member", drive.path))
+    })
+}
+
+/// The sequences of a plane's pages in `bytes`, the plane as it is on a drive; 0 for a page that is lost.
+pub(crate) fn intent_pages(bytes: &[u8], array: Uuid) -> IntentPages {
+    [0, 1].map(|page| {
+        let slot = |parity: usize| {
+            let at = (page as usize * 2 + parity) * PAGE_BYTES;
+            bytes.get(at..at + PAGE_BYTES).unwrap_or_default()
+        };
+        let newest = strake_ondisk::newest_page(slot(0), slot(1), array, Plane::Intent, page);
+        sequence(&newest).unwrap_or(0)
+    })
+}
 
 /// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
 /// all set: everything is then resynchronized, nothing called unwritten, and nothing trusted on an absent member.
@@ -27,9 +45,7 @@ pub(super) fn read(
     for (state, drive) in states.iter().zip(drives) {
         let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
         let mut io = MemberIo::open(drive, wait)?;
-        let layout = AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
-            ArrayError::usage(format!("{} has become too small to be a member", drive.path))
-        })?;
+        let layout = layout_of(drive)?;
         let mut places = newest.iter_mut();
         for plane in Plane::all(states.len()) {
             let slots = read_plane(&mut io, &layout, plane);

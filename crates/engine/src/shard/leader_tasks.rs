@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
-use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
+use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
 use strake_ondisk::{Bits, Copy, Plane, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{Lba, MemberIndex, Name, RegionIndex};
@@ -18,9 +18,11 @@ use super::members::{Group, settled};
 use super::serve::{FailedMembers, flush_members};
 use super::twin;
 use crate::array::check_returning;
+use crate::assemble::intent_pages;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
 use crate::message::{BadNote, Peer};
+use crate::planes::IntentPages;
 
 type Reply = mpsc::Sender<Result<(), ArrayError>>;
 
@@ -290,12 +292,21 @@ async fn readd(
     label: &Superblock,
     bytes: u64,
 ) -> Result<(), ArrayError> {
+    let pages = read_intent(shard, group, member, bytes).await?;
     {
         let mut leader = shard.leader_mut();
         if shard.board.is_lost() {
             return Err(ArrayError::refused(
                 "the array has lost too many members; nothing can be taken back",
             ));
+        }
+        if leader.state.planes.is_older(member, pages) {
+            return Err(ArrayError::refused(format!(
+                "the drive is an older picture of member {member}: what was written between that and its going out is \
+                 on no list of what it lacks; bring the drive itself back, or let it be copied as a whole: strake \
+                 array replace {} --member {member} --with DRIVE",
+                leader.state.superblock.name
+            )));
         }
         // Asked again: it may have been replaced, or taken back, since it was checked.
         check_returning(&leader.state.superblock, member, label)?;
@@ -307,6 +318,38 @@ async fn readd(
         leader.take_in(member, bytes);
     }
     join(shard, group, member).await
+}
+
+/// The intent pages of the installed drive of a member.
+async fn read_intent(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+    bytes: u64,
+) -> Result<IntentPages, ArrayError> {
+    let layout = strake_ondisk::AreaLayout::of(bytes)
+        .ok_or_else(|| ArrayError::usage(format!("the drive for member {member} is too small")))?;
+    let at = Lba(layout.bitmap_page_offset(Plane::Intent, 0, 0));
+    let data = SgMut::from(BufMut::alone(strake_ondisk::PLANE_BYTES as usize));
+    let read = Op::Read { at, data };
+    let now = shard.now.get();
+    let slot = shard.members.borrow_mut().issue(now, group, member, Target::Raw, read);
+    settled(&shard.members, group).await;
+    let (op, result) = shard.members.borrow_mut().take(slot);
+    match (op, result) {
+        (Some(Op::Read { data, .. }), Ok(())) => {
+            let array = shard.leader_mut().state.superblock.array;
+            let parts = data.parts().iter().flat_map(|part| part.as_slice().iter().copied());
+            Ok(intent_pages(&parts.collect::<Vec<u8>>(), array))
+        }
+        (_, result) => Err(ArrayError::new(
+            ArrayErrorKind::Device,
+            format!(
+                "the bitmap of the drive for member {member} cannot be read ({:?}); use another drive",
+                result.err().map(|failure| failure.kind)
+            ),
+        )),
+    }
 }
 
 /// Records a member that has just come into use and makes every shard use it.
@@ -625,6 +668,8 @@ pub(super) async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
     }
     let live = live_mask(&leader);
     leader.unpaged.retain(|(member, _)| live & 1 << member.0 != 0);
+    let missed = leader.unpaged.iter().fold(0, |mask, (member, _)| mask | 1 << member.0);
+    leader.state.planes.hold(live & !missed);
     leader.unpaged.clone()
 }
 

@@ -406,3 +406,24 @@ fn a_drive_put_in_anew_keeps_no_notes_of_its_former_life() {
     assert_eq!(stage.status().bad_ranges, []);
     stage.verify(1000);
 }
+
+/// A copy of a drive, put in its place after more was written, has the same label as the drive: the label does not
+/// change with every write. It was taken back with nothing to copy, and old data was served as good.
+#[test]
+fn f16_an_older_picture_of_a_member_is_not_taken_back() {
+    for cores in [1, 2] {
+        let mut stage = large(Level::Raid5, 4, cores);
+        stage.pass(6);
+        let picture = revived(&mut stage, 1);
+        stage.fill(3000, 50, 91);
+        // All marks are cleared again.
+        stage.pass(12);
+        stage.vanish(1).expect("allowed");
+        let drive = revived(&mut stage, 1);
+        let refused = stage.readd_with(1, picture).expect_err("it is older");
+        assert!(refused.what.contains("older picture"), "{}", refused.what);
+        assert_eq!(stage.state(1), MemberState::Missing);
+        stage.readd_with(1, drive).expect("it is the member");
+        right(&mut stage);
+    }
+}

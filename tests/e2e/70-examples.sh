@@ -94,7 +94,7 @@ situation() {
     needs=tank codes=0 spoils=yes
     case $1 in
         *--dry-run* | *" list"* | *" show "* | *--watch* | *" errors"* | *status* | *follow* | *" wait "* | *backup* | \
-            *"config show"* | *completions* | *" man "*) spoils= ;;
+            *"config show"* | "strake bench"* | *completions* | *" man "*) spoils= ;;
     esac
     case $1 in
         # 00-demo.sh runs it.

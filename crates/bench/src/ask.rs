@@ -1,7 +1,7 @@
 //! Rows of a report as questions: which cases to measure, and what to make of their samples.
 
 use crate::measure::Samples;
-use crate::report::{Metric, Report, Row, Target};
+use crate::report::{Meets, Metric, Report, Row, Target};
 use crate::rig::Sample;
 use crate::scenario::{Case, Options, in_turns};
 
@@ -37,8 +37,8 @@ pub enum Question {
     ShareOfBytes(f64),
     /// Requests per second divided by those of another case.
     Scaling(Case),
-    /// By how much longer a request takes than in another case, on the average. With one request out at a time that
-    /// is the difference of the inverse rates, which is exact where a histogram is not.
+    /// By how much longer a request takes than in another case: the difference of the means of the fastest 90 %, since
+    /// whatever else the machine does falls into the rest.
     Added(Case),
     /// The time within which so many of 1000 requests came back.
     Percentile(f64),
@@ -82,13 +82,18 @@ impl Question {
             Self::ShareOfIops(limit) => 100.0 * rate / limit,
             Self::ShareOfBytes(limit) => 100.0 * bandwidth / limit,
             Self::Scaling(_) => rate / other,
-            Self::Added(_) => 1e6 / rate - 1e6 / other,
+            Self::Added(_) => fastest(Some(sample)) - fastest(beside),
             Self::Percentile(per_mille) => {
                 sample.latency().percentile(*per_mille).map_or(f64::NAN, |ns| ns as f64 / 1e3)
             }
             Self::Not(..) => f64::NAN,
         }
     }
+}
+
+/// The mean of the fastest 90 %, in microseconds.
+fn fastest(sample: Option<&Sample>) -> f64 {
+    sample.and_then(|sample| sample.latency().mean(900.0)).map_or(f64::NAN, |ns| ns / 1e3)
 }
 
 impl Ask {
@@ -138,6 +143,7 @@ impl Ask {
                 let ns = f64::from(self.case.cores) * 1e9 / rate;
                 row.note(format!("{ns:.1} ns per request and core"))
             }
+            (Question::Added(_), Some(_)) => doubt(row),
             _ => row,
         };
         if self.note.is_empty() { row } else { row.note(&self.note) }
@@ -154,10 +160,24 @@ impl Ask {
         };
         let answers: Vec<f64> = own.iter().enumerate().map(answer).collect();
         if answers.is_empty() || answers.iter().any(|answer| !answer.is_finite()) {
-            return Err("nothing came back while the clock ran".to_owned());
+            return Err(
+                "nothing came back while the clock ran, or there is no limit to compare with"
+                    .to_owned(),
+            );
         }
         Ok(Samples::new(answers))
     }
+}
+
+/// A difference of two latencies says nothing when it is smaller than the samples differ: then it reaches no goal.
+fn doubt(mut row: Row) -> Row {
+    let spread = row.max.zip(row.min).map_or(0.0, |(max, min)| max - min);
+    if row.goal.is_some_and(|goal| spread > goal) {
+        row.meets = Meets::None;
+        return row
+            .note("samples differ by more than the goal: measure again when the machine is quiet");
+    }
+    row
 }
 
 /// What was measured, by case.

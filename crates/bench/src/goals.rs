@@ -4,6 +4,7 @@ mod g1;
 mod g2;
 mod g4;
 mod g6;
+mod g7;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +57,9 @@ pub fn asks(id: &str, options: &Options) -> Option<Vec<Ask>> {
         "G4" => Some(g4::asks()),
         "G5" => Some(g4::double_parity(options)),
         "G6" => Some(g6::asks()),
+        "G7" => Some(g7::asks(options)),
+        "G8" => Some(g7::degraded(options)),
+        "G10" => Some(g7::added(options)),
         _ => None,
     }
 }

@@ -28,6 +28,8 @@ pub mod measure;
 pub mod page;
 pub mod plot;
 pub mod pool;
+pub mod profile;
+pub mod rebuild;
 pub mod report;
 pub mod rig;
 pub mod run;

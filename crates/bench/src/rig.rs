@@ -211,6 +211,14 @@ impl Running {
         Picture { cores: self.loads.iter().map(one).collect() }
     }
 
+    /// How many requests have come back.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        let done =
+            |load: &OnCore| load.progress.reads.load(Relaxed) + load.progress.writes.load(Relaxed);
+        self.loads.iter().map(done).sum()
+    }
+
     /// What it does while this waits for `span`.
     #[must_use]
     pub fn sample(&self, span: Duration) -> Sample {

@@ -7,7 +7,7 @@ use strake_parity::Kernel;
 use crate::machine::{Steal, available_memory};
 use crate::report::Report;
 use crate::scenario::Options;
-use crate::{ask, g9, goals};
+use crate::{ask, g9, goals, rebuild};
 
 /// Everything a person may choose.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl std::fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 /// The goals that can be run. G15 waits for its export.
-pub const GOALS: [&str; 7] = ["G1", "G2", "G3", "G4", "G5", "G6", "G9"];
+pub const GOALS: [&str; 11] = ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G11"];
 
 /// Measures what the goal `id` asks for, calling `progress` before each step.
 ///
@@ -46,23 +46,35 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
     let unknown = || Unknown { id: id.to_owned() };
     let goal = goals::find(id).ok_or_else(unknown)?;
     let steal = Steal::now();
-    let mut report = if id == "G9" {
-        let options = g9::Options {
-            filter: choice.options.filter.clone(),
-            repeats: choice.options.repeats.unwrap_or(g9::REPEATS),
-            isal: choice.isal.clone(),
-            kernel: choice.kernel,
-        };
-        g9::run(&options, &mut progress)
-    } else {
-        let asks = goals::asks(id, &choice.options).ok_or_else(unknown)?;
-        let mut report = Report::new(id, goal.work);
-        report.notes.push(format!("Parity by kernel {}.", Kernel::fit().name()));
-        ask::answer(&mut report, &asks, &choice.options, &mut progress);
-        report
+    let mut report = match id {
+        "G9" => g9::run(&parity(choice), &mut progress),
+        _ => about_data_path(id, goal.work),
     };
+    if let Some(asks) = goals::asks(id, &choice.options) {
+        ask::answer(&mut report, &asks, &choice.options, &mut progress);
+    }
+    match id {
+        "G11" => rebuild::answer(&mut report, &choice.options, &mut progress),
+        _ if GOALS.contains(&id) => {}
+        _ => return Err(unknown()),
+    }
     report.notes.extend(steal.since());
     Ok(report)
+}
+
+fn about_data_path(id: &str, work: &str) -> Report {
+    let mut report = Report::new(id, work);
+    report.notes.push(format!("Parity by kernel {}.", Kernel::fit().name()));
+    report
+}
+
+fn parity(choice: &Choice) -> g9::Options {
+    g9::Options {
+        filter: choice.options.filter.clone(),
+        repeats: choice.options.repeats.unwrap_or(g9::REPEATS),
+        isal: choice.isal.clone(),
+        kernel: choice.kernel,
+    }
 }
 
 /// Bytes that no cache holds, as far as this machine has the memory.

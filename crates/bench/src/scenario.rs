@@ -80,12 +80,25 @@ impl Made {
         }
     }
 
-    fn drive(self) -> Result<Arc<dyn BlockDevice>, String> {
-        let null = || NullDevice::new(DRIVE_BYTES >> BLOCK.shift(), BLOCK);
+    /// Bytes of a drive that nobody wants of another size.
+    #[must_use]
+    pub const fn usual_bytes(self) -> u64 {
+        match self {
+            Self::Null | Self::Model(_) => DRIVE_BYTES,
+            Self::Ram => RAM_BYTES,
+        }
+    }
+
+    /// A drive of `bytes`, in blocks of 4 KiB.
+    ///
+    /// # Errors
+    /// When the profile contradicts itself.
+    pub fn drive(self, bytes: u64) -> Result<Arc<dyn BlockDevice>, String> {
+        let null = || NullDevice::new(bytes >> BLOCK.shift(), BLOCK);
         Ok(match self {
             Self::Null => Arc::new(null()),
             Self::Ram => {
-                let ram = RamDevice::new(RAM_BYTES >> BLOCK.shift(), BLOCK);
+                let ram = RamDevice::new(bytes >> BLOCK.shift(), BLOCK);
                 ram.preallocate();
                 Arc::new(ram)
             }
@@ -228,8 +241,9 @@ impl Subject {
     /// What is wrong with the case, or with the machine.
     pub fn new(case: &Case) -> Result<Self, String> {
         let rig = Rig::start(case.cores)?;
-        let devices: Vec<_> =
-            (0..case.count).map(|_| case.made.drive()).collect::<Result<_, _>>()?;
+        let devices: Vec<_> = (0..case.count)
+            .map(|_| case.made.drive(case.made.usual_bytes()))
+            .collect::<Result<_, _>>()?;
         let (array, device) = match case.level {
             None => (None, devices.into_iter().next().ok_or("a case needs a drive")?),
             Some(level) => {

@@ -21,9 +21,9 @@ fn measured(id: &str, filter: &str) -> Report {
     // No library: what is tested here must not depend on the machine.
     let isal = Some(PathBuf::from("/dev/null"));
     let choice = Choice { options, isal, kernel: Kernel::portable() };
-    let mut told = Vec::new();
-    let report = run(id, &choice, |what| told.push(what.to_owned())).expect("a goal");
-    assert!(!told.is_empty());
+    let mut told = 0;
+    let report = run(id, &choice, |_| told += 1).expect("a goal");
+    assert!(told > 0 || report.rows.is_empty(), "nobody was told what is going on");
     report
 }
 

@@ -23,6 +23,10 @@ pub enum BenchVerb {
   strake bench run G1 G2 --filter raid6 --milliseconds 50 --output json
   strake bench run G9 --filter 4+1 --repeats 3 --kernel portable")]
     Run(BenchRun),
+    /// Print the built-in profile of a modelled drive (an SN861 as published), to begin one's own with.
+    #[command(after_help = "Examples:
+  strake bench profile > drive.json")]
+    Profile,
 }
 
 /// `strake bench run`.
@@ -41,6 +45,9 @@ pub struct BenchRun {
     #[arg(long, value_name = "COUNT", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub milliseconds: u64,
+    /// What modelled drives are like: a file like the output of strake bench profile [default: a published SN861].
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// The library file of ISA-L [default: the system's].
     #[arg(long, env = "STRAKE_ISAL", value_name = "FILE", hide_env_values = true)]
     pub isal: Option<PathBuf>,

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 use strake_bench::run::{Choice, GOALS, cold_bytes, run as run_goal};
 use strake_bench::scenario::Options;
-use strake_bench::{Report, goals, machine, page, plot};
+use strake_bench::{Report, goals, machine, page, plot, profile};
 use strake_parity::Kernel;
 
 /// Carries out `verb`.
@@ -22,6 +22,7 @@ pub fn run(verb: BenchVerb, out: &Output) -> Result<Exit, CliError> {
     match verb {
         BenchVerb::List => out.print(&list(), tables::bench::list)?,
         BenchVerb::Run(arguments) => measure(&arguments, out)?,
+        BenchVerb::Profile => out.text(profile::SN861)?,
     }
     Ok(Exit::Fine)
 }
@@ -94,12 +95,16 @@ fn ids(goals: &[String]) -> Vec<&str> {
 }
 
 fn choice(arguments: &BenchRun) -> Result<Choice, CliError> {
+    let built_in = Options::default().profile;
     let options = Options {
+        profile: match &arguments.profile {
+            Some(path) => profile::load(path).map_err(|e| CliError::usage(e.to_string()))?,
+            None => built_in,
+        },
         filter: arguments.filter.clone(),
         repeats: arguments.repeats.map(usize::from),
         span: Duration::from_millis(arguments.milliseconds),
         cold_bytes: cold_bytes(machine::Machine::here().last_cache),
-        ..Options::default()
     };
     let kernel = kernel(arguments.kernel.as_deref())?;
     Ok(Choice { options, isal: arguments.isal.clone(), kernel })

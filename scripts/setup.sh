@@ -55,6 +55,7 @@ needs_of_test() {
     need mkfs.ext4 e2fsprogs "makes a file system on an array"
     need e2fsck e2fsprogs "checks it after faults"
     need python3 python3 "reads JSON in the end-to-end tests"
+    want valgrind valgrind "counts the instructions of a read and a write"
     need timeout coreutils "stops a test that hangs"
     # Not needed: without it the comparison of our parity with ISA-L's is left out.
     [[ -e /usr/lib/$(uname -m)-linux-gnu/libisal.so.2 ]] || want libisal libisal2 "its P and Q are compared with ours"

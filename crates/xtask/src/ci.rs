@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::instructions;
 use crate::run::{self, Outcome, Tally};
 use crate::tidy;
 
@@ -28,6 +29,8 @@ pub const ADVISORIES: Step = Step { name: "advisories", run: advisories };
 pub const TEST: Step = Step { name: "test", run: test };
 pub const BINARIES: Step = Step { name: "build", run: binaries };
 pub const END_TO_END: Step = Step { name: "e2e", run: end_to_end };
+pub const INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::check };
+pub const KEEP_INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::update };
 pub const MIRI_BUFFERS: Step = Step { name: "miri units and buffers", run: miri_buffers };
 pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
@@ -48,7 +51,7 @@ const NIGHTLY_CASES: &str = "100000";
 const NIGHTLY_FUZZ_RUNS: &str = "3000000";
 
 /// What continuous integration runs, cheapest answers first.
-pub const ALL: [Step; 11] = [
+pub const ALL: [Step; 12] = [
     FORMAT_CHECK,
     TIDY,
     CLIPPY,
@@ -57,6 +60,7 @@ pub const ALL: [Step; 11] = [
     TEST,
     BINARIES,
     END_TO_END,
+    INSTRUCTIONS,
     DOC,
     MIRI_BUFFERS,
     MIRI_PARITY,
@@ -217,7 +221,8 @@ fn script_outcome(root: &Path, script: &Path) -> Outcome {
     }
 }
 
-fn target_folder(root: &Path) -> PathBuf {
+/// Where cargo puts what it builds.
+pub fn target_folder(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 

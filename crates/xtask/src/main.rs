@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod instructions;
 mod run;
 mod scenarios;
 mod tidy;
@@ -30,6 +31,9 @@ cargo xtask COMMAND
   deny        check licences, bans and sources of dependencies, and advisories when they can be fetched
   miri        run the pure crates, the buffers and the portable parity code under Miri (slow)
   test        run the tests of the workspace and the end-to-end scripts
+  instructions
+              count the instructions of a read and a write with valgrind; 5 % more than
+              docs/benchmarks/instructions.json has fail; --update writes the file
   ci          all of the above, formatting only checked: what continuous integration runs
   nightly     the long checks: 100000 stripes per parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of
               Linux md in a guest, all of `strake bench run G9`; what this machine lacks is skipped with the reason
@@ -50,6 +54,10 @@ fn main() -> ExitCode {
         "deny" => vec![ci::DENY, ci::ADVISORIES],
         "miri" => vec![ci::MIRI_BUFFERS, ci::MIRI_PARITY, ci::MIRI_PURE],
         "test" => vec![ci::TEST, ci::BINARIES, ci::END_TO_END],
+        "instructions" if std::env::args().nth(2).as_deref() == Some("--update") => {
+            vec![ci::KEEP_INSTRUCTIONS]
+        }
+        "instructions" => vec![ci::INSTRUCTIONS],
         "ci" => ci::ALL.to_vec(),
         "nightly" => ci::NIGHTLY.to_vec(),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),

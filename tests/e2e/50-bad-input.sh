@@ -350,6 +350,18 @@ daemons() {
     say "a damaged state file: refused, and left as it is"
 }
 
+new_is_online() { [[ $(array_value new "['states'][0]") == online ]]; }
+
+# A daemon that finds its directory full or read-only serves what it holds, and says what is wrong with it.
+served_all_the_same() {
+    stop_daemon
+    start_daemon
+    within 30 "array new is online" new_is_online
+    run strake status
+    grep -q "state directory" "$work/out" || fail "status does not tell of the state directory"
+    refused "$state" "nothing was done" -- strake export create new --via nbd --listen "unix:$work/other.sock"
+}
+
 full_and_read_only() {
     mkdir "$work/fs"
     if ! root || ! mount -t tmpfs -o size=128k none "$work/fs" 2>/dev/null; then
@@ -371,15 +383,17 @@ full_and_read_only() {
     refused "$state" "read-only" "--state-dir" "nothing was done" -- strake array destroy new --yes
     refused "$state" "read-only" -- strake export create new --via nbd --listen "unix:$work/other.sock"
     straked_refuses "$work/fs/other" "read-only" "--state-dir" -- --state-dir "$work/fs/other" --socket "$work/2.sock"
+    served_all_the_same
     umount "$work/fs"
+    dd if=/dev/zero of="$work/fs/fill" bs=1k count=200 status=none 2>/dev/null || true
+    served_all_the_same
+    rm "$work/fs/fill"
     expect 0 strake array destroy new --yes
     stop_daemon
-    dd if=/dev/zero of="$work/fs/fill" bs=1k count=200 status=none 2>/dev/null || true
-    straked_refuses "No space left" "make room" -- --state-dir "$work/fs/other" --socket "$work/2.sock"
     state=$kept
     start_daemon
     restarted good
-    say "a state directory that is full or read-only: commands are refused before anything is done"
+    say "a state directory that is full or read-only: straked serves, and refuses commands before anything is done"
 }
 
 make_drives 10 64MiB free

@@ -171,7 +171,9 @@ class Operator:
         if code == 0 and state == "in_sync" and not told:
             raise Violation("a member in sync was failed although nobody accepted that")
         # Of level 10 the worst case may be used up while other pairs are whole.
-        if code == 0 and state == "in_sync" and array["redundancy_left"] == 0 and self.level != "10":
+        # What was being rebuilt may have ended before the command came.
+        settled = not array["progress"] and self.level != "10"
+        if code == 0 and state == "in_sync" and array["redundancy_left"] == 0 and settled:
             raise Violation("a member was failed that the data depends on")
 
     def do_replace(self):
@@ -304,12 +306,13 @@ class Operator:
         return [d for d in self.free if os.path.exists(d) and d not in drives] if self.rng.random() < 0.3 else []
 
     def bring_back(self, command):
-        code, _, err = self.run(*command)
+        code, _, first = self.run(*command)
+        err = ""
         if code >= 3:
             # Missing members are waited for until somebody says that they will not come.
             code, _, err = self.run("array", "import", self.uuid, "--drives", command[-1], "--degraded", "--accept-loss")
         if code >= 3 or not self.online():
-            raise Violation(f"the array does not come back: {err}")
+            raise Violation(f"the array does not come back: {first}{err}")
         self.offer()
 
     def do_stop(self):

@@ -48,6 +48,7 @@ impl Control {
         let control = Self::new(Manager::open(state_dir, options)?);
         control.start_recorded()?;
         control.run(|m| {
+            m.watch_state_dir();
             m.observe();
             Ok(())
         })?;

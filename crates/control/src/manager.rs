@@ -310,8 +310,14 @@ impl Manager {
         // Trouble with the directory was told while the daemon ran.
         self.events.flush();
         self.hooks.stop();
-        if errors.is_empty() {
-            errors.extend(self.store.mark_clean().err());
+        if errors.is_empty()
+            && let Err(error) = self.store.mark_clean()
+        {
+            match self.state_trouble() {
+                // Told while the daemon ran; nobody is to wait for that at the end.
+                Some(_) => tracing::warn!(reason = %error, "not marked as stopped in order"),
+                None => errors.push(error),
+            }
         }
     }
 
@@ -354,7 +360,7 @@ impl Manager {
             what: e.reason.clone(),
             next_action: format!("strake array show {}", e.array),
         }));
-        problems.extend(self.events.trouble().map(|why| Problem {
+        problems.extend(self.state_trouble().map(|why| Problem {
             object: "daemon".to_owned(),
             severity: "degraded".to_owned(),
             what: format!("the state directory cannot be written: {why}"),
@@ -372,9 +378,17 @@ impl Manager {
         SystemStatus { health: health.to_owned(), problems, daemon: Some(daemon), arrays, exports }
     }
 
+    /// Why the state directory refuses what is to be written.
+    fn state_trouble(&self) -> Option<String> {
+        self.store.trouble().map(|e| e.what.clone()).or_else(|| self.events.trouble())
+    }
+
     /// Tells when the state directory begins or ceases to refuse what is to be written.
     pub(crate) fn watch_state_dir(&mut self) {
-        let trouble = self.events.trouble();
+        if self.store.trouble().is_some() {
+            self.store.test(&self.config);
+        }
+        let trouble = self.state_trouble();
         if trouble == self.told_trouble {
             return;
         }

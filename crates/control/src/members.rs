@@ -13,6 +13,7 @@ use crate::create::{refuse_occupied, remembered};
 use crate::error::ControlError;
 use crate::label::{inspect, written_over};
 use crate::manager::{Manager, array_key, drive_key, fresh_uuid};
+use crate::store::Config;
 
 /// The loss that failing a member in sync costs, as it is accepted.
 const REDUNDANCY: &str = "redundancy";
@@ -319,8 +320,7 @@ impl Manager {
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
             record.drives = with_old_paths(remembered(&here), &record.drives);
         }
-        self.config = self.store.prepare(&config)?.commit()?;
-        Ok(())
+        self.put_config(&config)
     }
 
     /// Records `drive` beside the array's drives before any label names it: after a crash in between it is looked
@@ -333,7 +333,14 @@ impl Manager {
                 record.drives.push(path);
             }
         }
-        self.config = self.store.prepare(&config)?.commit()?;
+        self.put_config(&config)
+    }
+
+    /// Records `config`, unless it is in force: a member comes back to where it was whatever the state directory does.
+    fn put_config(&mut self, config: &Config) -> Result<(), ControlError> {
+        if self.config != *config {
+            self.config = self.store.prepare(config)?.commit()?;
+        }
         Ok(())
     }
 

@@ -82,11 +82,12 @@ impl Control {
     }
 }
 
-/// Stops what was removed, and returns its drives.
+/// Stops what was removed, and returns its drives: one that has just taken a member's place may not be noted as such.
 fn stop(removed: Option<Running>, warnings: &mut Vec<String>) -> Vec<Drive> {
     let Some(running) = removed else { return Vec::new() };
+    let drives = running.all_drives().cloned().collect();
     warnings.extend(running.array.stop().err().map(|e| e.what));
-    running.drives.into_iter().flatten().collect()
+    drives
 }
 
 fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {

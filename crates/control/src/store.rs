@@ -154,8 +154,9 @@ pub struct ExportRecord {
 pub struct Store {
     dir: PathBuf,
     unclean: bool,
-    // Holds the lock; closing it gives the directory free.
-    _lock: File,
+    trouble: Option<ControlError>,
+    // They hold the lock; closing them gives the directory free.
+    _locks: Vec<File>,
 }
 
 /// A configuration that is on disk but not yet the one in force. Dropping it forgets it.
@@ -168,27 +169,41 @@ pub struct Prepared {
 }
 
 impl Store {
-    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration.
+    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. A directory that is
+    /// full or read-only is no reason not to serve what the drives hold: that is its [`trouble`](Self::trouble).
     ///
     /// # Errors
-    /// When another daemon uses the directory (named by its process ID), it cannot be written, or the file in
-    /// it cannot be read.
+    /// When another daemon uses the directory (named by its process ID), it is not there and cannot be made, or the
+    /// file in it cannot be read.
     pub fn open(dir: &Path) -> Result<(Self, Config), ControlError> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(dir)
             .map_err(|e| failed(dir, "create it", &e))?;
-        let lock = lock(dir)?;
+        let locks = lock(dir)?;
         let unclean = dir.join(RUNNING).exists();
-        let store = Self { dir: dir.to_owned(), unclean, _lock: lock };
+        let mut store = Self { dir: dir.to_owned(), unclean, trouble: None, _locks: locks };
         let config = store.read()?;
-        // Dropped at once: it shows that the directory can be written before anything depends on it.
-        drop(store.prepare(&config)?);
-        let mark = dir.join(RUNNING);
-        let marked = File::create(&mark).and_then(|file| file.sync_all());
-        marked.map_err(|e| failed(&mark, "write to it", &e))?;
+        store.test(&config);
         Ok((store, config))
+    }
+
+    /// Finds out whether the directory can be written before a command depends on it; `config` is in force.
+    pub fn test(&mut self, config: &Config) {
+        // What is prepared is dropped at once.
+        let tested = self.prepare(config).map(drop).and_then(|()| {
+            let mark = self.dir.join(RUNNING);
+            let marked = File::create(&mark).and_then(|file| file.sync_all());
+            marked.map_err(|e| failed(&mark, "write to it", &e))
+        });
+        self.trouble = tested.err();
+    }
+
+    /// Why the directory could not be written when that was last [tested](Self::test).
+    #[must_use]
+    pub fn trouble(&self) -> Option<&ControlError> {
+        self.trouble.as_ref()
     }
 
     /// Whether the daemon that used the directory before did not [stop in order](Self::mark_clean).
@@ -317,42 +332,60 @@ fn flock_patiently(file: &File) -> Result<(), Errno> {
     flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-fn lock(dir: &Path) -> Result<File, ControlError> {
+/// Takes the lock of the directory: of its file `lock`, and of the directory itself, which is what is left where no
+/// file can be made.
+fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
     let path = dir.join("lock");
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|e| failed(&path, "open it", &e))?;
+    // Not every file system locks directories; the file tells then.
+    let folder = File::open(dir).map_err(|e| failed(dir, "open it", &e))?;
+    let mut locks = Vec::new();
+    match flock_patiently(&folder) {
+        Ok(()) => locks.push(folder),
+        Err(Errno::WOULDBLOCK) => return Err(in_use(dir)),
+        Err(_) => {}
+    }
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let (mut file, writable) = match options.open(&path) {
+        Ok(file) => (file, true),
+        Err(error) => match File::open(&path) {
+            Ok(file) => (file, false),
+            Err(_) if locks.is_empty() => return Err(failed(&path, "open it", &error)),
+            Err(_) => return Ok(locks),
+        },
+    };
     match flock_patiently(&file) {
         Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut pid = String::new();
-            // Without a number the message is still true.
-            let _ = file.read_to_string(&mut pid);
-            let who = if pid.trim().is_empty() {
-                "another straked".to_owned()
-            } else {
-                format!("process {}", pid.trim())
-            };
-            let what = format!(
-                "the state directory {} is in use by {who}; stop that daemon, or give this one another --state-dir",
-                dir.display()
-            );
-            return Err(ControlError::new(ControlErrorKind::State, what));
-        }
+        Err(Errno::WOULDBLOCK) => return Err(in_use(dir)),
         Err(errno) => return Err(failed(&path, "lock it", &errno.into())),
     }
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{}", std::process::id()))
-        .and_then(|()| file.sync_all());
-    written.map_err(|e| failed(&path, "write to it", &e))?;
-    Ok(file)
+    if writable {
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            // It only names us to the next one, who is refused all the same.
+            tracing::debug!(path = %path.display(), %error, "the lock does not say whose it is");
+        }
+    }
+    locks.push(file);
+    Ok(locks)
+}
+
+/// Somebody else has the lock; the file says who, if it could be written.
+fn in_use(dir: &Path) -> ControlError {
+    let pid = fs::read_to_string(dir.join("lock")).unwrap_or_default();
+    let who = match pid.trim() {
+        "" => "another straked".to_owned(),
+        pid => format!("process {pid}"),
+    };
+    let what = format!(
+        "the state directory {} is in use by {who}; stop that daemon, or give this one another --state-dir",
+        dir.display()
+    );
+    ControlError::new(ControlErrorKind::State, what)
 }
 
 fn failed(path: &Path, doing: &str, error: &io::Error) -> ControlError {

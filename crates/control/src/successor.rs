@@ -39,8 +39,10 @@ impl Manager {
         if self.running[at].array.status().members[place.member.at()].uuid == uuid {
             return self.install(place, drive);
         }
+        // One whose copy had ended before this one began may not be noted in its place yet.
+        let settled = self.settle_successors();
         self.running[at].successor = Some(Successor { slot: place.member, uuid, drive });
-        self.settle_successors()
+        settled.and(self.settle_successors())
     }
 
     /// Lets go of the drives of members whose successors have taken their places, and of successors that never will.
@@ -53,7 +55,8 @@ impl Manager {
             let running = &mut self.running[at];
             let status = running.array.status();
             let over = |next: &mut Successor| {
-                status.members[next.slot.at()].replacement.is_empty() || status.lost
+                let member = &status.members[next.slot.at()];
+                member.uuid == next.uuid || member.replacement.is_empty() || status.lost
             };
             let Some(next) = running.successor.take_if(over) else { continue };
             if status.members[next.slot.at()].uuid == next.uuid {

@@ -12,6 +12,7 @@ use strake_api::v1::{
 };
 
 mod copies;
+mod full;
 mod halves;
 mod hooks;
 mod life;

@@ -420,11 +420,11 @@ pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, Stri
     )
 }
 
-/// Why a member left. The labels do not say, so after a restart only that it did is known.
+/// Why a member left. The labels do not say, so once the array was started anew only that it did is known.
 pub(crate) fn cause_of(status: &MemberStatus) -> String {
     match (status.cause, status.state) {
-        (Some(kind), _) => kind.text().to_owned(),
-        (None, MemberState::Faulty) => "failed by hand, or before the daemon started".to_owned(),
+        (Some(cause), _) => cause.text().to_owned(),
+        (None, MemberState::Faulty) => "failed before the array was started".to_owned(),
         (None, MemberState::Missing) => "not found when the array was started".to_owned(),
         (None, MemberState::InSync | MemberState::Rebuilding { .. }) => String::new(),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use strake_block::{BlockDevice, ExtentSource, IoErrorKind};
+use strake_block::{BlockDevice, ExtentSource};
 use strake_ondisk::Plane;
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
@@ -300,7 +300,7 @@ fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
             path,
             replacement: String::new(),
             state: *state,
-            cause: None::<IoErrorKind>,
+            cause: None,
             stale_bytes: 0,
             health: MemberHealth::default(),
         }

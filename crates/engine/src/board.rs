@@ -26,12 +26,32 @@ pub struct MemberStatus {
     pub replacement: String,
     /// Its state.
     pub state: MemberState,
-    /// Why it left, when it did.
-    pub cause: Option<IoErrorKind>,
+    /// Why it left, when it did so since the array was started. The labels do not say.
+    pub cause: Option<MemberCause>,
     /// Bytes of it that are out of date: what taking it back would copy, or what its rebuild still has to.
     pub stale_bytes: u64,
     /// What was counted since the array was started.
     pub health: MemberHealth,
+}
+
+/// Why a member is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberCause {
+    /// Somebody failed it by hand.
+    ByHand,
+    /// An I/O failed like this, or its drive went away.
+    Error(IoErrorKind),
+}
+
+impl MemberCause {
+    /// For a person.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::ByHand => "failed by hand",
+            Self::Error(kind) => kind.text(),
+        }
+    }
 }
 
 /// How a member's drive behaves, as counted since the array was started.
@@ -374,6 +394,11 @@ impl Board {
         change: impl FnOnce(&mut MemberStatus),
     ) {
         change(&mut self.members.lock().expect("a status writer panicked")[member.at()]);
+    }
+
+    /// Changes all of them in one step for whoever looks. Called by the leader when a state changes, never per I/O.
+    pub(crate) fn update_members(&self, change: impl FnOnce(&mut [MemberStatus])) {
+        change(&mut self.members.lock().expect("a status writer panicked"));
     }
 
     pub(crate) fn mark_written(&self, region: RegionIndex) {

@@ -35,7 +35,7 @@ mod undelete;
 
 pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
 pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble, too_few, waiting};
-pub use board::{MemberHealth, MemberStatus};
+pub use board::{MemberCause, MemberHealth, MemberStatus};
 pub use config_record::{load_config, store_config};
 pub use create::{
     CreatePlan, CreateSpec, Drive, Ids, create, erase_foreign, plan_create, prepare_drive,

@@ -154,6 +154,7 @@ pub(crate) enum Control {
         member: MemberIndex,
         uuid: Uuid,
         bytes: u64,
+        path: String,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     /// To the leader: the device installed behind the last member is to be filled and then to take the member's place.
@@ -171,6 +172,7 @@ pub(crate) enum Control {
         member: MemberIndex,
         label: Box<Superblock>,
         bytes: u64,
+        path: String,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     /// To the leader: the array gets another name.

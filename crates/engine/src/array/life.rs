@@ -38,7 +38,14 @@ impl Array {
                 reply,
             });
         }
-        self.begin_install(member, drive, |reply| Control::Replace { member, uuid, bytes, reply })
+        let path = drive.path.clone();
+        self.begin_open(member, member, drive, |reply| Control::Replace {
+            member,
+            uuid,
+            bytes,
+            path,
+            reply,
+        })
     }
 
     /// Calls off the replacement of a `member` that is in use: it keeps its place.
@@ -48,18 +55,6 @@ impl Array {
     pub fn begin_cancel_replace(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
         self.check_member(member)?;
         Ok(self.ask(0, |reply| Control::CancelTwin { member, reply }))
-    }
-
-    /// Opens `drive` on every core for `member`, and then tells the leader what it is for.
-    fn begin_install(
-        &self,
-        member: MemberIndex,
-        drive: &Drive,
-        then: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
-    ) -> Result<Replacing, ArrayError> {
-        let replacing = self.begin_open(member, member, drive, then)?;
-        self.board.update_member(member, |m| m.path.clone_from(&drive.path));
-        Ok(replacing)
     }
 
     /// Opens `drive` on every core at `place` on behalf of `member`, and then tells the leader what it is for.
@@ -191,8 +186,14 @@ impl Array {
     ) -> Result<Replacing, ArrayError> {
         self.check_readd(member, drive, label)?;
         let bytes = drive.device.info().bytes();
-        let label = Box::new(label.clone());
-        self.begin_install(member, drive, |reply| Control::Readd { member, label, bytes, reply })
+        let (label, path) = (Box::new(label.clone()), drive.path.clone());
+        self.begin_open(member, member, drive, |reply| Control::Readd {
+            member,
+            label,
+            bytes,
+            path,
+            reply,
+        })
     }
 }
 

@@ -185,11 +185,11 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             Control::Fail { member, event, reply } => {
                 shard.lead_change(Change::Fail { member, event, reply });
             }
-            Control::Replace { member, uuid, bytes, reply } => {
-                shard.lead_change(Change::Replace { member, uuid, bytes, reply });
+            Control::Replace { member, uuid, bytes, path, reply } => {
+                shard.lead_change(Change::Replace { member, uuid, bytes, path, reply });
             }
-            Control::Readd { member, label, bytes, reply } => {
-                shard.lead_change(Change::Readd { member, label, bytes, reply });
+            Control::Readd { member, label, bytes, path, reply } => {
+                shard.lead_change(Change::Readd { member, label, bytes, path, reply });
             }
             Control::Twin { member, uuid, bytes, path, reply } => {
                 shard.lead_change(Change::Twin { member, uuid, bytes, path, reply });

@@ -36,7 +36,7 @@ use super::serve::FailedMembers;
 use super::twin::Twin;
 use super::wait::WaitQueue;
 use crate::bad_blocks::BadBlocks;
-use crate::board::HALTED_RESYNC;
+use crate::board::{HALTED_RESYNC, MemberCause};
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
@@ -69,6 +69,7 @@ pub(super) enum Change {
         member: MemberIndex,
         uuid: Uuid,
         bytes: u64,
+        path: String,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     Twin {
@@ -90,6 +91,7 @@ pub(super) enum Change {
         member: MemberIndex,
         label: Box<Superblock>,
         bytes: u64,
+        path: String,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     Rename {
@@ -108,6 +110,16 @@ pub(super) enum Change {
     Stop {
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
+}
+
+/// A drive that comes into a member's place, until the status shows it together with its state: never is the new drive
+/// to be seen with the state of the one before.
+pub(super) struct Arriving {
+    pub(super) member: MemberIndex,
+    pub(super) uuid: Uuid,
+    pub(super) path: String,
+    /// What was counted in this place was another drive's.
+    pub(super) new: bool,
 }
 
 /// A sweep that is collecting idle regions.
@@ -148,6 +160,9 @@ pub(crate) struct Leader {
     /// Per member: regions rebuilt, but not known to be stable.
     pub(super) done: Vec<Bits>,
     resyncing: u16,
+    /// Why each member is out.
+    pub(super) causes: Vec<Option<MemberCause>>,
+    pub(super) arriving: Option<Arriving>,
     pub(super) twin: Option<Twin>,
     /// Whose twin was given up, and how the twin failed, until no shard uses it any more.
     pub(super) abandoned: Option<(MemberIndex, Option<IoErrorKind>)>,
@@ -168,6 +183,8 @@ impl Leader {
             completed: state.superblock.generation,
             joining: 0,
             done: vec![nothing; state.states.len()],
+            causes: vec![None; state.states.len()],
+            arriving: None,
             state,
             changes: VecDeque::new(),
             labels_running: false,

@@ -13,12 +13,13 @@ use strake_units::{Lba, MemberIndex, Name, RegionIndex};
 
 use super::Shard;
 use super::address::Target;
-use super::leader::{Change, Leader, Sweep};
+use super::leader::{Arriving, Change, Leader, Sweep};
 use super::members::{Group, settled};
 use super::serve::{FailedMembers, flush_members};
 use super::twin;
 use crate::array::check_returning;
 use crate::assemble::intent_pages;
+use crate::board::MemberCause;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
 use crate::message::{BadNote, Peer};
@@ -52,12 +53,14 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
             let answer = fail_on_request(shard, group, member, event).await;
             answer_to(&reply, answer);
         }
-        Change::Replace { member, uuid, bytes, reply } => {
-            let answer = replace(shard, group, member, uuid, bytes).await;
+        Change::Replace { member, uuid, bytes, path, reply } => {
+            let arriving = Arriving { member, uuid, path, new: true };
+            let answer = replace(shard, group, arriving, bytes).await;
             answer_to(&reply, answer);
         }
-        Change::Readd { member, label, bytes, reply } => {
-            let answer = readd(shard, group, member, &label, bytes).await;
+        Change::Readd { member, label, bytes, path, reply } => {
+            let arriving = Arriving { member, uuid: label.member, path, new: false };
+            let answer = readd(shard, group, arriving, &label, bytes).await;
             answer_to(&reply, answer);
         }
         Change::Rename { name, reply } => {
@@ -136,6 +139,8 @@ pub(super) async fn fail_member(
             return;
         }
         if !survives_without(shard, &leader, member) {
+            let cause = Some(cause_of(cause));
+            leader.causes[member.at()] = cause;
             shard.board.update_member(member, |m| m.cause = cause);
             shard.lose(&mut leader);
             return;
@@ -167,7 +172,8 @@ fn put_out(
     if leader.orphan_twin(member) {
         shard.change(leader, Change::TakeOver);
     }
-    shard.board.update_member(member, |m| m.cause = cause);
+    // Shown together with the state.
+    leader.causes[member.at()] = Some(cause_of(cause));
     let kind = match (event, cause) {
         (MemberEvent::Vanished, _) => ArrayEventKind::MemberVanished,
         (_, Some(cause)) => ArrayEventKind::MemberFailed { cause },
@@ -175,6 +181,11 @@ fn put_out(
     };
     shard.board.tell(Some(member), kind);
     true
+}
+
+/// Nothing but a hand takes a member out without an error.
+fn cause_of(error: Option<IoErrorKind>) -> MemberCause {
+    error.map_or(MemberCause::ByHand, MemberCause::Error)
 }
 
 async fn fail_on_request(
@@ -257,10 +268,10 @@ async fn rename(shard: &Shard, group: Group, name: Name) -> Result<(), ArrayErro
 async fn replace(
     shard: &Shard,
     group: Group,
-    member: MemberIndex,
-    uuid: strake_units::Uuid,
+    arriving: Arriving,
     bytes: u64,
 ) -> Result<(), ArrayError> {
+    let member = arriving.member;
     {
         let mut leader = shard.leader_mut();
         if shard.board.is_lost() {
@@ -274,24 +285,23 @@ async fn replace(
             )));
         }
         let record = &mut leader.state.superblock.members[member.at()];
-        record.uuid = uuid;
+        record.uuid = arriving.uuid;
         record.held_generation = 0;
         leader.take_in(member, bytes);
         leader.state.planes.change(Plane::Stale(member), Bits::fill);
     }
-    shard.board.update_member(member, |m| m.uuid = uuid);
-    shard.board.forget_errors(member);
-    join(shard, group, member).await
+    join(shard, group, arriving).await
 }
 
 /// Takes a member back as it was when it went out.
 async fn readd(
     shard: &Shard,
     group: Group,
-    member: MemberIndex,
+    arriving: Arriving,
     label: &Superblock,
     bytes: u64,
 ) -> Result<(), ArrayError> {
+    let member = arriving.member;
     let pages = read_intent(shard, group, member, bytes).await?;
     {
         let mut leader = shard.leader_mut();
@@ -317,7 +327,7 @@ async fn readd(
         }
         leader.take_in(member, bytes);
     }
-    join(shard, group, member).await
+    join(shard, group, arriving).await
 }
 
 /// The intent pages of the installed drive of a member.
@@ -356,10 +366,16 @@ async fn read_intent(
 pub(super) async fn join(
     shard: &Shard,
     group: Group,
-    member: MemberIndex,
+    arriving: Arriving,
 ) -> Result<(), ArrayError> {
-    shard.board.update_member(member, |m| m.cause = None);
+    let member = arriving.member;
+    {
+        let mut leader = shard.leader_mut();
+        leader.causes[member.at()] = None;
+        leader.arriving = Some(arriving);
+    }
     if !record(shard, group).await {
+        shard.leader_mut().arriving = None;
         return Err(ArrayError::refused(
             "the array lost too many members while the new one was recorded",
         ));
@@ -584,12 +600,24 @@ pub(super) async fn publish(shard: &Shard) {
     twin::settled_views(shard, &mut shard.leader_mut());
 }
 
-/// Shows the members' states to the control plane.
+/// Shows the members to the control plane, each with the state and the drive that belong together.
 fn show(shard: &Shard) {
-    let leader = shard.leader_mut();
-    for (at, state) in leader.state.states.iter().enumerate() {
-        shard.board.update_member(MemberIndex(at as u8), |m| m.state = *state);
-    }
+    let mut leader = shard.leader_mut();
+    let arriving = leader.arriving.take();
+    shard.board.update_members(|members| {
+        for (at, member) in members.iter_mut().enumerate() {
+            member.state = leader.state.states[at];
+            member.cause = leader.causes[at];
+        }
+        if let Some(Arriving { member, uuid, path, new }) = arriving {
+            let status = &mut members[member.at()];
+            (status.uuid, status.path) = (uuid, path);
+            status.replacement.clear();
+            if new {
+                shard.board.forget_errors(member);
+            }
+        }
+    });
 }
 
 /// Writes bitmap changes until there are none, and answers who waited for them.

@@ -17,7 +17,7 @@ use strake_units::{MemberIndex, RegionIndex, Uuid};
 
 use super::Shard;
 use super::bad::Columns;
-use super::leader::{Change, Leader};
+use super::leader::{Arriving, Change, Leader};
 use super::leader_tasks as tasks;
 use super::maintain::recover_column;
 use super::members::{Failure, Group, Pairing, settled};
@@ -339,7 +339,7 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
         slot
     };
     tasks::publish(shard).await;
-    {
+    let arriving = {
         let mut leader = shard.leader_mut();
         leader.pairing = Pairing::None;
         leader.swapped = Some(slot);
@@ -352,15 +352,11 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
         record.uuid = twin.uuid;
         record.held_generation = 0;
         leader.take_in(slot, twin.bytes);
-        shard.board.forget_errors(slot);
-        shard.board.update_member(slot, |m| {
-            m.uuid = twin.uuid;
-            m.path.clone_from(&twin.path);
-        });
-    }
+        Arriving { member: slot, uuid: twin.uuid, path: twin.path, new: true }
+    };
     // If that fails the member stays out, and the events say so.
-    let _ = tasks::join(shard, group, slot).await;
-    // Not before: until then nobody else may be put in the place.
+    let _ = tasks::join(shard, group, arriving).await;
+    // If it was not recorded, it was not shown in its place either.
     shard.board.update_member(slot, |m| m.replacement.clear());
 }
 

@@ -121,6 +121,44 @@ fn md_01_the_member_fails_while_it_is_copied() {
     }
 }
 
+/// Whether the new drive is shown in its place; if so then with its own identity, state and past.
+fn shown(stage: &Stage, disk: &Disk) -> bool {
+    let status = &stage.status().members[1];
+    let new = status.path == disk.drive.path;
+    assert_eq!(new, status.uuid == Uuid([201; 16]), "{status:?}");
+    if new {
+        assert!(
+            matches!(status.state, MemberState::Rebuilding { .. } | MemberState::InSync)
+                && status.cause.is_none()
+                && status.replacement.is_empty(),
+            "{status:?}"
+        );
+    }
+    new
+}
+
+/// The status showed the new drive as faulty, because the one before it was, until the labels were written.
+#[test]
+fn a_new_drive_is_never_shown_with_the_state_of_the_one_before() {
+    let mut stage = large(Level::Raid5, 3, 2);
+    stage.fail(1).expect("redundancy is left");
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    stage.until("the new drive", |stage| {
+        let _ = replacing.poll();
+        shown(stage, &disk)
+    });
+    // One that is copied, and fails in the middle of that.
+    let mut stage = large(Level::Raid5, 3, 2);
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    stage.until("the copy", |stage| {
+        let begun = replacing.poll().is_some();
+        assert!(!shown(stage, &disk));
+        begun
+    });
+    let _failing = stage.array().begin_fail(MemberIndex(1)).expect("there is a member 1");
+    stage.until("the new drive", |stage| shown(stage, &disk));
+}
+
 /// The new drive fails at any point: the array is as it was.
 #[test]
 fn the_twin_fails_and_the_member_keeps_its_place() {

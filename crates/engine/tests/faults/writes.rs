@@ -2,7 +2,7 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, Outcome};
+use strake_engine::{AssemblePolicy, MemberCause, Outcome};
 use strake_raid::{Level, MemberState};
 
 use crate::stage::{DATA, Seen, Set, Stage};
@@ -208,7 +208,7 @@ fn a_pulled_drive_is_missing_and_the_last_one_is_kept() {
     stage.fill(2000, 170, 7);
     stage.vanish(2).expect("covered");
     assert_eq!(stage.state(2), MemberState::Missing);
-    assert_eq!(stage.status().members[2].cause, Some(IoErrorKind::Gone));
+    assert_eq!(stage.status().members[2].cause, Some(MemberCause::Error(IoErrorKind::Gone)));
     let refusal = stage.vanish(0).expect_err("the data depends on it");
     assert!(refusal.what.contains("would lose data"), "{refusal}");
     assert_eq!(stage.state(0), MemberState::InSync);

@@ -1,0 +1,172 @@
+//! Members that are out and whose drive is here: whether they could be taken back is found out beforehand, so that
+//! nobody is told to do what would be refused.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use strake_units::{MemberIndex, Uuid};
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::import::labelled;
+use crate::manager::Manager;
+use crate::members::is_out;
+use crate::offline::Labelled;
+
+/// What was found out about the drive of a member that is out.
+pub(crate) struct Prospect {
+    member: Uuid,
+    path: String,
+    /// Why it would not be taken back, if so.
+    pub(crate) refusal: Option<String>,
+}
+
+/// What is at a path, and what the array is like: while neither changes, there is nothing new to find out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sight {
+    file: (u64, u64, u64),
+    /// Of a file: its size and when it was last changed. A member that is out is not written by us.
+    changed: (u64, i64, i64),
+    generation: u64,
+}
+
+impl Sight {
+    fn of(path: &str, generation: u64) -> Option<Self> {
+        let meta = fs::metadata(path).ok()?;
+        let changed = (meta.size(), meta.ctime(), meta.ctime_nsec());
+        Some(Self {
+            file: (meta.dev(), meta.ino(), meta.rdev()),
+            changed: if meta.is_file() { changed } else { (0, 0, 0) },
+            generation,
+        })
+    }
+}
+
+/// A path at which the drive of a member that is out may be.
+struct Place {
+    array: String,
+    path: String,
+    generation: u64,
+}
+
+impl Control {
+    /// Looks at the drives of members that are out, as far as something about them has changed.
+    pub(crate) fn look_at_prospects(&self) -> Result<(), ControlError> {
+        for place in self.run(|m| Ok(m.places_of_absent()))? {
+            let Some(sight) = Sight::of(&place.path, place.generation) else {
+                self.run(|m| {
+                    m.forget_prospect(&place);
+                    Ok(())
+                })?;
+                continue;
+            };
+            if self.run(|m| Ok(m.is_known_sight(&place, sight)))? {
+                continue;
+            }
+            let Some(mut reserved) = self.try_reserve(Vec::new())? else { continue };
+            // What cannot be looked at now, because a command works on it, may be with the next round.
+            let Ok(found) = reserved.open_now(&place.path).and_then(labelled) else { continue };
+            self.run(|m| {
+                let key = (place.array.clone(), place.path.clone());
+                m.sights.insert(key, sight);
+                match found.filter(|found| found.label.array.to_string() == place.array) {
+                    Some(found) => m.note_prospect(&found),
+                    None => m.forget_prospect(&place),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Manager {
+    fn places_of_absent(&mut self) -> Vec<Place> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let mut places = Vec::new();
+        for running in &self.running {
+            let (array, status) = (running.uuid(), running.array.status());
+            if status.lost || !status.members.iter().any(is_out) {
+                continue;
+            }
+            let serving = self.serving_paths(&array);
+            let record = self.config.arrays.iter().find(|a| a.uuid == array);
+            let remembered = record.into_iter().flat_map(|a| a.drives.iter().cloned());
+            let open = running.drives.iter().flatten().map(|drive| drive.path.clone());
+            let last = status.members.iter().map(|member| member.path.clone());
+            let known = self.prospects.iter().filter(|((of, _), _)| *of == array);
+            let known = known.map(|(_, prospect)| prospect.path.clone());
+            let paths: BTreeSet<String> = remembered.chain(open).chain(last).chain(known).collect();
+            let paths = paths.into_iter().filter(|p| p.starts_with('/') && !serving.contains(p));
+            let generation = status.generation;
+            places.extend(paths.map(|path| Place { array: array.clone(), path, generation }));
+        }
+        let is_place = |key: &(String, String)| {
+            places.iter().any(|place| (&place.array, &place.path) == (&key.0, &key.1))
+        };
+        self.sights.retain(|key, _| is_place(key));
+        places
+    }
+
+    fn is_known_sight(&self, place: &Place, sight: Sight) -> bool {
+        let key = (place.array.clone(), place.path.clone());
+        self.sights.get(&key) == Some(&sight)
+    }
+
+    fn forget_prospect(&mut self, place: &Place) {
+        self.sights.remove(&(place.array.clone(), place.path.clone()));
+        self.prospects.retain(|(of, _), p| *of != place.array || p.path != place.path);
+    }
+
+    /// Finds out whether the drive of a member that is out could be taken back.
+    pub(crate) fn note_prospect(&mut self, found: &Labelled) {
+        let array = found.label.array.to_string();
+        if self.prospect_of(&array, found).is_some() {
+            // It notes how it ends.
+            let _ = self.check_return(&array, Some(u32::from(found.label.slot.0)), found.clone());
+        }
+    }
+
+    /// Notes how a check of the drive of a member that is out has ended.
+    pub(crate) fn put_prospect(
+        &mut self,
+        array: &str,
+        found: &Labelled,
+        refusal: Option<String>,
+    ) {
+        if let Some(member) = self.prospect_of(array, found) {
+            let path = found.drive.path.clone();
+            let key = (array.to_owned(), found.label.slot.at());
+            self.prospects.insert(key, Prospect { member, path, refusal });
+        }
+    }
+
+    /// The member of `array` that is out and that `found` was last.
+    fn prospect_of(&self, array: &str, found: &Labelled) -> Option<Uuid> {
+        let running = self.running.iter().find(|r| r.uuid() == array)?;
+        let status = running.array.status();
+        let member = status.members.get(found.label.slot.at())?;
+        (is_out(member) && member.uuid == found.label.member).then_some(member.uuid)
+    }
+
+    /// What was found out about the drive of a member, when the member is out and its drive is here.
+    pub(crate) fn prospect(&self, array: &str, member: MemberIndex) -> Option<&Prospect> {
+        let running = self.running.iter().find(|r| r.uuid() == array)?;
+        let status = running.array.status();
+        let now = status.members.get(member.at()).filter(|now| is_out(now) && !status.lost)?;
+        let prospect = self.prospects.get(&(array.to_owned(), member.at()))?;
+        (prospect.member == now.uuid).then_some(prospect)
+    }
+
+    /// Whether a member that is out could be taken back: its drive is here, and nothing speaks against it as far as was
+    /// last seen.
+    pub(crate) fn has_returned(&self, array: &str, member: MemberIndex) -> bool {
+        let place = (array.to_owned(), member.at());
+        !self.objections.contains_key(&place)
+            && !self.other_halves.contains_key(&place)
+            && self.prospect(array, member).is_some_and(|prospect| prospect.refusal.is_none())
+    }
+}

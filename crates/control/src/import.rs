@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_dev_uring::control_wait;
 use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Options, Outcome, assemble};
+use strake_ondisk::RecordedState;
 
 use crate::control::{Control, Reserved};
 use crate::create::remembered;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::label::{newest_label, written_over};
+use crate::label::{newest_label, overwritten, written_over};
 use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
 use crate::members::with_old_paths;
-use crate::offline::{Labelled, Offline};
+use crate::offline::{Labelled, Offline, geometry_of, objections};
 use crate::scan;
 use crate::store::{ArrayRecord, Settings};
 
@@ -258,7 +259,8 @@ pub(crate) fn labelled(drive: Drive) -> Result<Option<Labelled>, ControlError> {
         return Ok(None);
     };
     let written_over = written_over(&drive)?;
-    Ok(Some(Labelled { drive, label, written_over }))
+    let overwritten = overwritten(&drive)?;
+    Ok(Some(Labelled { drive, label, written_over, overwritten }))
 }
 
 fn find_labelled(
@@ -300,11 +302,32 @@ fn find_labelled(
     Ok(arrays)
 }
 
+/// The drives of `here` that an array may be started from: those that were written over count as not here. Where the
+/// data cannot do without drives that lost labels at one end, and the loss is accepted, they are taken as they are.
+pub(crate) fn usable(here: &[Labelled], policy: AssemblePolicy) -> Vec<&Labelled> {
+    let whole: Vec<&Labelled> = here.iter().filter(|l| l.is_usable()).collect();
+    if !policy.accept_loss || suffice(&whole) {
+        return whole;
+    }
+    here.iter().filter(|l| l.written_over.is_none()).collect()
+}
+
+/// Whether these are enough of an array's members.
+fn suffice(drives: &[&Labelled]) -> bool {
+    let Some(newest) = drives.iter().map(|l| &l.label).max_by_key(|label| label.generation) else {
+        return false;
+    };
+    let here = |uuid| drives.iter().any(|l| l.label.member == uuid);
+    let rows = newest.members.iter().enumerate();
+    let absent = rows.filter(|(_, m)| m.state != RecordedState::InSync || !here(m.uuid));
+    let absent = absent.fold(0, |mask, (slot, _)| mask | 1 << slot);
+    geometry_of(newest).is_some_and(|geometry| geometry.tolerates(absent))
+}
+
 /// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one that
-/// is not here, and is named when the array waits for it.
+/// is not here, and drives that are not used are named when the array does not start.
 fn assemble_one(here: &[Labelled], policy: AssemblePolicy) -> Result<Assembled, ControlError> {
-    let usable = here.iter().filter(|l| l.written_over.is_none());
-    let drives: Vec<Drive> = usable.map(|l| l.drive.clone()).collect();
+    let drives: Vec<Drive> = usable(here, policy).iter().map(|l| l.drive.clone()).collect();
     let epoch = fresh_uuid()?;
     let mut wait = control_wait();
     let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut || epoch, &mut wait);
@@ -312,7 +335,7 @@ fn assemble_one(here: &[Labelled], policy: AssemblePolicy) -> Result<Assembled, 
         tracing::warn!(reason = %error, "drive not readable");
     }
     let with_objections = |what: String| {
-        let all = std::iter::once(what).chain(here.iter().filter_map(Labelled::objection));
+        let all = std::iter::once(what).chain(objections(here));
         all.collect::<Vec<String>>().join("; ")
     };
     match outcomes.into_iter().next() {
@@ -381,7 +404,10 @@ impl Manager {
         self.offline.remove(&uuid);
         self.follow_label(&uuid, array.name().as_str());
         self.running.push(Running::new(array, slots, false, resync_bytes));
-        here.iter().for_each(|found| self.note_objection(found));
+        for found in here {
+            self.note_objection(found);
+            self.note_prospect(found);
+        }
         self.apply_settings(&uuid);
         self.offer_recorded_exports(&uuid);
         Ok(())

@@ -2,6 +2,7 @@
 
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, Inspection, MemberIo, Superblock, mark_destroyed};
+use strake_ondisk::Copy;
 
 use crate::error::ControlError;
 
@@ -21,6 +22,12 @@ pub(crate) fn newest_label(drive: &Drive) -> Result<Option<Superblock>, ControlE
 pub(crate) fn written_over(drive: &Drive) -> Result<Option<&'static str>, ControlError> {
     let mut wait = control_wait();
     Ok(MemberIo::open(drive, &mut wait)?.written_over()?)
+}
+
+/// The end of a labelled `drive` at which somebody has written over its labels.
+pub(crate) fn overwritten(drive: &Drive) -> Result<Option<Copy>, ControlError> {
+    let mut wait = control_wait();
+    Ok(MemberIo::open(drive, &mut wait)?.overwritten()?)
 }
 
 /// Marks `drive`'s label as destroyed if it is one of `array`.

@@ -34,6 +34,7 @@ mod members;
 mod newest;
 mod offline;
 pub mod probe;
+mod prospects;
 mod readd;
 mod remove;
 pub mod scan;

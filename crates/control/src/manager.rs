@@ -20,6 +20,7 @@ use crate::hooks::Hooks;
 use crate::member_config::Written;
 use crate::newest::Newest;
 use crate::offline::Offline;
+use crate::prospects::{Prospect, Sight};
 use crate::readd::PathKey;
 use crate::sick::Sick;
 use crate::spares::SpareState;
@@ -181,6 +182,12 @@ pub struct Manager {
     /// Where the drive is that went on without a running array, by the array's identity and the slot: what was written
     /// there is nowhere else.
     pub(crate) other_halves: BTreeMap<(String, usize), String>,
+    /// What was found out about the drives of members that are out, by the array's identity and the slot.
+    pub(crate) prospects: BTreeMap<(String, usize), Prospect>,
+    /// What was looked at for that, by the array's identity and the path.
+    pub(crate) sights: BTreeMap<(String, String), Sight>,
+    /// Identities of files that serve as drives and were whole when they were last looked at.
+    pub(crate) whole_files: BTreeSet<String>,
     /// What was last seen of each recorded array.
     pub(crate) newest: Newest,
     /// The same as it is on disk; `None` while nobody knows.
@@ -240,6 +247,9 @@ impl Manager {
             other_halves: BTreeMap::new(),
             swapped: BTreeMap::new(),
             unreachable: BTreeMap::new(),
+            prospects: BTreeMap::new(),
+            sights: BTreeMap::new(),
+            whole_files: BTreeSet::new(),
             newest: crate::newest::read(state_dir),
             newest_written: None,
             events,

@@ -49,6 +49,8 @@ impl Control {
             Fail::Answer(answer) => Ok(*answer),
             Fail::Begun { pending, array, plan } => {
                 pending.wait()?;
+                // What can be done about it is part of the answer.
+                self.look_at_prospects()?;
                 let view = self.run(|m| {
                     m.close_absent(&array);
                     m.array(&array)
@@ -315,6 +317,7 @@ impl Manager {
         self.objections.remove(&(place.array.clone(), place.member.at()));
         self.other_halves.remove(&(place.array.clone(), place.member.at()));
         self.swapped.remove(&(place.array.clone(), place.member.at()));
+        self.prospects.remove(&(place.array.clone(), place.member.at()));
         let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
         let mut config = self.config.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {

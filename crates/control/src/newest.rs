@@ -173,7 +173,7 @@ impl Manager {
         record: &ArrayRecord,
         here: &[Labelled],
     ) -> Option<String> {
-        let usable = here.iter().filter(|l| l.written_over.is_none());
+        let usable = here.iter().filter(|l| l.is_usable());
         let usable: Vec<Labelled> = usable.cloned().collect();
         self.newest.get(&record.uuid)?.objection(record, &usable)
     }

@@ -1,10 +1,12 @@
 //! Recorded arrays that do not run: why, what they are like as far as their labels are here, and what to do.
 
+use std::collections::BTreeMap;
+
 use strake_api::v1 as api;
 use strake_engine::Drive;
-use strake_ondisk::{RecordedState, Superblock};
+use strake_ondisk::{Copy, Found, Policy, RecordedState, Superblock, Verdict};
 use strake_raid::{Geometry, GeometrySpec, Level};
-use strake_units::BlockSize;
+use strake_units::{BlockSize, Uuid};
 
 use crate::error::ControlError;
 use crate::store::ArrayRecord;
@@ -17,6 +19,8 @@ pub(crate) struct Labelled {
     /// What somebody has put on the drive since, by its usual name: its contents are not the member's any more, though
     /// its labels, which lie in two rings, outlived it.
     pub(crate) written_over: Option<&'static str>,
+    /// Where its labels are gone, while those at the other end outlived that.
+    pub(crate) overwritten: Option<Copy>,
 }
 
 impl Labelled {
@@ -25,22 +29,79 @@ impl Labelled {
         self.drive.device.info().identity
     }
 
+    /// Whether its contents can be those of the member its label names.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.written_over.is_none() && self.overwritten.is_none()
+    }
+
     /// What makes the drive useless as the member its label names; `None` when it is not.
     pub(crate) fn damage(&self) -> Option<String> {
-        let found = self.written_over?;
-        Some(format!("{} holds {found} since, so that it is not used", self.drive.path))
+        let path = &self.drive.path;
+        if let Some(found) = self.written_over {
+            return Some(format!("{path} holds {found} since, so that it is not used"));
+        }
+        let end = match self.overwritten? {
+            Copy::Head => "at its start",
+            Copy::Tail => "at its end",
+        };
+        Some(format!(
+            "{path} was written over or cut short: its labels {end} are gone, and what else is, nobody knows, so that \
+             it is not used"
+        ))
     }
 
     /// Why the drive is not used as the member its label names, and what to do; `None` when it is.
     pub(crate) fn objection(&self) -> Option<String> {
         let damage = self.damage()?;
         let (path, name, slot) = (&self.drive.path, &self.label.name, self.label.slot);
-        Some(format!(
-            "{damage}, though it was member {slot} of array {name}; once the array runs, give the member another \
-             drive, or this one if nobody needs what it holds now: strake array replace {name} --member {slot} --with \
-             {path} --overwrite"
-        ))
+        let again = format!("strake array replace {name} --member {slot} --with {path}");
+        Some(if self.written_over.is_some() {
+            format!(
+                "{damage}, though it was member {slot} of array {name}; once the array runs, give the member another \
+                 drive, or this one if nobody needs what it holds now: {again} --overwrite"
+            )
+        } else {
+            format!(
+                "{damage}, though it was member {slot} of array {name}; once the array runs, let it be rebuilt: \
+                 {again}. Where the data cannot do without it: strake array import {name} --degraded --accept-loss"
+            )
+        })
     }
+}
+
+/// Why drives of `here` that are whole are not used as the members that their labels name, in words for a person; by
+/// their place in `here`.
+pub(crate) fn passed_over(here: &[Labelled]) -> BTreeMap<usize, String> {
+    let whole = here.iter().enumerate().filter(|(_, l)| l.is_usable());
+    let found = whole.map(|(at, labelled)| Found {
+        drive: at,
+        device_bytes: labelled.drive.device.info().bytes(),
+        label: labelled.label.clone(),
+    });
+    let mut why = BTreeMap::new();
+    let mut note = |at: usize, reason: &dyn std::fmt::Display| {
+        let Labelled { drive, label, .. } = &here[at];
+        let (path, slot) = (&drive.path, label.slot);
+        why.insert(at, format!("{path} is here, but cannot be used as member {slot}: {reason}"));
+    };
+    for verdict in strake_ondisk::assemble(found.collect(), Policy { allow_degraded: true }) {
+        match verdict {
+            Verdict::Ignored { drive, reason } => note(drive, &reason),
+            Verdict::Assembled(array) => {
+                let stale = array.members.iter().filter_map(|member| member.stale);
+                stale.for_each(|stale| note(stale.drive, &stale.reason));
+            }
+            // Who is to be blamed is part of what is said about the array.
+            Verdict::Waiting { .. } | Verdict::Refused { .. } => {}
+        }
+    }
+    why
+}
+
+/// Everything that is to be said about drives of `here` that are not used.
+pub(crate) fn objections(here: &[Labelled]) -> Vec<String> {
+    let damaged = here.iter().filter_map(Labelled::objection);
+    damaged.chain(passed_over(here).into_values()).collect()
 }
 
 /// A recorded array that does not run.
@@ -107,9 +168,18 @@ pub(crate) fn geometry_of(label: &Superblock) -> Option<Geometry> {
     .ok()
 }
 
+/// The drive among `here` that can be used as the member `uuid`.
+fn used(here: &[Labelled], uuid: Uuid) -> Option<&Labelled> {
+    let passed_over = passed_over(here);
+    let usable = here.iter().enumerate();
+    let usable = usable.filter(|(at, l)| l.is_usable() && !passed_over.contains_key(at));
+    let mut usable = usable.map(|(_, labelled)| labelled);
+    usable.find(|labelled| labelled.label.member == uuid)
+}
+
 /// Members that are recorded as in sync and whose drive is among `here`, as a mask of the others.
 fn absent(label: &Superblock, here: &[Labelled]) -> u64 {
-    let is_here = |uuid| here.iter().any(|l| l.label.member == uuid && l.written_over.is_none());
+    let is_here = |uuid| used(here, uuid).is_some();
     let out = label
         .members
         .iter()
@@ -123,9 +193,12 @@ fn can_start_degraded(label: &Superblock, here: &[Labelled]) -> bool {
 }
 
 fn shape_of(label: &Superblock, here: &[Labelled]) -> api::Array {
+    let passed_over = passed_over(here);
     let members = label.members.iter().enumerate().map(|(at, member)| {
-        let found = here.iter().find(|l| l.label.member == member.uuid);
-        let drive = found.filter(|l| l.written_over.is_none()).map(|l| &l.drive);
+        let found = here.iter().position(|l| l.label.member == member.uuid);
+        let drive = used(here, member.uuid).map(|l| &l.drive);
+        let cause =
+            found.and_then(|at| passed_over.get(&at).cloned().or_else(|| here[at].damage()));
         let state = match (member.state, drive) {
             (RecordedState::Faulty, _) => "faulty",
             (RecordedState::Missing, _) | (_, None) => "missing",
@@ -137,7 +210,7 @@ fn shape_of(label: &Superblock, here: &[Labelled]) -> api::Array {
             uuid: member.uuid.to_string(),
             state: state.to_owned(),
             path: drive.map(|d| d.path.clone()).unwrap_or_default(),
-            cause: found.and_then(Labelled::damage).unwrap_or_default(),
+            cause: cause.unwrap_or_default(),
             ..api::Member::default()
         }
     });

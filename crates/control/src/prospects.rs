@@ -19,7 +19,7 @@ pub(crate) struct Prospect {
     member: Uuid,
     path: String,
     /// Why it would not be taken back, if so.
-    pub(crate) refusal: Option<String>,
+    refusal: Option<String>,
 }
 
 /// What is at a path, and what the array is like: while neither changes, there is nothing new to find out.
@@ -131,12 +131,7 @@ impl Manager {
     }
 
     /// Notes how a check of the drive of a member that is out has ended.
-    pub(crate) fn put_prospect(
-        &mut self,
-        array: &str,
-        found: &Labelled,
-        refusal: Option<String>,
-    ) {
+    pub(crate) fn put_prospect(&mut self, array: &str, found: &Labelled, refusal: Option<String>) {
         if let Some(member) = self.prospect_of(array, found) {
             let path = found.drive.path.clone();
             let key = (array.to_owned(), found.label.slot.at());
@@ -153,12 +148,22 @@ impl Manager {
     }
 
     /// What was found out about the drive of a member, when the member is out and its drive is here.
-    pub(crate) fn prospect(&self, array: &str, member: MemberIndex) -> Option<&Prospect> {
+    fn prospect(&self, array: &str, member: MemberIndex) -> Option<&Prospect> {
         let running = self.running.iter().find(|r| r.uuid() == array)?;
         let status = running.array.status();
         let now = status.members.get(member.at()).filter(|now| is_out(now) && !status.lost)?;
         let prospect = self.prospects.get(&(array.to_owned(), member.at()))?;
         (prospect.member == now.uuid).then_some(prospect)
+    }
+
+    /// Where the drive of a member that is out is, and why it would not be taken back, if so.
+    pub(crate) fn refused_prospect(
+        &self,
+        array: &str,
+        member: MemberIndex,
+    ) -> Option<(&str, &str)> {
+        let prospect = self.prospect(array, member)?;
+        Some((&prospect.path, prospect.refusal.as_deref()?))
     }
 
     /// Whether a member that is out could be taken back: its drive is here, and nothing speaks against it as far as was

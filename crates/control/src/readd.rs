@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use strake_api::v1::{ArrayChange, ReaddMemberRequest};
-use strake_engine::Drive;
+use strake_engine::{ArrayErrorKind, Drive};
 use strake_raid::MemberState;
-use strake_units::{ByteSize, MemberIndex};
+use strake_units::ByteSize;
 
 use crate::control::{Control, Planned, Reserved};
 use crate::error::ControlError;
@@ -28,7 +28,7 @@ struct Candidate {
 }
 
 /// A member that is out, and its drive.
-struct Returned {
+pub(crate) struct Returned {
     place: Place,
     found: Labelled,
     stale_bytes: u64,
@@ -100,7 +100,16 @@ impl Control {
             let at = m.find_running(&place.array)?;
             Ok(m.running[at].array.begin_readd(place.member, &found.drive, &found.label)?)
         })?;
-        readding.wait()?;
+        if let Err(error) = readding.wait() {
+            // What speaks against the drive; what only speaks against this moment may be over in the next.
+            if error.kind == ArrayErrorKind::Refused {
+                self.run(|m| {
+                    m.put_prospect(&place.array, found, Some(error.what.clone()));
+                    Ok(())
+                })?;
+            }
+            return Err(error.into());
+        }
         self.run(|m| m.install(place, found.drive.clone()))
     }
 
@@ -174,7 +183,7 @@ impl Manager {
     }
 
     /// Paths of the drives that serve in an array.
-    fn serving_paths(&self, array: &str) -> BTreeSet<String> {
+    pub(crate) fn serving_paths(&self, array: &str) -> BTreeSet<String> {
         let Some(running) = self.running.iter().find(|r| r.uuid() == array) else {
             return BTreeSet::new();
         };
@@ -196,7 +205,19 @@ impl Manager {
                 .is_some_and(|m| is_out(m) && m.uuid == found.label.member)
     }
 
-    fn check_return(
+    /// Checks whether `found` can be taken back, and remembers how that ended for whoever asks what to do.
+    pub(crate) fn check_return(
+        &mut self,
+        array: &str,
+        member: Option<u32>,
+        found: Labelled,
+    ) -> Result<Returned, ControlError> {
+        let checked = self.check_return_of(array, member, found.clone());
+        self.put_prospect(array, &found, checked.as_ref().err().map(|error| error.what.clone()));
+        checked
+    }
+
+    fn check_return_of(
         &mut self,
         array: &str,
         member: Option<u32>,
@@ -379,23 +400,5 @@ impl Manager {
         let note = Note::new(EventKind::MemberFailed, format!("array/{name}"), what);
         let next = format!("strake array replace {name} --member {member} --with DRIVE");
         self.record(note.member(member.at()).cause(error.what.clone()).next(next));
-    }
-
-    /// Whether a member that is out could be taken back: its drive is here, as far as was last seen.
-    pub(crate) fn has_returned(&self, array: &str, member: MemberIndex) -> bool {
-        let Some(running) = self.running.iter().find(|r| r.uuid() == array) else { return false };
-        let status = &running.array.status().members[member.at()];
-        let place = (array.to_owned(), member.at());
-        if self.objections.contains_key(&place) || self.other_halves.contains_key(&place) {
-            return false;
-        }
-        match status.state {
-            MemberState::Faulty => running.drives[member.at()].is_some(),
-            MemberState::Missing => {
-                let place = (array.to_owned(), status.path.clone());
-                self.looked.get(&place).is_some_and(Option::is_some)
-            }
-            MemberState::InSync | MemberState::Rebuilding { .. } => false,
-        }
     }
 }

@@ -18,6 +18,7 @@ mod hooks;
 mod life;
 mod spares;
 mod told;
+mod torn;
 
 /// A directory that goes away with the test.
 struct Folder(PathBuf);

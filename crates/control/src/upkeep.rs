@@ -2,12 +2,14 @@
 //! spares, and tells what changed.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use strake_engine::Pending;
 use strake_units::MemberIndex;
 
 use crate::control::Control;
-use crate::drives::{Anchor, AtPath};
+use crate::drives::{Anchor, AtPath, DriveKind};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
@@ -20,6 +22,21 @@ struct Post {
     /// What is open there; `None` when only the array still holds it.
     anchor: Option<Anchor>,
     identity: String,
+    /// Bytes of a file; `None` for anything else.
+    file_bytes: Option<u64>,
+}
+
+/// Whether the end of a file, where Strake's own partition table was, is gone or empty: somebody has cut the file
+/// short, and perhaps made it as long as before. `None` when that cannot be told.
+fn is_cut(path: &str, bytes: u64) -> Option<bool> {
+    let file = File::open(path).ok()?;
+    if file.metadata().ok()?.len() < bytes {
+        return Some(true);
+    }
+    let mut end = [0; 4096];
+    let at = bytes.checked_sub(end.len() as u64)?;
+    file.read_exact_at(&mut end, at).ok()?;
+    Some(end.iter().all(|byte| *byte == 0))
 }
 
 impl Control {
@@ -49,6 +66,8 @@ impl Control {
         self.readd_returned()?;
         self.tend_spares()?;
         self.use_spares()?;
+        // After spares: a drive that is out may take long to answer.
+        self.look_at_prospects()?;
         self.record_on_members()?;
         self.note_newest()?;
         self.run(|m| {
@@ -70,7 +89,8 @@ impl Control {
                 Some(anchor) => anchor.look(&machine),
                 None => AtPath::of(&post.path),
             };
-            if at_path == AtPath::Itself {
+            let cut = at_path == AtPath::Itself && self.has_been_cut(&post)?;
+            if at_path == AtPath::Itself && !cut {
                 continue;
             }
             let Some(pending) = self.run(|m| Ok(m.begin_vanish(&post)))? else { continue };
@@ -79,13 +99,16 @@ impl Control {
             if !vanished {
                 let what = match at_path {
                     AtPath::Another => "another drive is at its path",
-                    AtPath::Nothing | AtPath::Itself => "nothing is at its path any more",
+                    AtPath::Nothing => "nothing is at its path any more",
+                    AtPath::Itself => "its file was cut short, and what was cut off is lost",
                 };
                 unreachable.insert((post.array, post.slot), format!("{what} ({})", post.path));
             } else {
                 self.run(|m| {
-                    if at_path == AtPath::Another {
-                        m.note_swapped(&post);
+                    match at_path {
+                        AtPath::Another => m.note_swapped(&post),
+                        AtPath::Itself => m.note_cut(&post),
+                        AtPath::Nothing => {}
                     }
                     m.observe();
                     m.close_absent(&post.array);
@@ -97,6 +120,18 @@ impl Control {
             m.note_unreachable(unreachable);
             Ok(())
         })
+    }
+
+    /// Whether the file of a member was whole at an earlier look and is not any more.
+    fn has_been_cut(&self, post: &Post) -> Result<bool, ControlError> {
+        match post.file_bytes.and_then(|bytes| is_cut(&post.path, bytes)) {
+            None => Ok(false),
+            Some(true) => self.run(|m| Ok(m.whole_files.remove(&post.identity))),
+            Some(false) => self.run(|m| {
+                m.whole_files.insert(post.identity.clone());
+                Ok(false)
+            }),
+        }
     }
 }
 
@@ -115,9 +150,16 @@ impl Manager {
                     let identity = drive.device.info().identity;
                     let open = self.drives.all().iter();
                     let mut open = open.filter(|o| o.drive.device.info().identity == identity);
-                    let anchor = open.next().map(|open| open.anchor(&drive.path));
-                    let path = drive.path.clone();
-                    posts.push(Post { array: running.uuid(), slot, path, anchor, identity });
+                    let open = open.next();
+                    let is_file = open.is_some_and(|open| open.kind == DriveKind::File);
+                    posts.push(Post {
+                        array: running.uuid(),
+                        slot,
+                        path: drive.path.clone(),
+                        anchor: open.map(|open| open.anchor(&drive.path)),
+                        identity,
+                        file_bytes: is_file.then(|| drive.device.info().bytes()),
+                    });
                 }
             }
         }
@@ -143,6 +185,12 @@ impl Manager {
         let what = format!("another drive is at its path {}", post.path);
         self.objections.insert(place.clone(), what);
         self.swapped.insert(place, post.identity.clone());
+    }
+
+    /// Remembers that what a member holds is lost in part, which no label says.
+    fn note_cut(&mut self, post: &Post) {
+        let what = format!("its file {} was cut short while it served", post.path);
+        self.objections.insert((post.array.clone(), post.slot), what);
     }
 
     fn begin_vanish(&self, post: &Post) -> Option<Pending> {

@@ -5,7 +5,8 @@ use strake_engine::{AssemblePolicy, too_few, waiting};
 use strake_ondisk::{Assembled, Found, Policy, RecordedState, Verdict};
 
 use crate::error::ControlError;
-use crate::offline::{Labelled, Offline, geometry_of};
+use crate::import::usable;
+use crate::offline::{Labelled, Offline, geometry_of, objections};
 use crate::store::ArrayRecord;
 
 /// The array that importing `here` would start, or why it would not be.
@@ -14,7 +15,8 @@ pub(crate) fn planned(
     here: &[Labelled],
     policy: AssemblePolicy,
 ) -> Result<api::Array, ControlError> {
-    let usable = here.iter().filter(|l| l.written_over.is_none());
+    let usable: Vec<&Labelled> = usable(here, policy);
+    let usable = usable.into_iter();
     let found = usable.enumerate().map(|(at, labelled)| Found {
         drive: at,
         device_bytes: labelled.drive.device.info().bytes(),
@@ -47,7 +49,8 @@ pub(crate) fn planned(
             Verdict::Ignored { .. } => {}
         }
     }
-    Err(ControlError::refused(why))
+    let all = std::iter::once(why).chain(objections(here));
+    Err(ControlError::refused(all.collect::<Vec<String>>().join("; ")))
 }
 
 /// Why an array with these members could not be started, when they are too few.

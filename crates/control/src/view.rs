@@ -369,8 +369,16 @@ impl Manager {
             progress.priority = u32::from(settings.rebuild_priority);
         }
         view.settings = Some(settings.message());
+        let mut back = None;
         for member in &mut view.members {
-            member.returned = self.has_returned(&uuid, MemberIndex(member.position as u8));
+            let index = MemberIndex(member.position as u8);
+            member.returned = self.has_returned(&uuid, index);
+            if member.returned {
+                back = back.or(Some(index));
+            } else if let Some((path, why)) = self.refused_prospect(&uuid, index) {
+                member.cause =
+                    format!("{}; its drive at {path} cannot be taken back: {why}", member.cause);
+            }
             let place = (uuid.clone(), member.position as usize);
             let out = member.state == "missing" || member.state == "faulty";
             if let Some(why) = self.unreachable.get(&place).filter(|_| !out) {
@@ -390,6 +398,9 @@ impl Manager {
             } else if let Some(objection) = self.objections.get(&place).filter(|_| out) {
                 member.cause.clone_from(objection);
             }
+        }
+        if let Some(member) = back.filter(|_| view.reason.is_empty()) {
+            view.next_action = format!("strake array readd {} --member {member}", view.name);
         }
         view
     }

@@ -312,10 +312,8 @@ impl Manager {
             let status = self.running[at].array.status();
             let mut now = Seen::of(&status);
             for (slot, member) in now.members.iter_mut().enumerate() {
-                // The array knows that a drive is gone; what is in its place, it does not.
-                if self.swapped.contains_key(&(uuid.clone(), slot))
-                    && let Some(objection) = self.objections.get(&(uuid.clone(), slot))
-                {
+                // The array knows that a drive is gone; what is in its place, or has become of it, it does not.
+                if let Some(objection) = self.objections.get(&(uuid.clone(), slot)) {
                     member.cause.clone_from(objection);
                 }
             }

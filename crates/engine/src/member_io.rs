@@ -14,6 +14,9 @@ use crate::error::{ArrayError, ArrayErrorKind};
 /// give up.
 pub type Wait<'a> = &'a mut dyn FnMut() -> Option<Nanos>;
 
+/// Bytes at a drive's end that show whether the partition table there is ours.
+const TABLE_BYTES: u64 = 64 << 10;
+
 /// Largest single transfer of the control plane.
 const TRANSFER_BYTES: u64 = 256 << 10;
 
@@ -39,6 +42,31 @@ fn newer(a: Option<Superblock>, b: Option<Superblock>) -> Option<Superblock> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.generation > a.generation { b } else { a }),
         (a, b) => a.or(b),
+    }
+}
+
+/// The rings of one drive, as far as they tell whether somebody else wrote there.
+struct Rings {
+    /// Sound labels in each, head first.
+    sound: [u32; 2],
+    /// The newest generation in each; 0 where there is none.
+    newest: [u64; 2],
+}
+
+impl Rings {
+    /// The end at which labels are missing that an update of ours wrote. An update writes to the head ring first, and
+    /// begins when the one before it has ended. So a head ring without a label was overwritten, and so was a tail ring
+    /// that lacks more than the newest one; `claimed` says that the partition table behind it is still ours, which is
+    /// never so where a drive was cut short or overwritten up to its end.
+    fn overwritten(&self, claimed: bool, members: usize) -> Option<Copy> {
+        let [head, tail] = self.sound;
+        if head == 0 {
+            return (tail > 0).then_some(Copy::Head);
+        }
+        let lags = u32::from(self.newest[0] != self.newest[1]);
+        let emptied = tail == 0 && (!claimed || head as usize > members);
+        let thinned = !claimed && head.saturating_sub(tail) > lags;
+        (emptied || thinned).then_some(Copy::Tail)
     }
 }
 
@@ -163,6 +191,34 @@ impl<'a> MemberIo<'a> {
     pub fn written_over(&mut self) -> Result<Option<&'static str>, ArrayError> {
         let (head, tail) = self.ends()?;
         Ok(strake_ondisk::written_over(&head, &tail, self.bytes, self.block_size.bytes()))
+    }
+
+    /// The end of the drive at which its labels were written over, by zeroes say, while those at the other end are
+    /// still there: what lies between is not to be trusted. Reads 0.5 MiB.
+    ///
+    /// A drive that has grown has its tail elsewhere, so only its head is looked at.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn overwritten(&mut self) -> Result<Option<Copy>, ArrayError> {
+        let Ok(layout) = self.layout() else { return Ok(None) };
+        let mut rings = Rings { sound: [0; 2], newest: [0; 2] };
+        let mut newest = None;
+        for (at, copy) in [Copy::Head, Copy::Tail].into_iter().enumerate() {
+            let (offset, bytes) = layout.ring_range(copy);
+            let scan =
+                strake_ondisk::newest(&self.read(offset, bytes, "reading its labels")?, copy);
+            rings.sound[at] = scan.valid;
+            rings.newest[at] = scan.newest.as_ref().map_or(0, |label| label.generation);
+            newest = newer(newest, scan.newest);
+        }
+        let Some(label) = newest else { return Ok(None) };
+        let bytes = self.bytes & !4095;
+        let tail = self.read(bytes - TABLE_BYTES, TABLE_BYTES, "reading its partition table")?;
+        let claimed = strake_ondisk::is_claimed_behind(&tail);
+        let found = rings.overwritten(claimed, label.members.len());
+        let grown = label.own_record().is_none_or(|own| own.bytes != self.bytes);
+        Ok(found.filter(|end| *end == Copy::Head || !grown))
     }
 
     /// The newest label of both rings, or `None` when the drive is no member of any array. Reads 512 KiB.

@@ -135,9 +135,7 @@ pub enum StaleReason {
 impl fmt::Display for StaleReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeftBehind(_) => {
-                f.write_str("the array went on without it; it has to be rebuilt")
-            }
+            Self::LeftBehind(_) => f.write_str("the array went on without it"),
             Self::Lags { own, newest } => write!(
                 f,
                 "its label is of generation {own}, the array's of {newest}; it has to be rebuilt"

@@ -168,6 +168,12 @@ pub fn written_over(
     other(&head, &tail)
 }
 
+/// Whether Strake's own partition table is in the last blocks of a drive; `tail` is its last 64 KiB or more.
+#[must_use]
+pub fn is_claimed_behind(tail: &[u8]) -> bool {
+    partition::is_claimed(&[], tail)
+}
+
 /// Empties the slots of the ring at `at` that begin as a label does.
 fn blank_labels(bytes: &mut [u8], at: u64) {
     let ring = bytes.get_mut(at as usize..).unwrap_or_default();

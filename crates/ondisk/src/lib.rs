@@ -44,7 +44,8 @@ pub use config_record::{
 };
 pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
 pub use foreign::{
-    FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature, written_over,
+    FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind,
+    written_over,
 };
 pub use gpt::{protective_head, protective_tail};
 pub use layout::{

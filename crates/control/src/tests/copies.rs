@@ -154,8 +154,8 @@ fn an_array_is_unloaded_in_the_middle_of_a_copy() {
 }
 
 /// A destruction in the moment after a new drive had taken its place marked the drive before it instead, and so it was
-/// for good when another member was replaced in that moment; the array could not be brought back, because the label of a
-/// member seemed to be missing.
+/// for good when another member was replaced in that moment; the array could not be brought back, because the label of
+/// a member seemed to be missing.
 #[test]
 fn an_array_destroyed_right_after_two_copies_is_brought_back_whole() {
     let (_folder, control, drives) = stage();

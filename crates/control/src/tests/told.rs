@@ -220,7 +220,7 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     control.fail_member(&fail("tank", 1)).expect("it fails");
     let (_, degraded, next) = state("array/tank redundancy");
     assert_eq!(degraded, "warning");
-    assert!(next.contains("array replace tank --member 1"), "{next}");
+    assert!(next.contains("array readd tank --member 1"), "{next}");
     for (name, state, next) in checks(&control) {
         assert_eq!(state == "ok", next.is_empty(), "{name} is {state}, next {next:?}");
     }

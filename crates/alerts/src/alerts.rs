@@ -142,11 +142,36 @@ impl Alerts {
         let checked = Checked::new(spec)?;
         let name = checked.spec.name.clone();
         let mut hooks = self.inner.hooks();
+        if let Some(present) = self.present(&hooks, &checked)? {
+            return Ok(present);
+        }
+        let hook = Arc::new(Hook::new(checked, self.inner.setting.clone()));
+        let listed = hook.listed();
+        hooks.insert(name, self.inner.employ(hook));
+        Ok((Added::Created, listed))
+    }
+
+    /// What [`Self::add`] would answer, without adding anything.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn check(&self, spec: HookSpec) -> Result<Added, AlertError> {
+        spec.check()?;
+        let present = self.present(&self.inner.hooks(), &Checked::new(spec)?)?;
+        Ok(present.map_or(Added::Created, |(added, _)| added))
+    }
+
+    /// The hook itself when it is there already, or why it cannot be added.
+    fn present(
+        &self,
+        hooks: &BTreeMap<String, Working>,
+        checked: &Checked,
+    ) -> Result<Option<(Added, v1::Hook)>, AlertError> {
         if *self.inner.stopping.borrow() {
             return Err(stopped());
         }
-        if let Some(present) = hooks.get(&name) {
-            return same(&present.hook, &checked);
+        if let Some(present) = hooks.get(&checked.spec.name) {
+            return same(&present.hook, checked).map(Some);
         }
         if hooks.len() >= HOOKS_MAX {
             let what = format!(
@@ -154,10 +179,7 @@ impl Alerts {
             );
             return Err(AlertError::new(AlertErrorKind::TooMany, what));
         }
-        let hook = Arc::new(Hook::new(checked, self.inner.setting.clone()));
-        let listed = hook.listed();
-        hooks.insert(name, self.inner.employ(hook));
-        Ok((Added::Created, listed))
+        Ok(None)
     }
 
     /// Removes a hook; what it had not delivered is dropped, and a delivery under way is broken off. Gives it back as

@@ -5,11 +5,13 @@ use strake_api::v1::{
     AddHookRequest, AddSpareRequest, ConfigChange, ConfigDocument, CreateExportRequest,
     ImportArraysRequest, RestoreConfigRequest,
 };
+use strake_engine::Drive;
 
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
+use crate::member_config::remembered_by;
 use crate::store::{ArrayRecord, Config, ExportRecord, SpareRecord};
 
 /// What a restore did, or would.
@@ -17,6 +19,15 @@ use crate::store::{ArrayRecord, Config, ExportRecord, SpareRecord};
 struct Restored {
     plan: Vec<String>,
     warnings: Vec<String>,
+    /// Of one that changes nothing: what would be in force by now.
+    foreseen: Option<Foreseen>,
+}
+
+/// What would be in force after the steps so far.
+struct Foreseen {
+    config: Config,
+    /// Arrays that would run by then.
+    started: Vec<String>,
 }
 
 impl Restored {
@@ -43,14 +54,18 @@ impl Control {
         let wanted = parse(&request.json)?;
         self.run(|m| m.check_open())?;
         let mut restored = Restored::default();
+        if request.dry_run {
+            let config = self.run(|m| Ok(m.config.clone()))?;
+            restored.foreseen = Some(Foreseen { config, started: Vec::new() });
+        }
         for record in &wanted.arrays {
             self.restore_array(record, request.dry_run, &mut restored);
         }
         for record in &wanted.exports {
-            self.restore_export(record, &wanted, request.dry_run, &mut restored);
+            self.restore_export(record, &wanted, &mut restored);
         }
         for record in &wanted.spares {
-            self.restore_spare(record, request.dry_run, &mut restored);
+            self.restore_spare(record, &mut restored);
         }
         for spec in &wanted.hooks {
             // One whose secrets are covered in the document is known all the same.
@@ -68,7 +83,10 @@ impl Control {
                 from: spec.from.clone(),
             };
             let outcome = if request.dry_run {
-                spec.check().map(|()| true).map_err(ControlError::from)
+                self.run(|m| {
+                    drop(m.store.prepare(&m.config)?);
+                    m.would_add_hook(HookSpec::from(request_one))
+                })
             } else {
                 self.add_hook(&request_one).map(|change| change.result != "unchanged")
             };
@@ -84,7 +102,7 @@ impl Control {
                 "changed"
             }
         };
-        let Restored { plan, warnings } = restored;
+        let Restored { plan, warnings, .. } = restored;
         Ok(ConfigChange { result: result.into(), plan, warnings })
     }
 
@@ -92,72 +110,100 @@ impl Control {
         let (name, uuid) = (&record.name, &record.uuid);
         let runs = self.run(|m| Ok(m.find(uuid).is_some())).unwrap_or(false);
         if !runs {
+            let here = record.drives.iter().filter(|p| std::fs::metadata(p).is_ok());
             let import = ImportArraysRequest {
                 name: uuid.clone(),
-                drives: record
-                    .drives
-                    .iter()
-                    .filter(|p| std::fs::metadata(p).is_ok())
-                    .cloned()
-                    .collect(),
+                drives: here.cloned().collect(),
                 dry_run,
                 ..ImportArraysRequest::default()
             };
             let outcome = self.import_arrays(&import).map(|done| done.result != "unchanged");
+            if outcome.is_ok()
+                && let Some(foreseen) = &mut restored.foreseen
+            {
+                self.foresee_import(record, &import.drives, foreseen);
+            }
             restored.note(format!("start array {name}"), outcome);
         }
-        let outcome = self.run(|m| {
-            if m.config.arrays.iter().all(|a| a.uuid != *uuid)
-                || m.settings(uuid) == record.settings
-            {
-                return Ok(false);
-            }
-            if !dry_run {
+        let outcome = match &mut restored.foreseen {
+            Some(foreseen) => self.run(|m| m.foresee_settings(record, foreseen)),
+            None => self.run(|m| {
+                if m.config.arrays.iter().all(|a| a.uuid != *uuid)
+                    || m.settings(uuid) == record.settings
+                {
+                    return Ok(false);
+                }
                 m.put_settings(uuid, record.settings)?;
-            }
-            Ok(true)
-        });
+                Ok(true)
+            }),
+        };
         restored.note(format!("settings of array {name}"), outcome);
     }
 
-    fn restore_export(
-        &self,
-        record: &ExportRecord,
-        wanted: &Config,
-        dry_run: bool,
-        restored: &mut Restored,
-    ) {
+    /// What is in force once an array has been imported: its members may remember settings and exports.
+    fn foresee_import(&self, record: &ArrayRecord, drives: &[String], foreseen: &mut Foreseen) {
+        foreseen.started.push(record.uuid.clone());
+        if foreseen.config.arrays.iter().any(|a| a.uuid == record.uuid) {
+            return;
+        }
+        let Ok((_, mut reserved)) = self.reserve(|_| Ok(((), Vec::new()))) else { return };
+        let drives: Vec<Drive> =
+            drives.iter().filter_map(|path| reserved.open(path).ok()).collect();
+        let (settings, exports) = remembered_by(&record.uuid, &drives).unwrap_or_default();
+        foreseen.config.arrays.push(ArrayRecord { settings, ..record.clone() });
+        for export in exports {
+            let array = (record.name.clone(), record.uuid.clone());
+            let offered =
+                self.run(|m| m.would_export(&request_of(&export), &foreseen.config, array));
+            foreseen.config.exports.extend(offered.ok().flatten());
+        }
+    }
+
+    fn restore_export(&self, record: &ExportRecord, wanted: &Config, restored: &mut Restored) {
         let known = wanted.arrays.iter().find(|a| a.uuid == record.array);
         let name = known.map_or(record.array.as_str(), |a| a.name.as_str());
-        let outcome = self.run(|m| {
-            if m.config.exports.contains(record) {
-                return Ok(false);
-            }
-            if dry_run {
-                return Ok(true);
-            }
-            let request = CreateExportRequest {
-                array: record.array.clone(),
-                name: record.name.clone(),
-                via: String::new(),
-                listen: record.listen.clone(),
-                read_only: record.read_only,
-            };
-            m.create_export(&request).map(|change| change.result != "unchanged")
-        });
+        let outcome = match &mut restored.foreseen {
+            Some(foreseen) => self.run(|m| m.foresee_export(record, foreseen)),
+            None => self.run(|m| {
+                if m.config.exports.contains(record) {
+                    return Ok(false);
+                }
+                m.create_export(&request_of(record)).map(|change| change.result != "unchanged")
+            }),
+        };
         restored
             .note(format!("offer array {name} as {} on {}", record.name, record.listen), outcome);
     }
 
-    fn restore_spare(&self, record: &SpareRecord, dry_run: bool, restored: &mut Restored) {
-        let request = AddSpareRequest {
+    fn restore_spare(&self, record: &SpareRecord, restored: &mut Restored) {
+        let mut request = AddSpareRequest {
             drive: record.path.clone(),
             array: record.array.clone(),
-            dry_run,
+            dry_run: restored.foreseen.is_some(),
             overwrite: false,
         };
-        let outcome = self.add_spare(&request).map(|change| change.result != "unchanged");
+        if restored.foreseen.as_ref().is_some_and(|f| f.started.contains(&record.array)) {
+            // Nobody knows it yet; whether the spare fits it is seen when it is there.
+            request.array.clear();
+        }
+        let added = self.add_spare(&request).map(|change| change.result != "unchanged");
+        let outcome = match &restored.foreseen {
+            Some(foreseen) => added.and_then(|new| {
+                self.run(|m| m.store.prepare(&foreseen.config).map(drop)).map(|()| new)
+            }),
+            None => added,
+        };
         restored.note(format!("keep {} as a spare", record.path), outcome);
+    }
+}
+
+fn request_of(record: &ExportRecord) -> CreateExportRequest {
+    CreateExportRequest {
+        array: record.array.clone(),
+        name: record.name.clone(),
+        via: String::new(),
+        listen: record.listen.clone(),
+        read_only: record.read_only,
     }
 }
 
@@ -178,6 +224,44 @@ fn parse(json: &str) -> Result<Config, ControlError> {
 }
 
 impl Manager {
+    fn foresee_settings(
+        &self,
+        record: &ArrayRecord,
+        foreseen: &mut Foreseen,
+    ) -> Result<bool, ControlError> {
+        let known = foreseen.config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
+        let Some(known) = known.filter(|known| known.settings != record.settings) else {
+            return Ok(false);
+        };
+        known.settings = record.settings;
+        self.store.prepare(&foreseen.config).map(|_| true)
+    }
+
+    fn foresee_export(
+        &self,
+        record: &ExportRecord,
+        foreseen: &mut Foreseen,
+    ) -> Result<bool, ControlError> {
+        if foreseen.config.exports.contains(record) {
+            return Ok(false);
+        }
+        let coming = foreseen.started.contains(&record.array);
+        let known = foreseen.config.arrays.iter().find(|a| a.uuid == record.array);
+        let array = match known.filter(|_| coming) {
+            Some(coming) => (coming.name.clone(), coming.uuid.clone()),
+            None => {
+                let known = known.is_some().then(|| self.find_running(&record.array));
+                let none = || Err(foreseen.config.no_such_array(&record.array));
+                let running = &self.running[known.unwrap_or_else(none)?];
+                (running.array.name().to_string(), running.uuid())
+            }
+        };
+        let new = self.would_export(&request_of(record), &foreseen.config, array)?;
+        let any = new.is_some();
+        foreseen.config.exports.extend(new);
+        self.store.prepare(&foreseen.config).map(|_| any)
+    }
+
     /// The configuration in force, with the secrets of hooks covered: such hooks have to be added by hand again.
     ///
     /// # Errors

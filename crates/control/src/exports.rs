@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use strake_api::v1::{
     CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest,
 };
-use strake_export_nbd::{Export, ExportStats, Listen, Removal, Server, ServerConfig};
+use strake_export_nbd::{Export, ExportStats, Listen, Removal, Server, ServerConfig, try_listen};
 use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::EXPORTS_MAX;
 use crate::manager::Manager;
-use crate::store::ExportRecord;
+use crate::store::{Config, ExportRecord};
 
 fn parse_listen(text: &str) -> Result<Listen, ControlError> {
     let bad = || {
@@ -34,6 +34,43 @@ fn uri(listen: &str, name: &str) -> String {
     }
 }
 
+/// What an export of `array`, its name and identity, is recorded as; true when it is in `config` already.
+fn record_of(
+    request: &CreateExportRequest,
+    config: &Config,
+    (array, uuid): (String, String),
+) -> Result<(ExportRecord, bool), ControlError> {
+    if !(request.via.is_empty() || request.via == "nbd") {
+        return Err(ControlError::usage(format!(
+            "cannot export via {:?}; this version offers nbd",
+            request.via
+        )));
+    }
+    if config.exports.len() >= EXPORTS_MAX {
+        return Err(ControlError::state(format!(
+            "there are {EXPORTS_MAX} exports, which is the most one daemon offers; remove one first"
+        )));
+    }
+    let name = if request.name.is_empty() { array } else { request.name.clone() };
+    let name: Name = name.parse().map_err(|e| ControlError::usage(format!("export name: {e}")))?;
+    let record = ExportRecord {
+        name: name.to_string(),
+        array: uuid,
+        listen: request.listen.clone(),
+        read_only: request.read_only,
+    };
+    parse_listen(&record.listen)?;
+    match config.exports.iter().find(|e| e.name == record.name) {
+        Some(existing) if *existing != record => Err(ControlError::new(
+            ControlErrorKind::Exists,
+            format!(
+                "there is an export {name} already; remove it first: strake export remove {name}"
+            ),
+        )),
+        existing => Ok((record, existing.is_some())),
+    }
+}
+
 impl Manager {
     /// Offers an array to clients. The same request again is "unchanged".
     ///
@@ -44,41 +81,13 @@ impl Manager {
         request: &CreateExportRequest,
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
-        if !(request.via.is_empty() || request.via == "nbd") {
-            return Err(ControlError::usage(format!(
-                "cannot export via {:?}; this version offers nbd",
-                request.via
-            )));
-        }
         let at = self.find_running(&request.array)?;
-        if self.config.exports.len() >= EXPORTS_MAX {
-            return Err(ControlError::state(format!(
-                "there are {EXPORTS_MAX} exports, which is the most one daemon offers; remove one first"
-            )));
-        }
-        let name = if request.name.is_empty() {
-            self.running[at].array.name().to_string()
-        } else {
-            request.name.clone()
-        };
-        let name: Name =
-            name.parse().map_err(|e| ControlError::usage(format!("export name: {e}")))?;
-        let mut record = ExportRecord {
-            name: name.to_string(),
-            array: self.running[at].uuid(),
-            listen: request.listen.clone(),
-            read_only: request.read_only,
-        };
-        parse_listen(&record.listen)?;
-        if let Some(existing) = self.config.exports.iter().find(|e| e.name == record.name) {
-            if *existing != record {
-                let what = format!(
-                    "there is an export {name} already; remove it first: strake export remove {name}"
-                );
-                return Err(ControlError::new(ControlErrorKind::Exists, what));
-            }
+        let array = (self.running[at].array.name().to_string(), self.running[at].uuid());
+        let (mut record, known) = record_of(request, &self.config, array)?;
+        if known {
             return Ok(self.export_change("unchanged", &record));
         }
+        let name = record.name.clone();
         // Space for the change is made sure of before anything is offered; the address may still get its port.
         let mut config = self.config.clone();
         config.exports.push(record.clone());
@@ -101,6 +110,27 @@ impl Manager {
         );
         self.record(Note::new(EventKind::ExportCreated, format!("export/{name}"), what));
         Ok(self.export_change("created", &record))
+    }
+
+    /// Whether an export would be made with `config` in force, which is not yet; refuses what
+    /// [`create_export`](Self::create_export) does. `array` is the name and identity of its array.
+    pub(crate) fn would_export(
+        &self,
+        request: &CreateExportRequest,
+        config: &Config,
+        array: (String, String),
+    ) -> Result<Option<ExportRecord>, ControlError> {
+        self.check_open()?;
+        let (record, known) = record_of(request, config, array)?;
+        if known {
+            return Ok(None);
+        }
+        let shared = self.servers.contains_key(&record.listen)
+            || config.exports.iter().any(|other| other.listen == record.listen);
+        if !shared {
+            try_listen(parse_listen(&record.listen)?)?;
+        }
+        Ok(Some(record))
     }
 
     fn export_change(&self, result: &str, record: &ExportRecord) -> ExportChange {

@@ -142,6 +142,12 @@ impl Control {
 }
 
 impl Manager {
+    /// Whether a hook would be added; refuses what [`Control::add_hook`] does.
+    pub(crate) fn would_add_hook(&self, spec: HookSpec) -> Result<bool, ControlError> {
+        self.check_open()?;
+        Ok(self.hooks.alerts.check(spec)? == Added::Created)
+    }
+
     fn add_hook(&mut self, spec: HookSpec) -> Result<HookChange, ControlError> {
         self.check_open()?;
         let mut config = self.config.clone();

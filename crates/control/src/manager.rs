@@ -450,13 +450,7 @@ impl Manager {
     }
 
     pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
-        let known: Vec<&str> = self.config.arrays.iter().map(|a| a.name.as_str()).collect();
-        let hint = if known.is_empty() {
-            "there is none yet: strake array create ...".to_owned()
-        } else {
-            format!("there is: {}", known.join(", "))
-        };
-        ControlError::not_found(format!("there is no array {name:?}; {hint}"))
+        self.config.no_such_array(name)
     }
 
     /// Closes the drives that belong to no running array, are no spares, and that no command works on.

@@ -117,6 +117,21 @@ impl Control {
     }
 }
 
+/// The settings and exports that the members of an array remember.
+pub(crate) fn remembered_by(
+    array: &str,
+    drives: &[Drive],
+) -> Option<(Settings, Vec<ExportRecord>)> {
+    let config = recall(array, drives)?;
+    let exports = config.exports.into_iter().map(|export| ExportRecord {
+        name: export.name,
+        array: array.to_owned(),
+        listen: export.listen,
+        read_only: export.read_only,
+    });
+    Some((config.settings, exports.collect()))
+}
+
 fn recall(array: &str, drives: &[Drive]) -> Option<MemberConfig> {
     let uuid: Uuid = array.parse().ok()?;
     let content = load_config(drives, uuid, &mut control_wait())?;

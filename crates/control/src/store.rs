@@ -60,6 +60,19 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// That there is no array of this name, and which there are.
+    pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
+        let known: Vec<&str> = self.arrays.iter().map(|a| a.name.as_str()).collect();
+        let hint = if known.is_empty() {
+            "there is none yet: strake array create ...".to_owned()
+        } else {
+            format!("there is: {}", known.join(", "))
+        };
+        ControlError::not_found(format!("there is no array {name:?}; {hint}"))
+    }
+}
+
 /// An array and where its drives were last seen. The labels on the drives decide; this says where to look.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -33,5 +33,5 @@ pub mod wire;
 
 pub use error::{NbdError, NbdErrorKind};
 pub use export::{Export, ExportStats};
-pub use listen::Listen;
+pub use listen::{Listen, try_listen};
 pub use server::{Removal, Server, ServerConfig};

@@ -33,6 +33,14 @@ impl Listen {
     }
 }
 
+/// Whether a server could listen at an address now: listens there for a moment.
+///
+/// # Errors
+/// Those of [`Server::start`](crate::Server::start) about the address.
+pub fn try_listen(listen: Listen) -> Result<(), NbdError> {
+    Listener::open(listen).map(drop)
+}
+
 /// What has to be set on a client's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {

@@ -6,6 +6,7 @@ use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::events::EventKind;
 use crate::manager::Options;
+use crate::store::{Config, ExportRecord, SpareRecord};
 use std::fs;
 use std::time::Duration;
 use strake_api::v1::{
@@ -297,12 +298,64 @@ fn f36_a_backup_restores_what_a_lost_state_directory_held() {
     // The document covers the secret in the hook's address, so the hook is not what it was.
     let [hook] = &done.warnings[..] else { panic!("{done:#?}") };
     assert!(done.result == "changed" && hook.contains("nobody"), "{done:#?}");
+    assert_eq!((planned.plan, planned.warnings), (done.plan.clone(), done.warnings.clone()));
     assert_eq!(array(&control, "tank").expect("it is there").exports, ["tank"]);
     assert_eq!(control.run(|m| Ok(m.list_spares())).expect("it answers").spares[0].state, "ready");
     let again = restore(false).expect("it is understood");
     assert_eq!((again.result.as_str(), again.plan.len()), ("unchanged", 0), "{again:#?}");
     let bad = RestoreConfigRequest { json: "{\"version\":1".into(), dry_run: false };
     check_refused(control.restore_config(&bad), ControlErrorKind::Usage, "cannot be understood");
+    stop(&control);
+}
+
+/// `config restore --dry-run` called every export fine, also where its address or its name was taken, and left out what
+/// depends on an array that is not there yet; and it announced what the members remember by themselves.
+#[test]
+fn a_dry_restore_says_exactly_what_the_real_one_does() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let listen = |name: &str| format!("unix:{}", folder.path(name).display());
+    let export =
+        CreateExportRequest { array: "tank".into(), listen: listen("a"), ..Default::default() };
+    control.run(|m| m.create_export(&export)).expect("it is offered");
+    control.tick().expect("it answers");
+    let json = control.run(|m| m.config_document()).expect("it answers").json;
+    let mut wanted: Config = serde_json::from_str(&json).expect("it is a configuration");
+    wanted.arrays[0].settings.rebuild_priority = 7;
+    let known = wanted.exports[0].clone();
+    for (name, array, address) in [
+        ("second", known.array.as_str(), listen("b")),
+        ("beside", &known.array, listen("a")),
+        ("nowhere", &known.array, listen("no/such/folder")),
+        ("tank", &known.array, listen("c")),
+        ("other", "another array", listen("d")),
+        ("bad name", &known.array, listen("e")),
+    ] {
+        let (name, array) = (name.to_owned(), array.to_owned());
+        wanted.exports.push(ExportRecord { name, array, listen: address, read_only: false });
+    }
+    wanted.spares = [drives[4].clone(), "/no/such/drive".into()]
+        .map(|path| SpareRecord { path, identity: String::new(), bytes: 0, array: String::new() })
+        .to_vec();
+    let json = serde_json::to_string(&wanted).expect("it can be encoded");
+    let check = |control: &Control, steps: usize| {
+        let restore = |dry_run| {
+            let request = RestoreConfigRequest { json: json.clone(), dry_run };
+            control.restore_config(&request).expect("it is understood")
+        };
+        let (planned, done) = (restore(true), restore(false));
+        assert_eq!((&planned.plan, &planned.warnings), (&done.plan, &done.warnings));
+        assert_eq!(done.plan.len(), steps, "{done:#?}");
+    };
+    stop(&control);
+    drop(control);
+    fs::remove_dir_all(folder.path("state")).expect("it can be removed");
+    let control = folder.control();
+    // The array, its settings, two exports and a spare; the first export is remembered by the members.
+    check(&control, 5);
+    check(&control, 0);
     stop(&control);
 }
 

@@ -110,6 +110,7 @@ situation() {
         "strake array unload"*--force | "strake array destroy"*--force*) needs=exported ;;
         "strake array undelete"*) needs=destroyed ;;
         "strake export remove"*) needs=exported ;;
+        "strake bench load"*nvme*) needs=fresh ;;
         # Files have no lights.
         "strake drive locate"*) codes=3 ;;
         "strake drive clean"*--accept-loss*) needs=foreign ;;

@@ -14,6 +14,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod adhoc;
 pub mod ask;
 #[allow(unsafe_code)]
 pub mod bandwidth;

@@ -8,8 +8,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use strake_dev_mem::{Modelled, NullDevice, Profile};
+use strake_dev_mem::{Modelled, NullDevice};
 use strake_units::{BlockSize, Nanos};
+
+pub use strake_dev_mem::Profile;
 
 /// The published drive, as a file to begin one's own with.
 pub const SN861: &str = include_str!("../profiles/sn861.json");
@@ -106,8 +108,7 @@ pub fn parse(text: &str) -> Result<Profile, String> {
 mod tests {
     use std::path::Path;
 
-    use super::{SN861, load, parse};
-    use strake_dev_mem::Profile;
+    use super::{Profile, SN861, load, parse};
     use strake_units::Nanos;
 
     #[test]

@@ -181,8 +181,8 @@ impl Bay {
         let running = self.rig.load(&self.device, &[pattern])?;
         pass(span / 3);
         let p99 = |running: &Running, span| {
-            let found = running.sample(span).latency().percentile(990.0);
-            found.map(|ns| ns as f64).ok_or("clients got no answer")
+            let found = running.sample(span)?.latency().percentile(990.0);
+            found.map(|ns| ns as f64).ok_or_else(|| "clients got no answer".to_owned())
         };
         let calm = p99(&running, span)?;
         self.replace()?;

@@ -219,12 +219,39 @@ impl Running {
         self.loads.iter().map(done).sum()
     }
 
+    /// Waits until something came back on every core, so that the clock of what follows is one of work.
+    ///
+    /// # Errors
+    /// When nothing does.
+    pub fn warm(&self) -> Result<Picture, String> {
+        self.moved(&vec![0; self.loads.len()])
+    }
+
+    /// Waits until something came back on every core after the time that `since` says of it.
+    fn moved(&self, since: &[u64]) -> Result<Picture, String> {
+        let until = Instant::now() + STOP_WITHIN;
+        let stands = || {
+            let mut cores = self.loads.iter().zip(since);
+            cores.any(|(load, since)| load.progress.at.load(Relaxed) <= *since)
+        };
+        while stands() {
+            if Instant::now() > until {
+                return Err(format!("no request came back within {STOP_WITHIN:?}"));
+            }
+            pass(Duration::from_millis(1));
+        }
+        Ok(self.picture())
+    }
+
     /// What it does while this waits for `span`.
-    #[must_use]
-    pub fn sample(&self, span: Duration) -> Sample {
-        let before = self.picture();
+    ///
+    /// # Errors
+    /// When nothing comes back.
+    pub fn sample(&self, span: Duration) -> Result<Sample, String> {
+        let before = self.warm()?;
         pass(span);
-        self.picture().since(&before)
+        let times: Vec<u64> = before.cores.iter().map(|core| core.at.0).collect();
+        Ok(self.moved(&times)?.since(&before))
     }
 
     /// Stops it and waits until nothing is out any more. Returns how many requests failed since it began.

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use strake_block::BlockDevice;
+use strake_block::{BlockDevice, DeviceInfo};
 use strake_dev_mem::{Modelled, NullDevice, Profile, RamDevice};
 use strake_engine::{Array, Drive};
 use strake_raid::Level;
-use strake_units::BlockSize;
+use strake_units::{BlockSize, ByteSize};
 
 use crate::load::{Order, Pattern, Source};
 use crate::report::{Drives, size};
-use crate::rig::{Rig, Sample, Shape, fail, pass};
+use crate::rig::{Rig, Running, Sample, Shape, fail, pass};
 
 /// Bytes of a null or modelled drive: enough that no region of an array is everybody's.
 const DRIVE_BYTES: u64 = 64 << 30;
@@ -67,16 +67,19 @@ pub enum Made {
     Ram,
     /// Of drives with the timing of a profile.
     Model(Profile),
+    /// Of files and block devices, which somebody else opens.
+    Real,
 }
 
 impl Made {
-    /// The word for it in reports.
+    /// What rows call it.
     #[must_use]
     pub const fn drives(self) -> Drives {
         match self {
             Self::Null => Drives::Null,
             Self::Ram => Drives::Ram,
             Self::Model(_) => Drives::Model,
+            Self::Real => Drives::Real,
         }
     }
 
@@ -84,7 +87,7 @@ impl Made {
     #[must_use]
     pub const fn usual_bytes(self) -> u64 {
         match self {
-            Self::Null | Self::Model(_) => DRIVE_BYTES,
+            Self::Null | Self::Model(_) | Self::Real => DRIVE_BYTES,
             Self::Ram => RAM_BYTES,
         }
     }
@@ -92,7 +95,7 @@ impl Made {
     /// A drive of `bytes`, in blocks of 4 KiB.
     ///
     /// # Errors
-    /// When the profile contradicts itself.
+    /// When the profile contradicts itself, or the drive is real.
     pub fn drive(self, bytes: u64) -> Result<Arc<dyn BlockDevice>, String> {
         let null = || NullDevice::new(bytes >> BLOCK.shift(), BLOCK);
         Ok(match self {
@@ -105,6 +108,7 @@ impl Made {
             Self::Model(profile) => {
                 Arc::new(Modelled::new(null(), profile).map_err(|e| e.to_string())?)
             }
+            Self::Real => return Err("files and block devices are opened, not made".to_owned()),
         })
     }
 }
@@ -202,9 +206,9 @@ impl Case {
         }
     }
 
-    fn pattern(&self, blocks: u64, core: u16) -> Pattern {
-        let request = (self.bytes >> BLOCK.shift()) as u64;
-        let all = blocks / request;
+    fn pattern(&self, info: &DeviceInfo, core: u16) -> Pattern {
+        let request = (self.bytes >> info.block_size.shift()) as u64;
+        let all = info.blocks / request.max(1);
         let share = all / u64::from(self.cores);
         let (first, places) = match self.order {
             Order::Sequential => (share * u64::from(core) * request, share),
@@ -213,7 +217,7 @@ impl Case {
         Pattern {
             write_percent: self.write_percent,
             blocks: request as u32,
-            block_bytes: BLOCK.bytes(),
+            block_bytes: info.block_size.bytes(),
             order: self.order,
             depth: self.depth,
             first,
@@ -240,25 +244,55 @@ impl Subject {
     /// # Errors
     /// What is wrong with the case, or with the machine.
     pub fn new(case: &Case) -> Result<Self, String> {
+        let drive = |at| {
+            let device = case.made.drive(case.made.usual_bytes())?;
+            Ok(Drive { device, path: format!("drive{at}") })
+        };
+        let drives = (0..case.count).map(drive).collect::<Result<_, String>>()?;
+        Self::over(case, drives, true)
+    }
+
+    /// Makes the case's array over `drives`, which are overwritten whatever they hold when `overwrite` says so.
+    ///
+    /// # Errors
+    /// What is wrong with the case, with the drives, or with the machine.
+    pub fn over(case: &Case, drives: Vec<Drive>, overwrite: bool) -> Result<Self, String> {
         let rig = Rig::start(case.cores)?;
-        let devices: Vec<_> = (0..case.count)
-            .map(|_| case.made.drive(case.made.usual_bytes()))
-            .collect::<Result<_, _>>()?;
         let (array, device) = match case.level {
-            None => (None, devices.into_iter().next().ok_or("a case needs a drive")?),
+            None => (None, drives.into_iter().next().ok_or("a case needs a drive")?.device),
             Some(level) => {
-                let named = |(at, device)| Drive { device, path: format!("drive{at}") };
-                let drives = devices.into_iter().enumerate().map(named).collect();
-                let shape = Shape { level, strip_bytes: case.strip, overwrite: true };
+                let shape = Shape { level, strip_bytes: case.strip, overwrite };
                 let array = rig.array(&shape, drives)?;
                 (0..case.out).try_for_each(|member| fail(&array, member))?;
                 let device = array.device();
                 (Some(array), device)
             }
         };
-        let blocks = device.info().blocks;
-        let patterns = (0..case.cores).map(|core| case.pattern(blocks, core)).collect();
+        let info = device.info();
+        let patterns: Vec<_> = (0..case.cores).map(|core| case.pattern(&info, core)).collect();
+        if patterns.iter().any(|pattern| pattern.places == 0 || pattern.blocks == 0) {
+            let (request, all) = (size(case.bytes), ByteSize(info.bytes()));
+            return Err(format!(
+                "requests of {request} do not fit on {all} with blocks of {}",
+                info.block_size
+            ));
+        }
         Ok(Self { array, device, patterns, rig })
+    }
+
+    /// The same with data that are compared when they are read. Every core then has places of its own.
+    #[must_use]
+    pub fn verified(mut self) -> Self {
+        let cores = self.patterns.len() as u64;
+        for (core, pattern) in (0..).zip(&mut self.patterns) {
+            // The number of times each place was written is kept in memory.
+            const PLACES_MAX: u64 = 1 << 24;
+            pattern.verify = true;
+            pattern.places =
+                (pattern.places.min(PLACES_MAX) / cores).max(u64::from(pattern.depth) + 1);
+            pattern.first = core * pattern.places * u64::from(pattern.blocks);
+        }
+        self
     }
 
     /// The array, when there is one.
@@ -267,14 +301,28 @@ impl Subject {
         self.array.as_ref()
     }
 
+    /// Memory that the load takes for its buffers, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.patterns.iter().map(Pattern::memory).sum()
+    }
+
+    /// Puts load on it.
+    ///
+    /// # Errors
+    /// When the device has no queue.
+    pub fn load(&self) -> Result<Running, String> {
+        self.rig.load(&self.device, &self.patterns)
+    }
+
     /// Puts load on it for a third of `span`, so that it is warm, and then takes a sample.
     ///
     /// # Errors
     /// When requests fail or do not come back: such a run has no number.
     pub fn sample(&self, span: Duration) -> Result<Sample, String> {
-        let running = self.rig.load(&self.device, &self.patterns)?;
+        let running = self.load()?;
         pass(span / 3);
-        let sample = running.sample(span);
+        let sample = running.sample(span)?;
         match running.stop()? {
             0 => Ok(sample),
             failed => Err(format!("{failed} requests failed")),

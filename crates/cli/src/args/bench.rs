@@ -1,6 +1,7 @@
 //! `strake bench ...`.
 
-use clap::{Args, Subcommand};
+use super::parse;
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// What can be measured.
@@ -23,6 +24,17 @@ pub enum BenchVerb {
   strake bench run G1 G2 --filter raid6 --milliseconds 50 --output json
   strake bench run G9 --filter 4+1 --repeats 3 --kernel portable")]
     Run(BenchRun),
+    /// Put any load on any drives: made of memory, or files and block devices that are empty.
+    ///
+    /// The load lives on the data cores, which are CPU 0 and those after it; what it costs by itself is measured and
+    /// printed. Real drives are refused unless nothing is known to be on them and both ends are zeros; their ends are
+    /// zeros again afterwards. On a terminal a line shows what is being done; the table has percentiles.
+    #[command(after_help = "Examples:
+  strake bench load --drives null:8 --level 6 --rw randwrite --seconds 1
+  strake bench load --drives ram:4 --level 5 --rw randrw --verify --seconds 1
+  strake bench load --drives model:8 --level 10 --depth 1 --seconds 1
+  strake bench load --drives nvme5n1,nvme6n1 --level 0 --bs 128KiB --seconds 1")]
+    Load(Box<BenchLoad>),
     /// Print the built-in profile of a modelled drive (an SN861 as published), to begin one's own with.
     #[command(after_help = "Examples:
   strake bench profile > drive.json")]
@@ -57,6 +69,73 @@ pub struct BenchRun {
     /// Also write each report to this folder: the JSON, a table and a plot.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+}
+
+/// `strake bench load`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchLoad {
+    /// null:COUNT, ram:COUNT or model:COUNT, with :SIZE behind it if a drive shall have another size than usual; or
+    /// paths with commas between.
+    #[arg(long, value_name = "DRIVES")]
+    pub drives: String,
+    /// The level of an array over the drives [default: none; one drive by itself].
+    #[arg(long)]
+    pub level: Option<String>,
+    /// Bytes of a strip.
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = parse::size_u32)]
+    pub strip: u32,
+    /// Members that are taken out of use before.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub out: u8,
+    /// What requests do.
+    #[arg(long, value_enum, default_value_t = Rw::Randread)]
+    pub rw: Rw,
+    /// Writes among 100 requests, with --rw rw and randrw.
+    #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub writes: u8,
+    /// Popularity of places by Zipf's law with this exponent, such as 0.99 [default: all alike].
+    #[arg(long, value_name = "EXPONENT", value_parser = exponent)]
+    pub zipf: Option<f64>,
+    /// Bytes of a request.
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse::size_u32)]
+    pub bs: u32,
+    /// Requests that each core has out.
+    #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depth: u32,
+    /// Data cores, each with load of its own.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub cores: u16,
+    /// How long.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Compare what is read with what was written. Costs time, which is in the numbers.
+    #[arg(long)]
+    pub verify: bool,
+    /// What modelled drives are like: a file like the output of strake bench profile [default: a published SN861].
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+}
+
+/// What requests do and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rw {
+    /// Read, one place after the other.
+    Read,
+    /// Write, one place after the other.
+    Write,
+    /// Both, one place after the other.
+    Rw,
+    /// Read anywhere.
+    Randread,
+    /// Write anywhere.
+    Randwrite,
+    /// Both anywhere.
+    Randrw,
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    let value: Option<f64> = text.parse().ok().filter(|value| (0.01..=4.0).contains(value));
+    value.ok_or_else(|| "an exponent is a number from 0.01 to 4, such as 0.99".to_owned())
 }
 
 fn goal() -> clap::builder::PossibleValuesParser {

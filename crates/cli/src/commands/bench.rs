@@ -1,5 +1,7 @@
 //! `strake bench ...`.
 
+mod load;
+
 use crate::args::bench::{BenchRun, BenchVerb};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -9,6 +11,7 @@ use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
+use strake_bench::profile::Profile;
 use strake_bench::run::{Choice, GOALS, cold_bytes, run as run_goal};
 use strake_bench::scenario::Options;
 use strake_bench::{Report, goals, machine, page, plot, profile};
@@ -22,6 +25,7 @@ pub fn run(verb: BenchVerb, out: &Output) -> Result<Exit, CliError> {
     match verb {
         BenchVerb::List => out.print(&list(), tables::bench::list)?,
         BenchVerb::Run(arguments) => measure(&arguments, out)?,
+        BenchVerb::Load(arguments) => load::run(&arguments, out)?,
         BenchVerb::Profile => out.text(profile::SN861)?,
     }
     Ok(Exit::Fine)
@@ -95,12 +99,8 @@ fn ids(goals: &[String]) -> Vec<&str> {
 }
 
 fn choice(arguments: &BenchRun) -> Result<Choice, CliError> {
-    let built_in = Options::default().profile;
     let options = Options {
-        profile: match &arguments.profile {
-            Some(path) => profile::load(path).map_err(|e| CliError::usage(e.to_string()))?,
-            None => built_in,
-        },
+        profile: drive_profile(arguments.profile.as_deref())?,
         filter: arguments.filter.clone(),
         repeats: arguments.repeats.map(usize::from),
         span: Duration::from_millis(arguments.milliseconds),
@@ -108,6 +108,12 @@ fn choice(arguments: &BenchRun) -> Result<Choice, CliError> {
     };
     let kernel = kernel(arguments.kernel.as_deref())?;
     Ok(Choice { options, isal: arguments.isal.clone(), kernel })
+}
+
+/// What modelled drives are like.
+fn drive_profile(path: Option<&Path>) -> Result<Profile, CliError> {
+    let load = |path| profile::load(path).map_err(|e| CliError::usage(e.to_string()));
+    path.map_or_else(|| Ok(Options::default().profile), load)
 }
 
 fn kernel(name: Option<&str>) -> Result<Kernel, CliError> {

@@ -4,6 +4,7 @@ use super::grid::{Column, Grid};
 use super::sentence;
 use crate::commands::bench::Listed;
 use std::fmt::Write as _;
+use strake_bench::adhoc::{Kind, Outcome};
 use strake_bench::report::{Meets, number};
 use strake_bench::{Report, Row, page};
 
@@ -87,5 +88,60 @@ fn cells(row: &Row) -> [String; 10] {
         meets.to_owned(),
         row.protection.clone(),
         row.note.clone(),
+    ]
+}
+
+/// What a load did, with percentiles.
+#[must_use]
+pub fn load(outcome: &Outcome, width: usize) -> String {
+    let machine = &outcome.machine;
+    let mut about = format!(
+        "{} for {:.1} s on {}, {} CPUs, load {}. Protection: {}.",
+        outcome.case, outcome.seconds, machine.cpu, machine.cpus, machine.load, outcome.protection
+    );
+    outcome.notes.iter().for_each(|note| about += &format!(" {note}"));
+    about +=
+        &format!(" The load itself takes {:.0} ns per request on a null drive.", outcome.own_ns);
+    let mut out = sentence(&about, width);
+    let mut grid = Grid::new(&[
+        Column::Word("what"),
+        Column::Number("requests"),
+        Column::Number("bandwidth"),
+        Column::Number("mean"),
+        Column::Number("p50"),
+        Column::Number("p90"),
+        Column::Number("p99"),
+        Column::Number("p99.9"),
+        Column::Number("p99.99"),
+        Column::Number("max"),
+    ]);
+    for (what, kind) in [("reads", &outcome.reads), ("writes", &outcome.writes)] {
+        if kind.latency.is_some() {
+            grid.row(kind_cells(what, kind));
+        }
+    }
+    out.push_str(&grid.render(width));
+    let wrong =
+        outcome.wrong.map(|wrong| format!(", {wrong} reads found something else than was written"));
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{} requests failed{}", outcome.failed, wrong.unwrap_or_default());
+    out
+}
+
+fn kind_cells(what: &str, kind: &Kind) -> [String; 10] {
+    let us = |pick: fn(&strake_bench::adhoc::Latency) -> f64| {
+        kind.latency.as_ref().map(|l| number(pick(l), "us")).unwrap_or_default()
+    };
+    [
+        what.to_owned(),
+        number(kind.per_second, "1/s"),
+        number(kind.gb_per_second, "GB/s"),
+        us(|l| l.mean_us),
+        us(|l| l.p50_us),
+        us(|l| l.p90_us),
+        us(|l| l.p99_us),
+        us(|l| l.p999_us),
+        us(|l| l.p9999_us),
+        us(|l| l.max_us),
     ]
 }

@@ -9,8 +9,12 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 4] =
-    ["strake demo", "strake daemon start", "strake event follow", "strake bench run G9 --output"];
+const ELSEWHERE: [&str; 4] = [
+    "strake demo",
+    "strake daemon start",
+    "strake event follow",
+    "strake bench load --drives nvme",
+];
 
 /// Calls `each` with every command below `command`, itself included, and the words that lead to it.
 fn walk(command: &Command, words: &str, each: &mut impl FnMut(&str, &Command)) {

@@ -350,16 +350,16 @@ daemons() {
     say "a damaged state file: refused, and left as it is"
 }
 
-new_is_online() { [[ $(array_value new "['states'][0]") == online ]]; }
+new_is_online() { [[ $(array_value new "'online' in it['states']") == true ]]; }
 
 # A daemon that finds its directory full or read-only serves what it holds, and says what is wrong with it.
 served_all_the_same() {
-    stop_daemon
     start_daemon
     within 30 "array new is online" new_is_online
     run strake status
     grep -q "state directory" "$work/out" || fail "status does not tell of the state directory"
     refused "$state" "nothing was done" -- strake export create new --via nbd --listen "unix:$work/other.sock"
+    stop_daemon
 }
 
 full_and_read_only() {
@@ -383,11 +383,13 @@ full_and_read_only() {
     refused "$state" "read-only" "--state-dir" "nothing was done" -- strake array destroy new --yes
     refused "$state" "read-only" -- strake export create new --via nbd --listen "unix:$work/other.sock"
     straked_refuses "$work/fs/other" "read-only" "--state-dir" -- --state-dir "$work/fs/other" --socket "$work/2.sock"
+    stop_daemon
     served_all_the_same
     umount "$work/fs"
     dd if=/dev/zero of="$work/fs/fill" bs=1k count=200 status=none 2>/dev/null || true
     served_all_the_same
     rm "$work/fs/fill"
+    start_daemon
     expect 0 strake array destroy new --yes
     stop_daemon
     state=$kept

@@ -9,6 +9,7 @@
 
 mod arena;
 mod list;
+mod parts;
 mod pool;
 
 pub use arena::{Arena, Buf, BufMut, CHUNK_ALIGN};

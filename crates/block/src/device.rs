@@ -1,9 +1,11 @@
 //! The two traits every device implements, and what a device says about itself.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 
-use crate::error::DeviceError;
-use crate::io::{Completion, Io};
+use crate::buf::{Sg, SgMut};
+use crate::error::{DeviceError, IoError};
+use crate::io::{Completion, Durability, Io, Op, Token};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
 /// What blocks read as after they were deallocated (NVMe: DLFEAT).
@@ -95,6 +97,32 @@ pub trait IoQueue {
     #[allow(clippy::result_large_err)]
     fn submit(&mut self, io: Io) -> Result<(), Io>;
 
+    /// As [`submit`](Self::submit) for a read. Its parts travel in registers: a request that is written to the stack in
+    /// small pieces and read back in large ones at once costs more than all the rest of submitting it (store
+    /// forwarding; Intel's optimization manual, "Store forwarding", has the rules).
+    ///
+    /// # Errors
+    /// The request itself, when there is no room.
+    #[allow(clippy::result_large_err)]
+    fn submit_read(&mut self, token: Token, at: Lba, data: SgMut) -> Result<(), Io> {
+        self.submit(Io { token, op: Op::Read { at, data } })
+    }
+
+    /// The same for a write.
+    ///
+    /// # Errors
+    /// The request itself, when there is no room.
+    #[allow(clippy::result_large_err)]
+    fn submit_write(
+        &mut self,
+        token: Token,
+        at: Lba,
+        data: Sg,
+        durability: Durability,
+    ) -> Result<(), Io> {
+        self.submit(Io { token, op: Op::Write { at, data, durability } })
+    }
+
     /// Makes everything submitted since the last call visible to the device. Once per turn.
     fn ring_doorbell(&mut self, now: Nanos);
 
@@ -120,6 +148,7 @@ impl CompletionBatch {
     }
 
     /// How many more fit.
+    #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity - self.items.len()
@@ -129,27 +158,83 @@ impl CompletionBatch {
     ///
     /// # Panics
     /// When there is no room.
+    #[inline]
     pub fn push(&mut self, completion: Completion) {
-        assert!(self.room() > 0, "a completion batch overflowed");
-        self.items.push(completion);
+        let Completion { token, op, result } = completion;
+        self.push_parts(token, op, result);
+    }
+
+    /// Adds a completion that is not put together anywhere else: as with [`IoQueue::submit_read`], moving it as a whole
+    /// right after would cost more than all the rest. The caller has asked for [`room`](Self::room).
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[inline(always)]
+    pub fn push_parts(&mut self, token: Token, op: Op, result: Result<(), IoError>) {
+        // Not dropped when there is no room, so that it need not lie in memory on its way.
+        let op = ManuallyDrop::new(op);
+        if self.items.len() >= self.capacity {
+            overflowed();
+        }
+        let len = self.items.len();
+        // SAFETY: room for `capacity` items was made in `new` and is never given up, and there are fewer now; the place
+        // behind the last item is thus allocated and holds nothing. All its fields are written before the length counts
+        // it.
+        unsafe {
+            let place = self.items.as_mut_ptr().add(len);
+            (&raw mut (*place).token).write(token);
+            (&raw mut (*place).op).write(ManuallyDrop::into_inner(op));
+            (&raw mut (*place).result).write(result);
+            self.items.set_len(len + 1);
+        }
     }
 
     /// Takes the completions out in order, leaving the batch empty and its memory in place.
+    #[inline]
     pub fn drain(&mut self) -> std::vec::Drain<'_, Completion> {
         self.items.drain(..)
     }
 
+    /// The completions in order, to be looked at where they are; [`clear`](Self::clear) follows.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [Completion] {
+        &mut self.items
+    }
+
+    /// Drops what is left of the completions.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    /// Moves completions over from `other`, oldest first, as far as there is room.
+    pub fn append(&mut self, other: &mut Self) {
+        if other.len() <= self.room() {
+            self.items.append(&mut other.items);
+        } else {
+            let room = self.room();
+            self.items.extend(other.items.drain(..room));
+        }
+    }
+
     /// True when it holds nothing.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// How many it holds.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
     }
+}
+
+#[cold]
+fn overflowed() -> ! {
+    panic!("a completion batch overflowed")
 }
 
 /// A run of blocks that were all written, or all never written.

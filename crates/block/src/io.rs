@@ -57,6 +57,7 @@ pub enum Op {
 impl Op {
     /// The blocks this touches on a device with blocks of `size`; a flush touches none. A data length that is
     /// no whole number of blocks rounds down here; devices check lengths themselves.
+    #[inline]
     #[must_use]
     pub fn range(&self, size: BlockSize) -> LbaRange {
         match self {

@@ -1,10 +1,8 @@
 //! What all queues of this crate share: the check of a request against the drive's limits, and the line of
 //! requests waiting for a doorbell and a poll.
 
-use std::collections::VecDeque;
 use strake_block::{
-    Completion, CompletionBatch, DeallocateReads, DeviceInfo, Io, IoError, IoErrorKind, Op,
-    Readiness,
+    CompletionBatch, DeallocateReads, DeviceInfo, Io, IoError, IoErrorKind, Op, Readiness, Token,
 };
 use strake_units::{BlockSize, LbaRange};
 
@@ -30,6 +28,7 @@ impl Limits {
     }
 
     /// Whether a device with these limits can do `op` at all.
+    #[inline]
     pub(crate) fn check(&self, op: &Op) -> Result<(), IoError> {
         match op {
             Op::Read { data, .. } => self.check_length(data.len())?,
@@ -67,48 +66,70 @@ impl Limits {
 
 /// Requests in order of submission. Only those the doorbell was rung for are visible to the device, so that a
 /// caller who forgets the doorbell waits forever here as it would on a real drive.
+///
+/// A ring of places that are written and read where they are: a request that is moved as a whole right after its parts
+/// were written costs more than all the rest.
 #[derive(Debug)]
 pub(crate) struct Line {
-    waiting: VecDeque<Io>,
+    places: Box<[Io]>,
     depth: usize,
+    /// The first request, counted from the start; its place is that modulo the number of places.
+    first: usize,
+    /// Behind the last request, and behind the last one the doorbell was rung for.
+    end: usize,
     rung: usize,
 }
+
+/// What is in a place without a request.
+const VACANT: Op = Op::Flush;
 
 impl Line {
     pub(crate) fn new(depth: u32) -> Self {
         let depth = depth.max(1) as usize;
-        Self { waiting: VecDeque::with_capacity(depth), depth, rung: 0 }
+        let vacant = || Io { token: Token(0), op: VACANT };
+        let places = (0..depth.next_power_of_two()).map(|_| vacant()).collect();
+        Self { places, depth, first: 0, end: 0, rung: 0 }
     }
 
     // Handing the request back is the contract of `IoQueue::submit`.
     #[allow(clippy::result_large_err)]
+    #[inline]
     pub(crate) fn submit(&mut self, io: Io) -> Result<(), Io> {
-        if self.waiting.len() == self.depth {
+        if self.end - self.first == self.depth {
             return Err(io);
         }
-        self.waiting.push_back(io);
+        let Io { token, op } = io;
+        let mask = self.places.len() - 1;
+        let place = &mut self.places[self.end & mask];
+        place.token = token;
+        place.op = op;
+        self.end += 1;
         Ok(())
     }
 
     pub(crate) fn ring(&mut self) {
-        self.rung = self.waiting.len();
+        self.rung = self.end;
     }
 
     /// Executes what was rung, as far as the batch has room.
+    #[inline]
     pub(crate) fn complete(
         &mut self,
         batch: &mut CompletionBatch,
         mut run: impl FnMut(&mut Op) -> Result<(), IoError>,
     ) {
-        let count = self.rung.min(batch.room());
-        self.rung -= count;
-        for mut io in self.waiting.drain(..count) {
-            let result = run(&mut io.op);
-            batch.push(Completion { token: io.token, op: io.op, result });
+        let count = (self.rung - self.first).min(batch.room());
+        let mask = self.places.len() - 1;
+        for at in self.first..self.first + count {
+            let place = &mut self.places[at & mask];
+            let result = run(&mut place.op);
+            let op = std::mem::replace(&mut place.op, VACANT);
+            batch.push_parts(place.token, op, result);
         }
+        self.first += count;
     }
 
     pub(crate) fn readiness(&self) -> Readiness {
-        if self.waiting.is_empty() { Readiness::Idle } else { Readiness::Poll }
+        if self.first == self.end { Readiness::Idle } else { Readiness::Poll }
     }
 }

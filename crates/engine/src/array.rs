@@ -208,6 +208,7 @@ impl Array {
         Arc::new(ArrayDevice {
             name: self.name(),
             info: self.info(),
+            board: Arc::clone(&self.board),
             ports: self.shards.iter().map(|s| (s.control.clone(), s.wake.clone())).collect(),
         })
     }

@@ -28,6 +28,7 @@ mod member_io;
 mod message;
 mod pacing;
 mod planes;
+mod port;
 mod queue;
 mod shard;
 mod slab;

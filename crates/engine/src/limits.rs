@@ -11,6 +11,9 @@ pub const TASKS_RESERVED: usize = 4;
 /// Requests taken from one queue in one turn before the next queue gets its share.
 pub const ACCEPT_PER_TURN: usize = 64;
 
+/// Small writes that a shard has under way at a time.
+pub const SMALL_WRITES_MAX: usize = 512;
+
 /// Spans of host requests (and maintenance steps) one shard holds, waiting or in progress.
 pub const ITEMS_MAX: usize = 4096;
 

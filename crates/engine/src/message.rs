@@ -6,14 +6,13 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use strake_block::{BlockDevice, Durability, IoError, IoErrorKind, Sg, SgMut};
+use strake_block::{BlockDevice, Completion, Durability, Io, IoError, IoErrorKind, Sg, SgMut};
 use strake_ondisk::{BadEvent, BadList, Bits, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
 use strake_units::{LbaRange, MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
-use crate::queue::{PortReply, PortRequest};
 use crate::shard::Pairing;
 
 /// Where the answer to a span goes: a host request of some shard, or that shard's own maintenance.
@@ -140,7 +139,7 @@ pub(crate) enum Peer {
 /// Control plane to a shard. These may allocate: they are rare.
 pub(crate) enum Control {
     /// A new array queue on this core.
-    Connect { requests: Receiver<PortRequest>, replies: Sender<PortReply> },
+    Connect { requests: Receiver<Io>, replies: Sender<Completion> },
     /// Open the device behind a member (again).
     Install {
         member: MemberIndex,

@@ -1,45 +1,88 @@
 //! An array's [`IoQueue`]: hands requests to the shard on its own core and brings the answers back.
 
 use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
 
-use strake_block::{Completion, CompletionBatch, Io, IoQueue, Op, Readiness, Token};
+use strake_block::{
+    Completion, CompletionBatch, Io, IoError, IoErrorKind, IoQueue, Op, Readiness, SgMut, Token,
+};
 use strake_reactor::{Receiver, Sender};
-use strake_units::Nanos;
+use strake_units::{Lba, Nanos};
 
-/// A request on its way to the shard.
-#[derive(Debug)]
-pub(crate) struct PortRequest {
-    pub(crate) token: Token,
-    pub(crate) op: Op,
+use crate::array::Waker;
+use crate::port::Near;
+use crate::shard::Shard;
+
+/// The way to the shard.
+enum Way {
+    /// It is driven by this thread.
+    Near { near: Rc<Near>, shard: Weak<Shard>, port: u16 },
+    /// It is driven by another one.
+    Far { requests: Sender<Io>, replies: Receiver<Completion> },
 }
-
-/// An answer on its way back.
-pub(crate) type PortReply = Completion;
 
 /// One user's queue to an array, for one core.
 pub(crate) struct ArrayQueue {
-    requests: Sender<PortRequest>,
-    replies: Receiver<PortReply>,
+    way: Way,
     /// Requests that could not be passed on because the array is gone.
     refused: VecDeque<Completion>,
     outstanding: u32,
     depth: u32,
-    wake: crate::array::Waker,
+    /// Something was passed on since the last doorbell.
+    unrung: bool,
+    wake: Waker,
 }
 
 impl ArrayQueue {
-    pub(crate) fn new(
-        requests: Sender<PortRequest>,
-        replies: Receiver<PortReply>,
+    /// A queue to a shard of this thread, as its port `port`.
+    pub(crate) fn near(
+        near: Rc<Near>,
+        shard: &Rc<Shard>,
+        port: u16,
         depth: u32,
-        wake: crate::array::Waker,
+        wake: Waker,
     ) -> Self {
-        Self { requests, replies, refused: VecDeque::new(), outstanding: 0, depth, wake }
+        Self::new(Way::Near { near, shard: Rc::downgrade(shard), port }, depth, wake)
+    }
+
+    /// A queue to a shard of another thread.
+    pub(crate) fn far(
+        requests: Sender<Io>,
+        replies: Receiver<Completion>,
+        depth: u32,
+        wake: Waker,
+    ) -> Self {
+        Self::new(Way::Far { requests, replies }, depth, wake)
+    }
+
+    fn new(way: Way, depth: u32, wake: Waker) -> Self {
+        Self { way, refused: VecDeque::new(), outstanding: 0, depth, unrung: false, wake }
     }
 
     /// Everything outstanding fails when the shard has gone away with it.
     fn abandoned(&self) -> bool {
-        self.requests.abandoned()
+        match &self.way {
+            Way::Near { near, .. } => near.gone.get(),
+            Way::Far { requests, .. } => requests.abandoned(),
+        }
+    }
+
+    /// Passes a request on to where the shard takes it in with its next turn.
+    #[allow(clippy::result_large_err)]
+    fn pass_on(&mut self, io: Io) -> Result<(), Io> {
+        if self.abandoned() {
+            let Io { token, op } = io;
+            let result = Err(IoError::new(IoErrorKind::Aborted));
+            self.refused.push_back(Completion { token, op, result });
+        } else {
+            match &mut self.way {
+                Way::Near { near, .. } => near.requests.borrow_mut().push_back(io),
+                Way::Far { requests, .. } => requests.send(io)?,
+            }
+            self.unrung = true;
+        }
+        self.outstanding += 1;
+        Ok(())
     }
 }
 
@@ -48,41 +91,69 @@ impl IoQueue for ArrayQueue {
         if self.outstanding >= self.depth {
             return Err(io);
         }
-        let Io { token, op } = io;
-        if self.abandoned() {
-            self.refused.push_back(Completion {
-                token,
-                op,
-                result: Err(strake_block::IoError::new(strake_block::IoErrorKind::Aborted)),
-            });
-        } else if let Err(back) = self.requests.send(PortRequest { token, op }) {
-            return Err(Io { token: back.token, op: back.op });
+        match io {
+            Io { token, op: Op::Read { at, data } } => self.submit_read(token, at, data),
+            io => self.pass_on(io),
         }
-        self.outstanding += 1;
-        Ok(())
     }
 
-    fn ring_doorbell(&mut self, _now: Nanos) {
-        self.wake.wake();
+    #[inline]
+    fn submit_read(&mut self, token: Token, at: Lba, mut data: SgMut) -> Result<(), Io> {
+        if self.outstanding >= self.depth {
+            return Err(Io { token, op: Op::Read { at, data } });
+        }
+        if let Way::Near { shard, port, .. } = &self.way
+            && let Some(shard) = shard.upgrade()
+        {
+            match shard.read_directly(*port, token, at, data) {
+                Ok(()) => {
+                    self.outstanding += 1;
+                    return Ok(());
+                }
+                Err(back) => data = back,
+            }
+        }
+        self.pass_on(Io { token, op: Op::Read { at, data } })
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos) {
+        if let Way::Near { shard, .. } = &self.way
+            && let Some(shard) = shard.upgrade()
+        {
+            shard.ring(now);
+        }
+        if std::mem::take(&mut self.unrung) {
+            self.wake.wake();
+        }
     }
 
     fn poll(&mut self, _now: Nanos, batch: &mut CompletionBatch) {
-        while batch.room() > 0 {
-            let Some(done) = self.refused.pop_front().or_else(|| self.replies.recv()) else {
-                break;
-            };
-            self.outstanding -= 1;
+        let before = batch.len();
+        while batch.room() > 0
+            && let Some(done) = self.refused.pop_front()
+        {
             batch.push(done);
         }
+        match &mut self.way {
+            Way::Near { near, .. } => batch.append(&mut near.replies.borrow_mut()),
+            Way::Far { replies, .. } => {
+                while batch.room() > 0
+                    && let Some(done) = replies.recv()
+                {
+                    batch.push(done);
+                }
+            }
+        }
+        self.outstanding -= (batch.len() - before) as u32;
     }
 
     fn readiness(&self) -> Readiness {
         // The shard is a poller of this same core and keeps the core awake while it has work; once its answer
         // is in our ring there is something to poll right now.
-        if !self.refused.is_empty() || !self.replies.is_empty() {
-            Readiness::Poll
-        } else {
-            Readiness::Idle
-        }
+        let answered = match &self.way {
+            Way::Near { near, .. } => !near.replies.borrow().is_empty(),
+            Way::Far { replies, .. } => !replies.is_empty(),
+        };
+        if answered || !self.refused.is_empty() { Readiness::Poll } else { Readiness::Idle }
     }
 }

@@ -10,6 +10,7 @@ mod bad_leader;
 mod band_task;
 mod bands;
 mod build;
+mod direct;
 mod driver;
 mod execute;
 mod install;
@@ -24,6 +25,7 @@ mod regions;
 mod requests;
 mod scratch;
 mod serve;
+mod small;
 mod stale;
 mod twin;
 mod wait;
@@ -56,6 +58,7 @@ use self::rebuild::{RebuildTable, Window};
 use self::regions::RegionTable;
 use self::requests::Requests;
 use self::scratch::Scratch;
+use self::small::Smalls;
 use self::wait::WaitQueue;
 use crate::board::{Board, CoreCounters};
 use crate::message::{Fill, Origin, Peer, Span, SpanDone, View};
@@ -65,6 +68,8 @@ use crate::message::{Fill, Origin, Peer, Span, SpanDone, View};
 pub(crate) enum Job {
     /// Work on the band of this entry of the band table.
     Band(u32),
+    /// Answer a small write of which parts failed.
+    Conclude { write: u32 },
     /// Flush every member for this request.
     Flush { request: u32 },
     /// Resync and rebuild.
@@ -93,6 +98,9 @@ pub(crate) struct Shard {
     /// Members that reads of this shard go around.
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
+    smalls: RefCell<Smalls>,
+    /// There may be small writes.
+    small_writes: bool,
     requests: RefCell<Requests>,
     region_table: RefCell<RegionTable>,
     rebuild: RefCell<RebuildTable>,
@@ -269,6 +277,7 @@ impl Shard {
     /// True when nothing is waiting or in flight.
     fn is_quiet(&self) -> bool {
         self.bands.borrow().is_idle()
+            && self.no_small_writes()
             && self.requests.borrow().live() == 0
             && !self.maintaining.get()
             && self.jobs.borrow().is_empty()

@@ -24,6 +24,7 @@
 
 use strake_units::{BlockSize, Lba, MemberIndex, StripeIndex};
 
+use crate::divisor::Divisor;
 use crate::error::GeometryError;
 use crate::level::{Level, LevelRequest, Scheme};
 use crate::shape::Shape;
@@ -63,6 +64,9 @@ pub struct Geometry {
     strip_shift: u8,
     band_shift: u8,
     rows: u64,
+    by_data_strips: Divisor,
+    by_width: Divisor,
+    by_groups: Divisor,
 }
 
 /// Where an array block is within its stripe.
@@ -131,6 +135,9 @@ impl Geometry {
             strip_shift: strip_shift as u8,
             band_shift: band_shift as u8,
             rows,
+            by_data_strips: Divisor::new((shape.width - shape.parity) / shape.copies),
+            by_width: Divisor::new(shape.width),
+            by_groups: Divisor::new(shape.groups),
         })
     }
 
@@ -156,6 +163,7 @@ impl Geometry {
     }
 
     /// The scheme of each group.
+    #[inline]
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         if self.parity_strips == 0 {
@@ -208,6 +216,7 @@ impl Geometry {
     }
 
     /// Blocks of one strip.
+    #[inline]
     #[must_use]
     pub const fn strip_blocks(&self) -> u32 {
         1 << self.strip_shift
@@ -244,6 +253,7 @@ impl Geometry {
     }
 
     /// Blocks that the array offers.
+    #[inline]
     #[must_use]
     pub const fn capacity_blocks(&self) -> u64 {
         self.stripes() * self.stripe_data_blocks()
@@ -256,12 +266,14 @@ impl Geometry {
     }
 
     /// Where array block `lba` is.
+    #[inline]
     #[must_use]
     pub const fn place(&self, lba: Lba) -> Place {
         let strips = lba.0 >> self.strip_shift;
+        let (stripe, strip) = self.by_data_strips.divide(strips);
         Place {
-            stripe: StripeIndex(strips / self.data_strips as u64),
-            strip: (strips % self.data_strips as u64) as u8,
+            stripe: StripeIndex(stripe),
+            strip: strip as u8,
             offset: (lba.0 & (self.strip_blocks() as u64 - 1)) as u32,
         }
     }
@@ -274,15 +286,17 @@ impl Geometry {
     }
 
     /// The row of `stripe` within its group.
+    #[inline]
     #[must_use]
     pub const fn row(&self, stripe: StripeIndex) -> u64 {
-        stripe.0 / self.groups as u64
+        self.by_groups.divide(stripe.0).0
     }
 
     /// The group that `stripe` belongs to.
+    #[inline]
     #[must_use]
     pub const fn group(&self, stripe: StripeIndex) -> usize {
-        (stripe.0 % self.groups as u64) as usize
+        self.by_groups.divide(stripe.0).1 as usize
     }
 
     /// What `position` holds in `stripe`.
@@ -302,6 +316,7 @@ impl Geometry {
     }
 
     /// The position that holds `role` in `stripe`; the inverse of [`Geometry::role`].
+    #[inline]
     #[must_use]
     pub const fn position(&self, stripe: StripeIndex, role: Role) -> u8 {
         match role {
@@ -314,6 +329,7 @@ impl Geometry {
     }
 
     /// The member at `position` of `stripe`.
+    #[inline]
     #[must_use]
     pub const fn member(&self, stripe: StripeIndex, position: u8) -> MemberIndex {
         MemberIndex(self.group(stripe) as u8 * self.width + position)
@@ -330,6 +346,7 @@ impl Geometry {
     }
 
     /// The address of block `offset` of every strip of `stripe`, in the data area of its member.
+    #[inline]
     #[must_use]
     pub const fn member_lba(&self, stripe: StripeIndex, offset: u32) -> Lba {
         Lba((self.row(stripe) << self.strip_shift) + offset as u64)
@@ -402,11 +419,13 @@ impl Geometry {
     }
 
     /// The position of parity 0 in `stripe`.
+    #[inline]
     const fn first_parity(&self, stripe: StripeIndex) -> u8 {
-        self.width - 1 - (self.row(stripe) % self.width as u64) as u8
+        self.width - 1 - self.by_width.divide(self.row(stripe)).1 as u8
     }
 
     /// The position `count` places after parity 0, around the end of the group.
+    #[inline]
     const fn after_first_parity(&self, stripe: StripeIndex, count: u8) -> u8 {
         let position = self.first_parity(stripe) + count;
         if position >= self.width { position - self.width } else { position }

@@ -14,7 +14,8 @@
 
 pub mod band;
 pub mod condition;
-pub mod error;
+mod divisor;
+mod error;
 pub mod geometry;
 pub mod level;
 pub mod plan;

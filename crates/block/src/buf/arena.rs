@@ -100,18 +100,21 @@ macro_rules! common {
     ($name:ident) => {
         impl $name {
             /// Length in bytes.
+            #[inline]
             #[must_use]
             pub fn len(&self) -> usize {
                 (self.range.end - self.range.start) as usize
             }
 
             /// True when it covers no bytes.
+            #[inline]
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.range.is_empty()
             }
 
             /// The bytes.
+            #[inline]
             #[must_use]
             pub fn as_slice(&self) -> &[u8] {
                 // SAFETY: the range lies inside the chunk, the memory is initialized (zeroed at allocation),
@@ -121,6 +124,7 @@ macro_rules! common {
             }
 
             /// Address of the first byte, for drivers that hand memory to the kernel or a device.
+            #[inline]
             #[must_use]
             pub fn address(&self) -> usize {
                 self.chunk.pointer(self.range.start) as usize

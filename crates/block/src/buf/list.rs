@@ -1,6 +1,7 @@
 //! Scatter lists of buffers, and the way back from a split read to the buffer it was split from.
 
 use super::arena::{Buf, BufMut, ChunkRange};
+use super::parts::Parts;
 use arrayvec::ArrayVec;
 
 /// Most buffers in one scatter list. Longer lists are split by whoever builds them.
@@ -9,34 +10,36 @@ pub const SEGMENTS_MAX: usize = 4;
 /// Bytes to write, in up to [`SEGMENTS_MAX`] shared pieces.
 #[derive(Clone, Debug, Default)]
 pub struct Sg {
-    parts: ArrayVec<Buf, SEGMENTS_MAX>,
+    parts: Parts<Buf>,
 }
 
 impl From<Buf> for Sg {
+    #[inline]
     fn from(buf: Buf) -> Self {
-        let mut list = Self::default();
-        list.parts.push(buf);
-        list
+        Self { parts: Parts::one(buf) }
     }
 }
 
 impl Sg {
     /// Total bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.parts.iter().map(Buf::len).sum()
+        self.parts.as_slice().iter().map(Buf::len).sum()
     }
 
     /// True when it holds no bytes.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parts.iter().all(Buf::is_empty)
+        self.parts.as_slice().iter().all(Buf::is_empty)
     }
 
     /// The pieces in order.
+    #[inline]
     #[must_use]
     pub fn parts(&self) -> &[Buf] {
-        &self.parts
+        self.parts.as_slice()
     }
 
     /// Appends a piece.
@@ -44,7 +47,7 @@ impl Sg {
     /// # Errors
     /// The piece, when the list is full.
     pub fn push(&mut self, buf: Buf) -> Result<(), Buf> {
-        self.parts.try_push(buf).map_err(|full| full.element())
+        self.parts.push(buf)
     }
 
     /// The bytes `offset .. offset + bytes`, sharing memory.
@@ -54,14 +57,14 @@ impl Sg {
     #[must_use]
     pub fn slice(&self, mut offset: usize, mut bytes: usize) -> Self {
         let mut list = Self::default();
-        for part in &self.parts {
+        for part in self.parts.as_slice() {
             if offset >= part.len() {
                 offset -= part.len();
                 continue;
             }
             let take = bytes.min(part.len() - offset);
             if take > 0 {
-                list.parts.push(part.slice(offset, take));
+                list.append(part.slice(offset, take));
             }
             bytes -= take;
             offset = 0;
@@ -71,8 +74,13 @@ impl Sg {
     }
 
     /// Takes the pieces out.
-    pub fn into_parts(self) -> impl Iterator<Item = Buf> {
-        self.parts.into_iter()
+    pub fn into_parts(mut self) -> impl Iterator<Item = Buf> {
+        std::iter::from_fn(move || self.parts.pop_front())
+    }
+
+    /// Adds a part of a list that had no more parts than this may have.
+    fn append(&mut self, buf: Buf) {
+        self.parts.push(buf).expect("a part of a list has no more parts than the list");
     }
 
     /// Copies everything into `target`, which must be as long.
@@ -81,7 +89,7 @@ impl Sg {
     /// When the lengths differ.
     pub fn copy_to(&self, mut target: &mut [u8]) {
         assert_eq!(target.len(), self.len(), "copy between lists of different length");
-        for part in &self.parts {
+        for part in self.parts.as_slice() {
             let (head, tail) = target.split_at_mut(part.len());
             head.copy_from_slice(part.as_slice());
             target = tail;
@@ -92,39 +100,41 @@ impl Sg {
 /// Memory to read into, in up to [`SEGMENTS_MAX`] exclusive pieces.
 #[derive(Debug, Default)]
 pub struct SgMut {
-    parts: ArrayVec<BufMut, SEGMENTS_MAX>,
+    parts: Parts<BufMut>,
 }
 
 impl From<BufMut> for SgMut {
+    #[inline]
     fn from(buf: BufMut) -> Self {
-        let mut list = Self::default();
-        list.parts.push(buf);
-        list
+        Self { parts: Parts::one(buf) }
     }
 }
 
 impl SgMut {
     /// Total bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.parts.iter().map(BufMut::len).sum()
+        self.parts.as_slice().iter().map(BufMut::len).sum()
     }
 
     /// True when it holds no bytes.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parts.iter().all(BufMut::is_empty)
+        self.parts.as_slice().iter().all(BufMut::is_empty)
     }
 
     /// The pieces in order.
+    #[inline]
     #[must_use]
     pub fn parts(&self) -> &[BufMut] {
-        &self.parts
+        self.parts.as_slice()
     }
 
     /// The pieces in order, writable.
     pub fn parts_mut(&mut self) -> &mut [BufMut] {
-        &mut self.parts
+        self.parts.as_mut_slice()
     }
 
     /// Appends a piece.
@@ -132,18 +142,25 @@ impl SgMut {
     /// # Errors
     /// The piece, when the list is full.
     pub fn push(&mut self, buf: BufMut) -> Result<(), BufMut> {
-        self.parts.try_push(buf).map_err(|full| full.element())
+        self.parts.push(buf)
     }
 
     /// The only piece, when there is exactly one.
+    #[inline]
     #[must_use]
     pub fn into_single(mut self) -> Option<BufMut> {
-        if self.parts.len() == 1 { self.parts.pop() } else { None }
+        if self.parts.as_slice().len() == 1 { self.parts.pop_front() } else { None }
     }
 
     /// Takes the pieces out.
-    pub fn into_parts(self) -> impl Iterator<Item = BufMut> {
-        self.parts.into_iter()
+    pub fn into_parts(mut self) -> impl Iterator<Item = BufMut> {
+        std::iter::from_fn(move || self.parts.pop_front())
+    }
+
+    /// Adds a part of a list that had no more parts than this may have.
+    fn extend(&mut self, buf: Option<BufMut>) {
+        let added = buf.map_or(Ok(()), |buf| self.parts.push(buf));
+        added.expect("a part of a list has no more parts than the list");
     }
 
     /// Cuts off and returns the first `bytes` bytes; `self` keeps the rest.
@@ -154,12 +171,13 @@ impl SgMut {
     pub fn split_to(&mut self, mut bytes: usize) -> Self {
         let mut head = Self::default();
         while bytes > 0 {
-            let first = self.parts.first_mut().expect("a split reaches past its list");
+            let first =
+                self.parts.as_mut_slice().first_mut().expect("a split reaches past its list");
             if first.len() <= bytes {
                 bytes -= first.len();
-                head.parts.push(self.parts.remove(0));
+                head.extend(self.parts.pop_front());
             } else {
-                head.parts.push(first.split_to(bytes));
+                head.extend(Some(first.split_to(bytes)));
                 bytes = 0;
             }
         }
@@ -171,7 +189,7 @@ impl SgMut {
     /// # Panics
     /// When it does not fit.
     pub fn copy_from(&mut self, mut offset: usize, mut source: &[u8]) {
-        for part in &mut self.parts {
+        for part in self.parts.as_mut_slice() {
             if offset >= part.len() {
                 offset -= part.len();
                 continue;
@@ -200,7 +218,10 @@ impl Reunion {
     /// Remembers where the pieces of `list` came from.
     #[must_use]
     pub fn of(list: &SgMut) -> Self {
-        Self { ranges: list.parts.iter().map(BufMut::chunk_range).collect(), missing: list.len() }
+        Self {
+            ranges: list.parts.as_slice().iter().map(BufMut::chunk_range).collect(),
+            missing: list.len(),
+        }
     }
 
     /// Takes back all pieces of `list`.
@@ -228,17 +249,21 @@ impl Reunion {
         }
         // SAFETY: handles to exactly `missing` = total bytes inside these disjoint exclusive ranges were given
         // up in `absorb`, which means all of them.
-        let parts = self.ranges.into_iter().map(|range| unsafe { range.into_buf() }).collect();
-        Ok(SgMut { parts })
+        let parts = self.ranges.into_iter().map(|range| unsafe { range.into_buf() });
+        let mut list = SgMut::default();
+        parts.for_each(|part| list.extend(Some(part)));
+        Ok(list)
     }
 
     /// Bytes the original list had.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.ranges.iter().map(ChunkRange::len).sum()
     }
 
     /// True when the original list held no bytes.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

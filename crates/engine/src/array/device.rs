@@ -1,6 +1,6 @@
 //! The array as others see it: a device.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use strake_block::{
     BlockDevice, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue, VolatileCache,
@@ -9,8 +9,10 @@ use strake_reactor::mailbox;
 use strake_units::{CoreIndex, Name};
 
 use super::{Array, Waker};
+use crate::board::Board;
 use crate::limits::{IO_BYTES_MAX, PORT_DEPTH_MAX};
 use crate::message::Control;
+use crate::port;
 use crate::queue::ArrayQueue;
 
 impl Array {
@@ -34,6 +36,7 @@ impl Array {
 pub(super) struct ArrayDevice {
     pub(super) name: Name,
     pub(super) info: DeviceInfo,
+    pub(super) board: Arc<Board>,
     pub(super) ports: Vec<(mpsc::Sender<Control>, Waker)>,
 }
 
@@ -47,12 +50,15 @@ impl BlockDevice for ArrayDevice {
         let (control, wake) =
             self.ports.get(core.at()).ok_or_else(|| gone("the array does not run on this core"))?;
         let depth = depth.clamp(1, PORT_DEPTH_MAX);
+        if let Some(shard) = port::shard_here(&self.board, core.at()) {
+            return Ok(Box::new(shard.open_port(depth, wake.clone())));
+        }
         let (request_send, requests) = mailbox(depth as usize);
         let (replies, reply_receive) = mailbox(depth as usize);
         control
             .send(Control::Connect { requests, replies })
             .map_err(|_| gone("the array was stopped"))?;
         wake.wake();
-        Ok(Box::new(ArrayQueue::new(request_send, reply_receive, depth, wake.clone())))
+        Ok(Box::new(ArrayQueue::far(request_send, reply_receive, depth, wake.clone())))
     }
 }

@@ -54,10 +54,11 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    pub(crate) const fn add(&mut self, took: Nanos) {
+    /// `count` requests took this long.
+    pub(crate) const fn add(&mut self, took: Nanos, count: u32) {
         let place = &mut self.places[place(took.0)];
-        *place = place.saturating_add(1);
-        self.count += 1;
+        *place = place.saturating_add(count);
+        self.count += count as u64;
     }
 
     pub(crate) const fn count(&self) -> u64 {
@@ -127,7 +128,7 @@ mod tests {
     fn the_slowest_in_a_hundred_is_found_within_an_eighth() {
         let check = |values: &mut dyn Iterator<Item = u64>, want: f64| {
             let mut latencies = Latencies::default();
-            values.for_each(|value| latencies.add(Nanos(value)));
+            values.for_each(|value| latencies.add(Nanos(value), 1));
             let found = latencies.p99();
             assert!((want * 0.88..=want * 1.13).contains(&found), "{found}, not {want}");
         };
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn what_fades_keeps_its_shape() {
         let mut latencies = Latencies::default();
-        (0..8000).for_each(|i| latencies.add(Nanos(50_000 + i % 2000 * 100)));
+        (0..8000).for_each(|i| latencies.add(Nanos(50_000 + i % 2000 * 100), 1));
         let before = latencies.p99();
         latencies.fade(4000);
         assert!(latencies.count() <= 4000 && latencies.count() > 1000);

@@ -119,15 +119,15 @@ impl Pacer {
         }
     }
 
-    /// A request that came as `came` was answered after `took`.
-    pub(crate) const fn answered(&mut self, came: Came, class: Class, took: Nanos) {
+    /// `count` requests that came as `came` were answered after `took`.
+    pub(crate) const fn answered(&mut self, came: Came, class: Class, took: Nanos, count: u32) {
         let latencies = match came {
             Came::Alone => &mut self.baseline,
             Came::Beside => &mut self.working,
             Came::Between => return,
         };
-        latencies[class as usize].add(took);
-        latencies[ALL].add(took);
+        latencies[class as usize].add(took, count);
+        latencies[ALL].add(took, count);
     }
 
     /// Bands that may be out as far as this shard's clients are concerned.

@@ -47,7 +47,7 @@ impl World {
             let felt = self.base as f64 * self.felt * self.pacer.window();
             let late =
                 if beside { (felt * self.chance.below(100) as f64 / 100.0) as u64 } else { 0 };
-            self.pacer.answered(came, Class::SmallRead, Nanos(noise + late));
+            self.pacer.answered(came, Class::SmallRead, Nanos(noise + late), 1);
         }
         self.now = self.now.plus(CYCLE);
         self.pacer.adapt(self.now, || None);

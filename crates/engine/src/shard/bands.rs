@@ -10,7 +10,8 @@ use strake_block::Durability;
 use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
 use strake_units::{Lba, LbaRange};
 
-use crate::limits::MERGE_MAX;
+use super::small::Head;
+use crate::limits::{MERGE_MAX, SMALL_WRITES_MAX};
 use crate::message::{Fill, Origin, Span, Work};
 use crate::slab::Slab;
 
@@ -22,6 +23,8 @@ struct Entry {
     last: Option<u32>,
     /// Next entry of the same hash bucket.
     chain: Option<u32>,
+    /// A write that was begun as a small one needs a task.
+    thorough: bool,
 }
 
 struct Item {
@@ -132,6 +135,7 @@ pub(crate) struct Bands {
 
 impl Bands {
     pub(crate) fn new(items: usize) -> Self {
+        let items = items + SMALL_WRITES_MAX;
         Self {
             buckets: vec![None; items.next_power_of_two()],
             entries: Slab::new(items),
@@ -140,9 +144,9 @@ impl Bands {
         }
     }
 
-    /// Items that can still be taken in.
+    /// Items that can still be taken in. Every small write may be put back.
     pub(crate) fn room(&self) -> usize {
-        self.items.room()
+        self.items.room().saturating_sub(SMALL_WRITES_MAX)
     }
 
     /// True when nothing waits or is worked on.
@@ -169,6 +173,7 @@ impl Bands {
             first: Some(item),
             last: Some(item),
             chain: self.buckets[bucket],
+            thorough: false,
         };
         let at = self.entries.insert(entry);
         self.buckets[bucket] = Some(at);
@@ -182,6 +187,54 @@ impl Bands {
 
     pub(crate) fn band(&self, entry: u32) -> Band {
         self.entries.get(entry).expect("a task holds its entry").band
+    }
+
+    /// The range and the band of the write that is all that waits for a band, if it is one of data and may be a small
+    /// one.
+    pub(crate) fn sole_write(&self, entry: u32) -> Option<(LbaRange, Band)> {
+        let entry = self.entries.get(entry).expect("it is ready");
+        let item = self.items.get(entry.first?).expect("a queue is linked");
+        match &item.work {
+            Work::Write { range, fill: Fill::Data(_), .. }
+                if item.next.is_none() && !entry.thorough =>
+            {
+                Some((*range, entry.band))
+            }
+            Work::Write { .. } | Work::Read { .. } | Work::Resync | Work::Rebuild => None,
+        }
+    }
+
+    /// Takes that write.
+    pub(crate) fn take_write(&mut self, entry: u32) -> Head {
+        let item = self.pop(entry).expect("there is a write");
+        let Item {
+            work: Work::Write { range, fill: Fill::Data(data), durability }, origin, ..
+        } = item
+        else {
+            unreachable!("it was a write of data")
+        };
+        Head { range, data, durability, origin }
+    }
+
+    /// Puts a write back to the head of its band, for a task.
+    pub(crate) fn put_back(&mut self, at: u32, head: Head) {
+        let Head { range, data, durability, origin } = head;
+        let work = Work::Write { range, fill: Fill::Data(data), durability };
+        let entry = self.entries.get_mut(at).expect("its write holds it");
+        entry.thorough = true;
+        let item = self.items.insert(Item { work, origin, next: entry.first });
+        entry.first = Some(item);
+        entry.last.get_or_insert(item);
+        self.ready.push_back(at);
+    }
+
+    /// The band has no task any more, and gets one if something waits for it.
+    pub(crate) fn let_go(&mut self, at: u32) {
+        if self.entries.get(at).expect("its write holds it").first.is_some() {
+            self.ready.push_back(at);
+        } else {
+            self.retire(at);
+        }
     }
 
     /// Takes the next thing to do off the entry's queue; `None` removes the entry.

@@ -22,12 +22,14 @@ use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::Scratch;
 use super::serve::items_capacity;
+use super::small::{self, Smalls};
 use super::wait::WaitQueue;
 use crate::array::Waker;
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
-    IO_BYTES_MAX, MERGE_MAX, RECOVERIES_MAX, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED,
+    IO_BYTES_MAX, MERGE_MAX, RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX, TASKS_MAX,
+    TASKS_RESERVED,
 };
 use crate::message::{Control, Peer, View};
 
@@ -92,6 +94,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         scheduler: scheduler.clone(),
         members: RefCell::new(open_members(spec)?),
         sits: RefCell::new(SitOuts::new()),
+        smalls: RefCell::new(Smalls::new()),
+        small_writes: small::has_small_writes(&geometry),
         bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
         requests: RefCell::new(requests),
         region_table: RefCell::new(region_table),
@@ -109,7 +113,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
-        task_ios: task_ios(&geometry),
+        task_ios: task_ios(&geometry) + SMALL_WRITES_MAX * small::PARTS_MAX,
         maintaining: Cell::new(false),
         maintained: Cell::new(false),
         clients_shown: Cell::new(false),
@@ -136,7 +140,8 @@ fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {
 
 fn open_members(spec: &ShardSpec) -> Result<Members, ArrayError> {
     let geometry = &spec.geometry;
-    let inflight = task_ios(geometry) + 2 * REQUESTS_MAX;
+    let small_ios = SMALL_WRITES_MAX * small::PARTS_MAX;
+    let inflight = task_ios(geometry) + small_ios + 2 * REQUESTS_MAX;
     let core = CoreIndex(spec.core);
     let mut members =
         Members::new(core, geometry.block_size(), geometry.members(), inflight, TASKS_MAX);

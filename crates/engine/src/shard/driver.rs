@@ -13,11 +13,12 @@ use super::install::Install;
 use super::leader::Change;
 use super::members::HostRead;
 use super::members::Pairing;
-use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve};
+use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve, small};
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{LATENCY_LOOK, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
 use crate::message::{Control, Peer, View};
+use crate::port::{self, Port};
 
 /// Tasks polled in one turn before other work gets a look.
 const TASKS_PER_TURN: usize = TASKS_MAX;
@@ -30,8 +31,10 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
     let scheduler = Scheduler::new(TASKS_MAX);
     let shard = build(&mut spec, &scheduler)?;
     shard.begin(&spec.untrusted);
+    let shard = Rc::new(shard);
+    port::drives(&shard);
     Ok(Box::new(Driver {
-        shard: Rc::new(shard),
+        shard,
         tasks: Tasks::new(scheduler),
         start: run_job,
         control: spec.control,
@@ -48,6 +51,7 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
 async fn run_job(shard: Rc<Shard>, job: Job) {
     match job {
         Job::Band(entry) => band_task::run(shard, entry).await,
+        Job::Conclude { write } => small::conclude(&shard, write).await,
         Job::Flush { request } => serve::flush(&shard, request).await,
         Job::Maintain => rebuild::run(shard).await,
         Job::Labels => leader_tasks::labels(shard).await,
@@ -80,9 +84,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         work += self.take_control();
         work += self.take_messages();
         let accepted = self.shard.requests.borrow_mut().accept();
-        if accepted > 0 {
-            self.shard.publish_counts();
-        }
+        self.shard.publish_counts();
         work += accepted + self.shard.hand_out();
         self.shard.lead_clock();
         work += self.start_jobs();
@@ -114,7 +116,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
     /// Completions from the members.
     fn collect(&mut self, now: Nanos) -> usize {
         let shard = Rc::clone(&self.shard);
-        let mut work = shard.members.borrow_mut().poll(now, &shard.scheduler, &mut self.host_reads);
+        let mut work = shard.collect(now, &mut self.host_reads);
         if now >= self.next_timeout_check {
             self.next_timeout_check = now.plus(TIMEOUT_CHECK);
             work += self.look_for_overdue(now);
@@ -122,6 +124,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         while let Some(read) = self.host_reads.pop_front() {
             shard.host_read_back(read);
         }
+        work += shard.go_on_with_small();
         for op in shard.members.borrow_mut().take_orphans() {
             match op {
                 Op::Read { data, .. } => scratch::give_back(&shard.scratch, data.into_parts()),
@@ -135,6 +138,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
     /// I/Os that take long, and, about once a second, members that do.
     fn look_for_overdue(&mut self, now: Nanos) -> usize {
         let shard = Rc::clone(&self.shard);
+        shard.promote_direct(now);
         let mut members = shard.members.borrow_mut();
         let absent = members.viewed(View::Absent);
         // Members that stand still for other cores are part of the same trouble.
@@ -143,6 +147,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             |late: u64| shard.geometry.tolerates(absent | (late | shard.board.standing()) & own);
         let overdue =
             members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
+        for (io, failed) in members.take_given_up() {
+            shard.smalls.borrow_mut().back(io, None, Some(failed));
+        }
         drop(members);
         let covered = |standing: u64| standing == 0 || shard.geometry.tolerates(absent | standing);
         shard.board.show_standing(usize::from(shard.core), overdue.standing, covered);
@@ -177,7 +184,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let shard = &self.shard;
         match control {
             Control::Connect { requests, replies } => {
-                shard.requests.borrow_mut().connect(requests, replies)
+                shard.requests.borrow_mut().connect(Port::Far { requests, replies });
             }
             Control::Install { member, device, reply } => {
                 self.installs.push(Install::new(member, device, reply, shard.now.get()));
@@ -250,7 +257,14 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             return None;
         }
         let flush = shard.jobs.borrow_mut().pop_front();
-        flush.or_else(|| shard.bands.borrow_mut().next_ready().map(Job::Band))
+        flush.or_else(|| {
+            loop {
+                let entry = shard.bands.borrow_mut().next_ready()?;
+                if !shard.begin_small(entry) {
+                    return Some(Job::Band(entry));
+                }
+            }
+        })
     }
 
     /// Passes on what this turn had to say. What does not fit waits for the next turn.
@@ -300,7 +314,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
 
 impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
     fn drop(&mut self) {
-        self.shard.requests.borrow_mut().abandon();
+        let mut members = self.shard.members.borrow_mut();
+        self.shard.requests.borrow_mut().abandon(members.abandon_direct());
     }
 }
 

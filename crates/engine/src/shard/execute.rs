@@ -235,6 +235,13 @@ impl Shard {
         let indices: ArrayVec<u8, STRIPS_MAX> =
             plan.writes.iter().filter(|t| t.strip >= k).map(|t| t.strip - k).collect();
         let mut parity: ReadBufs = indices.iter().map(|_| loan.take(bytes)).collect();
+        if let Some(strips) = self.whole_strips(plan, batch)
+            && indices.iter().copied().eq(0..code.parity() as u8)
+        {
+            encode_whole(code, &strips, &mut parity);
+            scratch::give_back(&self.scratch, reads.into_iter().chain(recovered));
+            return parity;
+        }
         for buf in &mut parity {
             buf.as_mut_slice().fill(0);
         }
@@ -260,6 +267,21 @@ impl Shard {
         }
         scratch::give_back(&self.scratch, reads.into_iter().chain(recovered));
         parity
+    }
+
+    /// The new data of every data strip, when all of them are written over the whole window, each from one buffer: what
+    /// is encoded in one pass.
+    fn whole_strips(&self, plan: &Plan, batch: &WriteBatch) -> Option<ArrayVec<Buf, STRIPS_MAX>> {
+        let all = batch.segments.len() == usize::from(self.geometry.data_strips());
+        if !all || batch.segments.iter().any(|segment| segment.blocks != plan.window.blocks) {
+            return None;
+        }
+        let bytes = self.bytes(plan.window.blocks);
+        let sole = |segment| {
+            let mut parts = self.parts(batch, segment).into_iter();
+            parts.next().map(|(_, part)| part).filter(|part| part.len() == bytes)
+        };
+        batch.segments.iter().map(sole).collect()
     }
 
     /// Copies a segment's new data over the old bytes of its strip.
@@ -480,6 +502,14 @@ fn add(
     let mut targets = windowed(parity, indices, offset..offset + data.len());
     strake_parity::accumulate(code, usize::from(strip), data, &mut targets)
         .expect("a plan's buffers are equally long");
+}
+
+/// Every parity from all of the data, in one pass.
+fn encode_whole(code: &strake_parity::Code, strips: &[Buf], parity: &mut ReadBufs) {
+    let strips: ArrayVec<&[u8], STRIPS_MAX> = strips.iter().map(Buf::as_slice).collect();
+    let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> =
+        parity.iter_mut().map(BufMut::as_mut_slice).collect();
+    strake_parity::encode(code, &strips, &mut targets).expect("a plan's buffers are equally long");
 }
 
 /// Groups consecutive parts into scatter lists as long as they go, each with its byte offset.

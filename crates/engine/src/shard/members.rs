@@ -9,23 +9,28 @@ use std::task::Poll;
 
 use strake_block::{
     BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, Io, IoError,
-    IoErrorKind, IoQueue, Op, Token, VolatileCache,
+    IoErrorKind, IoQueue, Op, SgMut, VolatileCache,
 };
-use strake_reactor::{Scheduler, TaskId};
-use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
+use strake_reactor::TaskId;
+use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, Nanos};
 
-use super::address::{DataArea, Target, translate};
+use super::address::DataArea;
 use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::message::View;
 use crate::slab::Slab;
 
+mod back;
+mod direct;
+mod issue;
 mod latency;
 mod overdue;
 mod twin;
 
+pub(crate) use direct::DirectRead;
 pub(crate) use latency::Percentiles;
 pub(crate) use twin::Pairing;
 
+use direct::Direct;
 use latency::Latency;
 
 /// A task's I/Os that are waited for together.
@@ -45,10 +50,27 @@ enum Waiter {
         request: u32,
         range: LbaRange,
     },
+    /// A part of a small write.
+    Small(SmallIo),
     /// Timed out, and its task has not looked yet.
     Late,
     /// Timed out: nobody waits, but the device still owns the buffers.
     Nobody,
+}
+
+/// Names an I/O of a small write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SmallIo {
+    pub(crate) write: u32,
+    pub(crate) part: u8,
+}
+
+/// How one of them failed; [`Members::failure`] says what that means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed {
+    kind: IoErrorKind,
+    place: MemberIndex,
+    issued: u64,
 }
 
 /// How an I/O failed.
@@ -131,7 +153,7 @@ pub(crate) struct HostRead {
     pub(crate) member: MemberIndex,
     pub(crate) range: LbaRange,
     /// The buffer, unless the drive may still write to it.
-    pub(crate) data: Option<strake_block::SgMut>,
+    pub(crate) data: Option<SgMut>,
     pub(crate) result: Result<(), IoError>,
     /// It has no result: it takes long.
     pub(crate) slow: bool,
@@ -150,6 +172,9 @@ pub(crate) struct Members {
     twin_failed: Option<(MemberIndex, Failure)>,
     members: Vec<Member>,
     inflight: Slab<Inflight>,
+    direct: Direct,
+    /// Members that were sent something since the last doorbell, as a mask.
+    unrung: u64,
     groups: Slab<GroupState>,
     graveyard: Vec<Former>,
     batch: CompletionBatch,
@@ -157,6 +182,8 @@ pub(crate) struct Members {
     /// Counts changes of the views.
     clock: u64,
     degraded: bool,
+    /// Parts of small writes that were given up.
+    given_up: Vec<(SmallIo, Failed)>,
     /// What came back after its task had given up on it: only the buffers still matter.
     orphans: Vec<Op>,
     /// Members with reads outstanding that were done without, as a mask: more of them would not come back either.
@@ -199,12 +226,15 @@ impl Members {
             twin_failed: None,
             members: (0..=count).take(64).map(member).collect(),
             inflight: Slab::new(inflight),
+            direct: Direct::new(),
+            unrung: 0,
             groups: Slab::new(tasks),
             graveyard: Vec::with_capacity(count),
             batch: CompletionBatch::new(MEMBER_DEPTH as usize),
             turn: 0,
             clock: 1,
             degraded: true,
+            given_up: Vec::new(),
             orphans: Vec::new(),
             lagging: 0,
             refused: VecDeque::with_capacity(64),
@@ -275,6 +305,22 @@ impl Members {
         self.degraded
     }
 
+    /// True when every member is in sync, and none has a twin.
+    pub(crate) fn all_plain(&self) -> bool {
+        !self.degraded && self.pairing == Pairing::None
+    }
+
+    /// What the failure of a part of a small write means.
+    pub(crate) fn failure(&self, failed: Failed) -> Failure {
+        let Failed { kind, place, issued } = failed;
+        Failure { kind, slow: false, former: self.members[place.at()].left > issued, place }
+    }
+
+    /// Parts of small writes that were given up since this was last called.
+    pub(crate) fn take_given_up(&mut self) -> Vec<(SmallIo, Failed)> {
+        std::mem::take(&mut self.given_up)
+    }
+
     /// Counts changes of the views: a moment to ask [`was_out_of_use`](Self::was_out_of_use) about.
     pub(crate) fn clock(&self) -> u64 {
         self.clock
@@ -323,7 +369,7 @@ impl Members {
 
     /// I/Os whose outcome is not taken yet.
     pub(crate) fn outstanding(&self) -> usize {
-        self.inflight.live()
+        self.inflight.live() + self.direct.live()
     }
 
     pub(crate) fn open_group(&mut self, task: TaskId) -> Group {
@@ -333,142 +379,6 @@ impl Members {
     pub(crate) fn close_group(&mut self, group: Group) {
         let state = self.groups.remove(group.0);
         assert_eq!(state.outstanding, 0, "a task left I/Os behind");
-    }
-
-    /// Issues `op` to `member` as part of `group`. Always accepted: for a member that has no queue or hangs, the
-    /// answer at the next poll is an error.
-    pub(crate) fn issue(
-        &mut self,
-        now: Nanos,
-        group: Group,
-        member: MemberIndex,
-        target: Target,
-        op: Op,
-    ) -> IoSlot {
-        let again = match (&op, target) {
-            (Op::Write { at, data, durability }, Target::Data) if self.is_paired(member) => {
-                Some(Op::Write { at: *at, data: data.clone(), durability: *durability })
-            }
-            (Op::Deallocate { range }, Target::Data) if self.is_paired(member) => {
-                Some(Op::Deallocate { range: *range })
-            }
-            (Op::WriteZeroes { range, durability }, Target::Data) if self.is_paired(member) => {
-                Some(Op::WriteZeroes { range: *range, durability: *durability })
-            }
-            (Op::Read { .. } | Op::Write { .. } | Op::Flush, _)
-            | (Op::Deallocate { .. } | Op::WriteZeroes { .. }, _) => None,
-        };
-        let slot = IoSlot(self.send(now, Waiter::Group(group.0), member, target, op));
-        if let Some(again) = again {
-            self.mirror(now, group, (member, slot), again);
-        }
-        slot
-    }
-
-    /// The group can do without this read when it takes long: its outcome is then [`Failure::slow`].
-    pub(crate) fn hurry(&mut self, slot: IoSlot) {
-        let entry = self.inflight.get_mut(slot.0).expect("an I/O just issued");
-        entry.hasty = entry.read;
-    }
-
-    /// Issues a clean read for a host request.
-    pub(crate) fn issue_host_read(
-        &mut self,
-        now: Nanos,
-        member: MemberIndex,
-        at: Lba,
-        data: strake_block::SgMut,
-        (request, range): (u32, LbaRange),
-    ) {
-        self.send(
-            now,
-            Waiter::Host { request, range },
-            member,
-            Target::Data,
-            Op::Read { at, data },
-        );
-    }
-
-    fn send(
-        &mut self,
-        now: Nanos,
-        waiter: Waiter,
-        member: MemberIndex,
-        target: Target,
-        op: Op,
-    ) -> u32 {
-        let place = &mut self.members[member.at()];
-        let op = translate(op, target, place.area, self.block_size);
-        self.turn = self.turn.wrapping_add(1);
-        if let Waiter::Group(group) = waiter {
-            self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
-        }
-        let issued = self.clock;
-        let hasty = matches!(waiter, Waiter::Host { .. });
-        let slot = self.inflight.insert(Inflight {
-            waiter,
-            member,
-            asked: member,
-            turn: self.turn,
-            started: None,
-            read: matches!(op, Op::Read { .. }),
-            hasty,
-            passed: false,
-            issued,
-            twin: None,
-            done: None,
-        });
-        let io = Io { token: Token(u64::from(self.turn) << 32 | u64::from(slot)), op };
-        place.backlog.push_back(io);
-        if place.queue.is_none() {
-            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
-        } else if place.hung {
-            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
-        } else {
-            Self::feed(place, &mut self.inflight, now);
-        }
-        slot
-    }
-
-    fn feed(member: &mut Member, inflight: &mut Slab<Inflight>, now: Nanos) {
-        let Some(queue) = member.queue.as_mut() else { return };
-        while member.outstanding < MEMBER_DEPTH
-            && let Some(io) = member.backlog.pop_front()
-        {
-            let slot = slot_of(io.token);
-            if let Err(back) = queue.submit(io) {
-                member.backlog.push_front(back);
-                return;
-            }
-            inflight.get_mut(slot).expect("a backlogged I/O has its place").started = Some(now);
-            member.outstanding += 1;
-        }
-    }
-
-    /// Takes the outcome of a finished I/O.
-    pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
-        let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
-        match entry.twin.take() {
-            None => self.take_one(slot),
-            Some(twin) => self.take_pair(slot, twin),
-        }
-    }
-
-    fn take_one(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
-        let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
-        let place = entry.member;
-        // A read from a device that its twin has replaced meanwhile says nothing about the twin.
-        let retired = entry.read && place != entry.asked;
-        let former = retired || self.members[place.at()].left > entry.issued;
-        let slow = entry.passed;
-        let failure = |kind| Failure { kind, slow, former, place };
-        if let Some((op, result)) = entry.done.take() {
-            self.inflight.remove(slot.0);
-            return (Some(op), result.map_err(|error| failure(error.kind)));
-        }
-        // Timed out: the place stays occupied until the device lets go of the buffers.
-        entry.waiter = Waiter::Nobody;
-        (None, Err(failure(IoErrorKind::Timeout)))
     }
 
     /// Operations that came back after their task had given up on them.
@@ -487,87 +397,26 @@ impl Members {
         member.outstanding as usize + member.backlog.len()
     }
 
+    /// Rings the doorbells of all members: a queue may have to be told again of what it had no room for.
     pub(crate) fn ring(&mut self, now: Nanos) {
-        for member in &mut self.members {
+        self.unrung = 0;
+        for member in self.members.iter_mut().filter(|member| member.outstanding > 0) {
             if let Some(queue) = member.queue.as_mut() {
                 queue.ring_doorbell(now);
             }
         }
     }
 
-    /// Collects completions; clean host reads go to `host_reads`, the rest wakes its tasks. Returns how many.
-    pub(crate) fn poll(
-        &mut self,
-        now: Nanos,
-        scheduler: &Scheduler,
-        host_reads: &mut VecDeque<HostRead>,
-    ) -> usize {
-        let mut seen = self.refused.len();
-        while let Some(done) = self.refused.pop_front() {
-            complete(
-                &mut self.inflight,
-                &mut self.groups,
-                scheduler,
-                host_reads,
-                &mut self.orphans,
-                done,
-            );
-        }
-        for at in 0..self.members.len() {
-            let member = &mut self.members[at];
-            let Some(queue) = member.queue.as_mut() else { continue };
-            if member.outstanding == 0 && member.backlog.is_empty() {
-                continue;
-            }
-            queue.poll(now, &mut self.batch);
-            seen += self.batch.len();
-            member.outstanding -= self.batch.len() as u32;
-            for done in self.batch.drain() {
-                let entry = self.inflight.get(slot_of(done.token));
-                if let Some(Inflight { started: Some(started), read: true, .. }) = entry {
-                    member.latency.record(now.since(*started));
-                }
-                complete(
-                    &mut self.inflight,
-                    &mut self.groups,
-                    scheduler,
-                    host_reads,
-                    &mut self.orphans,
-                    done,
-                );
-            }
-            Self::feed(&mut self.members[at], &mut self.inflight, now);
-        }
-        if !self.graveyard.is_empty() {
-            seen += self.poll_graveyard(now, scheduler, host_reads);
-        }
-        seen
-    }
-
-    fn poll_graveyard(
-        &mut self,
-        now: Nanos,
-        scheduler: &Scheduler,
-        host_reads: &mut VecDeque<HostRead>,
-    ) -> usize {
-        let mut seen = 0;
-        for former in &mut self.graveyard {
-            former.queue.poll(now, &mut self.batch);
-            former.outstanding -= self.batch.len() as u32;
-            seen += self.batch.len();
-            for done in self.batch.drain() {
-                complete(
-                    &mut self.inflight,
-                    &mut self.groups,
-                    scheduler,
-                    host_reads,
-                    &mut self.orphans,
-                    done,
-                );
+    /// Rings the doorbells of those that were sent something directly.
+    pub(crate) fn ring_direct(&mut self, now: Nanos) {
+        let mut unrung = std::mem::take(&mut self.unrung);
+        while unrung != 0 {
+            let at = unrung.trailing_zeros() as usize;
+            unrung &= unrung - 1;
+            if let Some(queue) = self.members[at].queue.as_mut() {
+                queue.ring_doorbell(now);
             }
         }
-        self.graveyard.retain(|former| former.outstanding > 0);
-        seen
     }
 
     /// True when `member` was put out of use after the moment `issued`.
@@ -588,7 +437,7 @@ impl Members {
         if !self.refused.is_empty() {
             sleep.never();
         }
-        if self.inflight.live() > 0 {
+        if self.outstanding() > 0 {
             // A drive that hangs says nothing: wake to look for overdue I/Os.
             sleep.until(now.plus(TIMEOUT_CHECK));
         }
@@ -606,58 +455,4 @@ pub(crate) async fn settled(members: &std::cell::RefCell<Members>, group: Group)
         }
     })
     .await;
-}
-
-fn settle_one(groups: &mut Slab<GroupState>, group: u32, scheduler: &Scheduler) {
-    let state = groups.get_mut(group).expect("a group outlives its I/Os");
-    state.outstanding -= 1;
-    if state.outstanding == 0 {
-        scheduler.wake(state.task);
-    }
-}
-
-fn complete(
-    inflight: &mut Slab<Inflight>,
-    groups: &mut Slab<GroupState>,
-    scheduler: &Scheduler,
-    host_reads: &mut VecDeque<HostRead>,
-    orphans: &mut Vec<Op>,
-    done: Completion,
-) {
-    let slot = slot_of(done.token);
-    let entry = inflight.get_mut(slot).expect("a device completed an I/O twice");
-    assert_eq!(entry.turn, (done.token.0 >> 32) as u32, "a device made up a completion");
-    match entry.waiter {
-        Waiter::Group(group) => {
-            entry.done = Some((done.op, done.result));
-            settle_one(groups, group, scheduler);
-        }
-        Waiter::Late => entry.done = Some((done.op, Err(IoError::new(IoErrorKind::Timeout)))),
-        Waiter::Host { request, range } => {
-            let Inflight { asked: member, issued, .. } = inflight.remove(slot);
-            let data = match done.op {
-                Op::Read { data, .. } => Some(data),
-                Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
-                    None
-                }
-            };
-            host_reads.push_back(HostRead {
-                request,
-                member,
-                range,
-                data,
-                result: done.result,
-                slow: false,
-                issued,
-            });
-        }
-        Waiter::Nobody => {
-            inflight.remove(slot);
-            orphans.push(done.op);
-        }
-    }
-}
-
-fn slot_of(token: Token) -> u32 {
-    (token.0 & u64::from(u32::MAX)) as u32
 }

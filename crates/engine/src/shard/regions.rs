@@ -102,6 +102,18 @@ impl RegionTable {
         Entry::Ask
     }
 
+    /// A write in `region` begins, if it may do so at once and parity or copies can be trusted there. Pair with
+    /// [`leave`](Self::leave).
+    pub(crate) fn enter_now(&mut self, region: RegionIndex) -> bool {
+        let place = &mut self.regions[region.at()];
+        let may = self.stopped.is_none() && place.flags & (INTENDED | UNTRUSTED) == INTENDED;
+        if may {
+            place.writes += 1;
+            place.flags |= TOUCHED;
+        }
+        may
+    }
+
     /// A write in `region` ended.
     pub(crate) fn leave(&mut self, region: RegionIndex) {
         self.regions[region.at()].writes -= 1;

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 
 use strake_block::{
-    BufMut, Completion, Durability, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token,
+    BufMut, Completion, Durability, Io, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token,
 };
-use strake_reactor::{Receiver, Sender};
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
+use super::members::DirectRead;
 use crate::limits::{ACCEPT_PER_TURN, MAINTENANCE_WINDOW};
 use crate::message::Fill;
 use crate::pacing::{Came, Class, Pacer};
-use crate::queue::{PortReply, PortRequest};
+use crate::port::Port;
 use crate::slab::Slab;
 
 /// What is left to hand out of a request.
@@ -22,6 +22,14 @@ pub(crate) enum Body {
     Write { fill: Fill, durability: Durability },
     /// One task does it.
     Flush,
+}
+
+/// A read's buffer on its way home.
+enum Answer {
+    /// It was cut into pieces.
+    Pieces(Reunion),
+    /// It has one piece, which brings the buffer.
+    Whole(Option<SgMut>),
 }
 
 pub(crate) struct Request {
@@ -37,7 +45,7 @@ pub(crate) struct Request {
     pub(crate) handed_out: bool,
     outstanding: u32,
     error: Option<IoError>,
-    reunion: Reunion,
+    answer: Answer,
     /// When it was taken in, and what was going on then.
     since: Nanos,
     came: Came,
@@ -51,10 +59,9 @@ impl Request {
 }
 
 /// A user of the array on this core.
-struct Port {
-    requests: Receiver<PortRequest>,
-    replies: Sender<PortReply>,
-    /// Requests taken in from it and not answered. Its number is not given to another port before these are gone.
+struct User {
+    port: Port,
+    /// Requests taken in from it and not answered. Its number is not given to another user before these are gone.
     live: u32,
 }
 
@@ -74,10 +81,15 @@ pub(crate) struct Requests {
     /// The turn's time, and what is going on in it.
     now: Nanos,
     came: Came,
-    ports: Vec<Option<Port>>,
+    users: Vec<Option<User>>,
     /// Set when the array stops or is lost: what comes in from then on is answered with this.
     refusing: Option<IoErrorKind>,
     live: Slab<Request>,
+    /// Reads that went straight to their members.
+    direct: usize,
+    /// The last of them that were answered: alike in what they were and when they came, and how many they are.
+    alike: (Came, Class, Nanos),
+    alikes: u32,
     /// Requests with spans left to hand out, in order of arrival.
     pub(crate) splitting: VecDeque<u32>,
     block_size: BlockSize,
@@ -97,9 +109,12 @@ impl Requests {
             pacer: Pacer::new(MAINTENANCE_WINDOW),
             now: Nanos(0),
             came: Came::default(),
-            ports: Vec::new(),
+            users: Vec::new(),
             refusing: None,
             live: Slab::new(capacity),
+            direct: 0,
+            alike: (Came::default(), Class::SmallRead, Nanos(0)),
+            alikes: 0,
             splitting: VecDeque::with_capacity(capacity),
             block_size,
             capacity_blocks,
@@ -107,11 +122,18 @@ impl Requests {
         }
     }
 
-    pub(crate) fn connect(&mut self, requests: Receiver<PortRequest>, replies: Sender<PortReply>) {
-        let port = Port { requests, replies, live: 0 };
-        match self.ports.iter_mut().find(|p| p.is_none()) {
-            Some(place) => *place = Some(port),
-            None => self.ports.push(Some(port)),
+    /// Takes in from `port` from now on; says which number it has.
+    pub(crate) fn connect(&mut self, port: Port) -> usize {
+        let user = Some(User { port, live: 0 });
+        match self.users.iter().position(Option::is_none) {
+            Some(at) => {
+                self.users[at] = user;
+                at
+            }
+            None => {
+                self.users.push(user);
+                self.users.len() - 1
+            }
         }
     }
 
@@ -127,7 +149,77 @@ impl Requests {
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.live.live()
+        self.live.live() + self.direct
+    }
+
+    /// Whether a read may go straight to its member: the array serves, nothing has waited longer for members, and it
+    /// could still be made an ordinary request.
+    #[inline]
+    pub(crate) fn may_go_directly(&self) -> bool {
+        self.refusing.is_none() && self.splitting.is_empty() && self.live.room() > self.direct
+    }
+
+    /// What was going on when the turn began.
+    #[inline]
+    pub(crate) fn came(&self) -> Came {
+        self.came
+    }
+
+    /// A read went straight to its member.
+    #[inline]
+    pub(crate) fn went_directly(&mut self, port: u16, bytes: usize) {
+        self.counts.reads += 1;
+        self.counts.read_bytes += bytes as u64;
+        self.direct += 1;
+        if let Some(user) = &mut self.users[usize::from(port)] {
+            user.live += 1;
+        }
+    }
+
+    /// Answers a read that went straight to its member and well.
+    #[inline]
+    pub(crate) fn answer_direct(&mut self, read: &DirectRead, data: SgMut) {
+        self.direct -= 1;
+        let alike = (read.came, Class::read(read.bytes.into()), read.since);
+        if self.alike != alike {
+            self.count_alike();
+            self.alike = alike;
+        }
+        self.alikes += 1;
+        if let Some(user) = &mut self.users[usize::from(read.port)] {
+            user.live -= 1;
+            user.port.send_read(read.token, read.at, data);
+        }
+    }
+
+    /// Counts the direct reads that were answered and came together.
+    pub(crate) fn count_alike(&mut self) {
+        let (came, class, since) = self.alike;
+        let count = std::mem::take(&mut self.alikes);
+        if count > 0 {
+            self.pacer.answered(came, class, self.now.since(since), count);
+        }
+    }
+
+    /// Makes a read that went straight to its member an ordinary request with one part, which is out.
+    pub(crate) fn make_ordinary(&mut self, read: &DirectRead) -> (u32, LbaRange) {
+        self.direct -= 1;
+        let range = LbaRange::new(read.at, u64::from(read.bytes) >> self.block_size.shift());
+        let request = self.live.insert(Request {
+            port: usize::from(read.port),
+            token: read.token,
+            body: Body::Read { data: SgMut::default() },
+            range,
+            next: range.end(),
+            bands_done: 0,
+            handed_out: true,
+            outstanding: 1,
+            error: None,
+            answer: Answer::Whole(None),
+            since: read.since,
+            came: read.came,
+        });
+        (request, range)
     }
 
     pub(crate) fn get(&mut self, request: u32) -> &mut Request {
@@ -137,12 +229,12 @@ impl Requests {
     /// Takes new requests in from every queue, a few from each in turn so that none starves. Returns how many.
     pub(crate) fn accept(&mut self) -> usize {
         let mut taken = 0;
-        for at in 0..self.ports.len() {
-            for _ in 0..ACCEPT_PER_TURN.min(self.live.room()) {
-                let Some(port) = &mut self.ports[at] else { break };
-                let Some(PortRequest { token, op }) = port.requests.recv() else {
-                    if port.requests.abandoned() && port.requests.is_empty() && port.live == 0 {
-                        self.ports[at] = None;
+        for at in 0..self.users.len() {
+            for _ in 0..ACCEPT_PER_TURN.min(self.live.room() - self.direct) {
+                let Some(user) = &mut self.users[at] else { break };
+                let Some(Io { token, op }) = user.port.recv() else {
+                    if user.live == 0 && user.port.is_over() {
+                        self.users[at] = None;
                     }
                     break;
                 };
@@ -160,12 +252,12 @@ impl Requests {
             return;
         }
         let range = op.range(self.block_size);
-        let mut reunion = Reunion::default();
+        let mut answer = Answer::Whole(Some(SgMut::default()));
         let body = match op {
             Op::Read { data, .. } => {
                 self.counts.reads += 1;
                 self.counts.read_bytes += data.len() as u64;
-                reunion = Reunion::of(&data);
+                answer = Answer::Pieces(Reunion::of(&data));
                 Body::Read { data }
             }
             Op::Write { data, durability, .. } => {
@@ -189,13 +281,13 @@ impl Requests {
             handed_out: false,
             outstanding: 0,
             error: None,
-            reunion,
+            answer,
             since: self.now,
             came: self.came,
         });
         self.splitting.push_back(request);
-        if let Some(port) = &mut self.ports[port] {
-            port.live += 1;
+        if let Some(user) = &mut self.users[port] {
+            user.live += 1;
         }
     }
 
@@ -241,8 +333,11 @@ impl Requests {
             place.error.get_or_insert(error);
         }
         if let Some(data) = data {
-            // A stranger among the pieces leaves the reunion incomplete, which `settle` deals with.
-            let _ = place.reunion.absorb(data);
+            match &mut place.answer {
+                // A stranger among the pieces leaves the reunion incomplete, which `settle` deals with.
+                Answer::Pieces(reunion) => drop(reunion.absorb(data)),
+                Answer::Whole(whole) => *whole = Some(data),
+            }
         }
         self.settle(request);
     }
@@ -252,11 +347,14 @@ impl Requests {
         if place.outstanding > 0 || !place.handed_out {
             return;
         }
-        let reunion = std::mem::take(&mut place.reunion);
-        let data = match reunion.complete() {
-            Ok(data) => data,
-            Err(_) if place.error.is_none() => return self.restart(request),
-            Err(_) => SgMut::default(),
+        let data = match std::mem::replace(&mut place.answer, Answer::Whole(None)) {
+            Answer::Pieces(reunion) => reunion.complete().ok(),
+            Answer::Whole(data) => data,
+        };
+        let data = match data {
+            Some(data) => data,
+            None if place.error.is_none() => return self.restart(request),
+            None => SgMut::default(),
         };
         let result = place.error.map_or(Ok(()), Err);
         let request = self.live.remove(request);
@@ -272,7 +370,7 @@ impl Requests {
             Body::Write { fill: Fill::Data(_), .. } => Class::write(bytes),
             Body::Write { fill: Fill::Zeroes | Fill::Deallocate, .. } | Body::Flush => return,
         };
-        self.pacer.answered(request.came, class, self.now.since(request.since));
+        self.pacer.answered(request.came, class, self.now.since(request.since), 1);
     }
 
     /// Sends a request home; `data` is a read's buffer.
@@ -287,8 +385,8 @@ impl Requests {
             Body::Write { fill: Fill::Deallocate, .. } => Op::Deallocate { range },
             Body::Flush => Op::Flush,
         };
-        if let Some(port) = &mut self.ports[port] {
-            port.live -= 1;
+        if let Some(user) = &mut self.users[port] {
+            user.live -= 1;
         }
         self.answer(port, Completion { token, op, result });
     }
@@ -299,7 +397,7 @@ impl Requests {
         let shift = self.block_size.shift();
         let place = self.get(request);
         let data = SgMut::from(BufMut::alone((place.range.blocks << shift) as usize));
-        place.reunion = Reunion::of(&data);
+        place.answer = Answer::Pieces(Reunion::of(&data));
         place.body = Body::Read { data };
         place.next = place.range.start;
         place.handed_out = false;
@@ -307,29 +405,26 @@ impl Requests {
     }
 
     fn answer(&mut self, port: usize, completion: Completion) {
-        if let Some(port) = &mut self.ports[port] {
-            // The ring has room for every request its queue may have outstanding; a queue that was dropped
-            // does not want its answers.
-            let _ = port.replies.send(completion);
+        if let Some(user) = &mut self.users[port] {
+            user.port.send(completion);
         }
     }
 
     /// Answers everything there is, when the shard ends. Buffers of reads that are under way stay with the members'
     /// queues.
-    pub(crate) fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self, direct: impl Iterator<Item = DirectRead>) {
         let aborted = Err(IoError::new(IoErrorKind::Aborted));
+        direct.for_each(|read| {
+            self.make_ordinary(&read);
+        });
         while let Some(request) = self.live.pop() {
             self.conclude(request, SgMut::default(), aborted);
         }
-        for at in 0..self.ports.len() {
-            while let Some(PortRequest { token, op }) =
-                self.ports[at].as_mut().and_then(|p| p.requests.recv())
-            {
-                self.answer(
-                    at,
-                    Completion { token, op, result: Err(IoError::new(IoErrorKind::Aborted)) },
-                );
+        for user in self.users.iter_mut().flatten() {
+            while let Some(Io { token, op }) = user.port.recv() {
+                user.port.send(Completion { token, op, result: aborted });
             }
+            user.port.close();
         }
     }
 }

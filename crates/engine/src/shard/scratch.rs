@@ -119,6 +119,18 @@ pub(crate) async fn borrow(scratch: &RefCell<Scratch>, count: usize, bytes: usiz
     loan
 }
 
+/// Takes `count` buffers of `bytes` bytes, if there are that many and nobody waits for any.
+pub(crate) fn take_now<const N: usize>(
+    scratch: &RefCell<Scratch>,
+    count: usize,
+    bytes: usize,
+) -> Option<ArrayVec<BufMut, N>> {
+    let mut scratch = scratch.borrow_mut();
+    let enough = scratch.serving == scratch.next_ticket && scratch.pool(bytes).available() >= count;
+    let mut take = || scratch.pool(bytes).get(bytes).expect("counted just now");
+    enough.then(|| (0..count).map(|_| take()).collect())
+}
+
 /// Gives buffers back and lets the next waiter try.
 pub(crate) fn give_back(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item = BufMut>) {
     let mut scratch = scratch.borrow_mut();

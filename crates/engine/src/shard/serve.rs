@@ -10,7 +10,14 @@ use super::members::{Failure, HostRead, settled};
 use super::requests::Body;
 use super::{Job, Shard};
 use crate::limits::{ITEMS_MAX, MAILBOX_DEPTH, REQUESTS_MAX, SPANS_PER_WRITE, STALLS_PER_TURN};
-use crate::message::{Fill, Origin, Peer, Span, View, Work};
+use crate::message::{Origin, Peer, Span, View, Work};
+
+/// Kinds of requests, as they are handed out.
+enum What {
+    Read,
+    Write,
+    Flush,
+}
 
 /// A request could not be handed out completely: something is full.
 struct Stalled;
@@ -49,19 +56,16 @@ impl Shard {
             let mut requests = self.requests.borrow_mut();
             let request = requests.get(request);
             let what = match &request.body {
-                Body::Read { .. } => None,
-                Body::Flush => Some(None),
-                Body::Write { fill, durability } => Some(Some((fill.clone(), *durability))),
+                Body::Read { .. } => What::Read,
+                Body::Flush => What::Flush,
+                Body::Write { .. } => What::Write,
             };
             (request.range, what)
         };
         match what {
-            None => self.hand_out_read(request, range),
-            Some(None) => self.hand_out_flush(request),
-            Some(Some((fill, durability))) => {
-                let work = |fill: &Fill| Work::Write { range, fill: fill.clone(), durability };
-                self.hand_out_write(request, range, || work(&fill))
-            }
+            What::Read => self.hand_out_read(request, range),
+            What::Flush => self.hand_out_flush(request),
+            What::Write => self.hand_out_write(request, range),
         }
     }
 
@@ -71,12 +75,7 @@ impl Shard {
         Ok(())
     }
 
-    fn hand_out_write(
-        &self,
-        request: u32,
-        range: LbaRange,
-        work: impl Fn() -> Work,
-    ) -> Result<(), Stalled> {
+    fn hand_out_write(&self, request: u32, range: LbaRange) -> Result<(), Stalled> {
         let stripe_blocks = self.geometry.stripe_data_blocks();
         loop {
             let (next, bands_done) = {
@@ -94,7 +93,7 @@ impl Shard {
                 if self.requests.borrow_mut().get(request).outstanding() >= SPANS_PER_WRITE {
                     return Err(Stalled);
                 }
-                self.route(Span { band, work: work(), origin: self.origin(request) })?;
+                self.route(band, request)?;
                 self.requests.borrow_mut().get(request).bands_done += 1;
             }
             let mut requests = self.requests.borrow_mut();
@@ -200,14 +199,21 @@ impl Shard {
         }
     }
 
-    fn route(&self, span: Span) -> Result<(), Stalled> {
-        if !self.has_room_for(span.band) {
+    /// Hands out what a write does to `band`.
+    fn route(&self, band: Band, request: u32) -> Result<(), Stalled> {
+        if !self.has_room_for(band) {
             return Err(Stalled);
         }
-        if let Origin::Host { request, .. } = span.origin {
-            self.requests.borrow_mut().span_out(request);
-        }
-        self.send_to_owner(span);
+        let work = {
+            let mut requests = self.requests.borrow_mut();
+            requests.span_out(request);
+            let request = requests.get(request);
+            let Body::Write { fill, durability } = &request.body else {
+                unreachable!("a write stays a write")
+            };
+            Work::Write { range: request.range, fill: fill.clone(), durability: *durability }
+        };
+        self.send_to_owner(Span { band, work, origin: self.origin(request) });
         Ok(())
     }
 

@@ -46,6 +46,22 @@ fn an_unreadable_block_is_made_up_and_written_back() {
     check_repair(Level::Raid10, 4);
 }
 
+/// A strip longer than a band was read in one piece; when that failed, only its first band was made up, and the rest of
+/// the buffer was answered as it was.
+#[test]
+fn a_failed_read_of_a_whole_long_strip_is_made_up_as_a_whole() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.strip = 256 << 10;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2048, 128, 3);
+    for at in [0, 300, 511] {
+        let (member, rule) = spoil(&stage, at, 1);
+        assert_eq!(stage.read(0, 0, 512).expect("there is redundancy"), stage.model[..512 << 9]);
+        stage.disks[member].plan.remove(rule);
+    }
+    stage.verify(2048);
+}
+
 /// A write whose old block cannot be read still keeps parity true.
 #[test]
 fn a_small_write_over_an_unreadable_block_works() {

@@ -69,6 +69,9 @@ pub fn trial(spec: &Spec, habit: Habit, span: Nanos, priorities: &[u8]) -> Resul
     Ok(Trial { habit, healthy, degraded, paused, idle, beside })
 }
 
+/// Steps between two looks at a rebuild.
+const STEPS: u64 = 10;
+
 /// How well a rebuild is forecast: looks at it `every` so often until its end and returns, for each look, the part
 /// that was done and the forecast of the rest over what the rest took.
 ///
@@ -83,7 +86,12 @@ pub fn forecasts(lab: &mut Lab, total: u64, every: Nanos) -> Result<Vec<(f64, f6
         if let Some(left) = forecast.left(total - done) {
             looks.push((done as f64 / total as f64, lab.now(), left));
         }
-        lab.watch(every)?;
+        // In small steps, so that the end is known well enough to judge a forecast made shortly before.
+        for _ in 0..STEPS {
+            if lab.is_rebuilding() {
+                lab.watch(Nanos(every.0 / STEPS))?;
+            }
+        }
     }
     let end = lab.now();
     let quality = |at, left: Nanos| left.0 as f64 / end.since(at).0.max(1) as f64;

@@ -32,10 +32,10 @@ impl Latency {
         Self { buckets: [0; BUCKETS], count: 0 }
     }
 
-    /// A read took this long.
-    pub(crate) fn record(&mut self, took: Nanos) {
-        self.buckets[bucket(took)] += 1;
-        self.count += 1;
+    /// So many reads took this long.
+    pub(crate) fn record(&mut self, took: Nanos, count: u32) {
+        self.buckets[bucket(took)] += count;
+        self.count += count;
     }
 
     /// Forgets everything.
@@ -114,24 +114,25 @@ mod tests {
     fn percentiles_follow_what_happens_now() {
         let mut latency = Latency::new();
         for _ in 0..ENOUGH - 1 {
-            latency.record(Nanos(100_000));
+            latency.record(Nanos(100_000), 1);
         }
         assert_eq!(latency.look(), None, "too few reads say nothing");
-        latency.record(Nanos(100_000));
+        latency.record(Nanos(100_000), 1);
         assert!(latency.look().is_some(), "but they are kept");
         for n in 0..1000 {
-            latency.record(if n % 50 == 0 { Nanos(9_000_000) } else { Nanos(100_000) });
+            let took = if n % 50 == 0 { Nanos(9_000_000) } else { Nanos(100_000) };
+            latency.record(took, 1);
         }
         let seen = latency.look().expect("enough");
         assert!(seen.p50 < Nanos(130_000) && seen.p99 > Nanos(8_000_000), "{seen:?}");
         for _ in 0..12 {
             for _ in 0..100 {
-                latency.record(Nanos(100_000));
+                latency.record(Nanos(100_000), 1);
             }
             let _ = latency.look();
         }
         for _ in 0..100 {
-            latency.record(Nanos(100_000));
+            latency.record(Nanos(100_000), 1);
         }
         let later = latency.look().expect("enough");
         assert!(later.p99 < Nanos(130_000), "what was long ago is forgotten: {later:?}");

@@ -6,7 +6,8 @@ use strake_block::{IoError, IoErrorKind};
 use strake_reactor::Scheduler;
 use strake_units::Nanos;
 
-use super::{HostRead, Inflight, Members, Percentiles, Waiter, settle_one};
+use super::back::settle_one;
+use super::{Failed, HostRead, Inflight, Members, Percentiles, SmallIo, Waiter};
 use crate::limits::{IO_TIMEOUT, IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
 
 /// What came of a look at the outstanding I/Os.
@@ -70,7 +71,8 @@ impl Members {
                 if pass && !give_up {
                     self.lagging |= 1 << entry.member.0;
                 }
-                if release(entry, !give_up, &mut self.groups, scheduler, host_reads) {
+                let given_up = &mut self.given_up;
+                if release(entry, !give_up, &mut self.groups, scheduler, host_reads, given_up) {
                     *(if give_up { &mut place.timeouts } else { &mut place.slow }) += 1;
                 }
             }
@@ -110,6 +112,7 @@ fn release(
     groups: &mut crate::slab::Slab<super::GroupState>,
     scheduler: &Scheduler,
     host_reads: &mut VecDeque<HostRead>,
+    given_up: &mut Vec<(SmallIo, Failed)>,
 ) -> bool {
     entry.passed = slow;
     match std::mem::replace(&mut entry.waiter, Waiter::Nobody) {
@@ -117,6 +120,10 @@ fn release(
         Waiter::Late => {
             entry.waiter = Waiter::Late;
             return false;
+        }
+        Waiter::Small(io) => {
+            let Inflight { member: place, issued, .. } = *entry;
+            given_up.push((io, Failed { kind: IoErrorKind::Timeout, place, issued }));
         }
         Waiter::Group(group) => {
             entry.waiter = Waiter::Late;

@@ -120,6 +120,7 @@ impl Members {
         (twin.view, twin.settled, twin.left, twin.joined) = (view, settled, left, old);
         let retired = &mut self.members[place.at()];
         (retired.view, retired.settled, retired.joined) = (retired_view, true, old);
+        self.direct.swap(member, place);
         for (_, entry) in self.inflight.iter_mut() {
             if entry.member == place {
                 entry.member = member;

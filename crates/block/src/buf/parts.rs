@@ -1,0 +1,172 @@
+//! The pieces of a scatter list in two words: nearly every list has one piece, and lists are moved several times per
+//! I/O, so what has more pieces keeps them elsewhere.
+
+use std::cell::RefCell;
+use std::thread::LocalKey;
+
+use super::arena::{Buf, BufMut};
+use super::list::SEGMENTS_MAX;
+use arrayvec::ArrayVec;
+
+/// Longer lists that a thread keeps for later. A list comes home to whoever made it, so this is as many as one core
+/// has under way at a time, or nearly.
+const SPARE_MAX: usize = 1024;
+
+type Long<T> = Box<ArrayVec<T, SEGMENTS_MAX>>;
+type Spare<T> = RefCell<Vec<Long<T>>>;
+
+/// What lists can be made of.
+pub(super) trait Piece: Sized + 'static {
+    /// Longer lists of this thread that are not in use.
+    fn spare() -> &'static LocalKey<Spare<Self>>;
+}
+
+impl Piece for Buf {
+    fn spare() -> &'static LocalKey<Spare<Self>> {
+        thread_local!(static SPARE: Spare<Buf> = const { RefCell::new(Vec::new()) });
+        &SPARE
+    }
+}
+
+impl Piece for BufMut {
+    fn spare() -> &'static LocalKey<Spare<Self>> {
+        thread_local!(static SPARE: Spare<BufMut> = const { RefCell::new(Vec::new()) });
+        &SPARE
+    }
+}
+
+/// Up to [`SEGMENTS_MAX`] pieces in order.
+#[derive(Clone, Debug)]
+pub(super) enum Parts<T: Piece> {
+    /// One.
+    One(T),
+    /// None, or several.
+    More(More<T>),
+}
+
+/// Pieces in memory that goes back to the thread's spare lists.
+#[derive(Debug)]
+pub(super) struct More<T: Piece>(Option<Long<T>>);
+
+impl<T: Piece> Default for Parts<T> {
+    fn default() -> Self {
+        Self::More(More(None))
+    }
+}
+
+impl<T: Piece> Parts<T> {
+    #[inline]
+    pub(super) const fn one(piece: T) -> Self {
+        Self::One(piece)
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(piece) => std::slice::from_ref(piece),
+            Self::More(More(Some(pieces))) => pieces,
+            Self::More(More(None)) => &[],
+        }
+    }
+
+    #[inline]
+    pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
+        match self {
+            Self::One(piece) => std::slice::from_mut(piece),
+            Self::More(More(Some(pieces))) => pieces,
+            Self::More(More(None)) => &mut [],
+        }
+    }
+
+    /// Appends a piece; hands it back when there are [`SEGMENTS_MAX`].
+    pub(super) fn push(&mut self, piece: T) -> Result<(), T> {
+        match self {
+            Self::More(More(None)) => *self = Self::One(piece),
+            Self::More(More(Some(pieces))) => {
+                return pieces.try_push(piece).map_err(|full| full.element());
+            }
+            Self::One(_) => {
+                let Self::One(first) = std::mem::take(self) else { unreachable!("it was one") };
+                let mut pieces = take_spare();
+                pieces.push(first);
+                pieces.push(piece);
+                *self = Self::More(More(Some(pieces)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the first piece out.
+    #[inline]
+    pub(super) fn pop_front(&mut self) -> Option<T> {
+        if let Self::More(More(pieces)) = self {
+            let first = pieces.as_mut()?.remove(0);
+            if pieces.as_ref().is_some_and(|pieces| pieces.is_empty()) {
+                *self = Self::default();
+            }
+            return Some(first);
+        }
+        let Self::One(piece) = std::mem::take(self) else { unreachable!("it was one") };
+        Some(piece)
+    }
+}
+
+fn take_spare<T: Piece>() -> Long<T> {
+    // A thread that is ending has no spare lists any more.
+    let spare = T::spare().try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+    spare.unwrap_or_default()
+}
+
+impl<T: Piece + Clone> Clone for More<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.as_ref().map(|pieces| {
+            let mut copy = take_spare();
+            copy.extend(pieces.iter().cloned());
+            copy
+        }))
+    }
+}
+
+impl<T: Piece> Drop for More<T> {
+    fn drop(&mut self) {
+        let Some(mut pieces) = self.0.take() else { return };
+        pieces.clear();
+        let keep = |spare: &Spare<T>| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(pieces);
+            }
+        };
+        // A thread that is ending keeps nothing.
+        let _ = T::spare().try_with(keep);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Completion, Io, Op, Sg, SgMut};
+
+    /// What is moved several times per I/O stays within a cache line.
+    #[test]
+    fn what_travels_is_small() {
+        let word = size_of::<usize>();
+        assert_eq!((size_of::<Sg>(), size_of::<SgMut>()), (2 * word, 2 * word));
+        assert_eq!((size_of::<Op>(), size_of::<Io>()), (4 * word, 5 * word));
+        assert!(size_of::<Completion>() <= 6 * word);
+    }
+
+    #[test]
+    fn longer_lists_are_used_again() {
+        let spare = |count: usize| {
+            let mut list = SgMut::default();
+            for _ in 0..count {
+                list.push(BufMut::alone(8)).expect("there is room");
+            }
+            assert_eq!(list.parts().len(), count);
+            drop(list);
+            BufMut::spare().with(|spare| spare.borrow().len())
+        };
+        assert_eq!((spare(1), spare(4), spare(2), spare(3)), (0, 1, 1, 1));
+    }
+}

@@ -1,0 +1,191 @@
+//! Clean reads of one strip on their way to a member and back, as little as there has to be of each.
+//!
+//! One that takes long is *promoted*: it becomes an ordinary I/O of an ordinary request, which knows what to do about
+//! slow members. So does one that fails.
+
+use strake_block::{Io, Op, SgMut, Token};
+use strake_units::{Lba, MemberIndex, Nanos};
+
+use super::{Inflight, Members, Waiter};
+use crate::limits::{MEMBER_DEPTH, REQUESTS_MAX, TIMEOUT_CHECK};
+use crate::message::View;
+use crate::pacing::Came;
+
+/// Marks the tokens of direct reads.
+const DIRECT: u64 = 1 << 63;
+
+/// Not promoted.
+const ORDINARY: u32 = u32::MAX;
+
+/// Where a direct read came from and what is to be known of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DirectRead {
+    /// The user's token.
+    pub(crate) token: Token,
+    /// The first block, in the array.
+    pub(crate) at: Lba,
+    /// When it was taken in, which is when it was issued.
+    pub(crate) since: Nanos,
+    /// [`Members::clock`] at that time.
+    pub(crate) issued: u64,
+    pub(crate) bytes: u32,
+    pub(crate) port: u16,
+    pub(crate) member: MemberIndex,
+    /// What was going on.
+    pub(crate) came: Came,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    read: DirectRead,
+    turn: u32,
+    /// The I/O it was made.
+    promoted: u32,
+    /// The place of the device that has it.
+    device: MemberIndex,
+    live: bool,
+}
+
+/// The table of them.
+pub(super) struct Direct {
+    places: Box<[Place]>,
+    free: Vec<u32>,
+    turn: u32,
+}
+
+/// A direct read that came back.
+pub(super) enum Back<'a> {
+    /// As it left.
+    Read(&'a DirectRead),
+    /// As the I/O it was made.
+    Promoted(u32),
+}
+
+impl Direct {
+    pub(super) fn new() -> Self {
+        let free = (0..REQUESTS_MAX as u32).rev().collect();
+        Self { places: vec![Place::default(); REQUESTS_MAX].into(), free, turn: 0 }
+    }
+
+    /// How many devices have, promoted or not.
+    pub(super) fn live(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The devices in these two places have changed places.
+    pub(super) fn swap(&mut self, a: MemberIndex, b: MemberIndex) {
+        for place in self.places.iter_mut().filter(|place| place.live) {
+            place.device = match place.device {
+                at if at == a => b,
+                at if at == b => a,
+                at => at,
+            };
+        }
+    }
+
+    pub(super) const fn is_of(token: Token) -> bool {
+        token.0 & DIRECT != 0
+    }
+
+    /// Takes one back from its device.
+    #[inline]
+    pub(super) fn take(&mut self, token: Token) -> Back<'_> {
+        let at = (token.0 & u64::from(u32::MAX)) as u32;
+        let place = &mut self.places[at as usize];
+        let turn = (token.0 >> 32) as u32 & (u32::MAX >> 1);
+        assert!(place.live && place.turn == turn, "a device completed a read twice");
+        place.live = false;
+        self.free.push(at);
+        match place.promoted {
+            ORDINARY => Back::Read(&place.read),
+            slot => Back::Promoted(slot),
+        }
+    }
+}
+
+impl Members {
+    /// True when `member` can be sent a direct read now.
+    #[inline]
+    pub(crate) fn takes_direct(&self, member: MemberIndex) -> bool {
+        let place = &self.members[member.at()];
+        place.view == View::InSync
+            && !place.hung
+            && place.backlog.is_empty()
+            && place.outstanding < MEMBER_DEPTH
+            && self.lagging & 1 << member.0 == 0
+    }
+
+    /// Sends `read`, whose `at` in the data area of its member is `lba`; hands the buffer back when the member takes
+    /// no more now.
+    #[inline]
+    pub(crate) fn read_directly(
+        &mut self,
+        read: DirectRead,
+        lba: Lba,
+        data: SgMut,
+    ) -> Result<(), SgMut> {
+        let place = &mut self.members[read.member.at()];
+        let Some(queue) = &mut place.queue else { return Err(data) };
+        let Some(at) = self.direct.free.pop() else { return Err(data) };
+        self.direct.turn = self.direct.turn.wrapping_add(1) & (u32::MAX >> 1);
+        let turn = self.direct.turn;
+        let token = Token(DIRECT | u64::from(turn) << 32 | u64::from(at));
+        let bytes = place.area.start_bytes + lba.bytes(self.block_size);
+        let lba = Lba(bytes >> place.area.device_shift);
+        if let Err(Io { op, .. }) = queue.submit_read(token, lba, data) {
+            self.direct.free.push(at);
+            let Op::Read { data, .. } = op else { unreachable!("a read comes back as one") };
+            return Err(data);
+        }
+        place.outstanding += 1;
+        self.unrung |= 1 << read.member.0;
+        let place = &mut self.direct.places[at as usize];
+        place.read = DirectRead { issued: self.clock, ..read };
+        place.turn = turn;
+        place.device = read.member;
+        place.promoted = ORDINARY;
+        place.live = true;
+        Ok(())
+    }
+
+    /// Makes direct reads that take long ordinary I/Os of the requests that `request` makes of them.
+    pub(crate) fn promote_direct(
+        &mut self,
+        now: Nanos,
+        mut request: impl FnMut(&DirectRead) -> (u32, strake_units::LbaRange),
+    ) {
+        for place in &mut self.direct.places {
+            let read = place.read;
+            let old = now.since(read.since) >= TIMEOUT_CHECK;
+            if !place.live || place.promoted != ORDINARY || !old {
+                continue;
+            }
+            let (request, range) = request(&read);
+            // Whatever the clock said when it was issued: it was not yet this old at the last look but one.
+            let earliest = Nanos(now.0.saturating_sub(2 * TIMEOUT_CHECK.0));
+            self.turn = self.turn.wrapping_add(1) & (u32::MAX >> 1);
+            place.promoted = self.inflight.insert(Inflight {
+                waiter: Waiter::Host { request, range },
+                member: place.device,
+                asked: read.member,
+                turn: self.turn,
+                started: Some(read.since.max(earliest)),
+                read: true,
+                hasty: true,
+                passed: false,
+                issued: read.issued,
+                twin: None,
+                done: None,
+            });
+        }
+    }
+
+    /// Every direct read that is out, when the shard ends.
+    pub(crate) fn abandon_direct(&mut self) -> impl Iterator<Item = DirectRead> + '_ {
+        let ordinary = |place: &&mut Place| place.live && place.promoted == ORDINARY;
+        self.direct.places.iter_mut().filter(ordinary).map(|place| {
+            place.live = false;
+            place.read
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! I/Os on their way to the members' devices.
+
+use strake_block::{Io, IoErrorKind, IoQueue, Op, SgMut, Token};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
+
+use super::super::address::{Target, translate};
+use super::back::slot_of;
+use super::{Failure, Group, Inflight, IoSlot, Member, Members, SmallIo, Waiter};
+use crate::limits::MEMBER_DEPTH;
+use crate::slab::Slab;
+
+impl Members {
+    /// Issues `op` to `member` as part of `group`. Always accepted: for a member that has no queue or hangs, the
+    /// answer at the next poll is an error.
+    pub(crate) fn issue(
+        &mut self,
+        now: Nanos,
+        group: Group,
+        member: MemberIndex,
+        target: Target,
+        op: Op,
+    ) -> IoSlot {
+        let again = match (&op, target) {
+            (Op::Write { at, data, durability }, Target::Data) if self.is_paired(member) => {
+                Some(Op::Write { at: *at, data: data.clone(), durability: *durability })
+            }
+            (Op::Deallocate { range }, Target::Data) if self.is_paired(member) => {
+                Some(Op::Deallocate { range: *range })
+            }
+            (Op::WriteZeroes { range, durability }, Target::Data) if self.is_paired(member) => {
+                Some(Op::WriteZeroes { range: *range, durability: *durability })
+            }
+            (Op::Read { .. } | Op::Write { .. } | Op::Flush, _)
+            | (Op::Deallocate { .. } | Op::WriteZeroes { .. }, _) => None,
+        };
+        let slot = IoSlot(self.send(now, Waiter::Group(group.0), member, target, op));
+        if let Some(again) = again {
+            self.mirror(now, group, (member, slot), again);
+        }
+        slot
+    }
+
+    /// The group can do without this read when it takes long: its outcome is then [`Failure::slow`].
+    pub(crate) fn hurry(&mut self, slot: IoSlot) {
+        let entry = self.inflight.get_mut(slot.0).expect("an I/O just issued");
+        entry.hasty = entry.read;
+    }
+
+    /// Issues a clean read for a host request.
+    pub(crate) fn issue_host_read(
+        &mut self,
+        now: Nanos,
+        member: MemberIndex,
+        at: Lba,
+        data: SgMut,
+        (request, range): (u32, LbaRange),
+    ) {
+        self.send(
+            now,
+            Waiter::Host { request, range },
+            member,
+            Target::Data,
+            Op::Read { at, data },
+        );
+    }
+
+    pub(super) fn send(
+        &mut self,
+        now: Nanos,
+        waiter: Waiter,
+        member: MemberIndex,
+        target: Target,
+        op: Op,
+    ) -> u32 {
+        self.next_turn();
+        let place = &mut self.members[member.at()];
+        let op = translate(op, target, place.area, self.block_size);
+        if let Waiter::Group(group) = waiter {
+            self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
+        }
+        let issued = self.clock;
+        let hasty = matches!(waiter, Waiter::Host { .. });
+        let slot = self.inflight.insert(Inflight {
+            waiter,
+            member,
+            asked: member,
+            turn: self.turn,
+            started: None,
+            read: matches!(op, Op::Read { .. }),
+            hasty,
+            passed: false,
+            issued,
+            twin: None,
+            done: None,
+        });
+        let token = Token(u64::from(self.turn) << 32 | u64::from(slot));
+        if let Some(queue) = place.queue.as_mut()
+            && place.backlog.is_empty()
+            && place.outstanding < MEMBER_DEPTH
+            && !place.hung
+        {
+            match submit(&mut **queue, token, op) {
+                Ok(()) => {
+                    self.inflight.get_mut(slot).expect("inserted just now").started = Some(now);
+                    place.outstanding += 1;
+                }
+                Err(io) => place.backlog.push_back(io),
+            }
+            return slot;
+        }
+        place.backlog.push_back(Io { token, op });
+        if place.queue.is_none() {
+            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
+        } else if place.hung {
+            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
+        } else {
+            Self::feed(place, &mut self.inflight, now);
+        }
+        slot
+    }
+
+    /// The highest bit of a token is for direct reads.
+    fn next_turn(&mut self) {
+        self.turn = self.turn.wrapping_add(1) & (u32::MAX >> 1);
+    }
+
+    pub(super) fn feed(member: &mut Member, inflight: &mut Slab<Inflight>, now: Nanos) {
+        let Some(queue) = member.queue.as_mut() else { return };
+        while member.outstanding < MEMBER_DEPTH
+            && let Some(io) = member.backlog.pop_front()
+        {
+            let slot = slot_of(io.token);
+            if let Err(back) = queue.submit(io) {
+                member.backlog.push_front(back);
+                return;
+            }
+            inflight.get_mut(slot).expect("a backlogged I/O has its place").started = Some(now);
+            member.outstanding += 1;
+        }
+    }
+
+    /// Takes the outcome of a finished I/O.
+    pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
+        let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
+        match entry.twin.take() {
+            None => self.take_one(slot),
+            Some(twin) => self.take_pair(slot, twin),
+        }
+    }
+
+    pub(super) fn take_one(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
+        let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
+        let place = entry.member;
+        // A read from a device that its twin has replaced meanwhile says nothing about the twin.
+        let retired = entry.read && place != entry.asked;
+        let former = retired || self.members[place.at()].left > entry.issued;
+        let slow = entry.passed;
+        let failure = |kind| Failure { kind, slow, former, place };
+        if let Some((op, result)) = entry.done.take() {
+            self.inflight.remove(slot.0);
+            return (Some(op), result.map_err(|error| failure(error.kind)));
+        }
+        // Timed out: the place stays occupied until the device lets go of the buffers.
+        entry.waiter = Waiter::Nobody;
+        (None, Err(failure(IoErrorKind::Timeout)))
+    }
+
+    /// Issues a part of a small write. Always accepted, as by [`issue`](Self::issue).
+    pub(crate) fn issue_small(&mut self, now: Nanos, io: SmallIo, member: MemberIndex, op: Op) {
+        self.send(now, Waiter::Small(io), member, Target::Data, op);
+    }
+}
+
+/// Submits what can travel in parts in parts.
+#[allow(clippy::result_large_err)]
+fn submit(queue: &mut dyn IoQueue, token: Token, op: Op) -> Result<(), Io> {
+    match op {
+        Op::Read { at, data } => queue.submit_read(token, at, data),
+        Op::Write { at, data, durability } => queue.submit_write(token, at, data, durability),
+        op @ (Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. }) => {
+            queue.submit(Io { token, op })
+        }
+    }
+}

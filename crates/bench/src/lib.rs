@@ -18,8 +18,11 @@ pub mod adhoc;
 pub mod ask;
 #[allow(unsafe_code)]
 pub mod bandwidth;
+pub mod fio;
+pub mod folder;
 pub mod g9;
 pub mod goals;
+pub mod idle;
 // Functions of a C library.
 #[allow(unsafe_code)]
 pub mod isal;

@@ -7,7 +7,7 @@ use strake_parity::Kernel;
 use crate::machine::{Steal, available_memory};
 use crate::report::Report;
 use crate::scenario::Options;
-use crate::{ask, g9, goals, rebuild};
+use crate::{ask, fio, g9, goals, idle, rebuild};
 
 /// Everything a person may choose.
 #[derive(Clone, Debug)]
@@ -36,7 +36,8 @@ impl std::fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 /// The goals that can be run. G15 waits for its export.
-pub const GOALS: [&str; 11] = ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G11"];
+pub const GOALS: [&str; 14] =
+    ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G11", "G12", "G13", "G14"];
 
 /// Measures what the goal `id` asks for, calling `progress` before each step.
 ///
@@ -55,6 +56,8 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
     }
     match id {
         "G11" => rebuild::answer(&mut report, &choice.options, &mut progress),
+        "G12" | "G13" => idle::answer(&mut report, id, &choice.options, &mut progress),
+        "G14" => fio::answer(&mut report, &choice.options, &mut progress),
         _ if GOALS.contains(&id) => {}
         _ => return Err(unknown()),
     }

@@ -307,6 +307,37 @@ impl Subject {
         self.patterns.iter().map(Pattern::memory).sum()
     }
 
+    /// Writes all of it once, in order: what was never written, a file system may not even read.
+    ///
+    /// # Errors
+    /// When a request fails, or nothing moves.
+    pub fn fill(&self) -> Result<(), String> {
+        const REQUEST: u32 = 128 << 10;
+        const LOOK: Duration = Duration::from_millis(2);
+        let info = self.device.info();
+        let block_bytes = info.block_size.bytes();
+        let blocks = REQUEST / block_bytes;
+        let places = info.blocks / u64::from(blocks);
+        let order = Order::Sequential;
+        let pattern = Pattern {
+            write_percent: 100,
+            blocks,
+            block_bytes,
+            order,
+            depth: 32,
+            places,
+            ..Pattern::default()
+        };
+        let running = self.rig.load(&self.device, &[pattern])?;
+        while running.done() < places {
+            running.sample(LOOK)?;
+        }
+        match running.stop()? {
+            0 => Ok(()),
+            failed => Err(format!("{failed} requests failed")),
+        }
+    }
+
     /// Puts load on it.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ pub(crate) fn planned(
         drive: at,
         device_bytes: labelled.drive.device.info().bytes(),
         label: labelled.label.clone(),
+        // Not looked at here: an older picture of a member is noticed when the array is started.
+        confirmed: false,
     });
     let policy = Policy { allow_degraded: policy.allow_degraded };
     let verdicts = strake_ondisk::assemble(found.collect(), policy);

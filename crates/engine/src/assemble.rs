@@ -10,7 +10,7 @@ use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
 use crate::bad_blocks::BadBlocks;
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::member_io::{MemberIo, Wait};
+use crate::member_io::{Labels, MemberIo, Wait};
 use crate::planes::Planes;
 use crate::shard::LeaderState;
 
@@ -81,11 +81,14 @@ pub fn assemble(
     let mut found = Vec::new();
     let mut unreadable = Vec::new();
     for (at, drive) in drives.iter().enumerate() {
-        match MemberIo::open(drive, wait).and_then(|mut io| io.newest_label()) {
-            Ok(label) => {
-                let label = label.filter(|label| wanted(&label.name, label.array));
+        match MemberIo::open(drive, wait).and_then(|mut io| io.labels()) {
+            Ok(Labels { newest, in_tail, .. }) => {
+                let label = newest.filter(|label| wanted(&label.name, label.array));
                 let device_bytes = drive.device.info().bytes();
-                found.extend(label.map(|label| Found { drive: at, device_bytes, label }));
+                found.extend(label.map(|label| {
+                    let confirmed = in_tail == Some((label.generation, label.epoch));
+                    Found { drive: at, device_bytes, label, confirmed }
+                }));
             }
             Err(error) => unreadable.push(error),
         }
@@ -211,7 +214,12 @@ fn open(
     }
     let regions = Regions::new(&geometry);
     let bad = bad::read(&superblock, &states, &members, policy, wait)?;
-    let mut planes = bitmaps::read(&superblock, &states, &members, regions.count(), wait)?;
+    let bitmaps::Read { mut planes, older } =
+        bitmaps::read(&superblock, &states, &members, regions.count(), wait)?;
+    if let Some(member) = older {
+        let error = older_picture(&superblock, member, members[member.at()].as_ref());
+        return Err(NotOpened { drive: indices[member.at()], error });
+    }
     bitmaps::settle(&mut planes, &mut superblock, &found, &mut states, (&geometry, &regions));
     let intent = planes.intent();
     // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written;
@@ -231,7 +239,8 @@ fn open(
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
-    assembled.write_labels(wait).map_err(blame)?;
+    // To the head rings only: the tail rings say that everybody has it, and who is not here may not.
+    assembled.write_copy(Copy::Head, wait).map_err(blame)?;
     if superblock.history.is_empty() {
         // All that is known of the past of an array whose labels did not remember it.
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
@@ -242,10 +251,23 @@ fn open(
     superblock.clean = false;
     assembled.superblock = superblock;
     assembled.write_bitmaps(wait).map_err(blame)?;
-    let live = assembled.live().fold(0, |mask, (member, _)| mask | 1 << member.0);
-    assembled.planes.hold(live);
     assembled.write_labels(wait).map_err(blame)?;
+    assembled.everybody_has_all();
     Ok(assembled)
+}
+
+/// A drive holds a member as it was at some time before.
+fn older_picture(
+    superblock: &Superblock,
+    member: MemberIndex,
+    drive: Option<&Drive>,
+) -> ArrayError {
+    let (name, path) = (&superblock.name, drive.map_or("?", |drive| &drive.path));
+    ArrayError::refused(format!(
+        "{path} is an older picture of member {member} of array {name}: what was written since is not on it, so it is \
+         not used; bring the drive itself back, or replace it: strake array replace {name} --member {member} --with \
+         DRIVE"
+    ))
 }
 
 fn absent_mask(states: &[MemberState]) -> u64 {
@@ -383,15 +405,25 @@ impl Assembled {
 
     /// Writes this generation's label to every member that is here: heads and tails. On failure says whose.
     pub(crate) fn write_labels(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
-        for copy in [Copy::Head, Copy::Tail] {
-            for (member, drive) in self.live() {
-                let mut label = self.superblock.clone();
-                label.slot = member;
-                label.member = label.members[member.at()].uuid;
-                let written =
-                    MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
-                written.map_err(|error| (member, error))?;
-            }
+        self.write_copy(Copy::Head, wait)?;
+        self.write_copy(Copy::Tail, wait)
+    }
+
+    /// Every page and label was written to every member that is here.
+    pub(crate) fn everybody_has_all(&mut self) {
+        let live = self.live().fold(0, |mask, (member, _)| mask | 1 << member.0);
+        self.planes.hold(live);
+        self.planes.recorded(live);
+    }
+
+    fn write_copy(&self, copy: Copy, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
+        for (member, drive) in self.live() {
+            let mut label = self.superblock.clone();
+            label.slot = member;
+            label.member = label.members[member.at()].uuid;
+            let written =
+                MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
+            written.map_err(|error| (member, error))?;
         }
         Ok(())
     }

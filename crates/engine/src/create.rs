@@ -182,7 +182,7 @@ pub fn create(
     }
     let superblock = first_superblock(plan, &drives, ids, &regions);
     let states = vec![MemberState::InSync; drives.len()];
-    let assembled = Assembled::new(
+    let mut assembled = Assembled::new(
         superblock,
         plan.geometry,
         states,
@@ -192,6 +192,7 @@ pub fn create(
     );
     assembled.write_bitmaps(wait).map_err(|(_, error)| error)?;
     assembled.write_labels(wait).map_err(|(_, error)| error)?;
+    assembled.everybody_has_all();
     Ok(assembled)
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct Labels {
     pub(crate) newest: Option<Superblock>,
     /// The newest one that does not say that the array was destroyed.
     pub(crate) living: Option<Superblock>,
+    /// Generation and epoch of the newest one in the tail ring.
+    pub(crate) in_tail: Option<(u64, Uuid)>,
 }
 
 fn newer(a: Option<Superblock>, b: Option<Superblock>) -> Option<Superblock> {
@@ -240,6 +242,10 @@ impl<'a> MemberIo<'a> {
             if let Some(refused) = scan.refused {
                 // An older label must not be used in place of one that is not understood.
                 return Err(ArrayError::refused(format!("{}: {refused}", self.path)));
+            }
+            if copy == Copy::Tail {
+                let chain = |label: &Superblock| (label.generation, label.epoch);
+                labels.in_tail = scan.newest.as_ref().map(chain);
             }
             labels.newest = newer(labels.newest, scan.newest);
             labels.living = newer(labels.living, scan.living);

@@ -19,6 +19,10 @@ pub(crate) struct Planes {
     /// By member: the sequences of the intent pages that it surely holds, or held when it went out; 0 when nobody
     /// knows.
     held: Vec<IntentPages>,
+    /// Members that the last label which everybody has calls live, as a mask; 0 when that is not known.
+    recorded: u64,
+    /// What a member that was live at the last stop surely held.
+    before: IntentPages,
     /// Pages whose content changed since they were last written.
     dirty: Vec<bool>,
     any_dirty: bool,
@@ -33,6 +37,8 @@ impl Planes {
             bits: vec![Bits::new(regions); planes],
             sequences: vec![0; pages],
             held: vec![IntentPages::default(); members],
+            recorded: 0,
+            before: IntentPages::default(),
             dirty: vec![false; pages],
             any_dirty: false,
         }
@@ -73,6 +79,29 @@ impl Planes {
                 *held = now;
             }
         }
+    }
+
+    /// Everybody has a label that calls the members in `live` (a mask) live, and nobody else.
+    pub(crate) fn recorded(&mut self, live: u64) {
+        self.recorded = live;
+    }
+
+    /// The intent pages that everybody held who was live at the last stop.
+    pub(crate) fn surely_held(&mut self, pages: IntentPages) {
+        self.before = pages;
+    }
+
+    /// `member` was live at the last stop, and is not here.
+    pub(crate) fn left_before(&mut self, member: MemberIndex) {
+        self.held[member.at()] = self.before;
+    }
+
+    /// What every member holds of a page of the intent plane that a start may take for one in sync: a label that
+    /// calls somebody out counts only when everybody has it.
+    fn held_by_all(&self, page: u32) -> u64 {
+        let held = self.held.iter().enumerate();
+        let held = held.filter(|(slot, _)| self.recorded & 1 << slot != 0);
+        held.map(|(_, pages)| pages[page as usize]).min().unwrap_or(0)
     }
 
     /// True when a drive with these intent pages is older than `member` was when it went out: what was written in
@@ -155,7 +184,11 @@ impl Planes {
     pub(crate) fn record(&self, array: Uuid, plane: Plane, page: u32) -> (u64, [u8; PAGE_BYTES]) {
         let sequence = self.sequences[index(plane, page)];
         let bytes = self.of(plane).page_bytes(page);
-        (sequence, strake_ondisk::encode_page(array, plane, page, sequence, bytes))
+        let mut record = strake_ondisk::encode_page(array, plane, page, sequence, bytes);
+        if plane == Plane::Intent {
+            strake_ondisk::note_held(&mut record, sequence, self.held_by_all(page));
+        }
+        (sequence, record)
     }
 }
 

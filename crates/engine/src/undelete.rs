@@ -100,10 +100,10 @@ fn read(drive: &Drive, wait: Wait<'_>) -> Result<Destroyed, ArrayError> {
         )));
     }
     match io.labels()? {
-        Labels { newest: Some(newest), living: Some(before) } => {
+        Labels { newest: Some(newest), living: Some(before), .. } => {
             Ok(Destroyed { before, generation: newest.generation })
         }
-        Labels { newest: Some(_), living: None } => Err(ArrayError::refused(format!(
+        Labels { newest: Some(_), living: None, .. } => Err(ArrayError::refused(format!(
             "{} holds no label from before its array was destroyed",
             drive.path
         ))),

@@ -7,7 +7,8 @@
 //! 1. The highest generation is always safe to follow: either everybody it calls live has it, or nobody acted on it.
 //! 2. A member that the newest label (generation `G`) calls in sync held `G - 1` before `G` was begun; otherwise `G`
 //!    would call it faulty. So it is in sync when its own newest label is `G`, or `G - 1` of the same history (the
-//!    update was cut short), and stale when it is older: no crash leaves it behind by two.
+//!    update was cut short), and stale when it is older: no crash leaves it behind by two. When anybody has `G` in
+//!    the tail ring too, the update was not cut short, and who has only `G - 1` is an older picture of a member.
 //! 3. Let `C` be the members that the newest label records as in sync since before generation `g`, and let somebody
 //!    hold a label of generation `g`. If that label was acted on, every member it calls live had it. If it calls a
 //!    member of `C` live, then the newest label's history passed through it or it was never acted on. If it calls
@@ -31,6 +32,8 @@ pub struct Found {
     pub label: Superblock,
     /// Bytes of the device as it is now.
     pub device_bytes: u64,
+    /// The label is in the tail ring as well: every member that it calls live had it in its head ring before that.
+    pub confirmed: bool,
 }
 
 /// What somebody decided about arrays that are not complete.
@@ -81,6 +84,8 @@ pub struct Assembled {
     pub superblock: Superblock,
     /// One for every slot, in order.
     pub members: Vec<AssembledMember>,
+    /// Everybody that the newest label calls live surely had it.
+    pub confirmed: bool,
 }
 
 /// One slot of an assembled array.
@@ -253,6 +258,8 @@ struct Scanned {
 /// Drives of one history, one for each member at most, and the label that describes them.
 struct Matched {
     newest: Superblock,
+    /// Everybody that the newest label calls live had it.
+    confirmed: bool,
     /// Slots whose drive is here and has become too small: what was cut off is lost, even if the drive grows again.
     cut: Vec<MemberIndex>,
     drives: Vec<Found>,
@@ -290,6 +297,9 @@ impl Scanned {
             return refused(Refusal::Fork(difference(&newest, other)));
         }
         let newest = newest.label;
+        let chain = |label: &Superblock| (label.generation, label.epoch);
+        let is_newest = |drive: &&Found| chain(&drive.label) == chain(&newest);
+        let confirmed = self.drives.iter().filter(is_newest).any(|drive| drive.confirmed);
         let is_cut =
             |drive: &&Found| matches!(unusable(&newest, drive), Some(IgnoreReason::Shrunk { .. }));
         let cut = self.drives.iter().filter(is_cut).map(|drive| drive.label.slot).collect();
@@ -298,7 +308,7 @@ impl Scanned {
             // Former members alone are no array.
             return Err(None);
         }
-        Ok(Matched { newest, cut, drives: std::mem::take(&mut self.drives) })
+        Ok(Matched { newest, confirmed, cut, drives: std::mem::take(&mut self.drives) })
     }
 
     fn newest(&self) -> Option<&Found> {
@@ -401,7 +411,8 @@ impl Matched {
             let rebuilding = rebuilding.filter(|s| state(s) == RecordedState::Rebuilding).collect();
             return Verdict::Waiting { superblock: self.newest, missing, rebuilding, present };
         }
-        Verdict::Assembled(Assembled { superblock: self.newest, members })
+        let confirmed = self.confirmed;
+        Verdict::Assembled(Assembled { superblock: self.newest, members, confirmed })
     }
 
     fn member(&self, slot: MemberIndex) -> AssembledMember {
@@ -425,7 +436,7 @@ impl Matched {
         let Some(found) = self.drives.iter().find(|found| found.label.slot == slot) else {
             return absent(None);
         };
-        match trust(&self.newest, recorded, &found.label) {
+        match trust((&self.newest, self.confirmed), recorded, &found.label) {
             Ok(Trust { state, recovered_stripes, lacks }) => AssembledMember {
                 drive: Some(found.drive),
                 state,
@@ -456,8 +467,10 @@ struct Trust {
 }
 
 /// What of a member's contents may be trusted, or why nothing.
+///
+/// A label that everybody surely had cannot have been cut short: whoever has only the one before is an older picture.
 fn trust(
-    newest: &Superblock,
+    (newest, confirmed): (&Superblock, bool),
     recorded: &MemberRecord,
     own: &Superblock,
 ) -> Result<Trust, StaleReason> {
@@ -465,7 +478,9 @@ fn trust(
     let lags = StaleReason::Lags { own: own.generation, newest: newest.generation };
     // What a member says of itself limits what is believed: a label that promotes it may have been cut short.
     let (own_state, own_stripes) = match own.own_record() {
-        Some(row) if current || precedes(own, newest) => (row.state, row.recovered_stripes),
+        Some(row) if current || !confirmed && precedes(own, newest) => {
+            (row.state, row.recovered_stripes)
+        }
         Some(_) | None => (RecordedState::Missing, 0),
     };
     let rebuilding = |recovered_stripes, lacks| {
@@ -487,7 +502,8 @@ fn trust(
         }
         // It was taken back with the label that was cut short, so it is as it was when it left.
         (RecordedState::Rebuilding, RecordedState::Missing)
-            if newest.keeps_stale_planes()
+            if !confirmed
+                && newest.keeps_stale_planes()
                 && newest.lineage(own) == Lineage::Ours
                 && is_as_it_left(recorded.held_generation, own.generation) =>
         {

@@ -24,6 +24,7 @@ const AT_PLANE: usize = 4;
 const AT_PAGE: usize = 5;
 const AT_ARRAY: usize = 8;
 const AT_SEQUENCE: usize = 16;
+const AT_BEHIND: usize = 24;
 const AT_CRC: usize = 28;
 
 /// What a bit of a plane means.
@@ -90,6 +91,16 @@ pub fn encode_page(
     out
 }
 
+/// Notes in the record of a page of `sequence` that every member that the last complete label called live surely held
+/// the page of sequence `held`, or a newer one. A member that shows less is an older picture of itself.
+pub fn note_held(record: &mut [u8; PAGE_BYTES], sequence: u64, held: u64) {
+    let behind = sequence.checked_sub(held).filter(|_| held > 0);
+    let behind = behind.and_then(|behind| u32::try_from(behind).ok()).unwrap_or(0);
+    put(record, AT_BEHIND, &behind.to_le_bytes());
+    let crc = page_crc(record);
+    put(record, AT_CRC, &crc.to_le_bytes());
+}
+
 /// The CRC-32C of a page: of everything but the CRC itself.
 fn page_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..AT_CRC]), &bytes[PAGE_HEADER_BYTES..])
@@ -131,6 +142,8 @@ pub enum PageState {
     Valid {
         /// Its sequence.
         sequence: u64,
+        /// A sequence that every live member surely held when it was written; 0 when that is not known.
+        held: u64,
         /// Its bits.
         bits: Vec<u8>,
     },
@@ -145,10 +158,13 @@ pub enum PageState {
 #[must_use]
 pub fn newest_page(a: &[u8], b: &[u8], array: Uuid, plane: Plane, page: u32) -> PageState {
     let slot = |bytes, parity| {
-        decode_page(bytes, array, plane, page).ok().filter(|(sequence, _)| sequence % 2 == parity)
+        let (sequence, bits) = decode_page(bytes, array, plane, page).ok()?;
+        let behind = u64::from(u32_at(bytes, AT_BEHIND));
+        let held = if behind == 0 { 0 } else { sequence.saturating_sub(behind) };
+        (sequence % 2 == parity).then_some((sequence, held, bits))
     };
-    match slot(a, 0).into_iter().chain(slot(b, 1)).max_by_key(|(sequence, _)| *sequence) {
-        Some((sequence, bits)) => PageState::Valid { sequence, bits },
+    match slot(a, 0).into_iter().chain(slot(b, 1)).max_by_key(|(sequence, ..)| *sequence) {
+        Some((sequence, held, bits)) => PageState::Valid { sequence, held, bits },
         None => PageState::Lost,
     }
 }

@@ -36,7 +36,7 @@ pub use bad_blocks::{
 };
 pub use bitmap::{
     Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_PLANE, PageState, Plane, REGIONS_MAX, decode_page,
-    encode_page, newest_page,
+    encode_page, newest_page, note_held,
 };
 pub use config_record::{
     CONFIG_BYTES_MAX, CONFIG_HEADER_BYTES, CONFIG_SLOT_BYTES, config_bytes, decode_config,

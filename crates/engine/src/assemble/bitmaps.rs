@@ -30,6 +30,14 @@ pub(crate) fn intent_pages(bytes: &[u8], array: Uuid) -> IntentPages {
     })
 }
 
+/// What the bitmap pages say.
+pub(super) struct Read {
+    /// The newest copy of every page.
+    pub(super) planes: Planes,
+    /// A member that shows less than it surely held: an older picture of itself.
+    pub(super) older: Option<MemberIndex>,
+}
+
 /// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
 /// all set: everything is then resynchronized, nothing called unwritten, and nothing trusted on an absent member.
 pub(super) fn read(
@@ -38,12 +46,14 @@ pub(super) fn read(
     drives: &[Option<Drive>],
     regions: u32,
     wait: Wait<'_>,
-) -> Result<Planes, ArrayError> {
+) -> Result<Read, ArrayError> {
     let count = Plane::all(states.len()).count();
     let mut newest: Vec<PageState> =
         (0..count * PAGES_PER_PLANE as usize).map(|_| PageState::Lost).collect();
-    for (state, drive) in states.iter().zip(drives) {
+    let mut seen: Vec<(MemberIndex, Vec<Option<u64>>)> = Vec::new();
+    for (slot, (state, drive)) in states.iter().zip(drives).enumerate() {
         let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
+        let mut own = Vec::new();
         let mut io = MemberIo::open(drive, wait)?;
         let layout = layout_of(drive)?;
         let mut places = newest.iter_mut();
@@ -52,13 +62,32 @@ pub(super) fn read(
             for (page, place) in (0..PAGES_PER_PLANE).zip(&mut places) {
                 let [a, b] = [0, 1].map(|parity| &slots[(page * 2 + parity) as usize]);
                 let here = strake_ondisk::newest_page(a, b, superblock.array, plane, page);
+                if plane == Plane::Intent {
+                    own.push(sequence(&here));
+                }
                 if sequence(&here) > sequence(place) {
                     *place = here;
                 }
             }
         }
+        seen.push((MemberIndex(slot as u8), own));
     }
-    Ok(assemble(states.len(), regions, newest))
+    let held = [0, 1].map(|page| held(&newest[page]));
+    let shows_less = |own: &[Option<u64>]| {
+        // A page that it cannot show at all is lost, not old.
+        own.iter().zip(held).any(|(own, held)| own.is_some_and(|own| own < held))
+    };
+    let older = seen.iter().find(|(_, own)| shows_less(own)).map(|(member, _)| *member);
+    let mut planes = assemble(states.len(), regions, newest);
+    planes.surely_held(held);
+    Ok(Read { planes, older })
+}
+
+fn held(page: &PageState) -> u64 {
+    match page {
+        PageState::Valid { held, .. } => *held,
+        PageState::Lost => 0,
+    }
 }
 
 /// The slots of a plane, page by page, even sequences first. A slot that cannot be read is empty: it is lost on this
@@ -135,7 +164,9 @@ pub(super) fn settle(
                 row.recovered_stripes = 0;
                 if found.superblock.members[slot].state.is_live() {
                     // It may have been left out of the last update, if that was cut short.
-                    row.held_generation = (found.superblock.generation - 1).max(1);
+                    let late = u64::from(!found.confirmed);
+                    row.held_generation = (found.superblock.generation - late).max(1);
+                    planes.left_before(index);
                 }
             }
         }

@@ -477,16 +477,19 @@ pub(super) async fn flush_all(shard: &Shard, group: Group) -> bool {
 /// as failed in the next generation. False when too few are left.
 pub(super) async fn record(shard: &Shard, group: Group) -> bool {
     loop {
+        let mut recorded = 0;
         let mut failed = write_pages(shard, group).await;
         if failed.is_empty() {
             failed = write_bad_blocks(shard, group).await;
         }
         if failed.is_empty() {
+            recorded = called_live(shard);
             failed = write_labels(shard, group).await;
         }
         if failed.is_empty() {
             let mut leader = shard.leader_mut();
             leader.completed = leader.state.superblock.generation;
+            leader.state.planes.recorded(recorded);
             shard.board.set_superblock(&leader.state.superblock);
             return true;
         }
@@ -503,6 +506,14 @@ pub(super) async fn record(shard: &Shard, group: Group) -> bool {
             put_out(shard, &mut leader, member, event_of(failure.kind), Some(failure.kind));
         }
     }
+}
+
+/// Members that the label calls live, as a mask.
+fn called_live(shard: &Shard) -> u64 {
+    let leader = shard.leader_mut();
+    let rows = leader.state.superblock.members.iter().enumerate();
+    let live = rows.filter(|(_, row)| row.state.is_live());
+    live.fold(0, |mask, (slot, _)| mask | 1 << slot)
 }
 
 /// Writes the list of bad blocks to every live member, unless all have it. Returns who failed.
@@ -675,10 +686,12 @@ pub(super) async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
         Poll::Pending
     })
     .await;
-    let records = {
+    let (given, records) = {
         let mut leader = shard.leader_mut();
         let pages = leader.state.planes.take_dirty();
-        pages.into_iter().flat_map(|(plane, page)| page_records(&leader, plane, page)).collect()
+        let records =
+            pages.into_iter().flat_map(|(plane, page)| page_records(&leader, plane, page));
+        (live_mask(&leader), records.collect())
     };
     let failed = write_metadata(shard, group, records).await;
     let mut leader = shard.leader_mut();
@@ -697,7 +710,7 @@ pub(super) async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
     let live = live_mask(&leader);
     leader.unpaged.retain(|(member, _)| live & 1 << member.0 != 0);
     let missed = leader.unpaged.iter().fold(0, |mask, (member, _)| mask | 1 << member.0);
-    leader.state.planes.hold(live & !missed);
+    leader.state.planes.hold(given & live & !missed);
     leader.unpaged.clone()
 }
 

@@ -1,7 +1,7 @@
 //! Members that were out and come back.
 
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{ArrayErrorKind, AssemblePolicy};
+use strake_engine::{ArrayErrorKind, AssemblePolicy, Outcome};
 use strake_ondisk::{
     AreaLayout, BadEvent, BadList, PAGE_BYTES, PageState, Plane, encode_page, newest_page,
 };
@@ -426,4 +426,46 @@ fn f16_an_older_picture_of_a_member_is_not_taken_back() {
         stage.readd_with(1, drive).expect("it is the member");
         right(&mut stage);
     }
+}
+
+/// The same while the array was not running. After an orderly stop the last label tells, after a crash the pages.
+#[test]
+fn f16_an_older_picture_of_a_member_is_not_in_sync_at_the_start() {
+    for orderly in [true, false] {
+        let mut stage = large(Level::Raid5, 4, 2);
+        stage.pass(6);
+        let picture = revived(&mut stage, 1);
+        stage.fill(3000, 50, 91);
+        stage.pass(12);
+        if orderly {
+            stage.stop().expect("clean");
+        } else {
+            stage.down();
+        }
+        let drive = std::mem::replace(&mut stage.disks[1], picture);
+        assert!(!matches!(stage.find(AssemblePolicy::default()), Outcome::Ready(_)));
+        stage.again(DEGRADED);
+        assert_eq!(stage.state(1), MemberState::Missing);
+        let picture = stage.disks[1].clone();
+        let refused = stage.readd_with(1, picture).expect_err("it is older");
+        assert!(refused.what.contains("old"), "{}", refused.what);
+        stage.verify(3000);
+        // The drive itself may come back.
+        stage.readd_with(1, drive).expect("it is the member");
+        right(&mut stage);
+    }
+}
+
+/// A picture from before an orderly stop in which nothing but the last label was written.
+#[test]
+fn f16_a_picture_from_before_the_last_label_is_not_in_sync() {
+    let mut stage = large(Level::Raid6, 5, 1);
+    stage.pass(12);
+    let picture = revived(&mut stage, 2);
+    stage.stop().expect("clean");
+    let drive = std::mem::replace(&mut stage.disks[2], picture);
+    stage.again(DEGRADED);
+    assert_eq!(stage.state(2), MemberState::Missing);
+    stage.readd_with(2, drive).expect("it is the member");
+    right(&mut stage);
 }

@@ -17,7 +17,7 @@ fn on(array: &Superblock, slot: u8) -> Found {
     let mut label = array.clone();
     label.slot = MemberIndex(slot);
     label.member = label.members[usize::from(slot)].uuid;
-    Found { drive: usize::from(slot), label, device_bytes: 64 << 20 }
+    Found { drive: usize::from(slot), label, device_bytes: 64 << 20, confirmed: false }
 }
 
 /// `array` one label later, with the given states.
@@ -108,6 +108,32 @@ fn f25_an_update_cut_short_costs_no_member() {
             assert_eq!(states(found, WAIT), [InSync; 3], "reached {reached}");
         }
     }
+}
+
+/// A label that is in a tail ring was in every head ring before: who has only the one before is a copy of a member from
+/// before, and was taken for the member, as if the update had been cut short.
+#[test]
+fn f16_a_member_without_a_label_that_everybody_had_is_stale() {
+    let old = label(3, 5);
+    let confirmed = |array: &Superblock, slot| Found { confirmed: true, ..on(array, slot) };
+    for new in [after(&old, &[]), activated(&old, uuid(0xe2), &[])] {
+        let found = || vec![on(&new, 0), confirmed(&new, 1), on(&old, 2)];
+        assert_eq!(waits_for(found()), [2]);
+        let array = assembled(found(), START);
+        assert!(array.confirmed);
+        assert_eq!(array.members[2].state, Missing);
+        let lags = StaleReason::Lags { own: old.generation, newest: new.generation };
+        assert_eq!(array.members[2].stale.map(|stale| stale.reason), Some(lags));
+        // The tail ring of the old one says only that everybody had that.
+        let found = vec![on(&new, 0), on(&new, 1), confirmed(&old, 2)];
+        assert_eq!(states(found, WAIT), [InSync; 3]);
+    }
+    // One that was being rebuilt has nothing that could be trusted.
+    let new = after(&old, &[(2, Rebuilding)]);
+    let newer = after(&new, &[]);
+    let found = vec![on(&newer, 0), confirmed(&newer, 1), on(&new, 2)];
+    let member = assembled(found, WAIT).members.remove(2);
+    assert_eq!((member.state, member.lacks), (Rebuilding, Lacks::Everything));
 }
 
 #[test]

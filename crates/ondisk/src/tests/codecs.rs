@@ -5,7 +5,7 @@ use crate::layout::HEAD_RING_OFFSET;
 use crate::{
     Address, AreaLayout, Bits, Copy, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN, PageState,
     Plane, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page, foreign_signature,
-    newest, newest_page, protective_head, protective_tail,
+    newest, newest_page, note_held, protective_head, protective_tail,
 };
 
 pub(super) fn head(generation: u64) -> Address {
@@ -152,6 +152,28 @@ fn a_torn_page_leaves_the_one_before() {
     check(&[0; 4096], &[0; 4096], None);
     // In each other's place both count as damaged.
     check(&b, &new_a, None);
+}
+
+#[test]
+fn a_page_tells_what_everybody_held() {
+    let empty = [0; 4096];
+    let check = |sequence, held, want| {
+        let mut page = encode_page(uuid(1), Plane::Intent, 0, sequence, &[7; 4064]);
+        note_held(&mut page, sequence, held);
+        let state = match sequence % 2 {
+            0 => newest_page(&page, &empty, uuid(1), Plane::Intent, 0),
+            _ => newest_page(&empty, &page, uuid(1), Plane::Intent, 0),
+        };
+        let bits = vec![7; 4064];
+        assert_eq!(state, PageState::Valid { sequence, held: want, bits });
+    };
+    check(6, 5, 5);
+    check(7, 1, 1);
+    // Nothing known, nothing that could be true, and more than there is room for.
+    check(6, 0, 0);
+    check(6, 6, 0);
+    check(6, 9, 0);
+    check(1 << 33, 1, 0);
 }
 
 #[test]

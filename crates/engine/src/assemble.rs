@@ -256,6 +256,12 @@ fn open(
     Ok(assembled)
 }
 
+/// A sequence that no page or list of the array can have reached, for what nobody here can show: each activation has
+/// its own generation, and writes fewer than 2^32 of them. A member that is away may have any of the others.
+fn sequence_above_all(newest: &Superblock) -> u64 {
+    newest.generation.min(u64::from(u32::MAX)) << 32
+}
+
 /// A drive holds a member as it was at some time before.
 fn older_picture(
     superblock: &Superblock,

@@ -47,6 +47,11 @@ pub(super) fn read(
              --accept-loss",
             name = superblock.name
         ))),
+        // A member that is away may still have the list that was given up.
+        None if expected => Ok(BadBlocks {
+            sequence: super::sequence_above_all(superblock),
+            ..BadBlocks::default()
+        }),
         None => Ok(BadBlocks::default()),
     }
 }

@@ -78,7 +78,8 @@ pub(super) fn read(
         own.iter().zip(held).any(|(own, held)| own.is_some_and(|own| own < held))
     };
     let older = seen.iter().find(|(_, own)| shows_less(own)).map(|(member, _)| *member);
-    let mut planes = assemble(states.len(), regions, newest);
+    let lost = super::sequence_above_all(superblock);
+    let mut planes = assemble(states.len(), regions, newest, lost);
     planes.surely_held(held);
     Ok(Read { planes, older })
 }
@@ -104,7 +105,8 @@ fn read_plane(io: &mut MemberIo<'_>, layout: &AreaLayout, plane: Plane) -> Vec<V
     (0..PAGES_PER_PLANE).flat_map(|page| [slot(page, 0), slot(page, 1)]).collect()
 }
 
-fn assemble(members: usize, regions: u32, newest: Vec<PageState>) -> Planes {
+/// `lost` is the sequence with which a page begins anew that nobody can show.
+fn assemble(members: usize, regions: u32, newest: Vec<PageState>, lost: u64) -> Planes {
     let mut planes = Planes::new(members, regions);
     let mut pages = newest.into_iter();
     for plane in Plane::all(members) {
@@ -112,7 +114,7 @@ fn assemble(members: usize, regions: u32, newest: Vec<PageState>) -> Planes {
         for page in 0..PAGES_PER_PLANE {
             let state = pages.next().expect("one state for every page");
             // The next sequence, so that rewriting a page leaves its newest slot alone.
-            planes.set_sequence(plane, page, sequence(&state).map_or(0, |newest| newest + 1));
+            planes.set_sequence(plane, page, sequence(&state).map_or(lost, |newest| newest + 1));
             bits.push(match state {
                 PageState::Valid { bits, .. } => Some(bits),
                 PageState::Lost => None,

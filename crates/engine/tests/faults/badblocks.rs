@@ -431,3 +431,33 @@ fn an_array_whose_list_of_bad_blocks_is_gone_is_refused() {
     assert!(what.contains("bad blocks") && what.contains("--accept-loss"), "{what}");
     stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
 }
+
+/// The list was lost, its loss accepted, and a new one began at sequence 0. A member that was away still had the old
+/// one with a higher sequence, which won at the start after it had been taken back: good blocks were called lost.
+#[test]
+fn a_list_given_up_is_not_brought_back_by_a_member_that_was_away() {
+    let Holed { mut stage, source, rule, hole } = holed(Level::Raid5, 4, 1);
+    let target = (source + 1) % 4;
+    let away = (0..4).find(|member| ![source, target].contains(member)).expect("two are left");
+    stage.fail(away as u8).expect("allowed");
+    stage.stop().expect("clean");
+    for (member, disk) in stage.disks.iter().enumerate() {
+        if member != away {
+            disk.ram.write_at(5 << 20, &vec![0x55; 128 << 10]).expect("inside");
+        }
+        disk.plan.remove(rule);
+    }
+    stage.again(AssemblePolicy { accept_loss: true, allow_degraded: true });
+    for at in lost_with(hole) {
+        assert_eq!(stage.write(at, 1, 5), Ok(()));
+    }
+    stage.readd(away as u8).expect("it is the member");
+    stage.healthy();
+    stage.stop().expect("clean");
+    stage.again(AssemblePolicy::default());
+    assert_eq!(listed(&stage), BTreeSet::new());
+    for at in lost_with(hole) {
+        let from = (at << 9) as usize;
+        assert_eq!(stage.read(0, at, 1).as_deref(), Ok(&stage.model[from..from + 512]));
+    }
+}

@@ -469,3 +469,37 @@ fn f16_a_picture_from_before_the_last_label_is_not_in_sync() {
     stage.readd_with(2, drive).expect("it is the member");
     right(&mut stage);
 }
+
+/// A page of the bitmap that nobody could show began anew at sequence 0. A member that was away still had it with a
+/// higher one, which won at the start after it had been taken back: regions that were written counted as unwritten.
+#[test]
+fn a_page_lost_on_all_members_is_not_brought_back_by_one_that_was_away() {
+    let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
+    let array = stage.status().uuid;
+    stage.fail(1).expect("allowed");
+    stage.fill(1000, 100, 3);
+    stage.stop().expect("clean");
+    let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    let at = |sequence| layout.bitmap_page_offset(Plane::Written, 0, sequence);
+    for sequence in [1000, 1001] {
+        let page = encode_page(array, Plane::Written, 0, sequence, &[]);
+        stage.disks[1].ram.write_at(at(sequence), &page).expect("inside");
+        for member in [0, 2, 3] {
+            let ram = &stage.disks[member].ram;
+            ram.write_at(at(sequence), &[0x55; PAGE_BYTES]).expect("inside");
+        }
+    }
+    stage.again(DEGRADED);
+    stage.readd(1).expect("it is the member");
+    stage.healthy();
+    stage.stop().expect("clean");
+    let newest = [0, 1].map(|member: usize| {
+        let slots = [0, 1].map(|sequence| {
+            let mut page = vec![0; PAGE_BYTES];
+            stage.disks[member].ram.read_at(at(sequence), &mut page).expect("inside");
+            page
+        });
+        newest_page(&slots[0], &slots[1], array, Plane::Written, 0)
+    });
+    assert!(newest[0] == newest[1], "the member that was away brought its own page back");
+}

@@ -77,6 +77,8 @@ pub(crate) fn passed_over(here: &[Labelled]) -> BTreeMap<usize, String> {
         drive: at,
         device_bytes: labelled.drive.device.info().bytes(),
         label: labelled.label.clone(),
+        // Not looked at here: an older picture of a member is noticed when the array is started.
+        confirmed: false,
     });
     let mut why = BTreeMap::new();
     let mut note = |at: usize, reason: &dyn std::fmt::Display| {

@@ -239,8 +239,11 @@ fn open(
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
-    // To the head rings only: the tail rings say that everybody has it, and who is not here may not.
     assembled.write_copy(Copy::Head, wait).map_err(blame)?;
+    // The tail rings say that everybody has it, and who is not here may not.
+    if assembled.has_everybody() {
+        assembled.write_copy(Copy::Tail, wait).map_err(blame)?;
+    }
     if superblock.history.is_empty() {
         // All that is known of the past of an array whose labels did not remember it.
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
@@ -413,6 +416,12 @@ impl Assembled {
     pub(crate) fn write_labels(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
         self.write_copy(Copy::Head, wait)?;
         self.write_copy(Copy::Tail, wait)
+    }
+
+    /// True when every member is here that the label calls live.
+    fn has_everybody(&self) -> bool {
+        let mut rows = self.superblock.members.iter().zip(&self.drives);
+        rows.all(|(row, drive)| drive.is_some() || !row.state.is_live())
     }
 
     /// Every page and label was written to every member that is here.

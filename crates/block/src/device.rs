@@ -46,7 +46,7 @@ pub struct DeviceInfo {
     pub cache: VolatileCache,
     /// What deallocated blocks read as.
     pub deallocate: DeallocateReads,
-    /// True when [`Op::WriteZeroes`](crate::Op::WriteZeroes) is much cheaper than writing zeroes.
+    /// True when [`Op::WriteZeroes`] is much cheaper than writing zeroes.
     pub fast_zeroes: bool,
     /// True when writes are refused.
     pub read_only: bool,

@@ -38,6 +38,7 @@ pub(crate) enum Port {
 
 impl Port {
     /// The next request.
+    #[inline(always)]
     pub(crate) fn recv(&mut self) -> Option<Io> {
         match self {
             Self::Near(near) => near.requests.borrow_mut().pop_front(),

@@ -95,6 +95,8 @@ pub(crate) struct Shard {
     hint: Cell<u8>,
     scheduler: Scheduler,
     members: RefCell<Members>,
+    /// Members that may be read directly until the next turn, as a mask.
+    readable: Cell<u64>,
     /// Members that reads of this shard go around.
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,

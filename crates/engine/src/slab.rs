@@ -33,16 +33,20 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// When full: callers ask for [`room`](Self::room) before they take work in.
+    // Values are made where they are put: see decision 13.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let at = self.free.pop().expect("a slab overflowed: its user did not ask for room");
         self.places[at as usize] = Some(value);
         at
     }
 
+    #[inline]
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
         self.places.get(at as usize)?.as_ref()
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.places.get_mut(at as usize)?.as_mut()
     }
@@ -51,16 +55,28 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// When there is none: a number was used after its value was taken.
+    #[inline]
     pub(crate) fn remove(&mut self, at: u32) -> T {
         let value = self.places[at as usize].take().expect("a slab number was used twice");
         self.free.push(at);
         value
     }
 
-    /// Takes any value out, to empty the slab.
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        let at = self.places.iter().position(Option::is_some)?;
-        Some(self.remove(at as u32))
+    /// Drops the value at `at` where it is.
+    ///
+    /// # Panics
+    /// When there is none: a number was used after its value was taken.
+    #[inline]
+    pub(crate) fn release(&mut self, at: u32) {
+        let place = &mut self.places[at as usize];
+        assert!(place.is_some(), "a slab number was used twice");
+        *place = None;
+        self.free.push(at);
+    }
+
+    /// The number of some value, to empty the slab.
+    pub(crate) fn any(&self) -> Option<u32> {
+        self.places.iter().position(Option::is_some).map(|at| at as u32)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {

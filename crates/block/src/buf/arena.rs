@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Chunks begin at multiples of this many bytes, which satisfies every direct-I/O and PRP alignment in use.
 pub const CHUNK_ALIGN: usize = 4096;
@@ -140,10 +141,14 @@ macro_rules! common {
             ///
             /// # Errors
             /// The handle itself, when others exist.
-            pub fn reclaim(mut self) -> Result<BufMut, Self> {
-                if Arc::get_mut(&mut self.chunk).is_none() {
+            pub fn reclaim(self) -> Result<BufMut, Self> {
+                // There are no weak references to chunks, so one strong one is all there is, and nobody can make
+                // another while `self` is here. (`Arc::get_mut` asks the same with a locked instruction.)
+                if Arc::strong_count(&self.chunk) != 1 {
                     return Err(self);
                 }
+                // Whoever let go of the others before wrote and read what it did before that.
+                fence(Ordering::Acquire);
                 let end = self.chunk.bytes as u32;
                 Ok(BufMut { chunk: self.chunk, range: 0..end })
             }

@@ -155,6 +155,7 @@ impl Bands {
     }
 
     /// Queues `span` behind whatever its band is doing.
+    #[inline]
     pub(crate) fn enqueue(&mut self, span: Span) {
         let item = self.items.insert(Item { work: span.work, origin: span.origin, next: None });
         let bucket = self.bucket(span.band);
@@ -205,6 +206,7 @@ impl Bands {
     }
 
     /// Takes that write.
+    #[inline]
     pub(crate) fn take_write(&mut self, entry: u32) -> Head {
         let item = self.pop(entry).expect("there is a write");
         let Item {
@@ -295,6 +297,7 @@ impl Bands {
         }
     }
 
+    #[inline]
     fn pop(&mut self, entry: u32) -> Option<Item> {
         let entry = self.entries.get_mut(entry).expect("a task holds its entry");
         let item = self.items.remove(entry.first?);

@@ -45,14 +45,13 @@ impl Shard {
         data: SgMut,
     ) -> Result<(), SgMut> {
         let bytes = data.len();
+        let readable = self.readable.get();
         let mut requests = self.requests.borrow_mut();
-        if !requests.may_go_directly() || !self.no_bad_blocks() {
+        if readable == 0 || !requests.may_go_directly() {
             return Err(data);
         }
         let mut members = self.members.borrow_mut();
-        let sits = self.sits.borrow().mask();
-        let usable =
-            |member: &MemberIndex| sits & 1 << member.0 == 0 && members.takes_direct(*member);
+        let usable = |member: &MemberIndex| readable & 1 << member.0 != 0;
         let shift = self.geometry.block_size().shift();
         let blocks = (bytes >> shift) as u64;
         if blocks << shift != bytes as u64 || blocks == 0 || at.0 >= self.geometry.capacity_blocks()
@@ -71,7 +70,6 @@ impl Shard {
         };
         let member = match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => Some(member_of(0)).filter(usable),
-            Scheme::Copies(_) if self.copies_may_differ.get() => None,
             Scheme::Copies(copies) => {
                 let copies = (0..copies).map(member_of).filter(usable);
                 copies.min_by_key(|member| members.load(*member))
@@ -91,6 +89,17 @@ impl Shard {
         members.read_directly(read, self.geometry.member_lba(place.stripe, place.offset), data)?;
         requests.went_directly(port, bytes);
         Ok(())
+    }
+
+    /// Notes which members may be read directly until the next turn: between two turns nothing changes that.
+    pub(crate) fn note_readable(&self) {
+        let agree = self.geometry.copies() == 1 || !self.copies_may_differ.get();
+        let readable = if agree && self.no_bad_blocks() {
+            self.members.borrow().readable() & !self.sits.borrow().mask()
+        } else {
+            0
+        };
+        self.readable.set(readable);
     }
 
     /// Makes what was sent directly visible to the members.

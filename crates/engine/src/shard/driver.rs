@@ -93,6 +93,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         self.shard.members.borrow_mut().ring(now);
         work += self.send();
         self.report_quiet();
+        self.shard.note_readable();
         Turn::from_count(work)
     }
 

@@ -245,6 +245,7 @@ impl Requests {
         taken
     }
 
+    #[inline(always)]
     fn take_in(&mut self, port: usize, token: Token, op: Op) {
         let refused = self.refusing.map_or_else(|| self.check(&op), Err);
         if let Err(kind) = refused {
@@ -347,9 +348,9 @@ impl Requests {
         if place.outstanding > 0 || !place.handed_out {
             return;
         }
-        let data = match std::mem::replace(&mut place.answer, Answer::Whole(None)) {
-            Answer::Pieces(reunion) => reunion.complete().ok(),
-            Answer::Whole(data) => data,
+        let data = match &mut place.answer {
+            Answer::Pieces(reunion) => std::mem::take(reunion).complete().ok(),
+            Answer::Whole(data) => data.take(),
         };
         let data = match data {
             Some(data) => data,
@@ -357,13 +358,13 @@ impl Requests {
             None => SgMut::default(),
         };
         let result = place.error.map_or(Ok(()), Err);
-        let request = self.live.remove(request);
-        self.take_time(&request);
+        self.take_time(request);
         self.conclude(request, data, result);
     }
 
     /// Notes how long a request took, if it is of a kind that is compared.
-    fn take_time(&mut self, request: &Request) {
+    fn take_time(&mut self, request: u32) {
+        let request = self.live.get(request).expect("it is being answered");
         let bytes = request.range.blocks << self.block_size.shift();
         let class = match request.body {
             Body::Read { .. } => Class::read(bytes),
@@ -374,8 +375,11 @@ impl Requests {
     }
 
     /// Sends a request home; `data` is a read's buffer.
-    fn conclude(&mut self, request: Request, data: SgMut, result: Result<(), IoError>) {
-        let Request { port, token, body, range, .. } = request;
+    fn conclude(&mut self, request: u32, data: SgMut, result: Result<(), IoError>) {
+        let place = self.get(request);
+        let (port, token, range) = (place.port, place.token, place.range);
+        let body = std::mem::replace(&mut place.body, Body::Flush);
+        self.live.release(request);
         let op = match body {
             Body::Read { .. } => Op::Read { at: range.start, data },
             Body::Write { fill: Fill::Data(data), durability } => {
@@ -417,7 +421,7 @@ impl Requests {
         direct.for_each(|read| {
             self.make_ordinary(&read);
         });
-        while let Some(request) = self.live.pop() {
+        while let Some(request) = self.live.any() {
             self.conclude(request, SgMut::default(), aborted);
         }
         for user in self.users.iter_mut().flatten() {

@@ -265,11 +265,15 @@ impl Shard {
 
     /// Answers a small write that is done, and goes on with its band.
     fn end_small(&self, write: u32, result: Result<(), IoError>) {
-        let small = self.smalls.borrow_mut().table.remove(write);
+        let mut smalls = self.smalls.borrow_mut();
+        let small = smalls.table.get_mut(write).expect("it is done");
+        let (origin, entry) = (small.head.origin, small.entry);
         self.region_table.borrow_mut().leave(small.region);
-        scratch::give_back(&self.scratch, small.bufs.into_iter().flatten());
-        self.bands.borrow_mut().let_go(small.entry);
-        self.finish(small.head.origin, result, None);
+        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        smalls.table.release(write);
+        drop(smalls);
+        self.bands.borrow_mut().let_go(entry);
+        self.finish(origin, result, None);
     }
 
     /// True when no small write is under way.

@@ -248,7 +248,7 @@ unsafe fn column<V: Vector, const U: usize, const OUT: usize, const SUM: bool>(
 /// Adds the inputs `from..to` to the sums of a column; FIRST says what the first output does with them.
 ///
 /// # Safety
-/// As [`column`]; there must be `to` inputs.
+/// As `column`; there must be `to` inputs.
 #[inline(always)]
 unsafe fn inputs_of<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>(
     lanes: &Lanes<'_>,
@@ -275,7 +275,7 @@ unsafe fn inputs_of<V: Vector, const U: usize, const OUT: usize, const FIRST: u8
 /// Adds inputs `i` and `i + 1` to the sums of a column.
 ///
 /// # Safety
-/// As [`column`]; both inputs must exist.
+/// As `column`; both inputs must exist.
 #[inline(always)]
 unsafe fn add_pair<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>(
     lanes: &Lanes<'_>,
@@ -313,7 +313,7 @@ unsafe fn add_pair<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>
 /// Adds input `i` to the sums of a column.
 ///
 /// # Safety
-/// As [`column`]; the input must exist.
+/// As `column`; the input must exist.
 #[inline(always)]
 unsafe fn add_one<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>(
     lanes: &Lanes<'_>,

@@ -161,7 +161,8 @@ impl<S: FnMut(SmallIo, Op, Option<Failed>)> Home<'_, S> {
                 entry.done = Some((take_op(done), Err(IoError::new(IoErrorKind::Timeout))));
             }
             Waiter::Host { request, range } => {
-                let Inflight { asked: member, issued, .. } = self.inflight.remove(slot);
+                let (member, issued) = (entry.asked, entry.issued);
+                self.inflight.release(slot);
                 let data = match take_op(done) {
                     Op::Read { data, .. } => Some(data),
                     Op::Write { .. }
@@ -180,13 +181,14 @@ impl<S: FnMut(SmallIo, Op, Option<Failed>)> Home<'_, S> {
                 });
             }
             Waiter::Small(io) => {
-                let Inflight { member: place, issued, .. } = self.inflight.remove(slot);
+                let (place, issued) = (entry.member, entry.issued);
+                self.inflight.release(slot);
                 let failed =
                     done.result.err().map(|error| Failed { kind: error.kind, place, issued });
                 (self.small)(io, take_op(done), failed);
             }
             Waiter::Nobody => {
-                self.inflight.remove(slot);
+                self.inflight.release(slot);
                 self.orphans.push(take_op(done));
             }
         }

@@ -104,15 +104,11 @@ impl Direct {
 }
 
 impl Members {
-    /// True when `member` can be sent a direct read now.
-    #[inline]
-    pub(crate) fn takes_direct(&self, member: MemberIndex) -> bool {
-        let place = &self.members[member.at()];
-        place.view == View::InSync
-            && !place.hung
-            && place.backlog.is_empty()
-            && place.outstanding < MEMBER_DEPTH
-            && self.lagging & 1 << member.0 == 0
+    /// Members that can be sent direct reads, as a mask, as far as they have room.
+    pub(crate) fn readable(&self) -> u64 {
+        let members = self.members[..self.count].iter().enumerate();
+        let able = members.filter(|(_, m)| m.view == View::InSync && !m.hung && m.queue.is_some());
+        able.fold(0, |mask, (at, _)| mask | 1 << at) & !self.lagging
     }
 
     /// Sends `read`, whose `at` in the data area of its member is `lba`; hands the buffer back when the member takes
@@ -125,6 +121,9 @@ impl Members {
         data: SgMut,
     ) -> Result<(), SgMut> {
         let place = &mut self.members[read.member.at()];
+        if !place.backlog.is_empty() || place.outstanding >= MEMBER_DEPTH {
+            return Err(data);
+        }
         let Some(queue) = &mut place.queue else { return Err(data) };
         let Some(at) = self.direct.free.pop() else { return Err(data) };
         self.direct.turn = self.direct.turn.wrapping_add(1) & (u32::MAX >> 1);

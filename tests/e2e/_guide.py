@@ -89,6 +89,7 @@ class Walk:
         self.host = self.machine("host")
         self.exits = 0
         self.commands = 0
+        self.refusal = ""
         self.written = []
         self.verified = True
         self.client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_nbd.py")
@@ -130,9 +131,9 @@ class Walk:
             self.written.append(array)
         self.verified = False
 
-    def do_verify(self, array):
-        """ARRAY: a client reads back what was ever written."""
-        self.nbd_client("verify", array)
+    def do_verify(self, array, *accepted):
+        """ARRAY [accepted]: a client reads back what was ever written, but for ranges whose loss was accepted."""
+        self.nbd_client("verify", array, *(self.forgive() if accepted == ("accepted",) else ()))
         self.verified = True
 
     def do_crash(self, array):
@@ -200,6 +201,15 @@ class Walk:
 
     # Helpers.
 
+    def forgive(self):
+        """The ranges that the last refusal named as possibly damaged, whole regions of whole blocks."""
+        named = re.search(r"may be damaged in (\d+) region\(s\) \(byte offset\+length: ([^)]*)\)", self.refusal)
+        ranges = re.findall(r"(\d+)\+(\d+) MiB", named[2]) if named else []
+        if not named or len(ranges) != int(named[1]):
+            raise Wrong(f"no complete list of damaged ranges in the last refusal: {self.refusal}")
+        windows = [f"{int(at) // 4096}:{int(length) << 8}" for at, length in ranges]
+        return ("--forgive", ",".join(windows))
+
     def path(self, drive):
         if not DRIVE.fullmatch(drive):
             raise Wrong(f"{drive} is no drive of this guide")
@@ -224,6 +234,8 @@ class Walk:
         ran = self.host.run(["bash", "-c", typed])
         self.commands += 1
         printed = re.sub(re.escape(self.dev) + "/", "/dev/", ran.stdout + ran.stderr).replace(self.work, "/tmp/guide")
+        if exits:
+            self.refusal = squeezed(printed)  # folded to the width of the terminal
         if ran.returncode != exits:
             raise Wrong(f"exit code {ran.returncode} instead of {exits}: {text}\n{printed}")
         return printed

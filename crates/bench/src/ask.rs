@@ -37,6 +37,8 @@ pub enum Question {
     ShareOfBytes(f64),
     /// Requests per second divided by those of another case.
     Scaling(Case),
+    /// Requests per second of the first core as a share of what it has in another case.
+    FirstCoreOf(Case),
     /// By how much longer a request takes than in another case: the difference of the means of the fastest 90 %, since
     /// whatever else the machine does falls into the rest.
     Added(Case),
@@ -47,11 +49,14 @@ pub enum Question {
 }
 
 impl Question {
-    const fn metric(&self) -> Metric {
+    pub(crate) const fn metric(&self) -> Metric {
         match self {
             Self::Iops => Metric::Iops,
             Self::Bandwidth => Metric::Bandwidth,
-            Self::ShareOf(_) | Self::ShareOfIops(_) | Self::ShareOfBytes(_) => Metric::Share,
+            Self::ShareOf(_)
+            | Self::ShareOfIops(_)
+            | Self::ShareOfBytes(_)
+            | Self::FirstCoreOf(_) => Metric::Share,
             Self::Scaling(_) => Metric::Scaling,
             Self::Added(_) | Self::Percentile(_) => Metric::Latency,
             Self::Not(metric, _) => *metric,
@@ -61,7 +66,10 @@ impl Question {
     /// The other case that has to be measured.
     const fn beside(&self) -> Option<&Case> {
         match self {
-            Self::ShareOf(other) | Self::Scaling(other) | Self::Added(other) => Some(other),
+            Self::ShareOf(other)
+            | Self::Scaling(other)
+            | Self::FirstCoreOf(other)
+            | Self::Added(other) => Some(other),
             Self::Iops
             | Self::Bandwidth
             | Self::ShareOfIops(_)
@@ -82,6 +90,7 @@ impl Question {
             Self::ShareOfIops(limit) => 100.0 * rate / limit,
             Self::ShareOfBytes(limit) => 100.0 * bandwidth / limit,
             Self::Scaling(_) => rate / other,
+            Self::FirstCoreOf(_) => 100.0 * first_core(Some(sample)) / first_core(beside),
             Self::Added(_) => fastest(Some(sample)) - fastest(beside),
             Self::Percentile(per_mille) => {
                 sample.latency().percentile(*per_mille).map_or(f64::NAN, |ns| ns as f64 / 1e3)
@@ -89,6 +98,11 @@ impl Question {
             Self::Not(..) => f64::NAN,
         }
     }
+}
+
+/// Requests per second of the first core.
+fn first_core(sample: Option<&Sample>) -> f64 {
+    sample.and_then(|sample| sample.by_core.first()).copied().unwrap_or(f64::NAN)
 }
 
 /// The mean of the fastest 90 %, in microseconds.

@@ -1,5 +1,6 @@
 //! The list of goals, as `docs/benchmarks/goals.md` has it, and the measurements that answer it.
 
+mod contention;
 mod g1;
 mod g2;
 mod g4;
@@ -29,10 +30,12 @@ pub struct Goal {
     pub moonshot: &'static str,
 }
 
-/// Every goal, in order.
+/// Every goal, in order, and then the scenarios that are not goals.
 #[must_use]
 pub fn all() -> Vec<Goal> {
-    PAGE.lines().filter(|line| line.starts_with("| G")).filter_map(parse).collect()
+    let is_head = |goal: &Goal| goal.id == "id" || goal.id.starts_with('-');
+    let lines = PAGE.lines().filter(|line| line.starts_with("| "));
+    lines.filter_map(parse).filter(|goal| !is_head(goal)).collect()
 }
 
 /// The goal called `id`.
@@ -60,6 +63,7 @@ pub fn asks(id: &str, options: &Options) -> Option<Vec<Ask>> {
         "G7" => Some(g7::asks(options)),
         "G8" => Some(g7::degraded(options)),
         "G10" => Some(g7::added(options)),
+        "contention" => Some(contention::asks(options)),
         _ => None,
     }
 }

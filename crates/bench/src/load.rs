@@ -40,6 +40,23 @@ pub enum Source {
     Cold(usize),
 }
 
+/// Runs of places with gaps between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stride {
+    /// Places of a run.
+    pub run: u64,
+    /// Requests from the start of a run to the start of the next.
+    pub every: u64,
+}
+
+impl Stride {
+    /// Where the `nth` place is, in requests.
+    #[must_use]
+    pub const fn place(self, nth: u64) -> u64 {
+        nth / self.run * self.every + nth % self.run
+    }
+}
+
 /// What is asked of a device, by one core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pattern {
@@ -57,6 +74,8 @@ pub struct Pattern {
     pub first: u64,
     /// Requests that fit into that part.
     pub places: u64,
+    /// How places lie, when they do not follow each other.
+    pub stride: Option<Stride>,
     /// Where written data come from.
     pub source: Source,
     /// Whether data that come back are compared with what was written. Not for [`Source::Shared`].
@@ -75,6 +94,7 @@ impl Default for Pattern {
             depth: 128,
             first: 0,
             places: 1,
+            stride: None,
             source: Source::Own,
             verify: false,
             seed: 1,

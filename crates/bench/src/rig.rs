@@ -62,6 +62,20 @@ impl Rig {
         self.cores.iter().all(|core| matches!(core.pinning(), Pinning::Pinned { .. }))
     }
 
+    /// A sentence about the CPUs that the kernel refused, when it did.
+    #[must_use]
+    pub fn unpinned(&self) -> Option<String> {
+        let refused = |core: &CoreThread| match core.pinning() {
+            Pinning::Refused { cpu, .. } => Some(cpu.to_string()),
+            Pinning::Any | Pinning::Pinned { .. } => None,
+        };
+        let cpus: Vec<String> = self.cores.iter().filter_map(refused).collect();
+        let names = cpus.join(" and ");
+        (!cpus.is_empty()).then(|| {
+            format!("The kernel refused CPU {names} to data cores, which ran anywhere: times are worse and vary more.")
+        })
+    }
+
     /// Handles to the cores, in order.
     #[must_use]
     pub fn handles(&self) -> Vec<CoreHandle> {
@@ -148,6 +162,8 @@ pub struct Sample {
     pub reads: f64,
     /// Writes per second.
     pub writes: f64,
+    /// Requests per second of each core.
+    pub by_core: Vec<f64>,
     /// Requests that failed.
     pub failed: u64,
     /// Reads that found something else than was written.
@@ -181,8 +197,11 @@ impl Picture {
         let mut sample = Sample::default();
         for (now, then) in self.cores.iter().zip(&earlier.cores) {
             let per_second = 1e9 / now.at.since(then.at).0.max(1) as f64;
-            sample.reads += (now.reads - then.reads) as f64 * per_second;
-            sample.writes += (now.writes - then.writes) as f64 * per_second;
+            let reads = (now.reads - then.reads) as f64 * per_second;
+            let writes = (now.writes - then.writes) as f64 * per_second;
+            sample.reads += reads;
+            sample.writes += writes;
+            sample.by_core.push(reads + writes);
             sample.failed += now.failed - then.failed;
             sample.wrong += now.wrong - then.wrong;
             sample.read_latency.add(&now.read_latency.since(&then.read_latency));

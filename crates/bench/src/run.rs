@@ -6,6 +6,7 @@ use strake_parity::Kernel;
 
 use crate::machine::{Steal, available_memory};
 use crate::report::Report;
+use crate::rig::Rig;
 use crate::scenario::Options;
 use crate::{ask, fio, g9, goals, idle, rebuild};
 
@@ -35,9 +36,24 @@ impl std::fmt::Display for Unknown {
 
 impl std::error::Error for Unknown {}
 
-/// The goals that can be run. G15 waits for its export.
-pub const GOALS: [&str; 14] =
-    ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G11", "G12", "G13", "G14"];
+/// What can be run: the goals, and the scenarios that show what the goals do not. G15 waits for its export.
+pub const RUNS: [&str; 15] = [
+    "G1",
+    "G2",
+    "G3",
+    "G4",
+    "G5",
+    "G6",
+    "G7",
+    "G8",
+    "G9",
+    "G10",
+    "G11",
+    "G12",
+    "G13",
+    "G14",
+    "contention",
+];
 
 /// Measures what the goal `id` asks for, calling `progress` before each step.
 ///
@@ -58,7 +74,7 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
         "G11" => rebuild::answer(&mut report, &choice.options, &mut progress),
         "G12" | "G13" => idle::answer(&mut report, id, &choice.options, &mut progress),
         "G14" => fio::answer(&mut report, &choice.options, &mut progress),
-        _ if GOALS.contains(&id) => {}
+        _ if RUNS.contains(&id) => {}
         _ => return Err(unknown()),
     }
     report.notes.extend(steal.since());
@@ -68,7 +84,14 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
 fn about_data_path(id: &str, work: &str) -> Report {
     let mut report = Report::new(id, work);
     report.notes.push(format!("Parity by kernel {}.", Kernel::fit().name()));
+    report.notes.extend(unpinned());
     report
+}
+
+/// What the kernel says to data cores on the CPUs that rows with two of them use.
+fn unpinned() -> Option<String> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Rig::start(if cpus < 2 { 1 } else { 2 }).ok()?.unpinned()
 }
 
 fn parity(choice: &Choice) -> g9::Options {

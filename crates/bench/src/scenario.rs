@@ -6,10 +6,10 @@ use std::time::Duration;
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_dev_mem::{Modelled, NullDevice, Profile, RamDevice};
 use strake_engine::{Array, Drive};
-use strake_raid::Level;
+use strake_raid::{Geometry, Level, Regions};
 use strake_units::{BlockSize, ByteSize};
 
-use crate::load::{Order, Pattern, Source};
+use crate::load::{Order, Pattern, Source, Stride};
 use crate::report::{Drives, size};
 use crate::rig::{Rig, Running, Sample, Shape, fail, pass};
 
@@ -138,6 +138,35 @@ pub struct Case {
     pub depth: u32,
     /// Where written data come from.
     pub source: Source,
+    /// What part of the device the cores use.
+    pub aim: Aim,
+}
+
+/// What part of a device each core uses: how cores get in each other's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Every core everything.
+    Everywhere,
+    /// Every core the first stripe.
+    OneStripe,
+    /// Every core what belongs to the first one.
+    OneCore,
+    /// The first core everything; the others are silent.
+    FirstAlone,
+    /// The first core everything, the others the first stripe.
+    OthersOnOneStripe,
+}
+
+impl Aim {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Everywhere => "",
+            Self::OneStripe => " on one stripe",
+            Self::OneCore => " on one core's rows",
+            Self::FirstAlone => " from the first core",
+            Self::OthersOnOneStripe => " from the first core, others on one stripe,",
+        }
+    }
 }
 
 impl Case {
@@ -154,6 +183,7 @@ impl Case {
         order: Order::Random,
         depth: 128,
         source: Source::Own,
+        aim: Aim::Everywhere,
     };
 
     /// The same on an array of `count` drives.
@@ -181,8 +211,11 @@ impl Case {
         };
         let out = if self.out > 0 { format!(" {} out", self.out) } else { String::new() };
         let (bytes, depth) = (size(self.bytes).replace(' ', ""), self.depth);
-        let (drives, cores) = (self.made.drives().word(), self.cores);
-        format!("{}{out} {kind} {bytes} qd{depth}{source} {drives} cores={cores}", self.shape())
+        let (drives, cores, aim) = (self.made.drives().word(), self.cores, self.aim.words());
+        format!(
+            "{}{out} {kind} {bytes} qd{depth}{source}{aim} {drives} cores={cores}",
+            self.shape()
+        )
     }
 
     /// The level with its numbers of drives.
@@ -206,6 +239,36 @@ impl Case {
         }
     }
 
+    /// A pattern for each core that has load, on a device of `info`, which is an array of `geometry` if it is one.
+    fn patterns(&self, info: &DeviceInfo, geometry: Option<&Geometry>) -> Vec<Pattern> {
+        let loaded = if self.aim == Aim::FirstAlone { 1 } else { self.cores };
+        (0..loaded).map(|core| self.narrowed(self.pattern(info, core), core, geometry)).collect()
+    }
+
+    /// `pattern` of `core` within what [`Aim`] leaves of the device. One drive by itself is all one part.
+    fn narrowed(&self, pattern: Pattern, core: u16, geometry: Option<&Geometry>) -> Pattern {
+        let Some(geometry) = geometry else { return pattern };
+        let places_of = |stripes: u64| {
+            (stripes * geometry.stripe_data_blocks() / u64::from(pattern.blocks).max(1)).max(1)
+        };
+        let one_stripe = Pattern { places: places_of(1), ..pattern };
+        match self.aim {
+            Aim::Everywhere | Aim::FirstAlone => pattern,
+            Aim::OneStripe => one_stripe,
+            Aim::OthersOnOneStripe if core == 0 => pattern,
+            Aim::OthersOnOneStripe => one_stripe,
+            Aim::OneCore => {
+                let (per_region, cores) =
+                    (Regions::new(geometry).stripes_per_region(), u64::from(self.cores));
+                let run = places_of(per_region);
+                // Regions belong to the cores in turns, and the first to the first.
+                let regions = (geometry.stripes() / per_region).div_ceil(cores).max(1);
+                let stride = Some(Stride { run, every: run * cores });
+                Pattern { places: run * regions, stride, ..pattern }
+            }
+        }
+    }
+
     fn pattern(&self, info: &DeviceInfo, core: u16) -> Pattern {
         let request = (self.bytes >> info.block_size.shift()) as u64;
         let all = info.blocks / request.max(1);
@@ -222,12 +285,16 @@ impl Case {
             depth: self.depth,
             first,
             places,
+            stride: None,
             source: self.source,
             verify: false,
             seed: 77 + u64::from(core),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// A case with everything it needs, ready to be sampled again and again. Its cores sleep in between.
 pub struct Subject {
@@ -269,7 +336,8 @@ impl Subject {
             }
         };
         let info = device.info();
-        let patterns: Vec<_> = (0..case.cores).map(|core| case.pattern(&info, core)).collect();
+        let geometry = array.as_ref().map(|array: &Array| array.status().geometry);
+        let patterns = case.patterns(&info, geometry.as_ref());
         if patterns.iter().any(|pattern| pattern.places == 0 || pattern.blocks == 0) {
             let (request, all) = (size(case.bytes), ByteSize(info.bytes()));
             return Err(format!(

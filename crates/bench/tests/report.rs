@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use strake_bench::report::{Drives, Meets, Tally};
-use strake_bench::run::{Choice, GOALS, run};
+use strake_bench::run::{Choice, RUNS, run};
 use strake_bench::scenario::Options;
 use strake_bench::{Report, page, plot};
 use strake_dev_mem::Profile;
@@ -89,7 +89,7 @@ fn pages_and_plots_have_every_row() {
 
 #[test]
 fn every_goal_on_the_list_runs_or_is_unknown() {
-    for id in GOALS {
+    for id in RUNS {
         let report = measured(id, "no case has this in its name");
         assert_eq!((report.id.as_str(), report.rows.len()), (id, 0));
     }

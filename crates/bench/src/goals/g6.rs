@@ -3,23 +3,28 @@
 use strake_raid::Level;
 
 use crate::ask::{Ask, Question};
-use crate::report::{Metric, Target};
+use crate::report::Target;
 use crate::scenario::Case;
 
+/// What two cores are to do, beside one.
+pub(super) const TWICE: Target = Target::new(1.69, 1.9, 1.98);
+
 pub(super) fn asks() -> Vec<Ask> {
-    let target = Target::new(1.69, 1.9, 1.98);
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cases = [Case::array(Level::Raid0, 8), Case::array(Level::Raid6, 8), super::g2::case()];
     let ask = |one: Case| {
         let two = Case { cores: 2, ..one.clone() };
-        if cpus < 2 {
-            let why = "this machine has one CPU";
-            return Ask::new(two, Question::Not(Metric::Scaling, why), target).called(" beside 1");
-        }
-        Ask::new(two, Question::Scaling(one), target).called(" beside 1").note("anchor: SPDK raid0")
+        on_two_cpus(Ask::new(two, Question::Scaling(one), TWICE).called(" beside 1"))
+            .note("anchor: SPDK raid0")
     };
-    vec![
-        ask(Case::array(Level::Raid0, 8)),
-        ask(Case::array(Level::Raid6, 8)),
-        ask(super::g2::case()),
-    ]
+    cases.into_iter().map(ask).collect()
+}
+
+/// The same when this machine has two CPUs, and a row that says why not otherwise.
+pub(super) fn on_two_cpus(ask: Ask) -> Ask {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus >= 2 {
+        return ask;
+    }
+    let question = Question::Not(ask.question.metric(), "this machine has one CPU");
+    Ask { question, ..ask }
 }

@@ -2,8 +2,8 @@
 
 use strake_units::Lba;
 
-use super::Pattern;
 use super::zipf::Zipf;
+use super::{Pattern, Stride};
 
 /// Which places come after each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +23,7 @@ pub(super) struct Choice {
     blocks: u64,
     first: u64,
     places: u64,
+    stride: Option<Stride>,
     next: u64,
     /// Writes among 2^32 requests.
     writes: u64,
@@ -46,6 +47,7 @@ impl Choice {
             blocks: u64::from(pattern.blocks),
             first: pattern.first,
             places: pattern.places,
+            stride: pattern.stride,
             next: 0,
             writes: (u64::from(pattern.write_percent) << 32) / 100,
         }
@@ -74,6 +76,7 @@ impl Choice {
 
     /// The address of `place`.
     pub(super) fn address(&self, place: u64) -> Lba {
+        let place = self.stride.map_or(place, |stride| stride.place(place));
         Lba(self.first + place * self.blocks)
     }
 }
@@ -97,7 +100,7 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use super::{Choice, Order};
+    use super::{Choice, Order, Stride};
     use crate::load::Pattern;
 
     fn check(order: Order, write_percent: u8) -> (Vec<u64>, usize) {
@@ -122,6 +125,15 @@ mod tests {
         let (places, writes) = check(Order::Sequential, 0);
         assert!(places.iter().zip(0..).all(|(place, at)| *place == at % 10));
         assert_eq!(writes, 0);
+    }
+
+    #[test]
+    fn runs_of_places_have_gaps_between_them() {
+        let stride = Some(Stride { run: 3, every: 8 });
+        let pattern = Pattern { blocks: 4, first: 100, places: 10, stride, ..Pattern::default() };
+        let choice = Choice::new(&pattern);
+        let at = |place| (choice.address(place).0 - 100) / 4;
+        assert_eq!([0, 1, 2, 3, 5, 6].map(at), [0, 1, 2, 8, 10, 16]);
     }
 
     #[test]

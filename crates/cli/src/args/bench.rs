@@ -139,6 +139,6 @@ fn exponent(text: &str) -> Result<f64, String> {
 }
 
 fn goal() -> clap::builder::PossibleValuesParser {
-    let names = strake_bench::run::GOALS.into_iter().chain(["all"]);
+    let names = strake_bench::run::RUNS.into_iter().chain(["all"]);
     clap::builder::PossibleValuesParser::new(names)
 }

@@ -12,7 +12,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 use strake_bench::profile::Profile;
-use strake_bench::run::{Choice, GOALS, cold_bytes, run as run_goal};
+use strake_bench::run::{Choice, RUNS, cold_bytes, run as run_goal};
 use strake_bench::scenario::Options;
 use strake_bench::{Report, goals, machine, page, plot, profile};
 use strake_parity::Kernel;
@@ -55,7 +55,7 @@ fn list() -> Vec<Listed> {
         anchor: goal.anchor.to_owned(),
         goal: goal.goal.to_owned(),
         moonshot: goal.moonshot.to_owned(),
-        runs: GOALS.contains(&goal.id),
+        runs: RUNS.contains(&goal.id),
     };
     goals::all().into_iter().map(listed).collect()
 }
@@ -89,10 +89,10 @@ fn ids(goals: &[String]) -> Vec<&str> {
     let mut ids: Vec<&str> = Vec::new();
     for goal in goals {
         let one = [goal.as_str()];
-        let meant: &[&str] = if goal == "all" { &GOALS } else { &one };
+        let meant: &[&str] = if goal == "all" { &RUNS } else { &one };
         let new: Vec<&str> = meant.iter().filter(|id| !ids.contains(id)).copied().collect();
         ids.extend(
-            new.into_iter().map(|id| GOALS.into_iter().find(|known| *known == id).unwrap_or(id)),
+            new.into_iter().map(|id| RUNS.into_iter().find(|known| *known == id).unwrap_or(id)),
         );
     }
     ids

@@ -1,5 +1,5 @@
-//! Cores that want the same rows: everywhere, on the rows of one core, and all on one stripe. A row belongs to one core,
-//! so nobody waits for a lock; what is left to show is that the owner keeps up, and that others do not feel it.
+//! Cores that want the same rows: everywhere, on the rows of one core, and all on one stripe. A row belongs to one
+//! core, so nobody waits for a lock; what is left to show is that the owner keeps up, and that others do not feel it.
 
 use strake_dev_mem::Profile;
 

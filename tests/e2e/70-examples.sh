@@ -87,6 +87,8 @@ secrets() {
     echo smtps://raid:secret@mail.example.com > mail.url
 }
 
+numbers() { expect 0 strake bench run G1 --repeats 1 --milliseconds 10 --save numbers; }
+
 backup() { tank; expect 0 strake config backup strake.json; }
 
 # situation EXAMPLE: sets `needs`, `codes` (exit codes that are fine) and `spoils` (nothing, where it changes nothing).
@@ -111,6 +113,7 @@ situation() {
         "strake array undelete"*) needs=destroyed ;;
         "strake export remove"*) needs=exported ;;
         "strake bench load"*nvme*) needs=fresh ;;
+        "strake bench report"*) needs=numbers ;;
         # Files have no lights.
         "strake drive locate"*) codes=3 ;;
         "strake drive clean"*--accept-loss*) needs=foreign ;;

@@ -8,6 +8,7 @@ mod g6;
 mod g7;
 #[cfg(test)]
 mod tests;
+mod vendors;
 
 use crate::ask::Ask;
 use crate::scenario::Options;
@@ -64,6 +65,7 @@ pub fn asks(id: &str, options: &Options) -> Option<Vec<Ask>> {
         "G8" => Some(g7::degraded(options)),
         "G10" => Some(g7::added(options)),
         "contention" => Some(contention::asks(options)),
+        "vendors" => Some(vendors::asks(options)),
         _ => None,
     }
 }

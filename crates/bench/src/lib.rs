@@ -18,6 +18,8 @@ pub mod adhoc;
 pub mod ask;
 #[allow(unsafe_code)]
 pub mod bandwidth;
+pub mod bay;
+pub mod book;
 pub mod fio;
 pub mod folder;
 pub mod g9;
@@ -26,9 +28,11 @@ pub mod idle;
 // Functions of a C library.
 #[allow(unsafe_code)]
 pub mod isal;
+pub mod latency;
 pub mod load;
 pub mod machine;
 pub mod measure;
+pub mod observed;
 pub mod page;
 pub mod plot;
 pub mod pool;

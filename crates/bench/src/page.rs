@@ -2,7 +2,14 @@
 
 use std::fmt::Write as _;
 
+use crate::latency;
 use crate::report::{Meets, Report, Row, Tally, number};
+
+/// The head of the table that [`write_row`] writes a line of.
+pub(crate) const HEAD: &str = "\
+| case | what | median | min | max | anchor | goal | moonshot | meets | drives | protection | note |
+|---|---|---:|---:|---:|---:|---:|---:|---|---|---|---|
+";
 
 /// The report as Markdown: where it ran, a summary where rows are many, and every row.
 #[must_use]
@@ -30,11 +37,12 @@ fn write_page(out: &mut String, report: &Report) -> std::fmt::Result {
         id.to_lowercase()
     )?;
     write_summary(out, report)?;
-    writeln!(
-        out,
-        "| case | what | median | min | max | anchor | goal | moonshot | meets | drives | protection | note |"
-    )?;
-    writeln!(out, "|---|---|---:|---:|---:|---:|---:|---:|---|---|---|---|")?;
+    match report.id.as_str() {
+        "latency" => writeln!(out, "{}", latency::table(report))?,
+        "vendors" => write_beside(out, report)?,
+        _ => {}
+    }
+    out.push_str(HEAD);
     report.rows.iter().try_for_each(|row| write_row(out, row))
 }
 
@@ -77,6 +85,18 @@ fn write_summary(out: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(out)
 }
 
+/// Theirs and ours in one line each.
+fn write_beside(out: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(out, "| case | theirs | ours | ours / theirs |\n|---|---:|---:|---:|")?;
+    for row in &report.rows {
+        let (Some(theirs), Some(ours)) = (row.anchor, row.median) else { continue };
+        let [theirs, ours] = [theirs, ours].map(|value| number(value, &row.unit));
+        let ratio = row.median.zip(row.anchor).map_or(f64::NAN, |(ours, theirs)| ours / theirs);
+        writeln!(out, "| {} | {theirs} | {ours} | {ratio:.2} |", row.case)?;
+    }
+    writeln!(out)
+}
+
 /// Rows that differ in their sizes only, in the order in which they first come: of G9, the operation, the number of
 /// parities and the kind of memory; of other goals every row is a group of its own.
 #[must_use]
@@ -105,7 +125,7 @@ fn group(case: &str) -> Option<String> {
     Some(format!("{operation} {parity} {memory}{beside}"))
 }
 
-fn write_row(out: &mut String, row: &Row) -> std::fmt::Result {
+pub(crate) fn write_row(out: &mut String, row: &Row) -> std::fmt::Result {
     let text = |value: Option<f64>| value.map_or("-".to_owned(), |value| number(value, &row.unit));
     let meets = match (row.goal, row.meets) {
         (None, _) => "-",

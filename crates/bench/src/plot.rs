@@ -17,18 +17,28 @@ const RATIO_MAX: f64 = 2.5;
 /// a cross the anchor, where a line has one row.
 #[must_use]
 pub fn svg(report: &Report) -> String {
-    let mut groups = groups(report);
+    draw(&report.id, groups(report))
+}
+
+/// One line per report, a dot per row.
+#[must_use]
+pub fn overview(reports: &[&Report]) -> String {
+    let lines = reports.iter().map(|report| (report.id.clone(), report.rows.iter().collect()));
+    draw("All goals", lines.collect())
+}
+
+fn draw(what: &str, mut groups: Vec<(String, Vec<&Row>)>) -> String {
     groups.retain(|(_, rows)| rows.iter().any(|row| row.progress().is_some()));
     let height = TOP + LINE * groups.len() as f64 + 20.0;
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = write_svg(&mut out, report, &groups, height);
+    let _ = write_svg(&mut out, what, &groups, height);
     out
 }
 
 fn write_svg(
     out: &mut String,
-    report: &Report,
+    what: &str,
     groups: &[(String, Vec<&Row>)],
     height: f64,
 ) -> std::fmt::Result {
@@ -37,8 +47,7 @@ fn write_svg(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {FONT}>"#
     )?;
     writeln!(out, r#"<rect width="{WIDTH}" height="{height}" fill="white"/>"#)?;
-    let title =
-        format!("{}: result divided by goal; right of 1.0 is better than the goal", report.id);
+    let title = format!("{what}: result divided by goal; right of 1.0 is better than the goal");
     writeln!(out, r#"<text x="12" y="24" font-size="16">{title}</text>"#)?;
     for halves in 0..=5 {
         let ratio = f64::from(halves) / 2.0;

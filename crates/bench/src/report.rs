@@ -63,7 +63,7 @@ pub enum Metric {
     Bandwidth,
     /// A part of what could be had at most.
     Share,
-    /// How many times as much as with one core.
+    /// How many times as much as in another case, such as on one core.
     Scaling,
     /// How long a request takes.
     Latency,

@@ -267,8 +267,29 @@ impl Running {
     /// # Errors
     /// When nothing comes back.
     pub fn sample(&self, span: Duration) -> Result<Sample, String> {
+        self.sample_with(span, &mut || Ok(()))
+    }
+
+    /// What it does while this waits for `span` and calls `beat` ten times a second.
+    ///
+    /// # Errors
+    /// When nothing comes back, or `beat` fails.
+    pub fn sample_with(
+        &self,
+        span: Duration,
+        beat: &mut dyn FnMut() -> Result<(), String>,
+    ) -> Result<Sample, String> {
+        const BEAT: Duration = Duration::from_millis(100);
         let before = self.warm()?;
-        pass(span);
+        let since = Instant::now();
+        for nth in 0.. {
+            let next = (nth * BEAT).min(span);
+            pass(next.saturating_sub(since.elapsed()));
+            if next == span {
+                break;
+            }
+            beat()?;
+        }
         let times: Vec<u64> = before.cores.iter().map(|core| core.at.0).collect();
         Ok(self.moved(&times)?.since(&before))
     }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use strake_parity::Kernel;
 
 use crate::machine::{Steal, available_memory};
-use crate::report::Report;
+use crate::report::{Drives, Report};
 use crate::rig::Rig;
 use crate::scenario::Options;
-use crate::{ask, fio, g9, goals, idle, rebuild};
+use crate::{ask, fio, g9, goals, idle, latency, observed, rebuild};
 
 /// Everything a person may choose.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl std::fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 /// What can be run: the goals, and the scenarios that show what the goals do not. G15 waits for its export.
-pub const RUNS: [&str; 15] = [
+pub const RUNS: [&str; 18] = [
     "G1",
     "G2",
     "G3",
@@ -53,6 +53,9 @@ pub const RUNS: [&str; 15] = [
     "G13",
     "G14",
     "contention",
+    "latency",
+    "observed",
+    "vendors",
 ];
 
 /// Measures what the goal `id` asks for, calling `progress` before each step.
@@ -74,9 +77,12 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
         "G11" => rebuild::answer(&mut report, &choice.options, &mut progress),
         "G12" | "G13" => idle::answer(&mut report, id, &choice.options, &mut progress),
         "G14" => fio::answer(&mut report, &choice.options, &mut progress),
+        "latency" => latency::answer(&mut report, &choice.options, &mut progress),
+        "observed" => observed::answer(&mut report, &choice.options, &mut progress),
         _ if RUNS.contains(&id) => {}
         _ => return Err(unknown()),
     }
+    report.notes.extend(about_drives(&report));
     report.notes.extend(steal.since());
     Ok(report)
 }
@@ -86,6 +92,30 @@ fn about_data_path(id: &str, work: &str) -> Report {
     report.notes.push(format!("Parity by kernel {}.", Kernel::fit().name()));
     report.notes.extend(unpinned());
     report
+}
+
+/// What rows on drives that are not real leave out, a sentence for each kind.
+fn about_drives(report: &Report) -> Vec<String> {
+    let about = |drives: Drives| match drives {
+        Drives::Null => Some(
+            "Null drives move no data: a read touches no byte of it, and a write only what parity is computed from. \
+             Nothing here says what a driver, DMA or a drive's cache would cost.",
+        ),
+        Drives::Ram => {
+            Some("Drives in memory copy every byte with the CPU, which a drive does not.")
+        }
+        Drives::Model => Some(
+            "Modelled drives have the latencies and limits of a profile and move no data: a read touches no byte of \
+             it. They hold no driver or DMA cost.",
+        ),
+        Drives::Real => None,
+    };
+    [Drives::Null, Drives::Ram, Drives::Model]
+        .into_iter()
+        .filter(|drives| report.rows.iter().any(|row| row.drives == *drives))
+        .filter_map(about)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// What the kernel says to data cores on the CPUs that rows with two of them use.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::flamegraph;
 use crate::instructions;
 use crate::run::{self, Outcome, Tally};
 use crate::tidy;
@@ -31,6 +32,7 @@ pub const BINARIES: Step = Step { name: "build", run: binaries };
 pub const END_TO_END: Step = Step { name: "e2e", run: end_to_end };
 pub const INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::check };
 pub const KEEP_INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::update };
+pub const FLAMEGRAPH: Step = Step { name: "flamegraph", run: flamegraph::make };
 pub const MIRI_BUFFERS: Step = Step { name: "miri units and buffers", run: miri_buffers };
 pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod flamegraph;
 mod instructions;
 mod run;
 mod scenarios;
@@ -34,6 +35,8 @@ cargo xtask COMMAND
   instructions
               count the instructions of a read and a write with valgrind; 5 % more than
               docs/benchmarks/instructions.json has fail; --update writes the file
+  flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
+              flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
   nightly     the long checks: 100000 stripes per parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of
               Linux md in a guest, all of `strake bench run G9`; what this machine lacks is skipped with the reason
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
             vec![ci::KEEP_INSTRUCTIONS]
         }
         "instructions" => vec![ci::INSTRUCTIONS],
+        "flamegraph" => vec![ci::FLAMEGRAPH],
         "ci" => ci::ALL.to_vec(),
         "nightly" => ci::NIGHTLY.to_vec(),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),

@@ -24,6 +24,17 @@ pub enum BenchVerb {
   strake bench run G1 G2 --filter raid6 --milliseconds 50 --output json
   strake bench run G9 --filter 4+1 --repeats 3 --kernel portable")]
     Run(BenchRun),
+    /// Write the pages and plots of saved numbers again, without measuring: what --save of strake bench run does last.
+    ///
+    /// Reads the JSON of every goal in the folder, and the texts by hand in its folder "floors"; writes a page and a
+    /// plot for each, and report.md, which has all of them with goal, moonshot and result side by side.
+    #[command(after_help = "Examples:
+  strake bench report numbers")]
+    Report {
+        /// Where the numbers are.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Put any load on any drives: made of memory, or files and block devices that are empty.
     ///
     /// The load lives on the data cores, which are CPU 0 and those after it; what it costs by itself is measured and
@@ -44,7 +55,7 @@ pub enum BenchVerb {
 /// `strake bench run`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchRun {
-    /// Which goals to measure: their names as in strake bench list, or "all".
+    /// Which goals and scenarios to measure: their names as in strake bench list, or "all".
     #[arg(required = true, value_name = "GOAL", value_parser = goal())]
     pub goals: Vec<String>,
     /// Only cases whose name has this in it, such as "raid6", "8+2" or "cold".
@@ -66,7 +77,7 @@ pub struct BenchRun {
     /// Measure this kernel in G9 [default: the best of this machine].
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", hide_env_values = true)]
     pub kernel: Option<String>,
-    /// Also write each report to this folder: the JSON, a table and a plot.
+    /// Also write each report to this folder: the JSON, a table and a plot, and report.md with all of the folder.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
 }

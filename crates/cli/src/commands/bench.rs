@@ -1,11 +1,12 @@
 //! `strake bench ...`.
 
 mod load;
+pub mod save;
 
 use crate::args::bench::{BenchRun, BenchVerb};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::output::{Layout, Output, json};
+use crate::output::Output;
 use crate::tables;
 use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use strake_bench::profile::Profile;
 use strake_bench::run::{Choice, RUNS, cold_bytes, run as run_goal};
 use strake_bench::scenario::Options;
-use strake_bench::{Report, goals, machine, page, plot, profile};
+use strake_bench::{goals, machine, profile};
 use strake_parity::Kernel;
 
 /// Carries out `verb`.
@@ -25,6 +26,7 @@ pub fn run(verb: BenchVerb, out: &Output) -> Result<Exit, CliError> {
     match verb {
         BenchVerb::List => out.print(&list(), tables::bench::list)?,
         BenchVerb::Run(arguments) => measure(&arguments, out)?,
+        BenchVerb::Report { folder } => save::again(&folder, out)?,
         BenchVerb::Load(arguments) => load::run(&arguments, out)?,
         BenchVerb::Profile => out.text(profile::SN861)?,
     }
@@ -67,11 +69,14 @@ fn measure(arguments: &BenchRun, out: &Output) -> Result<(), CliError> {
         let report = run_goal(id, &choice, |what| progress(&format!("{id}: {what}")));
         let report = report.map_err(|unknown| CliError::usage(unknown.to_string()))?;
         if let Some(folder) = &arguments.save {
-            save(&report, folder)?;
+            save::one(&report, folder)?;
         }
         reports.push(report);
     }
     progress("");
+    if let Some(folder) = &arguments.save {
+        save::book(folder)?;
+    }
     if reports.iter().all(|report| report.rows.is_empty()) {
         let text = arguments.filter.as_deref().unwrap_or_default();
         return Err(CliError::usage(format!(
@@ -133,18 +138,4 @@ fn progress(what: &str) {
         // A terminal that is gone must not end the measurement.
         let _ = write!(stderr, "\r\x1b[K{what}").and_then(|()| stderr.flush());
     }
-}
-
-fn save(report: &Report, folder: &Path) -> Result<(), CliError> {
-    let name = report.id.to_lowercase();
-    let files = [
-        (format!("{name}.json"), json(report, Layout::Pretty) + "\n"),
-        (format!("{name}.md"), page::markdown(report)),
-        (format!("{name}.svg"), plot::svg(report)),
-    ];
-    std::fs::create_dir_all(folder)
-        .and_then(|()| files.iter().try_for_each(|(n, text)| std::fs::write(folder.join(n), text)))
-        .map_err(|e| {
-            CliError::io(format_args!("cannot write the report to {}", folder.display()), &e)
-        })
 }

@@ -3,6 +3,7 @@
 use super::grid::{Column, Grid};
 use super::sentence;
 use crate::commands::bench::Listed;
+use crate::commands::bench::save::Written;
 use std::fmt::Write as _;
 use strake_bench::adhoc::{Kind, Outcome};
 use strake_bench::report::{Meets, number};
@@ -29,6 +30,23 @@ pub fn list(goals: &Vec<Listed>, width: usize) -> String {
             goal.goal.clone(),
             goal.moonshot.clone(),
         ]);
+    }
+    grid.render(width)
+}
+
+/// What was written again, and how many rows of it reach their goals.
+#[must_use]
+pub fn written(all: &Vec<Written>, width: usize) -> String {
+    let mut grid = Grid::new(&[
+        Column::Word("id"),
+        Column::Number("reach the goal"),
+        Column::Number("the moonshot"),
+        Column::Number("fall short"),
+        Column::Number("not measured"),
+    ]);
+    for Written { id, goal, moonshot, short, open } in all {
+        let [goal, moonshot, short, open] = [goal, moonshot, short, open].map(usize::to_string);
+        grid.row([id.clone(), goal, moonshot, short, open]);
     }
     grid.render(width)
 }

@@ -9,11 +9,12 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 4] = [
+const ELSEWHERE: [&str; 5] = [
     "strake demo",
     "strake daemon start",
     "strake event follow",
     "strake bench load --drives nvme",
+    "strake bench report",
 ];
 
 /// Calls `each` with every command below `command`, itself included, and the words that lead to it.

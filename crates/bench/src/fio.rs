@@ -13,42 +13,50 @@ use crate::folder::Folder;
 use crate::load::Order;
 use crate::measure::Samples;
 use crate::report::{Drives, Metric, Report, Row, Target, size};
+use crate::run::Compare;
 use crate::scenario::{Case, Made, Options, Subject};
 
 const FILES: usize = 4;
 const FILE_BYTES: u64 = 256 << 20;
 
 /// Measures and adds the rows.
-pub fn answer(report: &mut Report, options: &Options, mut progress: impl FnMut(&str)) {
+pub fn answer(
+    report: &mut Report,
+    options: &Options,
+    compare: Compare,
+    mut progress: impl FnMut(&str),
+) {
     let random = Case { made: Made::Real, ..Case::array(Level::Raid0, FILES) };
     let sequential =
         Case { order: Order::Sequential, bytes: 128 << 10, depth: 32, ..random.clone() };
     for case in [random, sequential] {
-        let name = format!("{} beside fio", case.name());
+        let beside = if compare == Compare::Fio { " beside fio" } else { "" };
+        let name = format!("{}{beside}", case.name());
         if options.filter.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
             continue;
         }
-        let row = match measure(&case, options, &mut progress) {
-            Ok((ours, theirs)) => {
+        let row = match measure(&case, options, compare, &mut progress) {
+            Ok((ours, Some(theirs))) => {
                 let anchor = theirs.median();
                 let target = Target::new(anchor, anchor, 1.3 * anchor);
                 let ratio = ours.median() / anchor;
-                Row::new(name, Metric::Iops, &ours, target).note(format!("{ratio:.2} times fio"))
+                Row::new(name, Metric::Iops, &ours, target)
+                    .note(format!("{ratio:.2} times fio"))
+                    .note("anchor: fio io_uring on the same files, one job, in turns with ours")
             }
+            Ok((ours, None)) => Row::new(name, Metric::Iops, &ours, Target::NONE).note("by itself"),
             Err(why) => Row::open(name, Metric::Iops, Target::NONE, why),
         };
-        report.rows.push(
-            row.on(Drives::Real)
-                .note("anchor: fio io_uring on the same files, one job, in turns with ours"),
-        );
+        report.rows.push(row.on(Drives::Real));
     }
 }
 
 fn measure(
     case: &Case,
     options: &Options,
+    compare: Compare,
     progress: &mut impl FnMut(&str),
-) -> Result<(Samples, Samples), String> {
+) -> Result<(Samples, Option<Samples>), String> {
     progress("filling files");
     let folder = Folder::new(&format!("fio-{}", size(case.bytes).replace(' ', "")))?;
     let paths = files(folder.path())?;
@@ -64,9 +72,12 @@ fn measure(
     for round in 0..options.repeats() {
         progress(&format!("{} of {}: {}", round + 1, options.repeats(), case.name()));
         ours.push(subject.sample(options.span)?.rate());
-        theirs.push(fio(case, &paths, options)?);
+        if compare == Compare::Fio {
+            theirs.push(fio(case, &paths, options)?);
+        }
     }
-    Ok((Samples::new(ours), Samples::new(theirs)))
+    let theirs = (!theirs.is_empty()).then(|| Samples::new(theirs));
+    Ok((Samples::new(ours), theirs))
 }
 
 /// Files without a byte in them yet.

@@ -4,7 +4,7 @@ use strake_raid::Level;
 
 use crate::bay::Bay;
 use crate::measure::Samples;
-use crate::report::{Drives, Metric, Report, Row, Target};
+use crate::report::{Drives, Meets, Metric, Report, Row, Target};
 use crate::rig::Sample;
 use crate::scenario::{Case, Made, Options};
 
@@ -212,8 +212,32 @@ fn slowdown(point: &Point, calm: &Point) -> Row {
     };
     let name = format!("{} rebuilding beside healthy: {}", point.case.name(), PERCENTILES[last].0);
     let target = Target { anchor: None, goal: Some(TIMES_MAX), moonshot: None };
-    row(point, name, Metric::Slowdown, target, values)
-        .note("99.9 of 100 requests beside a rebuild, divided by the same without")
+    let row = row(point, name, Metric::Slowdown, target, values)
+        .note("99.9 of 100 requests beside a rebuild, divided by the same without");
+    match calm.found.as_deref() {
+        Ok(found) => doubt(row, found),
+        Err(_) => row,
+    }
+}
+
+/// A row whose divisor is not the array's doing shows nothing, and says so. The drives' own slowest requests take a
+/// fifth longer than the median, and at most depths times as long where they stand in line; what takes many times as
+/// long without a rebuild waited for the CPU.
+fn doubt(row: Row, calm: &[[f64; 3]]) -> Row {
+    const TIMES_OF_MEDIAN: f64 = 8.0;
+    let Some(times) = (!calm.is_empty())
+        .then(|| Samples::new(calm.iter().map(|[p50, _, p999]| p999 / p50).collect()).median())
+    else {
+        return row;
+    };
+    if times <= TIMES_OF_MEDIAN {
+        return row;
+    }
+    let row = row.note(format!(
+        "without a rebuild the slowest thousandth took {times:.0} times the median: something else had the CPU, \
+         so this row shows nothing"
+    ));
+    Row { meets: Meets::None, ..row }
 }
 
 fn row(

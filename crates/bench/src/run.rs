@@ -8,7 +8,7 @@ use crate::machine::{Steal, available_memory};
 use crate::report::{Drives, Report};
 use crate::rig::Rig;
 use crate::scenario::Options;
-use crate::{ask, fio, g9, goals, idle, latency, observed, rebuild};
+use crate::{ask, fio, g9, goals, idle, latency, memory, observed, rebuild};
 
 /// Everything a person may choose.
 #[derive(Clone, Debug)]
@@ -19,6 +19,18 @@ pub struct Choice {
     pub isal: Option<PathBuf>,
     /// The kernel of ours to measure, for G9.
     pub kernel: Kernel,
+    /// What stands beside ours in G14.
+    pub compare: Compare,
+}
+
+/// What stands beside ours where files are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compare {
+    /// fio on the same files.
+    #[default]
+    Fio,
+    /// Nothing.
+    Nothing,
 }
 
 /// Why there is no report.
@@ -75,8 +87,9 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
     }
     match id {
         "G11" => rebuild::answer(&mut report, &choice.options, &mut progress),
-        "G12" | "G13" => idle::answer(&mut report, id, &choice.options, &mut progress),
-        "G14" => fio::answer(&mut report, &choice.options, &mut progress),
+        "G12" => idle::answer(&mut report, &choice.options, &mut progress),
+        "G13" => memory::answer(&mut report, &choice.options, &mut progress),
+        "G14" => fio::answer(&mut report, &choice.options, choice.compare, &mut progress),
         "latency" => latency::answer(&mut report, &choice.options, &mut progress),
         "observed" => observed::answer(&mut report, &choice.options, &mut progress),
         _ if RUNS.contains(&id) => {}

@@ -53,6 +53,18 @@ fn a_rebuild_may_cost_three_times_the_slowest_thousandth() {
 }
 
 #[test]
+fn a_tail_that_is_somebody_elses_shows_nothing() {
+    let mut points = points(100.0, 150.0);
+    for point in &mut points {
+        point.found = Ok(vec![[10.0, 20.0, 100.0]]);
+    }
+    let rows = rows(&points);
+    let last = rows.last().expect("rows");
+    assert_eq!((last.median, last.meets), (Some(1.0), Meets::None));
+    assert!(last.note.contains("10 times the median"), "{}", last.note);
+}
+
+#[test]
 fn what_could_not_be_measured_says_why() {
     let mut points = points(100.0, 200.0);
     points[2].found = Err("the machine is tired".to_owned());

@@ -74,6 +74,9 @@ pub struct BenchRun {
     /// The library file of ISA-L [default: the system's].
     #[arg(long, env = "STRAKE_ISAL", value_name = "FILE", hide_env_values = true)]
     pub isal: Option<PathBuf>,
+    /// What stands beside ours in G14 [default: fio].
+    #[arg(long, value_enum, value_name = "PROGRAM")]
+    pub compare: Option<Beside>,
     /// Measure this kernel in G9 [default: the best of this machine].
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", hide_env_values = true)]
     pub kernel: Option<String>,
@@ -125,6 +128,15 @@ pub struct BenchLoad {
     /// What modelled drives are like: a file like the output of strake bench profile [default: a published SN861].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+}
+
+/// What stands beside ours where files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Beside {
+    /// fio with io_uring on the same files, in turns with ours.
+    Fio,
+    /// Nothing: no goal then.
+    Nothing,
 }
 
 /// What requests do and where they go.

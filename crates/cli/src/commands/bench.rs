@@ -3,7 +3,7 @@
 mod load;
 pub mod save;
 
-use crate::args::bench::{BenchRun, BenchVerb};
+use crate::args::bench::{BenchRun, BenchVerb, Beside};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -13,7 +13,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 use strake_bench::profile::Profile;
-use strake_bench::run::{Choice, RUNS, cold_bytes, run as run_goal};
+use strake_bench::run::{Choice, Compare, RUNS, cold_bytes, run as run_goal};
 use strake_bench::scenario::Options;
 use strake_bench::{goals, machine, profile};
 use strake_parity::Kernel;
@@ -112,7 +112,21 @@ fn choice(arguments: &BenchRun) -> Result<Choice, CliError> {
         cold_bytes: cold_bytes(machine::Machine::here().last_cache),
     };
     let kernel = kernel(arguments.kernel.as_deref())?;
-    Ok(Choice { options, isal: arguments.isal.clone(), kernel })
+    let compare = compare(arguments)?;
+    Ok(Choice { options, isal: arguments.isal.clone(), kernel, compare })
+}
+
+/// What stands beside ours in G14; refused where G14 is not asked for, since it would change nothing.
+fn compare(arguments: &BenchRun) -> Result<Compare, CliError> {
+    let has_files = ids(&arguments.goals).contains(&"G14");
+    match arguments.compare {
+        Some(_) if !has_files => Err(CliError::usage(
+            "--compare is about G14, which is not among the goals: add it, or leave --compare out"
+                .to_owned(),
+        )),
+        None | Some(Beside::Fio) => Ok(Compare::Fio),
+        Some(Beside::Nothing) => Ok(Compare::Nothing),
+    }
 }
 
 /// What modelled drives are like.

@@ -1,5 +1,6 @@
 //! The real binary: against a daemon that answers from a script, and on a terminal.
 
+mod bench;
 mod commands;
 mod common;
 mod demo_load;

@@ -31,7 +31,8 @@ use device::ArrayDevice;
 /// How an array is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Merge waiting adjacent writes of a band into one plan.
+    /// Merge waiting adjacent writes of a band into one plan, and answer waiting reads of a band that need the same
+    /// survivors from one reading of them.
     pub merge: bool,
     /// Memory of each shard for old data, parity and reconstruction, in bytes. However little it is, the largest plan
     /// has room; more lets more plans run at a time.

@@ -14,6 +14,7 @@ mod direct;
 mod driver;
 mod execute;
 mod install;
+mod joint;
 mod leader;
 mod leader_tasks;
 mod maintain;

@@ -1,4 +1,5 @@
-//! The hot paths allocate nothing once they are warm: a clean read, a read-modify-write, a full-stripe write.
+//! The hot paths allocate nothing once they are warm: a clean read, a read-modify-write, a full-stripe write, and reads
+//! of a stripe that lacks a strip.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use strake_dev_mem::{MemSpec, RamDevice};
 use strake_engine::{Array, CreateSpec, Drive, Ids, Options, create, plan_create};
 use strake_raid::Level;
 use strake_reactor::Poller;
-use strake_units::{BlockSize, CoreIndex, Lba, Nanos, Uuid};
+use strake_units::{BlockSize, CoreIndex, Lba, MemberIndex, Nanos, Uuid};
 
 struct Counting;
 
@@ -33,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 struct Bench {
-    _array: Array,
+    array: Array,
     pollers: Vec<Box<dyn Poller>>,
     queue: Box<dyn IoQueue>,
     batch: CompletionBatch,
@@ -63,14 +64,7 @@ fn bench(cores: u16) -> Bench {
         create(&plan, drives, &ids, false, &mut || Some(Nanos(0))).expect("drives work");
     let (array, pollers) = Array::start_here(assembled, cores, Options::default()).expect("opens");
     let queue = array.device().open_queue(CoreIndex(0), 64).expect("opens");
-    Bench {
-        _array: array,
-        pollers,
-        queue,
-        batch: CompletionBatch::new(64),
-        ops: Vec::new(),
-        now: Nanos(0),
-    }
+    Bench { array, pollers, queue, batch: CompletionBatch::new(64), ops: Vec::new(), now: Nanos(0) }
 }
 
 impl Bench {
@@ -97,6 +91,29 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Takes a member out of use.
+    fn fail(&mut self, member: u8) {
+        let mut pending = self.array.begin_fail(MemberIndex(member)).expect("a member");
+        while pending.poll().is_none() {
+            self.now = self.now.plus(Nanos(100));
+            for poller in &mut self.pollers {
+                poller.turn(self.now);
+            }
+        }
+    }
+
+    /// Does `ops` until everything that is kept between two rounds is there, then counts.
+    fn count(&mut self, what: &str, ops: Vec<Op>) {
+        self.ops = ops.into_iter().map(Some).collect();
+        (0..100).for_each(|_| self.once());
+        let before = ALLOCATIONS.load(Relaxed);
+        (0..200).for_each(|_| self.once());
+        let count = ALLOCATIONS.load(Relaxed) - before;
+        assert_eq!(count, 0, "{what} allocated {count} times in 200 rounds");
+    }
+}
+
 fn read(at: u64, blocks: u64) -> Op {
     Op::Read { at: Lba(at), data: SgMut::from(BufMut::alone((blocks << 9) as usize)) }
 }
@@ -110,20 +127,13 @@ fn write(at: u64, blocks: u64) -> Op {
 #[test]
 fn hot_paths_allocate_nothing() {
     for cores in [1, 2] {
-        let stories: [(&str, Vec<Op>); 4] = [
-            ("clean reads", (0..48).map(|i| read(i * 40, 8)).collect()),
-            ("small writes", (0..48).map(|i| write(i * 400, 8)).collect()),
-            ("full stripes", (0..16).map(|i| write(i * 192, 192)).collect()),
-            ("large reads", (0..8).map(|i| read(i * 500, 2000)).collect()),
-        ];
         let mut bench = bench(cores);
-        for (what, ops) in stories {
-            bench.ops = ops.into_iter().map(Some).collect();
-            (0..100).for_each(|_| bench.once());
-            let before = ALLOCATIONS.load(Relaxed);
-            (0..200).for_each(|_| bench.once());
-            let count = ALLOCATIONS.load(Relaxed) - before;
-            assert_eq!(count, 0, "{what} on {cores} core(s) allocated {count} times in 200 rounds");
-        }
+        bench.count("clean reads", (0..48).map(|i| read(i * 40, 8)).collect());
+        bench.count("small writes", (0..48).map(|i| write(i * 400, 8)).collect());
+        bench.count("full stripes", (0..16).map(|i| write(i * 192, 192)).collect());
+        bench.count("large reads", (0..8).map(|i| read(i * 500, 2000)).collect());
+        bench.fail(3);
+        bench.count("small degraded reads", (0..48).map(|i| read(i * 40, 8)).collect());
+        bench.count("large degraded reads", (0..8).map(|i| read(i * 500, 2000)).collect());
     }
 }

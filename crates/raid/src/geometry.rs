@@ -433,7 +433,8 @@ impl Geometry {
 
     /// Turns a mask of positions of `stripe` into a mask of strips, data from bit 0 and parity from bit k.
     /// Only for parity schemes, where the two are one to one.
-    pub(crate) const fn strips_of_positions(&self, stripe: StripeIndex, positions: u64) -> u64 {
+    #[must_use]
+    pub const fn strips_of_positions(&self, stripe: StripeIndex, positions: u64) -> u64 {
         let first = self.first_parity(stripe) as u32;
         let parities = self.parity_strips;
         let positions = positions & low_bits(self.width);

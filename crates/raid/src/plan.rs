@@ -110,7 +110,7 @@ pub struct Transfer {
     pub blocks: u32,
 }
 
-/// The columns a plan works on: the hull of its segments. Counted in blocks from the start of the strip.
+/// Columns of a band: those a plan works on, for one. Counted in blocks from the start of the strip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Window {
     /// First block.
@@ -119,17 +119,44 @@ pub struct Window {
     pub blocks: u32,
 }
 
+impl Window {
+    /// The columns of a segment.
+    #[must_use]
+    pub const fn of(segment: &Segment) -> Self {
+        Self { offset: segment.offset, blocks: segment.blocks }
+    }
+
+    const fn end(self) -> u32 {
+        self.offset + self.blocks
+    }
+
+    /// The columns from the first to the last of either.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        let offset = self.offset.min(other.offset);
+        Self { offset, blocks: self.end().max(other.end()) - offset }
+    }
+
+    /// True when no column lies between the two.
+    #[must_use]
+    pub const fn touches(self, other: Self) -> bool {
+        self.offset <= other.end() && other.offset <= self.end()
+    }
+}
+
 /// What to do. See the [module documentation](self) for how to run it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How the goal is reached.
     pub strategy: Strategy,
-    /// The columns in which strips are recovered and parity is computed.
+    /// The columns in which strips are recovered and parity is computed: the hull of the segments, or, for reads, of
+    /// the segments that have to be recovered.
     pub window: Window,
     /// What to read first; one strip at most once, except that copies are all called by their data strip.
     pub reads: FixedList<Transfer, TRANSFERS_MAX>,
     /// Strips (data or parity) to recover over the window from the reads, ascending. When not empty, the
-    /// reads are exactly k strips over the whole window.
+    /// reads are exactly k strips over the whole window; those of a plan for a read may reach beyond it, as far as
+    /// their own segments do.
     pub recover: FixedList<u8, TRANSFERS_MAX>,
     /// What to write once everything is computed.
     pub writes: FixedList<Transfer, TRANSFERS_MAX>,

@@ -9,6 +9,7 @@ use strake_units::LbaRange;
 use super::bad::Columns;
 use super::bands::Batch;
 use super::execute::{Patience, ReadBufs};
+use super::joint::{self, Joined};
 use super::maintain::{heal, maintain};
 use super::members::{Group, settled};
 use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
@@ -24,7 +25,12 @@ pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
         let batch = shard.bands.borrow_mut().next_batch(entry, &shard.geometry, shard.merge);
         match batch {
             None => break,
-            Some(Batch::Read { span }) => read(&shard, group, span).await,
+            Some(Batch::Read { span }) => match shard.join_reads(entry, span) {
+                Joined::Alone(span) => read(&shard, group, span).await,
+                Joined::Reads { segments, avoided } => {
+                    joint::read(&shard, group, entry, segments, avoided).await
+                }
+            },
             Some(Batch::Write(batch)) => write(&shard, group, band, batch).await,
             Some(Batch::Resync { origin }) => {
                 maintain(&shard, group, band, Intent::Resync, origin).await
@@ -43,7 +49,7 @@ pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
 }
 
 /// Reads a range of one strip, from whatever is left of its stripe if need be.
-async fn read(shard: &Shard, group: Group, span: Span) {
+pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
     let Span { band, work: Work::Read { range, data, unreadable, avoid }, origin } = span else {
         unreachable!("a read batch holds a read")
     };
@@ -235,7 +241,7 @@ impl Shard {
     }
 
     /// Copies the wanted segment out of what was read or recovered.
-    fn copy_out(
+    pub(super) fn copy_out(
         &self,
         plan: &strake_raid::Plan,
         segment: &Segment,

@@ -25,6 +25,8 @@ struct Entry {
     chain: Option<u32>,
     /// A write that was begun as a small one needs a task.
     thorough: bool,
+    /// Reads that are done together, linked like those that wait.
+    joined: Option<u32>,
 }
 
 struct Item {
@@ -44,6 +46,14 @@ pub(crate) enum Batch {
     Resync { origin: Origin },
     /// Maintenance.
     Rebuild { origin: Origin },
+}
+
+/// A read that waits for a band.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    pub(crate) range: LbaRange,
+    pub(crate) unreadable: u64,
+    pub(crate) avoid: u64,
 }
 
 /// One of the writes merged into a plan.
@@ -175,6 +185,7 @@ impl Bands {
             last: Some(item),
             chain: self.buckets[bucket],
             thorough: false,
+            joined: None,
         };
         let at = self.entries.insert(entry);
         self.buckets[bucket] = Some(at);
@@ -270,6 +281,38 @@ impl Bands {
                 Batch::Write(batch)
             }
         })
+    }
+
+    /// What is waiting next, if it is a read: its range, and what it says about positions.
+    pub(crate) fn waiting_read(&self, entry: u32) -> Option<Waiting> {
+        let first = self.entries.get(entry).expect("a task holds its entry").first?;
+        match self.items.get(first).expect("a queue is linked").work {
+            Work::Read { range, unreadable, avoid, .. } => {
+                Some(Waiting { range, unreadable, avoid })
+            }
+            Work::Write { .. } | Work::Resync | Work::Rebuild => None,
+        }
+    }
+
+    /// Puts what is waiting next aside, to be done together with others.
+    pub(crate) fn join_waiting(&mut self, entry: u32) {
+        if let Some(Item { work, origin, .. }) = self.pop(entry) {
+            self.join(entry, work, origin);
+        }
+    }
+
+    /// Puts work that was taken off the queue aside.
+    pub(crate) fn join(&mut self, at: u32, work: Work, origin: Origin) {
+        let entry = self.entries.get_mut(at).expect("a task holds its entry");
+        entry.joined = Some(self.items.insert(Item { work, origin, next: entry.joined }));
+    }
+
+    /// Takes one of those that were put aside.
+    pub(crate) fn take_joined(&mut self, at: u32) -> Option<Span> {
+        let entry = self.entries.get_mut(at).expect("a task holds its entry");
+        let Item { work, origin, next } = self.items.remove(entry.joined?);
+        entry.joined = next;
+        Some(Span { band: entry.band, work, origin })
     }
 
     /// Adds waiting writes to `batch` as long as each continues what is there.

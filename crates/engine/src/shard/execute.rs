@@ -173,7 +173,16 @@ impl Shard {
         let mut recoveries = recoveries.borrow_mut();
         let known: ArrayVec<u8, STRIPS_MAX> = plan.reads.iter().map(|t| t.strip).collect();
         let recovery = recoveries.get(&known, &plan.recover).expect("a plan reads enough strips");
-        let sources: ArrayVec<&[u8], STRIPS_MAX> = reads.iter().map(BufMut::as_slice).collect();
+        // What was read may reach beyond what is to be recovered.
+        let sources: ArrayVec<&[u8], STRIPS_MAX> = plan
+            .reads
+            .iter()
+            .zip(reads)
+            .map(|(read, buf)| {
+                let from = self.bytes(plan.window.offset - read.offset);
+                &buf.as_slice()[from..from + bytes]
+            })
+            .collect();
         {
             let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> =
                 wanted.iter_mut().map(BufMut::as_mut_slice).collect();

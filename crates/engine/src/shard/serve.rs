@@ -120,7 +120,7 @@ impl Shard {
                 }
             };
             let part = LbaRange::new(next, u64::from(piece.segment.blocks));
-            match self.clean_member(&piece) {
+            match self.clean_member(&piece).filter(|_| !self.is_survivor(&piece, range)) {
                 Some(member) => {
                     if self.members.borrow().room() <= self.reserved_for_tasks() {
                         return Err(Stalled);

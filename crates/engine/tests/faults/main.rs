@@ -13,5 +13,6 @@ mod replace;
 mod slow;
 mod stage;
 mod start;
+mod survivors;
 mod undelete;
 mod writes;

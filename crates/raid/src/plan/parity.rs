@@ -1,6 +1,6 @@
 //! Plans for `Parity`. Masks here are over strips: data from bit 0, parity from bit k.
 
-use super::{Intent, Lost, Plan, Strategy, View, bits, low_bits, of_segment};
+use super::{Intent, Lost, Plan, Strategy, View, Window, bits, low_bits, of_segment};
 
 /// Adds to the empty `plan` what a query on a parity scheme takes.
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
@@ -47,13 +47,25 @@ impl<'a> Strips<'a> {
         Self { view, hidden, absent, data, kept, touched, covered }
     }
 
-    /// Straight from the strips when they are there, through the survivors otherwise.
+    /// Straight from the strips when they are there, through the survivors otherwise: each is read once, over the
+    /// columns in which strips are recovered and as far as its own segment reaches.
     fn read(&self, plan: &mut Plan) -> Result<(), Lost> {
         let wanted = self.touched & self.hidden;
-        if wanted != 0 {
-            return self.recover(wanted, plan);
+        if wanted == 0 {
+            self.read_segments(plan);
+            return Ok(());
         }
-        self.read_segments(plan);
+        let segments = self.view.query.segments;
+        let lost = segments.iter().filter(|segment| wanted & 1 << segment.strip != 0);
+        plan.window = lost.map(Window::of).reduce(Window::with).unwrap_or_default();
+        let narrowed = View { window: plan.window, ..*self.view };
+        Strips { view: &narrowed, ..*self }.recover(wanted, plan)?;
+        for read in plan.reads.iter_mut() {
+            if let Some(segment) = segments.iter().find(|segment| segment.strip == read.strip) {
+                let longer = plan.window.with(Window::of(segment));
+                (read.offset, read.blocks) = (longer.offset, longer.blocks);
+            }
+        }
         Ok(())
     }
 

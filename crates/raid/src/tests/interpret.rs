@@ -4,7 +4,7 @@ use strake_units::StripeIndex;
 
 use super::gf;
 use super::oracle::{World, decode, encode, strip_position};
-use crate::{Geometry, Intent, Plan, Query, Role, Scheme, Strategy, Transfer};
+use crate::{Geometry, Intent, Plan, Query, Role, Scheme, Strategy, Transfer, Window};
 
 /// What is known of each strip of a band while a plan runs. Reading what is not known is a hole in the plan.
 struct Sheet {
@@ -162,10 +162,14 @@ fn check_shape(geometry: &Geometry, query: &Query<'_>, plan: &Plan) {
     };
     check_transfers(geometry, stripe, plan, &plan.reads, !hidden);
     check_transfers(geometry, stripe, plan, &plan.writes, writable);
+    check_columns(query, plan, &plan.reads);
+    check_columns(query, plan, &plan.writes);
     if !plan.recover.is_empty() {
         assert_eq!(plan.strategy, Strategy::Degraded, "{plan:?}");
         assert_eq!(plan.reads.len(), usize::from(geometry.data_strips()), "{plan:?}");
-        let whole = |read: &Transfer| offsets(read) == window(plan);
+        let whole = |read: &Transfer| {
+            offsets(read).start <= plan.window.offset && offsets(read).end >= window(plan).end
+        };
         assert!(plan.reads.iter().all(whole), "{plan:?}");
     }
     if plan.strategy == Strategy::ReadModifyWrite {
@@ -173,7 +177,21 @@ fn check_shape(geometry: &Geometry, query: &Query<'_>, plan: &Plan) {
     }
 }
 
-/// Transfers stay in the window, on `allowed` positions, each position at most once and in its own role.
+/// Transfers stay in the window, or, when reading, between it and their own segment.
+fn check_columns(query: &Query<'_>, plan: &Plan, transfers: &[Transfer]) {
+    for transfer in transfers {
+        let own = query.segments.iter().find(|segment| segment.strip == transfer.strip);
+        let hull = match own {
+            Some(own) if query.intent == Intent::Read => plan.window.with(Window::of(own)),
+            Some(_) | None => plan.window,
+        };
+        let (start, end) = (hull.offset, hull.offset + hull.blocks);
+        let Transfer { offset, blocks, .. } = *transfer;
+        assert!(blocks > 0 && offset >= start && offset + blocks <= end, "{plan:?}");
+    }
+}
+
+/// Transfers are on `allowed` positions, each position at most once and in its own role.
 fn check_transfers(
     geometry: &Geometry,
     stripe: StripeIndex,
@@ -183,10 +201,8 @@ fn check_transfers(
 ) {
     let mut seen = 0u64;
     for transfer in transfers {
-        let Transfer { position, strip, offset, blocks } = *transfer;
-        let hull = window(plan);
+        let Transfer { position, strip, .. } = *transfer;
         assert!(allowed & !seen & (1 << position) != 0, "{transfer:?} of {plan:?}");
-        assert!(blocks > 0 && offset >= hull.start && offset + blocks <= hull.end, "{plan:?}");
         seen |= 1 << position;
         match geometry.scheme() {
             Scheme::Parity(_) => assert_eq!(strip_position(geometry, stripe, strip), position),

@@ -191,6 +191,18 @@ fn reads() {
         4,
         "Degraded: read D1[2+4] D2[2+4] D3[2+4] Q[2+4] recover D0",
     );
+    // Of several strips only the lost ones are recovered, where they are wanted; every survivor is read once, as far as
+    // it is wanted itself.
+    let without_1 = Check::new(Level::Raid6, 6).without(&[1]);
+    without_1
+        .read(0, 32, "Degraded: read D0[0+8] D2[0+8] D3[0+8] P[0+8] recover D1")
+        .read(6, 4, "Degraded: read D0[0+8] D2[0+2] D3[0+2] P[0+2] recover D1")
+        .read(12, 10, "Degraded: read D0[4+4] D2[0+8] D3[4+4] P[4+4] recover D1");
+    Check::new(Level::Raid6, 6).without(&[0, 2]).read(
+        3,
+        20,
+        "Degraded: read D1[0+8] D3[0+8] P[0+8] Q[0+8] recover D0 D2",
+    );
     // Present strips of a lost array can still be read.
     Check::new(Level::Raid5, 4).without(&[0, 1]).read(16, 2, "Direct: read D2[0+2]");
 }

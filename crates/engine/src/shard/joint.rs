@@ -1,0 +1,267 @@
+//! Reads of several strips of a stripe that lacks some: every survivor is read once, and all of them are answered from
+//! that.
+//!
+//! Whoever hands a request out sends the strips that could be read from their members to the owner as well when they
+//! are needed to recover others of the same request ([`Shard::is_survivor`]). At the owner, reads that wait for a band
+//! are joined like writes are ([`Shard::join_reads`]). That is the ordinary degraded case only: whatever comes up on
+//! the way is left to the reads alone, one by one, which know what to do.
+
+use arrayvec::ArrayVec;
+use strake_block::{BufMut, Op, SgMut};
+use strake_raid::{Band, Intent, Piece, Plan, Query, Segment, SegmentList, Strategy, Window};
+use strake_units::LbaRange;
+
+use super::execute::{Patience, ReadBufs};
+use super::members::{Group, IoSlot, settled};
+use super::mend::Excluded;
+use super::{Shard, band_task, scratch};
+use crate::limits::JOIN_MAX;
+use crate::message::{Origin, Span, View, Work};
+
+/// What becomes of a read that a task has taken off its band's queue.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Joined {
+    /// It has no company.
+    Alone(Span),
+    /// It and others were put aside, to be done together.
+    Reads {
+        /// The union of their segments.
+        segments: SegmentList,
+        /// Positions to be read only if there is no other way.
+        avoided: u64,
+    },
+}
+
+/// Reads that are being gathered.
+struct Gathering {
+    /// At most one per strip, in ascending order.
+    segments: SegmentList,
+    /// Strips that cannot be read, as a mask.
+    lost: u64,
+    /// The columns in which strips have to be recovered, as far as is known.
+    window: Option<Window>,
+}
+
+impl Gathering {
+    /// Takes a read's segment in, unless columns that nobody wants would have to be read for it.
+    fn admit(&mut self, segment: Segment) -> bool {
+        let own = Window::of(&segment);
+        if self.window.is_some_and(|window| !window.touches(own)) {
+            return false;
+        }
+        let at = self.segments.iter().take_while(|known| known.strip < segment.strip).count();
+        match self.segments.get(at) {
+            Some(known) if known.strip == segment.strip => {
+                if !Window::of(known).touches(own) {
+                    return false;
+                }
+                self.segments[at] = union(known, &segment);
+            }
+            Some(_) | None => {
+                self.segments.push(segment);
+                self.segments[at..].rotate_right(1);
+            }
+        }
+        if self.lost & 1 << segment.strip != 0 {
+            self.window = Some(self.window.map_or(own, |window| window.with(own)));
+        }
+        true
+    }
+}
+
+/// Two segments of a strip that touch, as one.
+fn union(a: &Segment, b: &Segment) -> Segment {
+    let Window { offset, blocks } = Window::of(a).with(Window::of(b));
+    Segment { strip: a.strip, offset, blocks, lba: a.lba.min(b.lba) }
+}
+
+impl Shard {
+    /// Whether reads are joined at all: where blocks are bad each read is looked at by itself.
+    fn may_join(&self) -> bool {
+        self.merge && self.geometry.parity_strips() > 0 && self.no_bad_blocks()
+    }
+
+    /// True when every member can be read everywhere, which is the rule.
+    fn all_readable(&self) -> bool {
+        self.readable.get() == u64::MAX >> (64 - self.geometry.members())
+    }
+
+    /// True when `piece` of a read of `range`, which its member could answer, has to be read all the same to recover
+    /// other strips that the request wants: whoever does that answers it too.
+    pub(super) fn is_survivor(&self, piece: &Piece, range: LbaRange) -> bool {
+        let whole = u64::from(piece.segment.blocks) == range.blocks;
+        if self.all_readable() || whole || !self.may_join() {
+            return false;
+        }
+        let lost = self.lost_strips(piece.band);
+        if lost == 0 {
+            return false;
+        }
+        let segments = self.geometry.segments(piece.band, range);
+        let lost = segments.iter().filter(|segment| lost & 1 << segment.strip != 0);
+        let window = lost.map(Window::of).reduce(Window::with);
+        window.is_some_and(|window| window.touches(Window::of(&piece.segment)))
+    }
+
+    /// Strips of the band's stripe that this shard would not read from their members, as a mask. Whether a member
+    /// that is being rebuilt can be read there, only the owner knows.
+    fn lost_strips(&self, band: Band) -> u64 {
+        let members = self.members.borrow();
+        let lost = |position: &u8| {
+            members.view(self.geometry.member(band.stripe, *position)) != View::InSync
+        };
+        let positions = (0..self.geometry.width()).filter(lost);
+        let positions = positions.fold(0, |mask, position| mask | 1 << position);
+        drop(members);
+        let positions = positions | self.slow_positions(band);
+        self.geometry.strips_of_positions(band.stripe, positions)
+    }
+
+    /// Puts `first` and the reads that wait behind it aside, as long as each is answered from what has to be read
+    /// anyway.
+    pub(super) fn join_reads(&self, entry: u32, first: Span) -> Joined {
+        let Work::Read { range, unreadable, avoid, .. } = &first.work else {
+            return Joined::Alone(first);
+        };
+        let ordinary = *unreadable == 0 && self.may_join();
+        if !ordinary || self.bands.borrow().waiting_read(entry).is_none() {
+            return Joined::Alone(first);
+        }
+        let avoided = avoid | self.slow_positions(first.band);
+        let mut gathering = self.gather(first.band, avoided);
+        let segment = |range| self.geometry.segments(first.band, range)[0];
+        let mut count = usize::from(gathering.admit(segment(*range)));
+        while count < JOIN_MAX
+            && let Some(next) = { self.bands.borrow().waiting_read(entry) }
+            && next.unreadable == 0
+            && next.avoid & !avoided == 0
+            && gathering.admit(segment(next.range))
+        {
+            self.bands.borrow_mut().join_waiting(entry);
+            count += 1;
+        }
+        if count == 1 {
+            return Joined::Alone(first);
+        }
+        self.bands.borrow_mut().join(entry, first.work, first.origin);
+        Joined::Reads { segments: gathering.segments, avoided }
+    }
+
+    fn gather(&self, band: Band, avoided: u64) -> Gathering {
+        let health = around(avoided).apply(self.health(band));
+        let hidden = health.absent | health.unreadable;
+        let lost = self.geometry.strips_of_positions(band.stripe, hidden);
+        Gathering { segments: SegmentList::new(), lost, window: None }
+    }
+
+    /// Answers the reads that were put aside from what was read and recovered.
+    fn answer_joined(&self, entry: u32, plan: &Plan, reads: &ReadBufs, recovered: &ReadBufs) {
+        while let Some(span) = { self.bands.borrow_mut().take_joined(entry) } {
+            let Span { band, work: Work::Read { range, mut data, .. }, origin } = span else {
+                unreachable!("only reads are put aside")
+            };
+            let segment = self.geometry.segments(band, range)[0];
+            self.copy_out(plan, &segment, reads, recovered, &mut data);
+            if plan.recover.contains(&segment.strip) {
+                self.board.count_degraded_read();
+            }
+            self.finish(origin, Ok(()), Some(data));
+        }
+    }
+}
+
+/// Nobody who takes long is read.
+fn around(avoided: u64) -> Excluded {
+    let mut excluded = Excluded::default();
+    excluded.avoided = avoided;
+    excluded
+}
+
+/// Does the reads that were put aside: together if that goes well, else one by one.
+pub(super) async fn read(
+    shard: &Shard,
+    group: Group,
+    entry: u32,
+    segments: SegmentList,
+    avoided: u64,
+) {
+    read_together(shard, group, entry, &segments, avoided).await;
+    while let Some(span) = { shard.bands.borrow_mut().take_joined(entry) } {
+        band_task::read(shard, group, span).await;
+    }
+}
+
+/// Answers all reads that were put aside, or none.
+async fn read_together(
+    shard: &Shard,
+    group: Group,
+    entry: u32,
+    segments: &SegmentList,
+    avoided: u64,
+) {
+    let band = shard.bands.borrow().band(entry);
+    loop {
+        if shard.board.is_lost() {
+            return;
+        }
+        let health = shard.health(band);
+        // Parity that may be wrong is no way around anybody who is only slow.
+        let (excluded, patience) = match health.parity_trusted {
+            true => (around(avoided), Patience::Short),
+            false => (Excluded::default(), Patience::Long),
+        };
+        let health = excluded.apply(health);
+        let query = Query { band, health, segments, intent: Intent::Read, copy_hint: 0 };
+        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else { return };
+        if plan.strategy == Strategy::Direct {
+            return read_each(shard, group, entry, patience).await;
+        }
+        let mut loan = shard.borrow(&plan).await;
+        if excluded.apply(shard.health(band)) != health {
+            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            scratch::end(&shard.scratch, loan);
+            continue;
+        }
+        if let Ok(reads) = shard.read_all_within(group, band, &plan, &mut loan, patience).await {
+            let recovered = shard.recover(&plan, &reads, &mut loan);
+            shard.answer_joined(entry, &plan, &reads, &recovered);
+            scratch::give_back(&shard.scratch, reads.into_iter().chain(recovered));
+        }
+        return scratch::end(&shard.scratch, loan);
+    }
+}
+
+/// Nothing has to be recovered by now: reads each from its member, all at once. Those that fail are put aside again.
+async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) {
+    let mut issued = ArrayVec::<(IoSlot, LbaRange, Origin), JOIN_MAX>::new();
+    let band = shard.bands.borrow().band(entry);
+    while let Some(span) = { shard.bands.borrow_mut().take_joined(entry) } {
+        let Span { work: Work::Read { range, data, .. }, origin, .. } = span else {
+            unreachable!("only reads are put aside")
+        };
+        let Segment { strip, offset, .. } = shard.geometry.segments(band, range)[0];
+        let position = shard.position_of_strip(band.stripe, strip);
+        let at = shard.geometry.member_lba(band.stripe, offset);
+        let slot = shard.issue(group, band.stripe, position, Op::Read { at, data });
+        if patience == Patience::Short {
+            shard.members.borrow_mut().hurry(slot);
+        }
+        issued.push((slot, range, origin));
+    }
+    settled(&shard.members, group).await;
+    for (slot, range, origin) in issued {
+        let (op, result) = shard.members.borrow_mut().take(slot);
+        let bytes = (range.blocks as usize) << shard.geometry.block_size().shift();
+        let data = match op {
+            Some(Op::Read { data, .. }) => data,
+            // The drive that timed out keeps the host's buffer; the answer comes in another one.
+            None | Some(_) => SgMut::from(BufMut::alone(bytes)),
+        };
+        if result.is_ok() {
+            shard.finish(origin, Ok(()), Some(data));
+        } else {
+            let work = Work::Read { range, data, unreadable: 0, avoid: 0 };
+            shard.bands.borrow_mut().join(entry, work, origin);
+        }
+    }
+}

@@ -34,6 +34,10 @@ pub struct Options {
     /// Merge waiting adjacent writes of a band into one plan, and answer waiting reads of a band that need the same
     /// survivors from one reading of them.
     pub merge: bool,
+    /// Read around members that are much slower than their peers as long as redundancy allows, and of several copies
+    /// the one with the least to do. Otherwise whoever holds the first copy that can be read is asked. Reads that take
+    /// seconds are answered from elsewhere in any case.
+    pub steer: bool,
     /// Memory of each shard for old data, parity and reconstruction, in bytes. However little it is, the largest plan
     /// has room; more lets more plans run at a time.
     pub scratch_bytes: usize,
@@ -41,7 +45,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { merge: true, scratch_bytes: SCRATCH_BYTES }
+        Self { merge: true, steer: true, scratch_bytes: SCRATCH_BYTES }
     }
 }
 
@@ -157,8 +161,7 @@ impl Array {
                 cores: cores as u16,
                 geometry: assembled.geometry,
                 regions: assembled.regions,
-                merge: options.merge,
-                scratch_bytes: options.scratch_bytes,
+                options,
                 board: Arc::clone(&board),
                 control,
                 links,

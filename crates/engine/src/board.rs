@@ -13,6 +13,7 @@ use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
 use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
+use crate::histogram::CoreTimes;
 use crate::pacing::Maintenance;
 
 /// A member as a status shows it.
@@ -114,6 +115,8 @@ pub(crate) struct CoreCounters {
     pub(crate) standing: AtomicU64,
     /// By slot.
     pub(crate) members: Vec<MemberCounters>,
+    /// How long things take.
+    pub(crate) times: Arc<CoreTimes>,
     /// Until when this core's clients count as there, in nanoseconds: `u64::MAX` while a request is not answered.
     pub(crate) clients_until: AtomicU64,
     /// Bands of maintenance that this core's clients allow each core, as the bits of an `f64`.
@@ -167,6 +170,8 @@ impl Board {
             cores: (0..cores)
                 .map(|_| CoreCounters {
                     members: members.iter().map(|_| MemberCounters::default()).collect(),
+                    // The place behind the last member is that of a drive that is to take a member's.
+                    times: Arc::new(CoreTimes::new(geometry.members() + 1)),
                     ..CoreCounters::default()
                 })
                 .collect(),

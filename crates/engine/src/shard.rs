@@ -90,6 +90,7 @@ pub(crate) struct Shard {
     /// The recoveries of that code that this shard was last in need of.
     recoveries: Option<RefCell<strake_parity::Recoveries>>,
     merge: bool,
+    steer: bool,
     /// A band of zeroes, shared by every write of zeroes.
     zeroes: Buf,
     now: Cell<Nanos>,

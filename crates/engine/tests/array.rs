@@ -2,12 +2,20 @@
 
 mod world;
 
+use strake_engine::Options;
 use strake_raid::Level;
 use world::World;
 
-/// Writes, reads back, and compares with a plain array of bytes, through every state of the members.
+/// The same with everything turned off that can be.
 fn check(level: Level, members: usize, group: Option<u8>, losses: usize, cores: u16) {
-    let mut world = World::new(level, members, group, cores);
+    let on = Options::default();
+    for options in [on, Options { merge: false, steer: false, ..on }] {
+        lives(World::new(level, members, group, cores, options), members, losses);
+    }
+}
+
+/// Writes, reads back, and compares with a plain array of bytes, through every state of the members.
+fn lives(mut world: World, members: usize, losses: usize) {
     world.scribble(200);
     world.verify();
     for member in 0..losses {

@@ -27,6 +27,8 @@ pub struct Shape {
     pub cores: u16,
     /// Whether waiting writes are merged.
     pub merge: bool,
+    /// Whether reads are steered to whoever answers soonest.
+    pub steer: bool,
     /// Clients, each with a queue on core `i % cores`.
     pub clients: usize,
     /// Requests each client keeps outstanding at most.
@@ -88,6 +90,11 @@ impl Shape {
         };
         let drives = (0..members).map(|_| drive(rng)).collect();
         let cores = rng.between(1, 3) as u16;
+        let merge = !rng.one_in(4);
+        let clients = usize::from(cores) + rng.below(2) as usize;
+        let depth = rng.pick(&[1, 4, 8, 16]);
+        let rates = Self::rates(rng);
+        let requests = rng.between(100, 500);
         Self {
             level,
             members: members as usize,
@@ -96,11 +103,13 @@ impl Shape {
             block_size: rng.one_in(5).then_some(BlockSize::B4096),
             drives,
             cores,
-            merge: !rng.one_in(4),
-            clients: usize::from(cores) + rng.below(2) as usize,
-            depth: rng.pick(&[1, 4, 8, 16]),
-            rates: Self::rates(rng),
-            requests: rng.between(100, 500),
+            merge,
+            // Follows from another number of the seed, so that the worlds of kept seeds stay what they were.
+            steer: !requests.is_multiple_of(3),
+            clients,
+            depth,
+            rates,
+            requests,
             calm: rng.pick(&[15, 40, 120]),
         }
     }
@@ -129,7 +138,7 @@ impl Shape {
     pub fn describe(&self) -> String {
         let group = self.group_size.map_or(String::new(), |g| format!(" in groups of {g}"));
         format!(
-            "RAID {} of {}{group}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, {} requests, {:?}",
+            "RAID {} of {}{group}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, {} requests, {:?}",
             self.level,
             self.members,
             self.strip_bytes >> 10,
@@ -137,6 +146,7 @@ impl Shape {
             self.clients,
             self.depth,
             self.merge,
+            self.steer,
             self.requests,
             self.rates
         )

@@ -8,6 +8,7 @@ use strake_units::{MemberIndex, Name, Uuid};
 use super::Array;
 use crate::bad_blocks::array_ranges;
 use crate::board::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
+use crate::histogram::{ArrayLatencies, put_together};
 use crate::pacing::Maintenance;
 
 /// How far a background job has come.
@@ -125,6 +126,14 @@ impl Array {
             },
             members,
         }
+    }
+
+    /// How long requests and the members' I/Os took since the array was started. Puts together what every core has
+    /// counted, which is a few hundred kilobytes: for somebody who asks, not for every look at the status.
+    #[must_use]
+    pub fn latencies(&self) -> ArrayLatencies {
+        let cores = self.board.cores.iter().map(|core| &*core.times);
+        put_together(cores, self.geometry.members())
     }
 
     fn bad_ranges(&self) -> Vec<(u64, u64)> {

@@ -24,7 +24,7 @@ use super::scratch::Scratch;
 use super::serve::items_capacity;
 use super::small::{self, Smalls};
 use super::wait::WaitQueue;
-use crate::array::Waker;
+use crate::array::{Options, Waker};
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
@@ -46,8 +46,7 @@ pub(crate) struct ShardSpec {
     pub(crate) cores: u16,
     pub(crate) geometry: Geometry,
     pub(crate) regions: Regions,
-    pub(crate) merge: bool,
-    pub(crate) scratch_bytes: usize,
+    pub(crate) options: Options,
     pub(crate) board: Arc<Board>,
     pub(crate) control: mpsc::Receiver<Control>,
     /// By shard; `None` at our own place.
@@ -75,8 +74,9 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     let mut region_table = RegionTable::new(scheduler, spec.regions.count());
     own.iter().for_each(|region| region_table.distrust(*region));
     let leader = spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler)));
+    let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
     let requests =
-        Requests::new(REQUESTS_MAX, block_size, geometry.capacity_blocks(), IO_BYTES_MAX);
+        Requests::new(REQUESTS_MAX, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect();
     let code = code_of(&geometry)?;
     let recoveries = code.as_ref().map(|code| RefCell::new(Recoveries::new(code, RECOVERIES_MAX)));
@@ -87,7 +87,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         regions: spec.regions,
         code,
         recoveries,
-        merge: spec.merge,
+        merge: spec.options.merge,
+        steer: spec.options.steer,
         zeroes: BufMut::alone(band_bytes).freeze(),
         now: Cell::new(Nanos(0)),
         hint: Cell::new(0),
@@ -106,7 +107,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         scratch: RefCell::new(Scratch::new(
             scheduler,
             TASKS_MAX,
-            spec.scratch_bytes,
+            spec.options.scratch_bytes,
             band_bytes,
             width,
         )),
@@ -144,8 +145,9 @@ fn open_members(spec: &ShardSpec) -> Result<Members, ArrayError> {
     let small_ios = SMALL_WRITES_MAX * small::PARTS_MAX;
     let inflight = task_ios(geometry) + small_ios + 2 * REQUESTS_MAX;
     let core = CoreIndex(spec.core);
+    let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
     let mut members =
-        Members::new(core, geometry.block_size(), geometry.members(), inflight, TASKS_MAX);
+        Members::new(core, geometry.block_size(), geometry.members(), inflight, TASKS_MAX, times);
     for (at, device) in spec.devices.iter().enumerate() {
         if let Some(device) = device {
             members.install(MemberIndex(at as u8), &**device, strake_ondisk::HEAD_BYTES)?;

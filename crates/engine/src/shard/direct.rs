@@ -71,8 +71,7 @@ impl Shard {
         let member = match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => Some(member_of(0)).filter(usable),
             Scheme::Copies(copies) => {
-                let copies = (0..copies).map(member_of).filter(usable);
-                copies.min_by_key(|member| members.load(*member))
+                self.of_copies(&members, (0..copies).map(member_of).filter(usable))
             }
         };
         let Some(member) = member else { return Err(data) };

@@ -333,6 +333,9 @@ impl Shard {
         }
         let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
         let covered = |mask: u64| mask == 0 || self.geometry.tolerates(out | mask);
+        if !self.steer {
+            p99 = [None; 64];
+        }
         let changed = self.sits.borrow_mut().judge(self.now.get(), &p99[..count], covered);
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         for (at, counters) in self.counters().members.iter().enumerate() {

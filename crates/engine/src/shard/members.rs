@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 use strake_block::{
@@ -15,6 +16,7 @@ use strake_reactor::TaskId;
 use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, Nanos};
 
 use super::address::DataArea;
+use crate::histogram::CoreTimes;
 use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::message::View;
 use crate::slab::Slab;
@@ -170,6 +172,8 @@ pub(crate) struct Members {
     /// [`Members::clock`] when the devices of a pair last changed places, and whose.
     swapped: (u64, Option<MemberIndex>),
     twin_failed: Option<(MemberIndex, Failure)>,
+    /// How long the members' I/Os take, for whoever asks.
+    times: Arc<CoreTimes>,
     members: Vec<Member>,
     inflight: Slab<Inflight>,
     direct: Direct,
@@ -199,6 +203,7 @@ impl Members {
         count: usize,
         inflight: usize,
         tasks: usize,
+        times: Arc<CoreTimes>,
     ) -> Self {
         let member = |_| Member {
             view: View::Absent,
@@ -224,6 +229,7 @@ impl Members {
             pairing: Pairing::None,
             swapped: (0, None),
             twin_failed: None,
+            times,
             members: (0..=count).take(64).map(member).collect(),
             inflight: Slab::new(inflight),
             direct: Direct::new(),
@@ -255,6 +261,7 @@ impl Members {
         place.queue = Some(queue);
         place.hung = false;
         place.latency.clear();
+        self.times.forget_member(member.at());
         let info = device.info();
         place.identity = info.identity;
         place.area = DataArea { start_bytes, device_shift: info.block_size.shift() };

@@ -1,6 +1,7 @@
 //! Host requests: taken in from queues, cut into spans, answered when the last span is.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use strake_block::{
     BufMut, Completion, Durability, Io, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token,
@@ -8,6 +9,7 @@ use strake_block::{
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
 use super::members::DirectRead;
+use crate::histogram::{CoreTimes, Timed};
 use crate::limits::{ACCEPT_PER_TURN, MAINTENANCE_WINDOW};
 use crate::message::Fill;
 use crate::pacing::{Came, Class, Pacer};
@@ -78,6 +80,8 @@ pub(crate) struct Requests {
     pub(crate) counts: Counts,
     /// What the latency of requests means for maintenance.
     pub(crate) pacer: Pacer,
+    /// How long requests take.
+    times: Arc<CoreTimes>,
     /// The turn's time, and what is going on in it.
     now: Nanos,
     came: Came,
@@ -103,10 +107,12 @@ impl Requests {
         block_size: BlockSize,
         capacity_blocks: u64,
         io_bytes_max: u32,
+        times: Arc<CoreTimes>,
     ) -> Self {
         Self {
             counts: Counts::default(),
             pacer: Pacer::new(MAINTENANCE_WINDOW),
+            times,
             now: Nanos(0),
             came: Came::default(),
             users: Vec::new(),
@@ -197,7 +203,9 @@ impl Requests {
         let (came, class, since) = self.alike;
         let count = std::mem::take(&mut self.alikes);
         if count > 0 {
-            self.pacer.answered(came, class, self.now.since(since), count);
+            let took = self.now.since(since);
+            self.times.request(Timed::Read, took, count);
+            self.pacer.answered(came, class, took, count);
         }
     }
 
@@ -362,16 +370,21 @@ impl Requests {
         self.conclude(request, data, result);
     }
 
-    /// Notes how long a request took, if it is of a kind that is compared.
+    /// Notes how long a request took; the pace of maintenance follows the kinds that are compared.
     fn take_time(&mut self, request: u32) {
         let request = self.live.get(request).expect("it is being answered");
         let bytes = request.range.blocks << self.block_size.shift();
-        let class = match request.body {
-            Body::Read { .. } => Class::read(bytes),
-            Body::Write { fill: Fill::Data(_), .. } => Class::write(bytes),
-            Body::Write { fill: Fill::Zeroes | Fill::Deallocate, .. } | Body::Flush => return,
+        let (what, class) = match request.body {
+            Body::Read { .. } => (Timed::Read, Some(Class::read(bytes))),
+            Body::Write { fill: Fill::Data(_), .. } => (Timed::Write, Some(Class::write(bytes))),
+            Body::Write { fill: Fill::Zeroes | Fill::Deallocate, .. } => (Timed::Write, None),
+            Body::Flush => (Timed::Flush, None),
         };
-        self.pacer.answered(request.came, class, self.now.since(request.since), 1);
+        let took = self.now.since(request.since);
+        self.times.request(what, took, 1);
+        if let Some(class) = class {
+            self.pacer.answered(request.came, class, took, 1);
+        }
     }
 
     /// Sends a request home; `data` is a read's buffer.

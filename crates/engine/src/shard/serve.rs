@@ -6,7 +6,7 @@ use strake_units::{Lba, LbaRange, MemberIndex};
 
 use super::bad::all_of;
 use super::execute::Failed;
-use super::members::{Failure, HostRead, settled};
+use super::members::{Failure, HostRead, Members, settled};
 use super::requests::Body;
 use super::{Job, Shard};
 use crate::limits::{ITEMS_MAX, MAILBOX_DEPTH, REQUESTS_MAX, SPANS_PER_WRITE, STALLS_PER_TURN};
@@ -163,10 +163,18 @@ impl Shard {
         match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => at(0),
             Scheme::Copies(_) if self.copies_may_differ.get() => None,
-            Scheme::Copies(copies) => {
-                (0..copies).filter_map(at).min_by_key(|member| members.load(*member))
-            }
+            Scheme::Copies(copies) => self.of_copies(&members, (0..copies).filter_map(at)),
         }
+    }
+
+    /// Which of the members that hold the same is read.
+    #[inline]
+    pub(super) fn of_copies(
+        &self,
+        members: &Members,
+        mut copies: impl Iterator<Item = MemberIndex>,
+    ) -> Option<MemberIndex> {
+        if self.steer { copies.min_by_key(|member| members.load(*member)) } else { copies.next() }
     }
 
     /// Positions of the band's stripe whose members sit out, or have not answered for long.

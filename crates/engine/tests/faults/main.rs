@@ -5,6 +5,7 @@ mod badblocks;
 mod control;
 mod hang;
 mod intent;
+mod latency;
 mod media;
 mod queues;
 mod readd;

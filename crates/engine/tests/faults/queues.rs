@@ -269,7 +269,7 @@ fn reads_that_fail_by_the_thousand_wait_for_room() {
 fn merging_saves_member_ios() {
     let count = |merge: bool| {
         let mut set = Set::new(Level::Raid6, 6);
-        set.merge = merge;
+        set.options.merge = merge;
         let mut stage = set.build().expect("sound");
         stage.fill(1000, 100, 3);
         stage.watch();

@@ -11,7 +11,9 @@ use crate::stage::{Set, Stage, bytes_of};
 const BLOCKS: u64 = 2000;
 
 fn staged(level: Level, members: usize) -> Stage {
-    let mut stage = Set::new(level, members).build().expect("sound");
+    let mut set = Set::new(level, members);
+    set.options.steer = true;
+    let mut stage = set.build().expect("sound");
     stage.fill(BLOCKS, 100, 3);
     stage
 }
@@ -331,4 +333,26 @@ fn errors_are_counted_by_member_and_reason() {
     assert_eq!(health(&stage, victim).medium, 0, "those were the old drive's");
     stage.healthy();
     stage.verify(BLOCKS);
+}
+
+/// Turned off, nobody sits out: everybody waits for the slow drive, and gets what it holds.
+#[test]
+fn without_steering_everybody_waits_for_a_slow_drive() {
+    for (level, members) in [(Level::Raid6, 6), (Level::Raid1, 2)] {
+        let mut set = Set::new(level, members);
+        set.options.steer = false;
+        let mut stage = set.build().expect("sound");
+        stage.fill(BLOCKS, 100, 3);
+        // Of two copies the first one is read, however slow it is.
+        let (slow, byte) = stage.home(0);
+        slow_reads(&stage, slow, 20);
+        load(&mut stage, 8);
+        assert!(!health(&stage, slow).sitting_out);
+        assert_eq!(health(&stage, slow).sit_outs, 0);
+        stage.watch();
+        assert!(load(&mut stage, 1) >= 20);
+        let reads = |seen: &crate::stage::Seen| seen.op == 'r' && seen.drive == slow;
+        assert!(stage.seen().iter().any(|seen| reads(seen) && seen.byte == byte));
+        stage.verify(BLOCKS);
+    }
 }

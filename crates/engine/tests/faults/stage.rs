@@ -132,7 +132,8 @@ pub struct Set {
     pub disk_block: BlockSize,
     pub array_block: Option<BlockSize>,
     pub disk_bytes: u64,
-    pub merge: bool,
+    /// How the array is run, but for what `STRAKE_OFF` turns off.
+    pub options: Options,
     pub deallocate: DeallocateReads,
     pub profile: Option<Profile>,
     /// Cores to open queues on.
@@ -155,7 +156,7 @@ impl Set {
             disk_block: BlockSize::B512,
             array_block: None,
             disk_bytes: 28 << 20,
-            merge: true,
+            options: switched(Options::default()),
             deallocate: DeallocateReads::Zeroes,
             profile: None,
             queues: vec![0],
@@ -258,7 +259,7 @@ pub type Answer = Result<(), IoErrorKind>;
 
 impl Stage {
     pub fn start(&mut self, assembled: Assembled) {
-        let options = Options { merge: self.set.merge, ..Options::default() };
+        let options = self.set.options;
         let (array, pollers) =
             Array::start_here(assembled, self.set.cores, options).expect("drives open");
         let device = array.device();
@@ -649,6 +650,20 @@ impl Stage {
             }
         }
     }
+}
+
+/// The whole suite runs with what can be turned off turned off as well: `STRAKE_OFF=merge,steer cargo test -p
+/// strake-engine --test faults`. Stories about one of these turn it on themselves.
+fn switched(mut options: Options) -> Options {
+    let off = std::env::var("STRAKE_OFF").unwrap_or_default();
+    for switch in off.split(',').filter(|switch| !switch.is_empty()) {
+        match switch {
+            "merge" => options.merge = false,
+            "steer" => options.steer = false,
+            unknown => panic!("STRAKE_OFF says {unknown}, which is nothing that can be turned off"),
+        }
+    }
+    options
 }
 
 /// A read's bytes.

@@ -21,6 +21,7 @@ fn degraded(level: Level, members: usize, lost: &[u8], cores: u16, strip: u32) -
     let mut set = Set::new(level, members);
     set.cores = cores;
     set.strip = strip;
+    set.options.merge = true;
     let mut stage = set.build().expect("sound");
     stage.fill(4000, 100, 3);
     for member in lost {

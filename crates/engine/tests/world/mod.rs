@@ -27,6 +27,7 @@ pub struct World {
     batch: CompletionBatch,
     now: Nanos,
     cores: u16,
+    options: Options,
     model: Vec<u8>,
     random: u64,
     uuids: u8,
@@ -38,7 +39,13 @@ fn drive(number: u32) -> Drive {
 }
 
 impl World {
-    pub fn new(level: Level, members: usize, group_size: Option<u8>, cores: u16) -> Self {
+    pub fn new(
+        level: Level,
+        members: usize,
+        group_size: Option<u8>,
+        cores: u16,
+        options: Options,
+    ) -> Self {
         let drives: Vec<Drive> = (0..members as u32).map(drive).collect();
         let spec = CreateSpec {
             name: "tank".parse().expect("a name"),
@@ -65,6 +72,7 @@ impl World {
             batch: CompletionBatch::new(64),
             now: Nanos(0),
             cores,
+            options,
             model: vec![0; bytes],
             random: 0x9e37_79b9_7f4a_7c15,
             uuids: 200,
@@ -75,7 +83,7 @@ impl World {
 
     fn start(&mut self, assembled: strake_engine::Assembled) {
         let (array, pollers) =
-            Array::start_here(assembled, self.cores, Options::default()).expect("drives open");
+            Array::start_here(assembled, self.cores, self.options).expect("drives open");
         let queue =
             array.device().open_queue(CoreIndex(self.cores - 1), 64).expect("a queue opens");
         self.array = Some(array);

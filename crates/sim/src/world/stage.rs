@@ -89,6 +89,9 @@ impl Cast {
 
     fn shape(&self, rng: &mut Rng) -> Shape {
         let cores = self.cores.unwrap_or(rng.between(1, 3) as u16);
+        let merge = !rng.one_in(4);
+        let clients = usize::from(cores) + rng.below(2) as usize;
+        let depth = rng.pick(&[1, 4, 8]);
         Shape {
             level: self.level,
             members: self.members,
@@ -97,9 +100,11 @@ impl Cast {
             block_size: None,
             drives: (0..self.members).map(|at| self.drive(at)).collect(),
             cores,
-            merge: !rng.one_in(4),
-            clients: usize::from(cores) + rng.below(2) as usize,
-            depth: rng.pick(&[1, 4, 8]),
+            merge,
+            // As in `Shape::draw`, not a draw of its own.
+            steer: merge != (depth == 4),
+            clients,
+            depth,
             rates: Rates::default(),
             requests: 0,
             calm: 1,

@@ -8,6 +8,7 @@ use strake_units::Nanos;
 
 use super::direct::{Back, Direct};
 use super::{DirectRead, Failed, GroupState, HostRead, Inflight, Members, SmallIo, Waiter};
+use crate::histogram::Timed;
 use crate::slab::Slab;
 
 impl Members {
@@ -50,6 +51,7 @@ impl Members {
                         Back::Read(read) => {
                             if read.since != since {
                                 member.latency.record(now.since(since), count);
+                                self.times.member(at, Timed::Read, now.since(since), count);
                                 (since, count) = (read.since, 0);
                             }
                             count += 1;
@@ -62,8 +64,12 @@ impl Members {
                     }
                 }
                 let entry = self.inflight.get(slot_of(done.token));
-                if let Some(Inflight { started: Some(started), read: true, .. }) = entry {
-                    member.latency.record(now.since(*started), 1);
+                if let Some(Inflight { started: Some(started), read, .. }) = entry {
+                    let took = now.since(*started);
+                    if *read {
+                        member.latency.record(took, 1);
+                    }
+                    self.times.member(at, timed(&done.op), took, 1);
                 }
                 let mut home = Home {
                     inflight: &mut self.inflight,
@@ -77,6 +83,7 @@ impl Members {
             }
             if count > 0 {
                 member.latency.record(now.since(since), count);
+                self.times.member(at, Timed::Read, now.since(since), count);
             }
             self.batch.clear();
             Self::feed(&mut self.members[at], &mut self.inflight, now);
@@ -192,6 +199,14 @@ impl<S: FnMut(SmallIo, Op, Option<Failed>)> Home<'_, S> {
                 self.orphans.push(take_op(done));
             }
         }
+    }
+}
+
+const fn timed(op: &Op) -> Timed {
+    match op {
+        Op::Read { .. } => Timed::Read,
+        Op::Write { .. } | Op::Deallocate { .. } | Op::WriteZeroes { .. } => Timed::Write,
+        Op::Flush => Timed::Flush,
     }
 }
 

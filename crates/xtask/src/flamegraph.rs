@@ -27,6 +27,8 @@ const FOLDER: &str = "docs/benchmarks";
 const SECONDS: &str = "5";
 /// Samples a second: not a divisor of anything that might happen regularly.
 const RATE: &str = "997";
+/// How calls are followed: by the unwind tables, over so many bytes of the stack.
+const STACK: &str = "dwarf,32768";
 /// Seconds after which perf is taken for hung.
 const SECONDS_MAX: &str = "300";
 /// What a data core's thread is called.
@@ -66,17 +68,7 @@ fn one(root: &Path, title: &str, load: &str) -> Result<(String, String), String>
     let data = target.join("flamegraph.perf");
     let timeout = ["timeout", "--kill-after=5", SECONDS_MAX, "perf"];
     let mut record = run::command(root, &timeout);
-    record.args([
-        "record",
-        "-q",
-        "-e",
-        "cpu-clock",
-        "-F",
-        RATE,
-        "--call-graph",
-        "dwarf,8192",
-        "-o",
-    ]);
+    record.args(["record", "-q", "-e", "cpu-clock", "-F", RATE, "--call-graph", STACK, "-o"]);
     record.arg(&data).arg("--").arg(&strake);
     record.args(["bench", "load", "--drives", "null:8", "--level", "6", "--rw", load]);
     record.args(["--depth", "128", "--seconds", SECONDS]);

@@ -32,8 +32,13 @@ impl Call {
     }
 }
 
-/// What every data core is in; nothing outside of it is worth a line.
-const ROOT: &str = "strake_reactor::core::Core::turn";
+/// What perf calls a frame that it knows nothing about.
+const UNKNOWN: &str = "[unknown]";
+
+/// Whether `function` is a turn of one of the core's pollers: what calls that is worth no line.
+fn is_turn(function: &str) -> bool {
+    function.starts_with('<') && function.ends_with("as strake_reactor::core::Poller>::turn")
+}
 
 /// The calls of the thread called `thread` that has most samples in the output of `perf script -F comm,tid,ip,sym`: a
 /// line with name and number of the thread, a line for each frame with the innermost first, an empty line.
@@ -50,7 +55,10 @@ pub fn busiest(script: &str, thread: &str) -> Call {
         }
         let mut frames: Vec<&str> = lines.filter_map(function).collect();
         frames.reverse();
-        let start = frames.iter().position(|frame| *frame == ROOT).unwrap_or(0);
+        // What is copied of a stack may end before its outermost calls.
+        let start = frames.iter().position(|frame| is_turn(frame));
+        let start = start.or_else(|| frames.iter().position(|frame| *frame != UNKNOWN));
+        let start = start.unwrap_or(0);
         threads.entry(number).or_default().add(frames[start..].iter().copied());
     }
     threads.into_values().max_by_key(|call| call.count).unwrap_or_default()

@@ -30,7 +30,7 @@ test:
 bench:
 	@scripts/setup.sh build
 	@scripts/isal.sh
-	$(CARGO) build --release -p strake-cli
+	$(CARGO) build --release -p strake-cli -p strake-daemon
 	STRAKE_ISAL=build/isal/lib/libisal.so.2 $(TARGET)/release/strake bench run all --save docs/benchmarks
 
 build:

@@ -76,7 +76,23 @@ fn write_machines(out: &mut String, reports: &[&Report]) -> std::fmt::Result {
     for (machine, ids) in machines {
         writeln!(out, "- {machine}: {}", ids.join(", "))?;
     }
+    let busy: Vec<&str> = reports.iter().filter(|r| is_busy(r)).map(|r| r.id.as_str()).collect();
+    if !busy.is_empty() {
+        writeln!(
+            out,
+            "\n**Others used the machine** while {} began: the load left no CPU to what was measured. Ratios of samples \
+             taken in turns hold as far as the least and the greatest are near each other; absolute numbers are too low \
+             and tails are not the array's.",
+            busy.join(", ")
+        )?;
+    }
     Ok(())
+}
+
+/// Whether there was more to do than one CPU could when the report began, which leaves none to itself.
+fn is_busy(report: &Report) -> bool {
+    let load: Option<f64> = report.machine.load.parse().ok();
+    load.is_some_and(|load| load + 1.0 > report.machine.cpus as f64)
 }
 
 /// A line for everything on the list, measured or not.
@@ -138,7 +154,7 @@ fn write_goal(out: &mut String, report: &Report, texts: &Texts) -> std::fmt::Res
         writeln!(out, "{} [All of it]({name}.md).\n", sentence(tally))?;
     }
     if report.rows.iter().any(|row| row.progress().is_some()) {
-        writeln!(out, "![result divided by goal]({name}.svg)\n")?;
+        writeln!(out, "![the plot of it]({name}.svg)\n")?;
     }
     match id.as_str() {
         "latency" => writeln!(out, "{}", latency::table(report))?,

@@ -8,6 +8,7 @@ use crate::report::{Drives, Meets, Metric, Report, Row, Target};
 use crate::rig::Sample;
 use crate::scenario::{Case, Made, Options};
 
+pub mod draw;
 #[cfg(test)]
 mod tests;
 

@@ -1,7 +1,7 @@
 //! The work of G1 and G2 while somebody watches, and while maintenance that is under way is paused.
 //!
 //! Watching is what the daemon's handlers of `GetArray` and `ListArrays` and its event pump do with an array: a picture
-//! of its status and its events, both ten times a second. That is all that reaches the data path of a gRPC client;
+//! of its status and its events, ten times a second, and its histograms of latencies with them. That is all that reaches the data path of a gRPC client;
 //! what the daemon does with the answers happens on other threads. Counters cannot be switched off, so they are in
 //! every row of every report. So that there are events, a small array beside the measured one, on the same core,
 //! loses and gets back a member with every look.
@@ -61,8 +61,8 @@ impl Company {
             Self::None | Self::MemberOut => None,
             Self::Watched => Some((
                 Self::None,
-                "status and events of the array as the daemon fetches them for a gRPC client, while another array on \
-                 the core loses and gets back a member with every look; counters are always on",
+                "status, latencies and events of the array as the daemon fetches them for a gRPC client, while another \
+                 array on the core loses and gets back a member with every look; counters are always on",
             )),
             Self::CopyPaused => {
                 Some((Self::None, "writes to the member go to its twin, too, paused or not"))
@@ -240,7 +240,7 @@ impl Watched {
 
 /// What the daemon does for somebody who looks. Returns how many events there were.
 fn look(array: &Array) -> u64 {
-    std::hint::black_box(array.status());
+    std::hint::black_box((array.status(), array.latencies()));
     array.drain_events().len() as u64
 }
 

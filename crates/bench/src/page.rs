@@ -32,7 +32,7 @@ fn write_page(out: &mut String, report: &Report) -> std::fmt::Result {
     report.notes.iter().try_for_each(|note| writeln!(out, "- {note}"))?;
     writeln!(
         out,
-        "\n{}\n\n![result divided by goal]({}.svg)\n",
+        "\n{}\n\n![the plot of it]({}.svg)\n",
         sentence(report.tally()),
         id.to_lowercase()
     )?;

@@ -57,6 +57,19 @@ fn the_page_says_what_it_does_not_show_and_where_it_was_measured() {
 }
 
 #[test]
+fn a_busy_machine_is_told() {
+    for (load, cpus, told) in
+        [("0.3", 2, false), ("1.2", 2, true), ("13", 2, true), ("?", 2, false)]
+    {
+        let mut busy = report("G1", 1.0);
+        busy.machine.load = load.to_owned();
+        busy.machine.cpus = cpus;
+        let text = check(&[busy], &[]);
+        assert_eq!(text.contains("**Others used the machine** while G1 began"), told, "{load}");
+    }
+}
+
+#[test]
 fn many_rows_are_summed_up() {
     let mut many = report("G9", 5.0);
     let row = many.rows[0].clone();

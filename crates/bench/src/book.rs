@@ -80,9 +80,9 @@ fn write_machines(out: &mut String, reports: &[&Report]) -> std::fmt::Result {
     if !busy.is_empty() {
         writeln!(
             out,
-            "\n**Others used the machine** while {} began: the load left no CPU to what was measured. Ratios of samples \
-             taken in turns hold as far as the least and the greatest are near each other; absolute numbers are too low \
-             and tails are not the array's.",
+            "\n**Others used the machine** while {} began: the load left no CPU to what was measured. Ratios of \
+             samples taken in turns hold as far as the least and the greatest are near each other; absolute numbers \
+             are too low and tails are not the array's.",
             busy.join(", ")
         )?;
     }

@@ -1,10 +1,10 @@
 //! The work of G1 and G2 while somebody watches, and while maintenance that is under way is paused.
 //!
-//! Watching is what the daemon's handlers of `GetArray` and `ListArrays` and its event pump do with an array: a picture
-//! of its status and its events, ten times a second, and its histograms of latencies with them. That is all that reaches the data path of a gRPC client;
-//! what the daemon does with the answers happens on other threads. Counters cannot be switched off, so they are in
-//! every row of every report. So that there are events, a small array beside the measured one, on the same core,
-//! loses and gets back a member with every look.
+//! Watching is what the daemon's handlers of `GetArray` and `ListArrays` and its event pump do with an array, ten times
+//! a second: a picture of its status and its events, and its histograms of latencies with them. That is all that
+//! reaches the data path of a gRPC client; what the daemon does with the answers happens on other threads. Counters
+//! cannot be switched off, so they are in every row of every report. So that there are events, a small array beside the
+//! measured one, on the same core, loses and gets back a member with every look.
 
 use std::time::Duration;
 

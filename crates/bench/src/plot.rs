@@ -14,8 +14,8 @@ const TOP: f64 = 70.0;
 /// The ratio at the right edge; larger ones are drawn there.
 const RATIO_MAX: f64 = 2.5;
 
-/// Of latencies, bars of their percentiles. Else one line per group of rows, a dot per row: green where the goal is met,
-/// red where it is not. A tick is the moonshot, a cross the anchor, where a line has one row.
+/// Of latencies, bars of their percentiles. Else one line per group of rows, a dot per row: green where the goal is
+/// met, red where it is not. A tick is the moonshot, a cross the anchor, where a line has one row.
 #[must_use]
 pub fn svg(report: &Report) -> String {
     if report.id == "latency" {

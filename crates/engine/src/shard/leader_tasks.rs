@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
-use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
-use strake_ondisk::{Bits, Copy, Plane, Superblock};
+use strake_block::{BufMut, IoErrorKind, Op, SgMut};
+use strake_ondisk::{Bits, Plane, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{Lba, MemberIndex, Name, RegionIndex};
 
@@ -15,7 +15,7 @@ use super::Shard;
 use super::address::Target;
 use super::leader::{Arriving, Change, Leader, Sweep};
 use super::members::{Group, settled};
-use super::serve::{FailedMembers, flush_members};
+use super::serve::flush_members;
 use super::twin;
 use crate::array::check_returning;
 use crate::assemble::intent_pages;
@@ -24,6 +24,13 @@ use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
 use crate::message::{BadNote, Peer};
 use crate::planes::IntentPages;
+
+mod bitmap;
+mod records;
+
+pub(crate) use bitmap::bitmap;
+pub(super) use bitmap::write_pages;
+pub(super) use records::{record, write_bad_blocks, write_metadata};
 
 type Reply = mpsc::Sender<Result<(), ArrayError>>;
 
@@ -472,115 +479,6 @@ pub(super) async fn flush_all(shard: &Shard, group: Group) -> bool {
     !shard.board.is_lost()
 }
 
-/// Records the state of the array on every live member: first the bitmap pages that changed, so that nobody is called
-/// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
-/// as failed in the next generation. False when too few are left.
-pub(super) async fn record(shard: &Shard, group: Group) -> bool {
-    loop {
-        let mut recorded = 0;
-        let mut failed = write_pages(shard, group).await;
-        if failed.is_empty() {
-            failed = write_bad_blocks(shard, group).await;
-        }
-        if failed.is_empty() {
-            recorded = called_live(shard);
-            failed = write_labels(shard, group).await;
-        }
-        if failed.is_empty() {
-            let mut leader = shard.leader_mut();
-            leader.completed = leader.state.superblock.generation;
-            leader.state.planes.recorded(recorded);
-            shard.board.set_superblock(&leader.state.superblock);
-            return true;
-        }
-        for (member, failure) in failed {
-            let mut leader = shard.leader_mut();
-            if member.at() >= shard.geometry.members() {
-                twin::abandon(&mut leader, Some(failure.kind));
-                continue;
-            }
-            if !leader.is_swapping(member) && !survives_without(shard, &leader, member) {
-                shard.lose(&mut leader);
-                return false;
-            }
-            put_out(shard, &mut leader, member, event_of(failure.kind), Some(failure.kind));
-        }
-    }
-}
-
-/// Members that the label calls live, as a mask.
-fn called_live(shard: &Shard) -> u64 {
-    let leader = shard.leader_mut();
-    let rows = leader.state.superblock.members.iter().enumerate();
-    let live = rows.filter(|(_, row)| row.state.is_live());
-    live.fold(0, |mask, (slot, _)| mask | 1 << slot)
-}
-
-/// Writes the list of bad blocks to every live member, unless all have it. Returns who failed.
-pub(super) async fn write_bad_blocks(shard: &Shard, group: Group) -> FailedMembers {
-    let records = shard.leader_mut().bad_records();
-    if records.is_empty() {
-        return FailedMembers::new();
-    }
-    let failed = write_metadata(shard, group, records).await;
-    shard.leader_mut().bad_unwritten = !failed.is_empty();
-    failed
-}
-
-/// Writes the labels of a new generation: heads first, and only when all have it, tails. Returns who failed.
-async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
-    shard.leader_mut().state.superblock.generation += 1;
-    let failed = write_copy(shard, group, Copy::Head).await;
-    if failed.is_empty() { write_copy(shard, group, Copy::Tail).await } else { failed }
-}
-
-async fn write_copy(shard: &Shard, group: Group, copy: Copy) -> FailedMembers {
-    let mut labels = Vec::new();
-    {
-        let leader = shard.leader_mut();
-        for member in leader.live() {
-            let mut label = leader.state.superblock.clone();
-            label.slot = member;
-            label.member = label.members[member.at()].uuid;
-            let (device, layout) = leader.label_home(member);
-            let offset = layout.slot_offset(copy, label.generation);
-            labels.push((device, offset, label.encode(copy, offset)));
-        }
-    }
-    write_metadata(shard, group, labels).await
-}
-
-/// Writes 4 KiB records at byte offsets, stable. Returns who failed.
-pub(super) async fn write_metadata(
-    shard: &Shard,
-    group: Group,
-    records: Vec<(MemberIndex, u64, [u8; 4096])>,
-) -> FailedMembers {
-    let mut slots = Vec::new();
-    for (member, offset, record) in records {
-        let mut buf = BufMut::alone(record.len());
-        buf.as_mut_slice().copy_from_slice(&record);
-        let op = Op::Write {
-            at: Lba(offset),
-            data: Sg::from(buf.freeze()),
-            durability: Durability::Fua,
-        };
-        let now = shard.now.get();
-        slots.push(shard.members.borrow_mut().issue(now, group, member, Target::Raw, op));
-    }
-    settled(&shard.members, group).await;
-    let mut failed = FailedMembers::new();
-    for slot in slots {
-        let (_, result) = shard.members.borrow_mut().take(slot);
-        if let Err(error) = result
-            && failed.iter().all(|(known, _)| *known != error.place)
-        {
-            failed.push((error.place, error));
-        }
-    }
-    failed
-}
-
 /// Makes the members' states the ones that every shard works by.
 pub(super) async fn publish(shard: &Shard) {
     let version = {
@@ -629,102 +527,6 @@ fn show(shard: &Shard) {
             }
         }
     });
-}
-
-/// Writes bitmap changes until there are none, and answers who waited for them.
-pub(crate) async fn bitmap(shard: Rc<Shard>) {
-    let group = shard.open_group();
-    loop {
-        clear_swept(&shard, group).await;
-        let asked = std::mem::take(&mut shard.leader_mut().asked);
-        if asked.is_empty() && !shard.leader_mut().state.planes.is_dirty() {
-            break;
-        }
-        for (_, region) in &asked {
-            shard.board.mark_written(*region);
-        }
-        let failed = write_pages(&shard, group).await;
-        // A bitmap that misses a bit must never be believed. When too few are left the answer below says so.
-        let _ = shard.expel(failed).await;
-        let result = if shard.board.is_lost() { Err(IoErrorKind::Lost) } else { Ok(()) };
-        for (from, region) in asked {
-            shard.post(from, Peer::Intended { region, result });
-        }
-    }
-    shard.leader_mut().bitmap_running = false;
-    shard.members.borrow_mut().close_group(group);
-}
-
-/// Clears the bits of regions that a finished sweep found idle, once their data is stable.
-async fn clear_swept(shard: &Shard, group: Group) {
-    if !matches!(&shard.leader_mut().sweep, Some(Sweep { awaiting: 0, .. })) {
-        return;
-    }
-    let failed = flush_members(shard, group).await;
-    let flushed = shard.expel(failed).await.is_ok();
-    let mut leader = shard.leader_mut();
-    // A region that was asked for again meanwhile has left the list.
-    let Some(sweep) = leader.sweep.take() else { return };
-    for region in sweep.idle.into_iter().filter(|_| flushed) {
-        leader.forget(region);
-    }
-}
-
-/// Writes every changed page to every live member. Returns who failed, now or in a write of another task that has not
-/// been recorded yet.
-///
-/// One task at a time: a page has two places, and while one copy is being written the other one must be whole. Only
-/// I/O is waited for in between, so waiting for one's turn waits for nothing else.
-pub(super) async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
-    poll_fn(|_| {
-        let mut leader = shard.leader_mut();
-        if !leader.writing_pages {
-            leader.writing_pages = true;
-            return Poll::Ready(());
-        }
-        leader.pages_waiting.register();
-        Poll::Pending
-    })
-    .await;
-    let (given, records) = {
-        let mut leader = shard.leader_mut();
-        let pages = leader.state.planes.take_dirty();
-        let records =
-            pages.into_iter().flat_map(|(plane, page)| page_records(&leader, plane, page));
-        (live_mask(&leader), records.collect())
-    };
-    let failed = write_metadata(shard, group, records).await;
-    let mut leader = shard.leader_mut();
-    leader.writing_pages = false;
-    leader.pages_waiting.wake_all();
-    let states = &leader.state.states;
-    for slot in (0..states.len() as u8).map(MemberIndex) {
-        let regions = leader.state.planes.stale(slot).count_ones();
-        shard.board.set_stale_regions(slot, u64::from(regions));
-    }
-    for (member, failure) in failed {
-        if leader.unpaged.iter().all(|(known, _)| *known != member) {
-            leader.unpaged.push((member, failure));
-        }
-    }
-    let live = live_mask(&leader);
-    leader.unpaged.retain(|(member, _)| live & 1 << member.0 != 0);
-    let missed = leader.unpaged.iter().fold(0, |mask, (member, _)| mask | 1 << member.0);
-    leader.state.planes.hold(given & live & !missed);
-    leader.unpaged.clone()
-}
-
-fn live_mask(leader: &Leader) -> u64 {
-    leader.homes().into_iter().fold(0, |mask, (device, _)| mask | 1 << device.0)
-}
-
-/// A page for every live member.
-fn page_records(leader: &Leader, plane: Plane, page: u32) -> Vec<(MemberIndex, u64, [u8; 4096])> {
-    let (sequence, record) = leader.state.planes.record(leader.state.superblock.array, plane, page);
-    let homes = leader.homes().into_iter();
-    homes
-        .map(|(at, layout)| (at, layout.bitmap_page_offset(plane, page, sequence), record))
-        .collect()
 }
 
 impl Shard {

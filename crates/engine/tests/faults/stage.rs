@@ -1,117 +1,33 @@
 //! A stage for stories: faulty drives that are watched, one array, queues on any of its cores, passed-in time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use strake_block::{
-    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo,
-    Durability, Io, IoErrorKind, IoQueue, Op, Readiness, Sg, SgMut, Token,
+    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, Durability, Io, IoErrorKind,
+    IoQueue, Op, Sg, SgMut, Token,
 };
 use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
 use strake_engine::{
-    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, MemberIo,
-    Options, Outcome, Superblock, assemble, create, plan_create, prepare_drive,
+    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, Options,
+    Outcome, assemble, create, plan_create,
 };
 use strake_ondisk::{BAD_RUNS_MAX, BadEvent, BadList};
 use strake_raid::{Level, MemberState};
 use strake_reactor::Poller;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos, Uuid};
 
+mod operator;
+mod watched;
+
+pub use watched::Seen;
+use watched::{Log, Watched};
+
 /// Rounds after which a stage that does not answer counts as hung.
 const PATIENCE: u64 = 3_000_000;
 
 /// Where the data area of every member begins, in bytes.
 pub const DATA: u64 = 16 << 20;
-
-/// One I/O as a drive got it, in the order of all drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Number of the drive.
-    pub drive: usize,
-    /// First letter of the operation: read, write, flush, deallocate, zeroes.
-    pub op: char,
-    /// Where, in bytes.
-    pub byte: u64,
-    /// How much, in bytes.
-    pub bytes: u64,
-    /// True when it completed, false when it was submitted.
-    pub done: bool,
-}
-
-type Log = Arc<Mutex<Option<Vec<Seen>>>>;
-
-/// Writes down what reaches a device and what comes back.
-struct Watched {
-    inner: Box<dyn BlockDevice>,
-    drive: usize,
-    log: Log,
-}
-
-struct WatchedQueue {
-    inner: Box<dyn IoQueue>,
-    drive: usize,
-    size: BlockSize,
-    log: Log,
-    seen: CompletionBatch,
-}
-
-impl BlockDevice for Watched {
-    fn info(&self) -> DeviceInfo {
-        self.inner.info()
-    }
-
-    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
-        Ok(Box::new(WatchedQueue {
-            inner: self.inner.open_queue(core, depth)?,
-            drive: self.drive,
-            size: self.inner.info().block_size,
-            log: Arc::clone(&self.log),
-            seen: CompletionBatch::new(64),
-        }))
-    }
-}
-
-impl WatchedQueue {
-    fn note(&self, op: &Op, done: bool) {
-        let letter = match op {
-            Op::Read { .. } => 'r',
-            Op::Write { .. } => 'w',
-            Op::Flush => 'f',
-            Op::Deallocate { .. } => 'd',
-            Op::WriteZeroes { .. } => 'z',
-        };
-        if let Some(log) = &mut *self.log.lock().expect("one thread") {
-            let range = op.range(self.size);
-            let (byte, bytes) = (range.start.bytes(self.size), range.blocks << self.size.shift());
-            log.push(Seen { drive: self.drive, op: letter, byte, bytes, done });
-        }
-    }
-}
-
-impl IoQueue for WatchedQueue {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
-        self.note(&io.op, false);
-        self.inner.submit(io)
-    }
-
-    fn ring_doorbell(&mut self, now: Nanos) {
-        self.inner.ring_doorbell(now);
-    }
-
-    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.seen = CompletionBatch::new(batch.room().min(64));
-        let mut seen = std::mem::replace(&mut self.seen, CompletionBatch::new(0));
-        self.inner.poll(now, &mut seen);
-        for done in seen.drain() {
-            self.note(&done.op, true);
-            batch.push(done);
-        }
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.inner.readiness()
-    }
-}
 
 /// One drive: the device, its medium, and the handle that breaks it.
 #[derive(Clone)]
@@ -430,90 +346,6 @@ impl Stage {
         }
     }
 
-    pub fn fail(&mut self, member: u8) -> Result<(), ArrayError> {
-        let pending = self.array().begin_fail(MemberIndex(member))?;
-        self.answered(pending)
-    }
-
-    /// The member's drive is no longer where it was.
-    pub fn vanish(&mut self, member: u8) -> Result<(), ArrayError> {
-        let pending = self.array().begin_vanish(MemberIndex(member))?;
-        self.answered(pending)
-    }
-
-    fn answered(&mut self, mut pending: strake_engine::Pending) -> Result<(), ArrayError> {
-        let mut answer = None;
-        self.until("failing", |_| {
-            answer = pending.poll();
-            answer.is_some()
-        });
-        answer.expect("waited for")
-    }
-
-    /// Waits for the answer to what was asked of the array.
-    pub fn asked(&mut self, mut pending: strake_engine::Pending) -> Result<(), ArrayError> {
-        let mut answer = None;
-        self.until("an answer", |_| {
-            answer = pending.poll();
-            answer.is_some()
-        });
-        answer.expect("waited for")
-    }
-
-    pub fn spare(&mut self) -> Disk {
-        self.next_disk += 1;
-        self.set.disk(self.next_disk - 1, &self.log)
-    }
-
-    pub fn replace(&mut self, member: u8) -> Result<(), ArrayError> {
-        let disk = self.spare();
-        self.replace_with(member, disk)
-    }
-
-    pub fn replace_with(&mut self, member: u8, disk: Disk) -> Result<(), ArrayError> {
-        self.uuids += 1;
-        let uuid = Uuid([self.uuids; 16]);
-        prepare_drive(&disk.drive, uuid, &mut || Some(Nanos(0))).expect("the drive works");
-        let mut replacing = self.array().begin_replace(MemberIndex(member), &disk.drive, uuid)?;
-        self.disks[usize::from(member)] = disk;
-        let mut answer = None;
-        self.until("replacing", |_| {
-            answer = replacing.poll();
-            answer.is_some()
-        });
-        answer.expect("waited for")
-    }
-
-    pub fn healthy(&mut self) {
-        self.until("rebuilding", |stage| {
-            stage.status().members.iter().all(|m| m.state == MemberState::InSync)
-        });
-    }
-
-    pub fn stop(&mut self) -> Result<(), ArrayError> {
-        let mut quiet = self.array().begin_quiesce();
-        self.until("falling quiet", |_| {
-            quiet.retain(|q| q.try_recv().is_err());
-            quiet.is_empty()
-        });
-        let mut pending = self.array().begin_stop();
-        let mut answer = None;
-        self.until("stopping", |_| {
-            answer = pending.poll();
-            answer.is_some()
-        });
-        self.down();
-        answer.expect("waited for")
-    }
-
-    /// Drops everything where it stands.
-    pub fn down(&mut self) {
-        self.queues.clear();
-        self.array = None;
-        self.pollers.clear();
-        self.answers.clear();
-    }
-
     pub fn find(&mut self, policy: AssemblePolicy) -> Outcome {
         self.find_any(policy).expect("an array")
     }
@@ -533,36 +365,6 @@ impl Stage {
         let (mut outcomes, _) =
             assemble(&drives, policy, &|_, _| true, &mut || Uuid([fresh; 16]), &mut wait);
         outcomes.pop()
-    }
-
-    /// What a drive says it is.
-    pub fn label(&self, disk: &Disk) -> Superblock {
-        let mut now = self.now.0;
-        let mut wait = || {
-            now += 1_000_000;
-            Some(Nanos(now))
-        };
-        let mut io = MemberIo::open(&disk.drive, &mut wait).expect("opens");
-        io.inspect().expect("readable").label.expect("a member")
-    }
-
-    /// Takes `disk` back as `member`.
-    pub fn readd_with(&mut self, member: u8, disk: Disk) -> Result<(), ArrayError> {
-        let label = self.label(&disk);
-        let mut replacing = self.array().begin_readd(MemberIndex(member), &disk.drive, &label)?;
-        self.disks[usize::from(member)] = disk;
-        let mut answer = None;
-        self.until("taking back", |_| {
-            answer = replacing.poll();
-            answer.is_some()
-        });
-        answer.expect("waited for")
-    }
-
-    /// Takes the member's own drive back.
-    pub fn readd(&mut self, member: u8) -> Result<(), ArrayError> {
-        let disk = self.disks[usize::from(member)].clone();
-        self.readd_with(member, disk)
     }
 
     /// Assembles and starts; returns how many regions are to be resynchronized.

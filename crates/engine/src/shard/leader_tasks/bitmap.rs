@@ -1,0 +1,112 @@
+//! What the leader writes of the bitmap: intent, and what absent members lack.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use strake_block::IoErrorKind;
+use strake_ondisk::Plane;
+use strake_units::MemberIndex;
+
+use super::records::write_metadata;
+use crate::message::Peer;
+use crate::shard::Shard;
+use crate::shard::leader::{Leader, Sweep};
+use crate::shard::members::Group;
+use crate::shard::serve::{FailedMembers, flush_members};
+
+/// Writes bitmap changes until there are none, and answers who waited for them.
+pub(crate) async fn bitmap(shard: Rc<Shard>) {
+    let group = shard.open_group();
+    loop {
+        clear_swept(&shard, group).await;
+        let asked = std::mem::take(&mut shard.leader_mut().asked);
+        if asked.is_empty() && !shard.leader_mut().state.planes.is_dirty() {
+            break;
+        }
+        for (_, region) in &asked {
+            shard.board.mark_written(*region);
+        }
+        let failed = write_pages(&shard, group).await;
+        // A bitmap that misses a bit must never be believed. When too few are left the answer below says so.
+        let _ = shard.expel(failed).await;
+        let result = if shard.board.is_lost() { Err(IoErrorKind::Lost) } else { Ok(()) };
+        for (from, region) in asked {
+            shard.post(from, Peer::Intended { region, result });
+        }
+    }
+    shard.leader_mut().bitmap_running = false;
+    shard.members.borrow_mut().close_group(group);
+}
+
+/// Clears the bits of regions that a finished sweep found idle, once their data is stable.
+async fn clear_swept(shard: &Shard, group: Group) {
+    if !matches!(&shard.leader_mut().sweep, Some(Sweep { awaiting: 0, .. })) {
+        return;
+    }
+    let failed = flush_members(shard, group).await;
+    let flushed = shard.expel(failed).await.is_ok();
+    let mut leader = shard.leader_mut();
+    // A region that was asked for again meanwhile has left the list.
+    let Some(sweep) = leader.sweep.take() else { return };
+    for region in sweep.idle.into_iter().filter(|_| flushed) {
+        leader.forget(region);
+    }
+}
+
+/// Writes every changed page to every live member. Returns who failed, now or in a write of another task that has not
+/// been recorded yet.
+///
+/// One task at a time: a page has two places, and while one copy is being written the other one must be whole. Only
+/// I/O is waited for in between, so waiting for one's turn waits for nothing else.
+pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
+    poll_fn(|_| {
+        let mut leader = shard.leader_mut();
+        if !leader.writing_pages {
+            leader.writing_pages = true;
+            return Poll::Ready(());
+        }
+        leader.pages_waiting.register();
+        Poll::Pending
+    })
+    .await;
+    let (given, records) = {
+        let mut leader = shard.leader_mut();
+        let pages = leader.state.planes.take_dirty();
+        let records =
+            pages.into_iter().flat_map(|(plane, page)| page_records(&leader, plane, page));
+        (live_mask(&leader), records.collect())
+    };
+    let failed = write_metadata(shard, group, records).await;
+    let mut leader = shard.leader_mut();
+    leader.writing_pages = false;
+    leader.pages_waiting.wake_all();
+    let states = &leader.state.states;
+    for slot in (0..states.len() as u8).map(MemberIndex) {
+        let regions = leader.state.planes.stale(slot).count_ones();
+        shard.board.set_stale_regions(slot, u64::from(regions));
+    }
+    for (member, failure) in failed {
+        if leader.unpaged.iter().all(|(known, _)| *known != member) {
+            leader.unpaged.push((member, failure));
+        }
+    }
+    let live = live_mask(&leader);
+    leader.unpaged.retain(|(member, _)| live & 1 << member.0 != 0);
+    let missed = leader.unpaged.iter().fold(0, |mask, (member, _)| mask | 1 << member.0);
+    leader.state.planes.hold(given & live & !missed);
+    leader.unpaged.clone()
+}
+
+fn live_mask(leader: &Leader) -> u64 {
+    leader.homes().into_iter().fold(0, |mask, (device, _)| mask | 1 << device.0)
+}
+
+/// A page for every live member.
+fn page_records(leader: &Leader, plane: Plane, page: u32) -> Vec<(MemberIndex, u64, [u8; 4096])> {
+    let (sequence, record) = leader.state.planes.record(leader.state.superblock.array, plane, page);
+    let homes = leader.homes().into_iter();
+    homes
+        .map(|(at, layout)| (at, layout.bitmap_page_offset(plane, page, sequence), record))
+        .collect()
+}

@@ -1,0 +1,121 @@
+//! What the leader writes to members: labels, the list of bad blocks, and records in general.
+
+use strake_block::{BufMut, Durability, Op, Sg};
+use strake_ondisk::Copy;
+use strake_units::{Lba, MemberIndex};
+
+use super::bitmap::write_pages;
+use super::{event_of, put_out, survives_without};
+use crate::shard::address::Target;
+use crate::shard::members::{Group, settled};
+use crate::shard::serve::FailedMembers;
+use crate::shard::{Shard, twin};
+
+/// Records the state of the array on every live member: first the bitmap pages that changed, so that nobody is called
+/// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
+/// as failed in the next generation. False when too few are left.
+pub(in crate::shard) async fn record(shard: &Shard, group: Group) -> bool {
+    loop {
+        let mut recorded = 0;
+        let mut failed = write_pages(shard, group).await;
+        if failed.is_empty() {
+            failed = write_bad_blocks(shard, group).await;
+        }
+        if failed.is_empty() {
+            recorded = called_live(shard);
+            failed = write_labels(shard, group).await;
+        }
+        if failed.is_empty() {
+            let mut leader = shard.leader_mut();
+            leader.completed = leader.state.superblock.generation;
+            leader.state.planes.recorded(recorded);
+            shard.board.set_superblock(&leader.state.superblock);
+            return true;
+        }
+        for (member, failure) in failed {
+            let mut leader = shard.leader_mut();
+            if member.at() >= shard.geometry.members() {
+                twin::abandon(&mut leader, Some(failure.kind));
+                continue;
+            }
+            if !leader.is_swapping(member) && !survives_without(shard, &leader, member) {
+                shard.lose(&mut leader);
+                return false;
+            }
+            put_out(shard, &mut leader, member, event_of(failure.kind), Some(failure.kind));
+        }
+    }
+}
+
+/// Members that the label calls live, as a mask.
+fn called_live(shard: &Shard) -> u64 {
+    let leader = shard.leader_mut();
+    let rows = leader.state.superblock.members.iter().enumerate();
+    let live = rows.filter(|(_, row)| row.state.is_live());
+    live.fold(0, |mask, (slot, _)| mask | 1 << slot)
+}
+
+/// Writes the list of bad blocks to every live member, unless all have it. Returns who failed.
+pub(in crate::shard) async fn write_bad_blocks(shard: &Shard, group: Group) -> FailedMembers {
+    let records = shard.leader_mut().bad_records();
+    if records.is_empty() {
+        return FailedMembers::new();
+    }
+    let failed = write_metadata(shard, group, records).await;
+    shard.leader_mut().bad_unwritten = !failed.is_empty();
+    failed
+}
+
+/// Writes the labels of a new generation: heads first, and only when all have it, tails. Returns who failed.
+async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
+    shard.leader_mut().state.superblock.generation += 1;
+    let failed = write_copy(shard, group, Copy::Head).await;
+    if failed.is_empty() { write_copy(shard, group, Copy::Tail).await } else { failed }
+}
+
+async fn write_copy(shard: &Shard, group: Group, copy: Copy) -> FailedMembers {
+    let mut labels = Vec::new();
+    {
+        let leader = shard.leader_mut();
+        for member in leader.live() {
+            let mut label = leader.state.superblock.clone();
+            label.slot = member;
+            label.member = label.members[member.at()].uuid;
+            let (device, layout) = leader.label_home(member);
+            let offset = layout.slot_offset(copy, label.generation);
+            labels.push((device, offset, label.encode(copy, offset)));
+        }
+    }
+    write_metadata(shard, group, labels).await
+}
+
+/// Writes 4 KiB records at byte offsets, stable. Returns who failed.
+pub(in crate::shard) async fn write_metadata(
+    shard: &Shard,
+    group: Group,
+    records: Vec<(MemberIndex, u64, [u8; 4096])>,
+) -> FailedMembers {
+    let mut slots = Vec::new();
+    for (member, offset, record) in records {
+        let mut buf = BufMut::alone(record.len());
+        buf.as_mut_slice().copy_from_slice(&record);
+        let op = Op::Write {
+            at: Lba(offset),
+            data: Sg::from(buf.freeze()),
+            durability: Durability::Fua,
+        };
+        let now = shard.now.get();
+        slots.push(shard.members.borrow_mut().issue(now, group, member, Target::Raw, op));
+    }
+    settled(&shard.members, group).await;
+    let mut failed = FailedMembers::new();
+    for slot in slots {
+        let (_, result) = shard.members.borrow_mut().take(slot);
+        if let Err(error) = result
+            && failed.iter().all(|(known, _)| *known != error.place)
+        {
+            failed.push((error.place, error));
+        }
+    }
+    failed
+}

@@ -208,13 +208,27 @@ impl CompletionBatch {
     }
 
     /// Moves completions over from `other`, oldest first, as far as there is room.
+    #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        if other.len() <= self.room() {
-            self.items.append(&mut other.items);
-        } else {
-            let room = self.room();
-            self.items.extend(other.items.drain(..room));
+        let count = other.len().min(self.room());
+        self.append_first(other, count);
+    }
+
+    /// Moves the oldest `count` completions over from `other`. The caller has asked for [`room`](Self::room).
+    ///
+    /// # Panics
+    /// When there are fewer, or no room for them.
+    #[inline]
+    pub fn append_first(&mut self, other: &mut Self, count: usize) {
+        if count == other.len() && self.is_empty() && self.capacity == other.capacity {
+            // Both have the same room, so what is in one may as well be in the other.
+            std::mem::swap(&mut self.items, &mut other.items);
+            return;
         }
+        if count > self.room() {
+            overflowed();
+        }
+        self.items.extend(other.items.drain(..count));
     }
 
     /// True when it holds nothing.

@@ -2,11 +2,8 @@
 
 use crate::device::MemSpec;
 use crate::queue::{Limits, Line};
-use strake_block::{
-    BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Durability, Io, IoQueue, Op, Readiness,
-    Sg, SgMut, Token,
-};
-use strake_units::{BlockSize, CoreIndex, Lba, Nanos};
+use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
+use strake_units::{BlockSize, CoreIndex, Nanos};
 
 /// A drive that completes at the next poll and touches no data: reads leave their buffers as they are, writes
 /// go nowhere. Requests a real drive would refuse are refused.
@@ -47,20 +44,6 @@ struct NullQueue {
 impl IoQueue for NullQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
         self.line.submit(io)
-    }
-
-    fn submit_read(&mut self, token: Token, at: Lba, data: SgMut) -> Result<(), Io> {
-        self.line.submit(Io { token, op: Op::Read { at, data } })
-    }
-
-    fn submit_write(
-        &mut self,
-        token: Token,
-        at: Lba,
-        data: Sg,
-        durability: Durability,
-    ) -> Result<(), Io> {
-        self.line.submit(Io { token, op: Op::Write { at, data, durability } })
     }
 
     fn ring_doorbell(&mut self, _now: Nanos) {

@@ -2,9 +2,9 @@
 //! requests waiting for a doorbell and a poll.
 
 use strake_block::{
-    CompletionBatch, DeallocateReads, DeviceInfo, Io, IoError, IoErrorKind, Op, Readiness, Token,
+    CompletionBatch, DeallocateReads, DeviceInfo, Io, IoError, IoErrorKind, Op, Readiness,
 };
-use strake_units::{BlockSize, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange};
 
 /// The numbers a request is checked against, copied once when a queue opens.
 #[derive(Clone, Copy, Debug)]
@@ -31,34 +31,42 @@ impl Limits {
     #[inline]
     pub(crate) fn check(&self, op: &Op) -> Result<(), IoError> {
         match op {
-            Op::Read { data, .. } => self.check_length(data.len())?,
-            Op::Write { data, .. } => {
+            Op::Read { at, data } => self.check_transfer(*at, data.len()),
+            Op::Write { at, data, .. } => {
                 self.check_writable()?;
-                self.check_length(data.len())?;
+                self.check_transfer(*at, data.len())
             }
-            Op::Flush => {}
-            Op::Deallocate { .. } => {
+            Op::Flush => Ok(()),
+            Op::Deallocate { range } => {
                 self.check_writable()?;
                 if self.deallocate == DeallocateReads::Unsupported {
                     return Err(IoError::new(IoErrorKind::Unsupported));
                 }
+                self.check_range(*range)
             }
-            Op::WriteZeroes { .. } => self.check_writable()?,
+            Op::WriteZeroes { range, .. } => {
+                self.check_writable()?;
+                self.check_range(*range)
+            }
         }
-        self.check_range(op.range(self.size))
     }
 
-    fn check_length(&self, bytes: usize) -> Result<(), IoError> {
-        if bytes > self.bytes_max as usize || self.size.blocks_in(bytes as u64).is_none() {
-            return Err(IoError::new(IoErrorKind::Misaligned));
+    #[inline]
+    fn check_transfer(&self, at: Lba, bytes: usize) -> Result<(), IoError> {
+        match self.size.blocks_in(bytes as u64) {
+            Some(blocks) if bytes <= self.bytes_max as usize => {
+                self.check_range(LbaRange::new(at, blocks))
+            }
+            _ => Err(IoError::new(IoErrorKind::Misaligned)),
         }
-        Ok(())
     }
 
+    #[inline]
     fn check_writable(&self) -> Result<(), IoError> {
         if self.read_only { Err(IoError::new(IoErrorKind::ReadOnly)) } else { Ok(()) }
     }
 
+    #[inline]
     fn check_range(&self, range: LbaRange) -> Result<(), IoError> {
         if range.fits(self.blocks) { Ok(()) } else { Err(IoError::new(IoErrorKind::OutOfRange)) }
     }
@@ -67,48 +75,33 @@ impl Limits {
 /// Requests in order of submission. Only those the doorbell was rung for are visible to the device, so that a
 /// caller who forgets the doorbell waits forever here as it would on a real drive.
 ///
-/// A ring of places that are written and read where they are: a request that is moved as a whole right after its parts
-/// were written costs more than all the rest.
+/// They wait as the completions that they become, in a batch that changes places with the caller's where it can: a
+/// request is written once, and then it is looked at where it is.
 #[derive(Debug)]
 pub(crate) struct Line {
-    places: Box<[Io]>,
-    depth: usize,
-    /// The first request, counted from the start; its place is that modulo the number of places.
-    first: usize,
-    /// Behind the last request, and behind the last one the doorbell was rung for.
-    end: usize,
+    waiting: CompletionBatch,
+    /// As many of them as the doorbell was rung for.
     rung: usize,
 }
 
-/// What is in a place without a request.
-const VACANT: Op = Op::Flush;
-
 impl Line {
     pub(crate) fn new(depth: u32) -> Self {
-        let depth = depth.max(1) as usize;
-        let vacant = || Io { token: Token(0), op: VACANT };
-        let places = (0..depth.next_power_of_two()).map(|_| vacant()).collect();
-        Self { places, depth, first: 0, end: 0, rung: 0 }
+        Self { waiting: CompletionBatch::new(depth.max(1) as usize), rung: 0 }
     }
 
     // Handing the request back is the contract of `IoQueue::submit`.
     #[allow(clippy::result_large_err)]
     #[inline]
     pub(crate) fn submit(&mut self, io: Io) -> Result<(), Io> {
-        if self.end - self.first == self.depth {
+        if self.waiting.room() == 0 {
             return Err(io);
         }
-        let Io { token, op } = io;
-        let mask = self.places.len() - 1;
-        let place = &mut self.places[self.end & mask];
-        place.token = token;
-        place.op = op;
-        self.end += 1;
+        self.waiting.push_parts(io.token, io.op, Ok(()));
         Ok(())
     }
 
     pub(crate) fn ring(&mut self) {
-        self.rung = self.end;
+        self.rung = self.waiting.len();
     }
 
     /// Executes what was rung, as far as the batch has room.
@@ -118,18 +111,15 @@ impl Line {
         batch: &mut CompletionBatch,
         mut run: impl FnMut(&mut Op) -> Result<(), IoError>,
     ) {
-        let count = (self.rung - self.first).min(batch.room());
-        let mask = self.places.len() - 1;
-        for at in self.first..self.first + count {
-            let place = &mut self.places[at & mask];
-            let result = run(&mut place.op);
-            let op = std::mem::replace(&mut place.op, VACANT);
-            batch.push_parts(place.token, op, result);
+        let count = self.rung.min(batch.room());
+        for done in &mut self.waiting.as_mut_slice()[..count] {
+            done.result = run(&mut done.op);
         }
-        self.first += count;
+        self.rung -= count;
+        batch.append_first(&mut self.waiting, count);
     }
 
     pub(crate) fn readiness(&self) -> Readiness {
-        if self.first == self.end { Readiness::Idle } else { Readiness::Poll }
+        if self.waiting.is_empty() { Readiness::Idle } else { Readiness::Poll }
     }
 }

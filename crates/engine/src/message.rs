@@ -91,6 +91,8 @@ pub(crate) struct BadNote {
 pub(crate) enum Peer {
     /// Work for a band that the receiver owns.
     Span(Span),
+    /// A write of data in one strip of one band, which may begin at once.
+    Small(Span),
     /// The answer.
     Done(SpanDone),
 

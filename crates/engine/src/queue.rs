@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use strake_block::{
-    Completion, CompletionBatch, Io, IoError, IoErrorKind, IoQueue, Op, Readiness, SgMut, Token,
+    Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Readiness, Sg,
+    SgMut, Token,
 };
 use strake_reactor::{Receiver, Sender};
 use strake_units::{Lba, Nanos};
@@ -28,7 +29,7 @@ pub(crate) struct ArrayQueue {
     refused: VecDeque<Completion>,
     outstanding: u32,
     depth: u32,
-    /// Something was passed on since the last doorbell.
+    /// Something was passed on to the shard's next turn since the last doorbell.
     unrung: bool,
     wake: Waker,
 }
@@ -93,6 +94,9 @@ impl IoQueue for ArrayQueue {
         }
         match io {
             Io { token, op: Op::Read { at, data } } => self.submit_read(token, at, data),
+            Io { token, op: Op::Write { at, data, durability } } => {
+                self.submit_write(token, at, data, durability)
+            }
             io => self.pass_on(io),
         }
     }
@@ -114,6 +118,31 @@ impl IoQueue for ArrayQueue {
             }
         }
         self.pass_on(Io { token, op: Op::Read { at, data } })
+    }
+
+    #[inline]
+    fn submit_write(
+        &mut self,
+        token: Token,
+        at: Lba,
+        mut data: Sg,
+        durability: Durability,
+    ) -> Result<(), Io> {
+        if self.outstanding >= self.depth {
+            return Err(Io { token, op: Op::Write { at, data, durability } });
+        }
+        if let Way::Near { shard, port, .. } = &self.way
+            && let Some(shard) = shard.upgrade()
+        {
+            match shard.write_directly(*port, token, at, data, durability) {
+                Ok(()) => {
+                    self.outstanding += 1;
+                    return Ok(());
+                }
+                Err(back) => data = back,
+            }
+        }
+        self.pass_on(Io { token, op: Op::Write { at, data, durability } })
     }
 
     fn ring_doorbell(&mut self, now: Nanos) {

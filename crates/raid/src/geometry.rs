@@ -335,6 +335,14 @@ impl Geometry {
         MemberIndex(self.group(stripe) as u8 * self.width + position)
     }
 
+    /// The member that holds (a copy of) the strip of `place`.
+    #[inline]
+    #[must_use]
+    pub const fn data_member(&self, place: Place, copy: u8) -> MemberIndex {
+        let role = Role::Data { strip: place.strip, copy };
+        self.member(place.stripe, self.position(place.stripe, role))
+    }
+
     /// The position of `member` in `stripe`, or `None` when the stripe belongs to another group.
     #[must_use]
     pub const fn position_of_member(&self, stripe: StripeIndex, member: MemberIndex) -> Option<u8> {

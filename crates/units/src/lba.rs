@@ -4,11 +4,12 @@ use std::fmt;
 
 /// The size of one logical block. NVMe drives and files are used with one of these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
 pub enum BlockSize {
     /// 512-byte blocks.
-    B512,
+    B512 = 9,
     /// 4096-byte blocks ("4Kn").
-    B4096,
+    B4096 = 12,
 }
 
 impl BlockSize {
@@ -23,21 +24,21 @@ impl BlockSize {
     }
 
     /// Bytes in one block.
+    #[inline]
     #[must_use]
     pub const fn bytes(self) -> u32 {
         1 << self.shift()
     }
 
     /// log2 of the bytes in one block.
+    #[inline]
     #[must_use]
     pub const fn shift(self) -> u32 {
-        match self {
-            Self::B512 => 9,
-            Self::B4096 => 12,
-        }
+        self as u32
     }
 
     /// Blocks in `bytes`, or `None` when `bytes` is not a whole number of blocks.
+    #[inline]
     #[must_use]
     pub const fn blocks_in(self, bytes: u64) -> Option<u64> {
         if bytes & (self.bytes() as u64 - 1) == 0 { Some(bytes >> self.shift()) } else { None }
@@ -91,6 +92,7 @@ impl LbaRange {
     }
 
     /// First block after the range. Saturates, so that a hostile range is "too far", never small.
+    #[inline]
     #[must_use]
     pub const fn end(self) -> Lba {
         Lba(self.start.0.saturating_add(self.blocks))
@@ -103,6 +105,7 @@ impl LbaRange {
     }
 
     /// True when the whole range lies below `capacity_blocks`.
+    #[inline]
     #[must_use]
     pub const fn fits(self, capacity_blocks: u64) -> bool {
         match self.start.0.checked_add(self.blocks) {

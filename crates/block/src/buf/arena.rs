@@ -47,7 +47,7 @@ impl Arena {
                     start: i * stride,
                     bytes: stride,
                 }),
-                range: 0..chunk_bytes as u32,
+                range: Extent::new(0, chunk_bytes as u32),
             })
             .collect()
     }
@@ -84,17 +84,45 @@ impl Chunk {
     }
 }
 
+/// A range of a chunk in one word. With the chunk that makes two, which the compiler keeps in registers where three
+/// lie in memory, and are stored in pieces and loaded as a whole (decision 13).
+#[derive(Clone, Copy)]
+struct Extent(u64);
+
+impl Extent {
+    #[inline]
+    const fn new(start: u32, end: u32) -> Self {
+        debug_assert!(start <= end);
+        Self((end as u64) << 32 | start as u64)
+    }
+
+    #[inline]
+    const fn start(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    const fn end(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    const fn len(self) -> usize {
+        (self.end() - self.start()) as usize
+    }
+}
+
 /// A range of memory owned exclusively: nobody else can read or write it.
 pub struct BufMut {
     chunk: Arc<Chunk>,
-    range: Range<u32>,
+    range: Extent,
 }
 
 /// A range of memory shared read-only: cloning is cheap and nobody can write it.
 #[derive(Clone)]
 pub struct Buf {
     chunk: Arc<Chunk>,
-    range: Range<u32>,
+    range: Extent,
 }
 
 macro_rules! common {
@@ -104,14 +132,14 @@ macro_rules! common {
             #[inline]
             #[must_use]
             pub fn len(&self) -> usize {
-                (self.range.end - self.range.start) as usize
+                self.range.len()
             }
 
             /// True when it covers no bytes.
             #[inline]
             #[must_use]
             pub fn is_empty(&self) -> bool {
-                self.range.is_empty()
+                self.range.len() == 0
             }
 
             /// The bytes.
@@ -121,14 +149,14 @@ macro_rules! common {
                 // SAFETY: the range lies inside the chunk, the memory is initialized (zeroed at allocation),
                 // and no one writes it while this handle exists: a `BufMut` range has no other handle, a `Buf`
                 // range has only other `Buf`s.
-                unsafe { slice::from_raw_parts(self.chunk.pointer(self.range.start), self.len()) }
+                unsafe { slice::from_raw_parts(self.chunk.pointer(self.range.start()), self.len()) }
             }
 
             /// Address of the first byte, for drivers that hand memory to the kernel or a device.
             #[inline]
             #[must_use]
             pub fn address(&self) -> usize {
-                self.chunk.pointer(self.range.start) as usize
+                self.chunk.pointer(self.range.start()) as usize
             }
 
             /// The arena it lives in.
@@ -141,6 +169,7 @@ macro_rules! common {
             ///
             /// # Errors
             /// The handle itself, when others exist.
+            #[inline]
             pub fn reclaim(self) -> Result<BufMut, Self> {
                 // There are no weak references to chunks, so one strong one is all there is, and nobody can make
                 // another while `self` is here. (`Arc::get_mut` asks the same with a locked instruction.)
@@ -150,7 +179,7 @@ macro_rules! common {
                 // Whoever let go of the others before wrote and read what it did before that.
                 fence(Ordering::Acquire);
                 let end = self.chunk.bytes as u32;
-                Ok(BufMut { chunk: self.chunk, range: 0..end })
+                Ok(BufMut { chunk: self.chunk, range: Extent::new(0, end) })
             }
         }
 
@@ -173,10 +202,11 @@ impl BufMut {
     }
 
     /// The bytes, writable.
+    #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.len();
         // SAFETY: as for `as_slice`, and `&mut self` on an exclusive range rules out every other access.
-        unsafe { slice::from_raw_parts_mut(self.chunk.pointer(self.range.start), len) }
+        unsafe { slice::from_raw_parts_mut(self.chunk.pointer(self.range.start()), len) }
     }
 
     /// Cuts off and returns the bytes before `at`; `self` keeps the rest.
@@ -186,19 +216,20 @@ impl BufMut {
     #[must_use]
     pub fn split_to(&mut self, at: usize) -> Self {
         assert!(at <= self.len(), "split at {at} of {} bytes", self.len());
-        let middle = self.range.start + at as u32;
-        let head = Self { chunk: Arc::clone(&self.chunk), range: self.range.start..middle };
-        self.range.start = middle;
-        head
+        let middle = self.range.start() + at as u32;
+        let range = Extent::new(self.range.start(), middle);
+        self.range = Extent::new(middle, self.range.end());
+        Self { chunk: Arc::clone(&self.chunk), range }
     }
 
     /// Keeps the first `bytes` bytes. The rest stays unreachable until the chunk is reclaimed.
     ///
     /// # Panics
     /// When there are fewer.
+    #[inline]
     pub fn truncate(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "truncate {} bytes to {bytes}", self.len());
-        self.range.end = self.range.start + bytes as u32;
+        self.range = Extent::new(self.range.start(), self.range.start() + bytes as u32);
     }
 
     /// Appends `other` if it continues this buffer in memory.
@@ -206,8 +237,8 @@ impl BufMut {
     /// # Errors
     /// `other`, when it does not.
     pub fn join(&mut self, other: Self) -> Result<(), Self> {
-        if Arc::ptr_eq(&self.chunk, &other.chunk) && self.range.end == other.range.start {
-            self.range.end = other.range.end;
+        if Arc::ptr_eq(&self.chunk, &other.chunk) && self.range.end() == other.range.start() {
+            self.range = Extent::new(self.range.start(), other.range.end());
             Ok(())
         } else {
             Err(other)
@@ -215,6 +246,7 @@ impl BufMut {
     }
 
     /// Gives up writing in exchange for sharing.
+    #[inline]
     #[must_use]
     pub fn freeze(self) -> Buf {
         Buf { chunk: self.chunk, range: self.range }
@@ -223,24 +255,24 @@ impl BufMut {
     /// True when both lie in one chunk. See [`Reunion`](super::Reunion).
     pub(super) fn same_chunk(&self, chunk: &ChunkRange) -> bool {
         Arc::ptr_eq(&self.chunk, &chunk.chunk)
-            && chunk.range.start <= self.range.start
-            && self.range.end <= chunk.range.end
+            && chunk.range.start() <= self.range.start()
+            && self.range.end() <= chunk.range.end()
     }
 
     pub(super) fn chunk_range(&self) -> ChunkRange {
-        ChunkRange { chunk: Arc::clone(&self.chunk), range: self.range.clone() }
+        ChunkRange { chunk: Arc::clone(&self.chunk), range: self.range }
     }
 }
 
 /// Remembers where a buffer that was split up came from, without any right to its bytes.
 pub(super) struct ChunkRange {
     chunk: Arc<Chunk>,
-    range: Range<u32>,
+    range: Extent,
 }
 
 impl ChunkRange {
     pub(super) fn len(&self) -> usize {
-        (self.range.end - self.range.start) as usize
+        self.range.len()
     }
 
     /// The exclusive buffer for the whole range.
@@ -260,7 +292,8 @@ impl Buf {
     #[must_use]
     pub fn slice(&self, offset: usize, bytes: usize) -> Self {
         assert!(offset + bytes <= self.len(), "slice {offset}+{bytes} of {} bytes", self.len());
-        let start = self.range.start + offset as u32;
-        Self { chunk: Arc::clone(&self.chunk), range: start..start + bytes as u32 }
+        let start = self.range.start() + offset as u32;
+        let range = Extent::new(start, start + bytes as u32);
+        Self { chunk: Arc::clone(&self.chunk), range }
     }
 }

@@ -73,6 +73,13 @@ impl Sg {
         list
     }
 
+    /// The only piece, when there is exactly one.
+    #[inline]
+    #[must_use]
+    pub fn into_single(self) -> Option<Buf> {
+        self.parts.into_one()
+    }
+
     /// Takes the pieces out.
     pub fn into_parts(mut self) -> impl Iterator<Item = Buf> {
         std::iter::from_fn(move || self.parts.pop_front())
@@ -148,8 +155,8 @@ impl SgMut {
     /// The only piece, when there is exactly one.
     #[inline]
     #[must_use]
-    pub fn into_single(mut self) -> Option<BufMut> {
-        if self.parts.as_slice().len() == 1 { self.parts.pop_front() } else { None }
+    pub fn into_single(self) -> Option<BufMut> {
+        self.parts.into_one()
     }
 
     /// Takes the pieces out.

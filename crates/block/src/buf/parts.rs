@@ -96,6 +96,16 @@ impl<T: Piece> Parts<T> {
         Ok(())
     }
 
+    /// The only piece, when there is exactly one.
+    #[inline]
+    pub(super) fn into_one(mut self) -> Option<T> {
+        match self {
+            Self::One(piece) => Some(piece),
+            Self::More(_) if self.as_slice().len() == 1 => self.pop_front(),
+            Self::More(_) => None,
+        }
+    }
+
     /// Takes the first piece out.
     #[inline]
     pub(super) fn pop_front(&mut self) -> Option<T> {
@@ -128,18 +138,27 @@ impl<T: Piece + Clone> Clone for More<T> {
 }
 
 impl<T: Piece> Drop for More<T> {
+    // Nearly every list that is dropped is empty: what it held was taken.
+    #[inline]
     fn drop(&mut self) {
-        let Some(mut pieces) = self.0.take() else { return };
-        pieces.clear();
-        let keep = |spare: &Spare<T>| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(pieces);
-            }
-        };
-        // A thread that is ending keeps nothing.
-        let _ = T::spare().try_with(keep);
+        if let Some(pieces) = self.0.take() {
+            spare(pieces);
+        }
     }
+}
+
+/// Keeps a longer list for later.
+#[cold]
+fn spare<T: Piece>(mut pieces: Long<T>) {
+    pieces.clear();
+    let keep = |spare: &Spare<T>| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < SPARE_MAX {
+            spare.push(pieces);
+        }
+    };
+    // A thread that is ending keeps nothing.
+    let _ = T::spare().try_with(keep);
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ impl BufPool {
 
     /// Buffers free now.
     #[must_use]
+    #[inline]
     pub fn available(&self) -> usize {
         self.free.len()
     }
@@ -48,6 +49,7 @@ impl BufPool {
     ///
     /// # Panics
     /// When `bytes` is more than a chunk holds.
+    #[inline]
     pub fn get(&mut self, bytes: usize) -> Option<BufMut> {
         assert!(
             bytes <= self.chunk_bytes,
@@ -61,6 +63,7 @@ impl BufPool {
 
     /// Gives a buffer back. One that others still share, or that is not of this pool, is dropped: its memory
     /// returns when the arena goes, and [`available`](Self::available) shows the leak.
+    #[inline]
     pub fn put(&mut self, buf: BufMut) {
         if let Ok(mut whole) = buf.reclaim()
             && Arc::ptr_eq(whole.arena(), &self.arena)

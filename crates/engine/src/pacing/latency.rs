@@ -2,6 +2,8 @@
 
 use strake_units::Nanos;
 
+use crate::histogram::Timed;
+
 /// Kinds of requests whose latencies are not compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -28,6 +30,14 @@ impl Class {
 
     pub(crate) const fn write(bytes: u64) -> Self {
         if bytes <= Self::SMALL_BYTES { Self::SmallWrite } else { Self::LargeWrite }
+    }
+
+    /// What such requests count as where size makes no difference.
+    pub(crate) const fn timed(self) -> Timed {
+        match self {
+            Self::SmallRead | Self::LargeRead => Timed::Read,
+            Self::SmallWrite | Self::LargeWrite => Timed::Write,
+        }
     }
 }
 

@@ -10,6 +10,14 @@ pub(super) struct DataArea {
     pub(super) device_shift: u32,
 }
 
+impl DataArea {
+    /// The device's block for `at`, a block of the array's size in the data area.
+    #[inline]
+    pub(super) fn lba(self, at: Lba, block_size: BlockSize) -> Lba {
+        Lba((self.start_bytes + at.bytes(block_size)) >> self.device_shift)
+    }
+}
+
 /// Where an operation addresses a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {

@@ -11,9 +11,15 @@ use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
 use strake_units::{Lba, LbaRange};
 
 use super::small::Head;
-use crate::limits::{MERGE_MAX, SMALL_WRITES_MAX};
+use crate::limits::{MERGE_MAX, SMALL_WRITES_MAX, TASKS_MAX};
 use crate::message::{Fill, Origin, Span, Work};
 use crate::slab::Slab;
+
+/// Hash buckets.
+const BUCKETS: usize = 2048;
+
+/// No entry.
+const NONE: u32 = u32::MAX;
 
 /// A band with work.
 struct Entry {
@@ -21,8 +27,8 @@ struct Entry {
     /// First and last waiting item, as slab numbers.
     first: Option<u32>,
     last: Option<u32>,
-    /// Next entry of the same hash bucket.
-    chain: Option<u32>,
+    /// Next entry of the same hash bucket, or [`NONE`].
+    chain: u32,
     /// A write that was begun as a small one needs a task.
     thorough: bool,
     /// Reads that are done together, linked like those that wait.
@@ -136,7 +142,8 @@ impl WriteBatch {
 }
 
 pub(crate) struct Bands {
-    buckets: Vec<Option<u32>>,
+    /// First entries of the chains; few enough to stay near the core, so chains of many entries are long.
+    buckets: Box<[u32; BUCKETS]>,
     entries: Slab<Entry>,
     items: Slab<Item>,
     /// Entries that have work and no task yet.
@@ -146,11 +153,13 @@ pub(crate) struct Bands {
 impl Bands {
     pub(crate) fn new(items: usize) -> Self {
         let items = items + SMALL_WRITES_MAX;
+        // A band that is worked on has its entry though nothing waits for it.
+        let entries = items + TASKS_MAX + SMALL_WRITES_MAX;
         Self {
-            buckets: vec![None; items.next_power_of_two()],
-            entries: Slab::new(items),
+            buckets: Box::new([NONE; BUCKETS]),
+            entries: Slab::new(entries),
             items: Slab::new(items),
-            ready: VecDeque::with_capacity(items),
+            ready: VecDeque::with_capacity(entries),
         }
     }
 
@@ -188,8 +197,28 @@ impl Bands {
             joined: None,
         };
         let at = self.entries.insert(entry);
-        self.buckets[bucket] = Some(at);
+        self.buckets[bucket] = at;
         self.ready.push_back(at);
+    }
+
+    /// Takes a band that nobody works on and nothing waits for, as whoever is to [`let_go`](Self::let_go) of it.
+    #[inline]
+    pub(crate) fn hold(&mut self, band: Band) -> Option<u32> {
+        let bucket = self.bucket(band);
+        if self.find(bucket, band).is_some() {
+            return None;
+        }
+        let chain = self.buckets[bucket];
+        let at = self.entries.insert(Entry {
+            band,
+            first: None,
+            last: None,
+            joined: None,
+            chain,
+            thorough: false,
+        });
+        self.buckets[bucket] = at;
+        Some(at)
     }
 
     /// An entry that needs a task.
@@ -354,20 +383,18 @@ impl Bands {
     fn retire(&mut self, entry: u32) {
         let Entry { band, chain, .. } = self.entries.remove(entry);
         let bucket = self.bucket(band);
-        if self.buckets[bucket] == Some(entry) {
+        if self.buckets[bucket] == entry {
             self.buckets[bucket] = chain;
             return;
         }
-        let mut at = self.buckets[bucket].expect("an entry is in its bucket");
+        let mut at = self.buckets[bucket];
         loop {
-            let place = self.entries.get_mut(at).expect("a chain is linked");
-            match place.chain {
-                Some(next) if next == entry => {
-                    place.chain = chain;
-                    return;
-                }
-                next => at = next.expect("an entry is in its bucket"),
+            let place = self.entries.get_mut(at).expect("an entry is in its bucket's chain");
+            if place.chain == entry {
+                place.chain = chain;
+                return;
             }
+            at = place.chain;
         }
     }
 
@@ -375,15 +402,15 @@ impl Bands {
         // Fibonacci hashing (Knuth, TAOCP vol. 3, 6.4): consecutive stripes fall far apart.
         let key = band.stripe.0.wrapping_mul(64).wrapping_add(u64::from(band.index));
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> 32) as usize & (self.buckets.len() - 1)
+        (hash >> 32) as usize % BUCKETS
     }
 
     fn find(&self, bucket: usize, band: Band) -> Option<u32> {
         let mut at = self.buckets[bucket];
-        while let Some(entry) = at {
-            let place = self.entries.get(entry).expect("a chain is linked");
+        while at != NONE {
+            let place = self.entries.get(at).expect("a chain is linked");
             if place.band == band {
-                return Some(entry);
+                return Some(at);
             }
             at = place.chain;
         }

@@ -7,12 +7,14 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use strake_block::{CompletionBatch, IoError, SgMut, Token};
-use strake_raid::{Role, Scheme};
+use strake_block::{CompletionBatch, IoError, Op, SgMut, Token};
+use strake_raid::Scheme;
 use strake_units::{Lba, MemberIndex, Nanos};
 
 use super::Shard;
-use super::members::{DirectRead, HostRead};
+use super::members::{DirectRead, Failed, HostRead, PartBack, PartTaken, SmallIo, Takers};
+use super::requests::Requests;
+use super::small::Smalls;
 use crate::array::Waker;
 use crate::board::Board;
 use crate::port::{Near, Port};
@@ -64,14 +66,13 @@ impl Shard {
         if (u64::from(place.offset) & (band_blocks - 1)) + blocks > band_blocks {
             return Err(data);
         }
-        let member_of = |copy: u8| {
-            let role = Role::Data { strip: place.strip, copy };
-            self.geometry.member(place.stripe, self.geometry.position(place.stripe, role))
-        };
         let member = match self.geometry.scheme() {
-            Scheme::Parity(_) | Scheme::Copies(1) => Some(member_of(0)).filter(usable),
+            Scheme::Parity(_) | Scheme::Copies(1) => {
+                Some(self.geometry.data_member(place, 0)).filter(usable)
+            }
             Scheme::Copies(copies) => {
-                self.of_copies(&members, (0..copies).map(member_of).filter(usable))
+                let copies = (0..copies).map(|copy| self.geometry.data_member(place, copy));
+                self.of_copies(&members, copies.filter(usable))
             }
         };
         let Some(member) = member else { return Err(data) };
@@ -90,8 +91,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Notes which members may be read directly until the next turn: between two turns nothing changes that.
-    pub(crate) fn note_readable(&self) {
+    /// Notes what may go directly until the next turn: between two turns nothing changes that.
+    pub(crate) fn note_direct(&self) {
         let agree = self.geometry.copies() == 1 || !self.copies_may_differ.get();
         let readable = if agree && self.no_bad_blocks() {
             self.members.borrow().readable() & !self.sits.borrow().mask()
@@ -99,6 +100,7 @@ impl Shard {
             0
         };
         self.readable.set(readable);
+        self.writable.set(self.takes_small_writes());
     }
 
     /// Makes what was sent directly visible to the members.
@@ -108,22 +110,14 @@ impl Shard {
 
     /// Collects completions from the members, and answers direct reads.
     pub(crate) fn collect(&self, now: Nanos, host_reads: &mut VecDeque<HostRead>) -> usize {
-        let clean = self.no_bad_blocks();
-        let mut requests = self.requests.borrow_mut();
-        let mut smalls = self.smalls.borrow_mut();
-        let small = |io, op, failed| smalls.back(io, Some(op), failed);
-        let direct = |read: &DirectRead, data: SgMut, result: Result<(), IoError>| {
-            if clean && result.is_ok() && data.len() == read.bytes as usize {
-                requests.answer_direct(read, data);
-                return None;
-            }
-            let (request, range) = requests.make_ordinary(read);
-            let DirectRead { member, issued, .. } = *read;
-            Some(HostRead { request, member, range, data: Some(data), result, slow: false, issued })
+        let mut home = Home {
+            clean: self.no_bad_blocks(),
+            requests: &mut self.requests.borrow_mut(),
+            smalls: &mut self.smalls.borrow_mut(),
+            host_reads,
         };
-        let mut members = self.members.borrow_mut();
-        let seen = members.poll(now, &self.scheduler, host_reads, direct, small);
-        requests.count_alike();
+        let seen = self.members.borrow_mut().poll(now, &self.scheduler, &mut home);
+        home.requests.count_alike();
         seen
     }
 
@@ -131,5 +125,49 @@ impl Shard {
     pub(crate) fn promote_direct(&self, now: Nanos) {
         let mut requests = self.requests.borrow_mut();
         self.members.borrow_mut().promote_direct(now, |read| requests.make_ordinary(read));
+    }
+}
+
+/// Takes what comes back from members without a task that waits for it.
+struct Home<'a> {
+    /// There are no bad blocks.
+    clean: bool,
+    requests: &'a mut Requests,
+    smalls: &'a mut Smalls,
+    host_reads: &'a mut VecDeque<HostRead>,
+}
+
+impl Takers for Home<'_> {
+    #[inline]
+    fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>) {
+        if self.clean && result.is_ok() && data.len() == read.bytes as usize {
+            self.requests.answer_direct(read, data);
+            return;
+        }
+        let (request, range) = self.requests.make_ordinary(read);
+        let DirectRead { member, issued, .. } = *read;
+        let data = Some(data);
+        self.host_reads.push_back(HostRead {
+            request,
+            member,
+            range,
+            data,
+            result,
+            slow: false,
+            issued,
+        });
+    }
+
+    #[inline]
+    fn part(&mut self, part: PartBack<'_>) -> PartTaken {
+        self.smalls.part_back(part)
+    }
+
+    fn small(&mut self, io: SmallIo, op: Op, failed: Option<Failed>) {
+        self.smalls.back(io, Some(op), failed);
+    }
+
+    fn host_read(&mut self, read: HostRead) {
+        self.host_reads.push_back(read);
     }
 }

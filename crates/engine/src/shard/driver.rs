@@ -93,7 +93,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         self.shard.members.borrow_mut().ring(now);
         work += self.send();
         self.report_quiet();
-        self.shard.note_readable();
+        self.shard.note_direct();
         Turn::from_count(work)
     }
 
@@ -140,6 +140,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
     fn look_for_overdue(&mut self, now: Nanos) -> usize {
         let shard = Rc::clone(&self.shard);
         shard.promote_direct(now);
+        shard.promote_parts(now);
         let mut members = shard.members.borrow_mut();
         let absent = members.viewed(View::Absent);
         // Members that stand still for other cores are part of the same trouble.
@@ -316,7 +317,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
 impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
     fn drop(&mut self) {
         let mut members = self.shard.members.borrow_mut();
-        self.shard.requests.borrow_mut().abandon(members.abandon_direct());
+        let mut smalls = self.shard.smalls.borrow_mut();
+        let mut requests = self.shard.requests.borrow_mut();
+        requests.abandon(members.abandon_direct(), smalls.abandon());
     }
 }
 
@@ -387,6 +390,7 @@ impl Shard {
     fn receive(&self, from: u16, message: Peer) {
         match message {
             Peer::Span(span) => self.bands.borrow_mut().enqueue(span),
+            Peer::Small(span) => self.receive_small(span),
             Peer::Done(done) => {
                 self.remote_spans.borrow_mut()[usize::from(from)] -= 1;
                 self.requests.borrow_mut().span_back(done.request, done.result, done.data);

@@ -363,6 +363,7 @@ impl Shard {
                 }
             }
             Peer::Span(_)
+            | Peer::Small(_)
             | Peer::Done(_)
             | Peer::Intended { .. }
             | Peer::Views { .. }

@@ -26,10 +26,15 @@ mod direct;
 mod issue;
 mod latency;
 mod overdue;
+mod part;
+mod token;
 mod twin;
 
-pub(crate) use direct::DirectRead;
+pub(crate) use back::{PartBack, PartTaken, Source, Takers};
+pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use latency::Percentiles;
+pub(crate) use part::Sent;
+pub(crate) use token::next as next_turn;
 pub(crate) use twin::Pairing;
 
 use direct::Direct;
@@ -52,7 +57,7 @@ enum Waiter {
         request: u32,
         range: LbaRange,
     },
-    /// A part of a small write.
+    /// A part of a small write, see [`part`].
     Small(SmallIo),
     /// Timed out, and its task has not looked yet.
     Late,
@@ -70,9 +75,13 @@ pub(crate) struct SmallIo {
 /// How one of them failed; [`Members::failure`] says what that means.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
-    kind: IoErrorKind,
-    place: MemberIndex,
-    issued: u64,
+    pub(crate) kind: IoErrorKind,
+    /// Where the device was when it failed.
+    pub(crate) place: MemberIndex,
+    /// [`Members::clock`] when it was issued.
+    pub(crate) issued: u64,
+    /// The device had lost its place by then.
+    pub(crate) former: bool,
 }
 
 /// How an I/O failed.
@@ -177,6 +186,8 @@ pub(crate) struct Members {
     members: Vec<Member>,
     inflight: Slab<Inflight>,
     direct: Direct,
+    /// Parts of small writes that devices have and that have no place among those in flight.
+    parts: usize,
     /// Members that were sent something since the last doorbell, as a mask.
     unrung: u64,
     groups: Slab<GroupState>,
@@ -233,6 +244,7 @@ impl Members {
             members: (0..=count).take(64).map(member).collect(),
             inflight: Slab::new(inflight),
             direct: Direct::new(),
+            parts: 0,
             unrung: 0,
             groups: Slab::new(tasks),
             graveyard: Vec::with_capacity(count),
@@ -319,8 +331,9 @@ impl Members {
 
     /// What the failure of a part of a small write means.
     pub(crate) fn failure(&self, failed: Failed) -> Failure {
-        let Failed { kind, place, issued } = failed;
-        Failure { kind, slow: false, former: self.members[place.at()].left > issued, place }
+        let Failed { kind, place, issued, former } = failed;
+        let former = former || self.members[place.at()].left > issued;
+        Failure { kind, slow: false, former, place }
     }
 
     /// Parts of small writes that were given up since this was last called.
@@ -376,7 +389,7 @@ impl Members {
 
     /// I/Os whose outcome is not taken yet.
     pub(crate) fn outstanding(&self) -> usize {
-        self.inflight.live() + self.direct.live()
+        self.inflight.live() + self.direct.live() + self.parts
     }
 
     pub(crate) fn open_group(&mut self, task: TaskId) -> Group {

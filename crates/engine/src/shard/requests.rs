@@ -9,6 +9,7 @@ use strake_block::{
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
 use super::members::DirectRead;
+use super::small::{Caller, DirectWrite};
 use crate::histogram::{CoreTimes, Timed};
 use crate::limits::{ACCEPT_PER_TURN, MAINTENANCE_WINDOW};
 use crate::message::Fill;
@@ -65,6 +66,8 @@ struct User {
     port: Port,
     /// Requests taken in from it and not answered. Its number is not given to another user before these are gone.
     live: u32,
+    /// Where its last write ended.
+    wrote_to: Lba,
 }
 
 /// Requests taken in since the start.
@@ -89,7 +92,7 @@ pub(crate) struct Requests {
     /// Set when the array stops or is lost: what comes in from then on is answered with this.
     refusing: Option<IoErrorKind>,
     live: Slab<Request>,
-    /// Reads that went straight to their members.
+    /// Reads that went straight to their members, and writes that were begun at once.
     direct: usize,
     /// The last of them that were answered: alike in what they were and when they came, and how many they are.
     alike: (Came, Class, Nanos),
@@ -130,7 +133,7 @@ impl Requests {
 
     /// Takes in from `port` from now on; says which number it has.
     pub(crate) fn connect(&mut self, port: Port) -> usize {
-        let user = Some(User { port, live: 0 });
+        let user = Some(User { port, live: 0, wrote_to: Lba(0) });
         match self.users.iter().position(Option::is_none) {
             Some(at) => {
                 self.users[at] = user;
@@ -182,29 +185,71 @@ impl Requests {
         }
     }
 
+    /// A write of `range` was begun without a request.
+    #[inline]
+    pub(crate) fn wrote_directly(&mut self, port: u16, range: LbaRange, bytes: usize) {
+        self.counts.writes += 1;
+        self.counts.write_bytes += bytes as u64;
+        self.direct += 1;
+        if let Some(user) = &mut self.users[usize::from(port)] {
+            user.live += 1;
+            user.wrote_to = range.end();
+        }
+    }
+
+    /// Whether a write of `range` begins where the user's last one ended, while something of the user is under way:
+    /// others will follow, and what waits for a band is written as one.
+    #[inline]
+    pub(crate) fn continues(&self, port: u16, range: LbaRange) -> bool {
+        let user = self.users[usize::from(port)].as_ref();
+        user.is_some_and(|user| user.live > 0 && user.wrote_to == range.start)
+    }
+
     /// Answers a read that went straight to its member and well.
     #[inline]
     pub(crate) fn answer_direct(&mut self, read: &DirectRead, data: SgMut) {
         self.direct -= 1;
-        let alike = (read.came, Class::read(read.bytes.into()), read.since);
+        self.count((read.came, Class::read(read.bytes.into()), read.since));
+        if let Some(user) = &mut self.users[usize::from(read.port)] {
+            user.live -= 1;
+            user.port.send_made(read.token, Ok(()), || Op::Read { at: read.at, data });
+        }
+    }
+
+    /// Answers a write that was begun without a request.
+    #[inline]
+    pub(crate) fn answer_write(
+        &mut self,
+        write: &DirectWrite,
+        at: Lba,
+        data: Sg,
+        durability: Durability,
+        result: Result<(), IoError>,
+    ) {
+        self.direct -= 1;
+        self.count((write.came, Class::write(data.len() as u64), write.since));
+        if let Some(user) = &mut self.users[usize::from(write.port)] {
+            user.live -= 1;
+            user.port.send_made(write.token, result, || Op::Write { at, data, durability });
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, alike: (Came, Class, Nanos)) {
         if self.alike != alike {
             self.count_alike();
             self.alike = alike;
         }
         self.alikes += 1;
-        if let Some(user) = &mut self.users[usize::from(read.port)] {
-            user.live -= 1;
-            user.port.send_read(read.token, read.at, data);
-        }
     }
 
-    /// Counts the direct reads that were answered and came together.
+    /// Counts the direct requests that were answered and came together.
     pub(crate) fn count_alike(&mut self) {
         let (came, class, since) = self.alike;
         let count = std::mem::take(&mut self.alikes);
         if count > 0 {
             let took = self.now.since(since);
-            self.times.request(Timed::Read, took, count);
+            self.times.request(class.timed(), took, count);
             self.pacer.answered(came, class, took, count);
         }
     }
@@ -228,6 +273,31 @@ impl Requests {
             came: read.came,
         });
         (request, range)
+    }
+
+    /// Makes a write that was begun without a request an ordinary one with one part, which is out.
+    pub(crate) fn make_ordinary_write(
+        &mut self,
+        write: &DirectWrite,
+        range: LbaRange,
+        fill: Fill,
+        durability: Durability,
+    ) -> u32 {
+        self.direct -= 1;
+        self.live.insert(Request {
+            port: usize::from(write.port),
+            token: write.token,
+            body: Body::Write { fill, durability },
+            range,
+            next: range.end(),
+            bands_done: 0,
+            handed_out: true,
+            outstanding: 1,
+            error: None,
+            answer: Answer::Whole(Some(SgMut::default())),
+            since: write.since,
+            came: write.came,
+        })
     }
 
     pub(crate) fn get(&mut self, request: u32) -> &mut Request {
@@ -262,6 +332,7 @@ impl Requests {
         }
         let range = op.range(self.block_size);
         let mut answer = Answer::Whole(Some(SgMut::default()));
+        let writes = matches!(op, Op::Write { .. });
         let body = match op {
             Op::Read { data, .. } => {
                 self.counts.reads += 1;
@@ -297,6 +368,9 @@ impl Requests {
         self.splitting.push_back(request);
         if let Some(user) = &mut self.users[port] {
             user.live += 1;
+            if writes {
+                user.wrote_to = range.end();
+            }
         }
     }
 
@@ -429,11 +503,24 @@ impl Requests {
 
     /// Answers everything there is, when the shard ends. Buffers of reads that are under way stay with the members'
     /// queues.
-    pub(crate) fn abandon(&mut self, direct: impl Iterator<Item = DirectRead>) {
+    pub(crate) fn abandon(
+        &mut self,
+        direct: impl Iterator<Item = DirectRead>,
+        small: impl Iterator<Item = (Caller, LbaRange)>,
+    ) {
         let aborted = Err(IoError::new(IoErrorKind::Aborted));
         direct.for_each(|read| {
             self.make_ordinary(&read);
         });
+        for (caller, range) in small {
+            match caller {
+                Caller::User(write) => {
+                    let fill = Fill::Data(Sg::default());
+                    self.make_ordinary_write(&write, range, fill, Durability::Normal);
+                }
+                Caller::Span(_) => {}
+            }
+        }
         while let Some(request) = self.live.any() {
             self.conclude(request, SgMut::default(), aborted);
         }

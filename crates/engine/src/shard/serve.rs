@@ -198,7 +198,7 @@ impl Shard {
     }
 
     /// Room for a span of `band`, here or at its owner. Spans that others may send us keep their room.
-    fn has_room_for(&self, band: Band) -> bool {
+    pub(crate) fn has_room_for(&self, band: Band) -> bool {
         let owner = self.owner(band);
         if owner == self.core {
             self.bands.borrow().room() > usize::from(self.cores) * MAILBOX_DEPTH

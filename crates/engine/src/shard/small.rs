@@ -1,30 +1,34 @@
 //! Small writes: one piece of data in one strip of a stripe that lacks nothing. They are what a random write is, so
-//! they take no task: a place in a table counts what is outstanding, and goes on when nothing is.
+//! they take no task, no request and no I/O of their own: a place in a table knows what is outstanding, and goes on
+//! when nothing is.
 //!
 //! ```text
-//!  Work::Write at the head of its band --> old data and parities read --> updated --> all written --> answered
-//!                 (copies have nothing to read)        |                                 |
-//!                                                      v a read failed,                  v a write failed
-//!                                                      something changed                 task: out of use, answered
-//!                                        back to the head of its band, for a task
+//!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered
+//!                 (copies have nothing to read)         |                                   |
+//!                                                       v a read failed,                    v a write failed
+//!                                                       something changed                   task: out of use, answered
+//!                                         to the head of its band, for a task
 //! ```
 //!
 //! Nothing is decided here that is not decided by the planner for every write: which strips are read and written
 //! follows from `Strategy::ReadModifyWrite` and `Strategy::Direct` where nothing is hidden, and a test compares them.
 
-use std::cell::RefMut;
+mod table;
 
 use arrayvec::ArrayVec;
-use strake_block::{BufMut, Durability, IoError, Op, Sg, SgMut};
+use strake_block::{BufMut, Durability, IoError, Sg, SgMut, Token};
 use strake_parity::ParityMut;
-use strake_raid::{Place, Role, Scheme};
-use strake_units::{LbaRange, MemberIndex, RegionIndex};
+use strake_raid::{Band, Place, Role, Scheme};
+use strake_units::{Lba, LbaRange, Nanos, RegionIndex};
 
-use super::members::{Failed, SmallIo};
+use super::members::{Failed, Members, Sent, SmallIo, Unplaced};
 use super::{Job, Shard, scratch};
-use crate::limits::SMALL_WRITES_MAX;
-use crate::message::Origin;
-use crate::slab::Slab;
+use crate::limits::TIMEOUT_CHECK;
+use crate::message::{Fill, Origin, Peer, Span, Work};
+use crate::pacing::Came;
+
+use table::Small;
+pub(crate) use table::Smalls;
 
 /// Strips that a small write reads and writes: its own and the parities, or its copies.
 pub(crate) const PARTS_MAX: usize = 5;
@@ -37,248 +41,374 @@ pub(crate) struct Head {
     pub(crate) origin: Origin,
 }
 
-/// One of them.
-struct Small {
-    entry: u32,
-    head: Head,
+/// Where a write came from that has no request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectWrite {
+    pub(crate) port: u16,
+    pub(crate) token: Token,
+    /// When it was taken in, and what was going on then.
+    pub(crate) since: Nanos,
+    pub(crate) came: Came,
+}
+
+/// Who is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Caller {
+    /// A user on this thread.
+    User(DirectWrite),
+    /// Whoever sent the span.
+    Span(Origin),
+}
+
+/// Where a small write writes.
+#[derive(Clone, Copy)]
+struct Spot {
     place: Place,
+    band: Band,
     region: RegionIndex,
-    /// [`Members::clock`](super::members::Members::clock) when it was begun.
-    since: u64,
-    outstanding: u8,
-    writing: bool,
-    /// Where its parts are: its own strip, then the parities; or the copies.
-    members: ArrayVec<MemberIndex, PARTS_MAX>,
-    /// What was read of them, and is written in place of it; the host's data in the place of its own strip.
-    bufs: [Option<BufMut>; PARTS_MAX],
-    /// Some of its parts have failed.
-    failed: bool,
-}
-
-/// All of them.
-pub(crate) struct Smalls {
-    table: Slab<Small>,
-    /// Those of which nothing is outstanding any more.
-    due: Vec<u32>,
-    /// Parts that failed, of all of them.
-    failed: Vec<(SmallIo, Failed)>,
-}
-
-impl Smalls {
-    pub(crate) fn new() -> Self {
-        let due = Vec::with_capacity(SMALL_WRITES_MAX);
-        Self { table: Slab::new(SMALL_WRITES_MAX), due, failed: Vec::new() }
-    }
-
-    /// An I/O came back.
-    pub(crate) fn back(&mut self, io: SmallIo, op: Option<Op>, failed: Option<Failed>) {
-        let small = self.table.get_mut(io.write).expect("a small write outlives its I/Os");
-        small.outstanding -= 1;
-        if small.outstanding == 0 {
-            self.due.push(io.write);
-        }
-        if let Some(failed) = failed {
-            small.failed = true;
-            self.failed.push((io, failed));
-        }
-        match op {
-            Some(Op::Read { data, .. }) => small.bufs[usize::from(io.part)] = data.into_single(),
-            Some(Op::Write { data, .. }) if io.part > 0 => {
-                small.bufs[usize::from(io.part)] = sole(data);
-            }
-            Some(Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. })
-            | None => {}
-        }
-    }
-}
-
-/// The buffer of a list that nobody else has a part of.
-fn sole(data: Sg) -> Option<BufMut> {
-    data.into_parts().next().and_then(|buf| buf.reclaim().ok())
 }
 
 impl Shard {
+    /// Begins a user's write, or hands the data back when it is not a small one that can begin at once.
+    #[inline]
+    pub(crate) fn write_directly(
+        &self,
+        port: u16,
+        token: Token,
+        at: Lba,
+        data: Sg,
+        durability: Durability,
+    ) -> Result<(), Sg> {
+        let bytes = data.len();
+        let shift = self.geometry.block_size().shift();
+        let blocks = (bytes >> shift) as u64;
+        let whole = blocks << shift == bytes as u64 && blocks > 0;
+        if !self.writable.get() || !whole || at.0 >= self.geometry.capacity_blocks() {
+            return Err(data);
+        }
+        let mut requests = self.requests.borrow_mut();
+        let range = LbaRange::new(at, blocks);
+        if !requests.may_go_directly() || self.merge && requests.continues(port, range) {
+            return Err(data);
+        }
+        let mut smalls = self.smalls.borrow_mut();
+        let Some(spot) = self.small_spot(range).filter(|_| smalls.room() > 0) else {
+            return Err(data);
+        };
+        if self.cores > 1 && self.owner(spot.band) != self.core {
+            drop((requests, smalls));
+            return self.write_at_owner(port, token, (range, spot.band), data, durability);
+        }
+        let mut bands = self.bands.borrow_mut();
+        let Some(entry) = bands.hold(spot.band) else { return Err(data) };
+        let Some(mut bufs) = self.small_bufs(blocks, spot.region) else {
+            bands.let_go(entry);
+            return Err(data);
+        };
+        let (since, came) = (self.now.get(), requests.came());
+        requests.wrote_directly(port, range, bytes);
+        let caller = Caller::User(DirectWrite { port, token, since, came });
+        let small = smalls.begin(caller, range, data, durability);
+        self.start_small(small, entry, spot, &mut bufs);
+        Ok(())
+    }
+
+    /// Has another core do a user's write.
+    fn write_at_owner(
+        &self,
+        port: u16,
+        token: Token,
+        (range, band): (LbaRange, Band),
+        data: Sg,
+        durability: Durability,
+    ) -> Result<(), Sg> {
+        let owner = self.owner(band);
+        if !self.has_room_for(band) {
+            return Err(data);
+        }
+        let mut requests = self.requests.borrow_mut();
+        let write = DirectWrite { port, token, since: self.now.get(), came: requests.came() };
+        requests.wrote_directly(port, range, data.len());
+        let fill = Fill::Data(data.clone());
+        let request = requests.make_ordinary_write(&write, range, Fill::Data(data), durability);
+        self.remote_spans.borrow_mut()[usize::from(owner)] += 1;
+        let origin = Origin::Host { shard: self.core, request };
+        let work = Work::Write { range, fill, durability };
+        self.post(owner, Peer::Small(Span { band, work, origin }));
+        Ok(())
+    }
+
+    /// Begins a write that another core's user sent, or queues it behind what its band is doing.
+    pub(crate) fn receive_small(&self, span: Span) {
+        if let Some(span) = self.begin_span(span) {
+            self.bands.borrow_mut().enqueue(span);
+        }
+    }
+
+    /// Begins a small write at once, or hands it back.
+    fn begin_span(&self, span: Span) -> Option<Span> {
+        let Span { work: Work::Write { range, fill: Fill::Data(_), .. }, .. } = &span else {
+            return Some(span);
+        };
+        let range = *range;
+        let mut smalls = self.smalls.borrow_mut();
+        let may = smalls.room() > 0 && self.takes_small_writes();
+        let Some(spot) = self.small_spot(range).filter(|_| may) else { return Some(span) };
+        let mut bands = self.bands.borrow_mut();
+        let Some(entry) = bands.hold(spot.band) else { return Some(span) };
+        let Some(mut bufs) = self.small_bufs(range.blocks, spot.region) else {
+            bands.let_go(entry);
+            return Some(span);
+        };
+        let Work::Write { fill: Fill::Data(data), durability, .. } = span.work else {
+            unreachable!("it is a write of data")
+        };
+        let small = smalls.begin(Caller::Span(span.origin), range, data, durability);
+        self.start_small(small, entry, spot, &mut bufs);
+        None
+    }
+
     /// Begins the write at the head of the band of `entry`, if it is a small one and can begin at once.
     pub(crate) fn begin_small(&self, entry: u32) -> bool {
         let mut smalls = self.smalls.borrow_mut();
-        if smalls.table.room() == 0 || !self.no_bad_blocks() || !self.small_writes {
+        if smalls.room() == 0 || !self.takes_small_writes() {
             return false;
         }
         let mut bands = self.bands.borrow_mut();
         let Some((range, band)) = bands.sole_write(entry) else { return false };
-        let place = self.geometry.place(range.start);
-        let band_blocks = self.geometry.band_blocks();
-        let within = band_blocks - (place.offset & (band_blocks - 1));
-        if range.blocks > within.into() || !self.members.borrow().all_plain() {
+        let Some(spot) = self.small_spot(range).filter(|spot| spot.band == band) else {
             return false;
-        }
-        let region = self.regions.region_of(band.stripe);
-        let Some(mut bufs) = self.small_bufs(range.blocks) else { return false };
-        if !self.region_table.borrow_mut().enter_now(region) {
-            scratch::give_back(&self.scratch, bufs);
-            return false;
-        }
-        let since = self.members.borrow().clock();
-        let head = bands.take_write(entry);
-        let small = Small {
-            entry,
-            head,
-            place,
-            region,
-            since,
-            outstanding: 0,
-            writing: false,
-            members: self.small_members(place),
-            bufs: [const { None }; PARTS_MAX],
-            failed: false,
         };
-        let write = smalls.table.insert(small);
-        drop(bands);
-        let small = smalls.table.get_mut(write).expect("inserted just now");
-        if bufs.is_empty() {
-            self.write_small(write, small);
-        } else {
-            self.read_small(write, small, &mut bufs);
-        }
+        let Some(mut bufs) = self.small_bufs(range.blocks, spot.region) else { return false };
+        let Head { range, data, durability, origin } = bands.take_write(entry);
+        let small = smalls.begin(Caller::Span(origin), range, data, durability);
+        self.start_small(small, entry, spot, &mut bufs);
         true
     }
 
-    /// Buffers for the strips that are read; `None` when there are not enough now.
-    fn small_bufs(&self, blocks: u64) -> Option<ArrayVec<BufMut, PARTS_MAX>> {
-        match self.geometry.scheme() {
-            Scheme::Copies(_) => Some(ArrayVec::new()),
+    /// Whether nothing about the members stands in the way of small writes.
+    pub(crate) fn takes_small_writes(&self) -> bool {
+        self.small_writes && self.no_bad_blocks() && self.members.borrow().all_plain()
+    }
+
+    /// Where a small write of `range` writes; `None` when it is in more than one band.
+    #[inline(always)]
+    fn small_spot(&self, range: LbaRange) -> Option<Spot> {
+        let place = self.geometry.place(range.start);
+        let band_blocks = self.geometry.band_blocks();
+        let within = band_blocks - (place.offset & (band_blocks - 1));
+        if range.blocks > within.into() {
+            return None;
+        }
+        let index = (place.offset >> band_blocks.trailing_zeros()) as u16;
+        let band = Band { stripe: place.stripe, index };
+        Some(Spot { place, band, region: self.regions.region_of(place.stripe) })
+    }
+
+    /// Enters the region and takes buffers for the strips that are read; `None` when one or the other cannot be now.
+    #[inline]
+    fn small_bufs(&self, blocks: u64, region: RegionIndex) -> Option<ArrayVec<BufMut, PARTS_MAX>> {
+        let bufs = match self.geometry.scheme() {
+            Scheme::Copies(_) => ArrayVec::new(),
             Scheme::Parity(parities) => {
                 let bytes = (blocks as usize) << self.geometry.block_size().shift();
-                scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)
+                scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?
             }
+        };
+        if self.region_table.borrow_mut().enter_now(region) {
+            return Some(bufs);
+        }
+        scratch::give_back(&self.scratch, bufs);
+        None
+    }
+
+    /// Begins what `small` has the data of.
+    #[inline]
+    fn start_small(
+        &self,
+        small: &mut Small,
+        entry: u32,
+        spot: Spot,
+        bufs: &mut ArrayVec<BufMut, PARTS_MAX>,
+    ) {
+        let mut members = self.members.borrow_mut();
+        (small.entry, small.place, small.region) = (entry, spot.place, spot.region);
+        small.clock = members.clock();
+        self.set_members(small);
+        if bufs.is_empty() {
+            self.write_parts(&mut members, small);
+        } else {
+            self.read_parts(&mut members, small, bufs);
         }
     }
 
-    fn small_members(&self, place: Place) -> ArrayVec<MemberIndex, PARTS_MAX> {
-        let member =
-            |role| self.geometry.member(place.stripe, self.geometry.position(place.stripe, role));
-        match self.geometry.scheme() {
+    /// Its own strip's member and the parities', or the copies'.
+    #[inline]
+    fn set_members(&self, small: &mut Small) {
+        let (geometry, place) = (&self.geometry, small.place);
+        match geometry.scheme() {
             Scheme::Copies(copies) => {
-                (0..copies).map(|copy| member(Role::Data { strip: place.strip, copy })).collect()
+                (small.parts, small.updates) = (copies, false);
+                for copy in 0..copies {
+                    small.members[usize::from(copy)] = geometry.data_member(place, copy);
+                }
             }
             Scheme::Parity(parities) => {
-                let own = member(Role::Data { strip: place.strip, copy: 0 });
-                let others = (0..parities).map(|index| member(Role::Parity { index }));
-                std::iter::once(own).chain(others).collect()
+                (small.parts, small.updates) = (1 + parities, true);
+                small.members[0] = geometry.data_member(place, 0);
+                for index in 0..parities {
+                    let position = geometry.position(place.stripe, Role::Parity { index });
+                    let member = geometry.member(place.stripe, position);
+                    small.members[1 + usize::from(index)] = member;
+                }
             }
         }
     }
 
-    fn read_small(&self, write: u32, small: &mut Small, bufs: &mut ArrayVec<BufMut, PARTS_MAX>) {
+    #[inline]
+    fn read_parts(
+        &self,
+        members: &mut Members,
+        small: &mut Small,
+        bufs: &mut ArrayVec<BufMut, PARTS_MAX>,
+    ) {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
-        let mut members = self.members.borrow_mut();
-        for (part, member) in small.members.iter().enumerate() {
+        let now = self.now.get();
+        small.begin_phase(false, now);
+        for part in 0..small.parts {
             let data = SgMut::from(bufs.pop().expect("one for each part"));
-            let io = SmallIo { write, part: part as u8 };
-            members.issue_small(self.now.get(), io, *member, Op::Read { at, data });
-            small.outstanding += 1;
+            let member = small.members[usize::from(part)];
+            let sent = members.read_part(now, small.io(part), member, at, data);
+            small.sent(part, sent);
         }
     }
 
-    fn write_small(&self, write: u32, small: &mut Small) {
-        small.writing = true;
+    #[inline]
+    fn write_parts(&self, members: &mut Members, small: &mut Small) {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
-        let durability = small.head.durability;
-        let mut members = self.members.borrow_mut();
-        for (part, member) in small.members.iter().enumerate() {
-            let data = match small.bufs[part].take() {
-                Some(parity) if part > 0 => Sg::from(parity.freeze()),
-                old => {
-                    scratch::give_back(&self.scratch, old);
-                    small.head.data.clone()
+        let now = self.now.get();
+        small.begin_phase(true, now);
+        for part in 0..small.parts {
+            let data = match small.bufs[usize::from(part)].take() {
+                Some(parity) => Sg::from(parity.freeze()),
+                // Of copies one brings the data back: that none does costs the array anyway.
+                None if !small.updates && part + 1 == small.parts => {
+                    std::mem::take(&mut small.data)
                 }
+                None => small.data.clone(),
             };
-            let io = SmallIo { write, part: part as u8 };
-            members.issue_small(self.now.get(), io, *member, Op::Write { at, data, durability });
-            small.outstanding += 1;
+            let member = small.members[usize::from(part)];
+            let what = (data, small.durability);
+            let sent = members.write_part(now, small.io(part), member, at, what);
+            small.sent(part, sent);
         }
     }
 
     /// Goes on with small writes of which nothing is outstanding. Returns how many.
     pub(crate) fn go_on_with_small(&self) -> usize {
+        let mut smalls = self.smalls.borrow_mut();
         let mut count = 0;
-        while let Some(write) = { self.smalls.borrow_mut().due.pop() } {
+        while let Some(write) = smalls.next_due() {
             count += 1;
-            let mut smalls = self.smalls.borrow_mut();
-            let small = smalls.table.get_mut(write).expect("it is due");
-            if small.writing {
-                if !small.failed {
-                    drop(smalls);
-                    self.end_small(write, Ok(()));
-                } else {
-                    self.jobs.borrow_mut().push_back(Job::Conclude { write });
+            let small = smalls.get(write);
+            match (small.writing, small.failed) {
+                (true, false) => self.end_small(&mut smalls, write, Ok(())),
+                (true, true) => self.jobs.borrow_mut().push_back(Job::Conclude { write }),
+                (false, failed) => {
+                    let mut members = self.members.borrow_mut();
+                    let unchanged = members.clock() == small.clock
+                        && members.all_plain()
+                        && self.no_bad_blocks();
+                    if !failed && unchanged {
+                        self.update_small(small);
+                        self.write_parts(&mut members, small);
+                    } else {
+                        drop(members);
+                        self.hand_over(&mut smalls, write);
+                    }
                 }
-                continue;
-            }
-            let unchanged = self.members.borrow().clock() == small.since
-                && self.members.borrow().all_plain()
-                && self.no_bad_blocks();
-            if !small.failed && unchanged {
-                self.update_small(small);
-                self.write_small(write, small);
-            } else {
-                self.hand_over(smalls, write);
             }
         }
         count
     }
 
-    /// Brings the change of the data into what was read of the parities.
+    /// Brings the change of the data into what was read of the parities, and gives back what the old data were read
+    /// into.
     fn update_small(&self, small: &mut Small) {
         let code = self.code.as_ref().expect("only parity schemes read before they write");
-        let [Some(old), parities @ ..] = &mut small.bufs else { unreachable!("all was read") };
+        let [own, parities @ ..] = &mut small.bufs;
+        let old = own.take().expect("all was read");
         let mut offset = 0;
-        for new in small.head.data.parts() {
+        for new in small.data.parts() {
             let part = offset..offset + new.len();
-            let mut targets: ArrayVec<ParityMut<'_>, PARTS_MAX> = parities
-                .iter_mut()
-                .flatten()
-                .enumerate()
-                .map(|(index, buf)| ParityMut {
-                    index: index as u8,
-                    bytes: &mut buf.as_mut_slice()[part.clone()],
-                })
-                .collect();
+            let mut targets: ArrayVec<ParityMut<'_>, PARTS_MAX> = ArrayVec::new();
+            for (index, buf) in parities.iter_mut().flatten().enumerate() {
+                let bytes = &mut buf.as_mut_slice()[part.clone()];
+                targets.push(ParityMut { index: index as u8, bytes });
+            }
             let strip = usize::from(small.place.strip);
             let old = &old.as_slice()[part.clone()];
             strake_parity::update(code, strip, old, new.as_slice(), &mut targets)
                 .expect("all buffers are equally long");
             offset = part.end;
         }
+        scratch::give_back(&self.scratch, [old]);
     }
 
-    /// Puts a write that needs more thought back to the head of its band. Nothing of it is written.
-    fn hand_over(&self, mut smalls: RefMut<'_, Smalls>, write: u32) {
-        let small = smalls.table.remove(write);
-        // Whoever does it again finds out for itself.
-        smalls.failed.retain(|(io, _)| io.write != write);
-        drop(smalls);
+    /// Puts a write that needs more thought to the head of its band. Nothing of it is written.
+    fn hand_over(&self, smalls: &mut Smalls, write: u32) {
+        // Whoever does it again finds out for itself what failed.
+        smalls.take_failed(write).for_each(drop);
+        let small = smalls.get(write);
         self.region_table.borrow_mut().leave(small.region);
-        scratch::give_back(&self.scratch, small.bufs.into_iter().flatten());
-        self.bands.borrow_mut().put_back(small.entry, small.head);
+        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        let (range, durability) = (small.range, small.durability);
+        let data = std::mem::take(&mut small.data);
+        let origin = match small.caller {
+            Caller::Span(origin) => origin,
+            Caller::User(user) => {
+                let fill = Fill::Data(data.clone());
+                let mut requests = self.requests.borrow_mut();
+                let request = requests.make_ordinary_write(&user, range, fill, durability);
+                Origin::Host { shard: self.core, request }
+            }
+        };
+        let head = Head { range, data, durability, origin };
+        self.bands.borrow_mut().put_back(small.entry, head);
+        smalls.end(write);
     }
 
     /// Answers a small write that is done, and goes on with its band.
-    fn end_small(&self, write: u32, result: Result<(), IoError>) {
-        let mut smalls = self.smalls.borrow_mut();
-        let small = smalls.table.get_mut(write).expect("it is done");
-        let (origin, entry) = (small.head.origin, small.entry);
+    fn end_small(&self, smalls: &mut Smalls, write: u32, result: Result<(), IoError>) {
+        let small = smalls.get(write);
         self.region_table.borrow_mut().leave(small.region);
-        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
-        smalls.table.release(write);
-        drop(smalls);
-        self.bands.borrow_mut().let_go(entry);
-        self.finish(origin, result, None);
+        if small.updates {
+            scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        }
+        self.bands.borrow_mut().let_go(small.entry);
+        let data = std::mem::take(&mut small.data);
+        match small.caller {
+            Caller::Span(origin) => {
+                drop(data);
+                self.finish(origin, result, None);
+            }
+            Caller::User(user) => {
+                let mut requests = self.requests.borrow_mut();
+                requests.answer_write(&user, small.range.start, data, small.durability, result);
+            }
+        }
+        smalls.end(write);
+    }
+
+    /// Makes parts of small writes that take long ordinary I/Os, which know what to do.
+    pub(crate) fn promote_parts(&self, now: Nanos) {
+        let mut members = self.members.borrow_mut();
+        self.smalls.borrow_mut().promote(now, &mut members);
     }
 
     /// True when no small write is under way.
     pub(crate) fn no_small_writes(&self) -> bool {
-        self.smalls.borrow().table.live() == 0
+        self.smalls.borrow().live() == 0
     }
 }
 
@@ -286,11 +416,9 @@ impl Shard {
 pub(crate) async fn conclude(shard: &Shard, write: u32) {
     let (stripe, since, members, failed) = {
         let mut smalls = shard.smalls.borrow_mut();
-        let of_this = |(io, failed): (SmallIo, Failed)| (io.part, failed);
-        let failed = smalls.failed.extract_if(.., |(io, _)| io.write == write).map(of_this);
-        let failed: ArrayVec<(u8, Failed), PARTS_MAX> = failed.collect();
-        let small = smalls.table.get_mut(write).expect("it waits for this");
-        (small.place.stripe, small.since, small.members.clone(), failed)
+        let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
+        let small = smalls.get(write);
+        (small.place.stripe, small.clock, small.members, failed)
     };
     let mut missed = 0;
     for (part, failed) in failed {
@@ -302,7 +430,8 @@ pub(crate) async fn conclude(shard: &Shard, write: u32) {
         shard.blame(member, failure);
     }
     let out = shard.await_out_of_use(stripe, missed, since).await;
-    shard.end_small(write, out);
+    let mut smalls = shard.smalls.borrow_mut();
+    shard.end_small(&mut smalls, write, out);
 }
 
 /// Whether arrays of this shape have small writes: one strip's change is best brought into the parities, and there are

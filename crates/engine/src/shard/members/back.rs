@@ -1,135 +1,90 @@
 //! I/Os on their way back: to whoever waits for them.
 
-use std::collections::VecDeque;
-
-use strake_block::{Completion, IoError, IoErrorKind, Op, SgMut, Token};
+use strake_block::{Completion, IoError, IoErrorKind, Op, SgMut};
 use strake_reactor::Scheduler;
-use strake_units::Nanos;
+use strake_units::{MemberIndex, Nanos};
 
 use super::direct::{Back, Direct};
+use super::latency::Latency;
+use super::token::Named;
 use super::{DirectRead, Failed, GroupState, HostRead, Inflight, Members, SmallIo, Waiter};
-use crate::histogram::Timed;
+use crate::histogram::{CoreTimes, Timed};
 use crate::slab::Slab;
 
+/// Who takes what has no task that waits for it.
+pub(crate) trait Takers {
+    /// A direct read.
+    fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>);
+
+    /// A part of a small write that was sent without a place of its own.
+    fn part(&mut self, part: PartBack<'_>) -> PartTaken;
+
+    /// A part of a small write that had one.
+    fn small(&mut self, io: SmallIo, op: Op, failed: Option<Failed>);
+
+    /// A clean read of a host request.
+    fn host_read(&mut self, read: HostRead);
+}
+
+/// A part of a small write that came back.
+pub(crate) struct PartBack<'a> {
+    pub(crate) io: SmallIo,
+    pub(crate) turn: u32,
+    /// What can be taken out of it is the operation.
+    pub(crate) done: &'a mut Completion,
+    pub(crate) from: Source,
+}
+
+/// The device that something came back from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// It has this place.
+    Place(MemberIndex),
+    /// It has lost its place.
+    Graveyard,
+}
+
+/// Whose a part was.
+pub(crate) enum PartTaken {
+    /// The small write's; when it was sent.
+    Here(Nanos),
+    /// That of the ordinary I/O that was made of it.
+    Promoted(u32),
+}
+
 impl Members {
-    /// Collects completions; direct reads go to `direct`, which may make an ordinary one of them, clean host reads go
-    /// to `host_reads`, the rest wakes its tasks. Returns how many.
+    /// Collects completions: what tasks wait for wakes them, the rest goes to `takers`. Returns how many.
     pub(crate) fn poll(
         &mut self,
         now: Nanos,
         scheduler: &Scheduler,
-        host_reads: &mut VecDeque<HostRead>,
-        mut direct: impl FnMut(&DirectRead, SgMut, Result<(), IoError>) -> Option<HostRead>,
-        mut small: impl FnMut(SmallIo, Op, Option<Failed>),
+        takers: &mut impl Takers,
     ) -> usize {
+        let Self { inflight, direct, parts, groups, orphans, batch, times, .. } = self;
+        let mut home = Home { now, inflight, direct, parts, groups, scheduler, orphans, takers };
         let mut seen = self.refused.len();
         while let Some(mut done) = self.refused.pop_front() {
-            let mut home = Home {
-                inflight: &mut self.inflight,
-                groups: &mut self.groups,
-                scheduler,
-                host_reads,
-                orphans: &mut self.orphans,
-                small: &mut small,
-            };
             home.complete(&mut done);
         }
-        for at in 0..self.members.len() {
-            let member = &mut self.members[at];
+        for (at, member) in self.members.iter_mut().enumerate() {
             let Some(queue) = member.queue.as_mut() else { continue };
             if member.outstanding == 0 && member.backlog.is_empty() {
                 continue;
             }
-            queue.poll(now, &mut self.batch);
-            seen += self.batch.len();
-            member.outstanding -= self.batch.len() as u32;
-            // Direct reads that were issued together count together.
-            let (mut since, mut count) = (now, 0);
-            for done in self.batch.as_mut_slice() {
-                if Direct::is_of(done.token) {
-                    match self.direct.take(done.token) {
-                        Back::Read(read) => {
-                            if read.since != since {
-                                member.latency.record(now.since(since), count);
-                                self.times.member(at, Timed::Read, now.since(since), count);
-                                (since, count) = (read.since, 0);
-                            }
-                            count += 1;
-                            if let Some(read) = direct(read, take_data(done), done.result) {
-                                host_reads.push_back(read);
-                            }
-                            continue;
-                        }
-                        Back::Promoted(slot) => done.token = token_of(&self.inflight, slot),
-                    }
-                }
-                let entry = self.inflight.get(slot_of(done.token));
-                if let Some(Inflight { started: Some(started), read, .. }) = entry {
-                    let took = now.since(*started);
-                    if *read {
-                        member.latency.record(took, 1);
-                    }
-                    self.times.member(at, timed(&done.op), took, 1);
-                }
-                let mut home = Home {
-                    inflight: &mut self.inflight,
-                    groups: &mut self.groups,
-                    scheduler,
-                    host_reads,
-                    orphans: &mut self.orphans,
-                    small: &mut small,
-                };
-                home.complete(done);
-            }
-            if count > 0 {
-                member.latency.record(now.since(since), count);
-                self.times.member(at, Timed::Read, now.since(since), count);
-            }
-            self.batch.clear();
-            Self::feed(&mut self.members[at], &mut self.inflight, now);
+            queue.poll(now, batch);
+            seen += batch.len();
+            member.outstanding -= batch.len() as u32;
+            let clock = Clock { latency: &mut member.latency, times, at };
+            home.take(batch.as_mut_slice(), Source::Place(MemberIndex(at as u8)), Some(clock));
+            batch.clear();
+            Self::feed(member, home.inflight, now);
         }
-        if !self.graveyard.is_empty() {
-            seen += self.poll_graveyard(now, scheduler, host_reads, &mut direct, &mut small);
-        }
-        seen
-    }
-
-    fn poll_graveyard(
-        &mut self,
-        now: Nanos,
-        scheduler: &Scheduler,
-        host_reads: &mut VecDeque<HostRead>,
-        direct: &mut impl FnMut(&DirectRead, SgMut, Result<(), IoError>) -> Option<HostRead>,
-        small: &mut impl FnMut(SmallIo, Op, Option<Failed>),
-    ) -> usize {
-        let mut seen = 0;
         for former in &mut self.graveyard {
-            former.queue.poll(now, &mut self.batch);
-            former.outstanding -= self.batch.len() as u32;
-            seen += self.batch.len();
-            for done in self.batch.as_mut_slice() {
-                if Direct::is_of(done.token) {
-                    match self.direct.take(done.token) {
-                        Back::Read(read) => {
-                            if let Some(read) = direct(read, take_data(done), done.result) {
-                                host_reads.push_back(read);
-                            }
-                            continue;
-                        }
-                        Back::Promoted(slot) => done.token = token_of(&self.inflight, slot),
-                    }
-                }
-                let mut home = Home {
-                    inflight: &mut self.inflight,
-                    groups: &mut self.groups,
-                    scheduler,
-                    host_reads,
-                    orphans: &mut self.orphans,
-                    small,
-                };
-                home.complete(done);
-            }
-            self.batch.clear();
+            former.queue.poll(now, batch);
+            seen += batch.len();
+            former.outstanding -= batch.len() as u32;
+            home.take(batch.as_mut_slice(), Source::Graveyard, None);
+            batch.clear();
         }
         self.graveyard.retain(|former| former.outstanding > 0);
         seen
@@ -144,21 +99,97 @@ pub(super) fn settle_one(groups: &mut Slab<GroupState>, group: u32, scheduler: &
     }
 }
 
-/// Where completions go.
-struct Home<'a, S> {
-    inflight: &'a mut Slab<Inflight>,
-    groups: &'a mut Slab<GroupState>,
-    scheduler: &'a Scheduler,
-    host_reads: &'a mut VecDeque<HostRead>,
-    orphans: &'a mut Vec<Op>,
-    small: &'a mut S,
+/// Where it is noted how long a member takes.
+struct Clock<'a> {
+    /// Its reads of the last seconds.
+    latency: &'a mut Latency,
+    /// Everything, since the start.
+    times: &'a CoreTimes,
+    at: usize,
 }
 
-impl<S: FnMut(SmallIo, Op, Option<Failed>)> Home<'_, S> {
-    fn complete(&mut self, done: &mut Completion) {
-        let slot = slot_of(done.token);
+impl Clock<'_> {
+    #[inline]
+    fn note(&mut self, now: Nanos, (since, what): (Nanos, Timed), count: u32) {
+        if count == 0 {
+            return;
+        }
+        let took = now.since(since);
+        if what == Timed::Read {
+            self.latency.record(took, count);
+        }
+        self.times.member(self.at, what, took, count);
+    }
+}
+
+/// Where completions go.
+struct Home<'a, T> {
+    now: Nanos,
+    inflight: &'a mut Slab<Inflight>,
+    direct: &'a mut Direct,
+    parts: &'a mut usize,
+    groups: &'a mut Slab<GroupState>,
+    scheduler: &'a Scheduler,
+    orphans: &'a mut Vec<Op>,
+    takers: &'a mut T,
+}
+
+impl<T: Takers> Home<'_, T> {
+    /// Takes what came back from one device, and notes how long it took.
+    #[inline]
+    fn take(&mut self, batch: &mut [Completion], from: Source, mut clock: Option<Clock<'_>>) {
+        // What is alike and was issued together counts together.
+        let (mut alike, mut count) = ((self.now, Timed::Read), 0);
+        for done in batch {
+            let Some(taken) = self.take_one(done, from) else { continue };
+            if taken != alike {
+                if let Some(clock) = &mut clock {
+                    clock.note(self.now, alike, count);
+                }
+                (alike, count) = (taken, 0);
+            }
+            count += 1;
+        }
+        if let Some(clock) = &mut clock {
+            clock.note(self.now, alike, count);
+        }
+    }
+
+    /// Takes one I/O; says when the device got it, and what it was.
+    #[inline]
+    fn take_one(&mut self, done: &mut Completion, from: Source) -> Option<(Nanos, Timed)> {
+        let promoted = match Named::of(done.token) {
+            Named::Inflight { .. } => None,
+            Named::Direct { place, turn } => match self.direct.take(place, turn) {
+                Back::Read(read) => {
+                    self.takers.direct(read, take_data(done), done.result);
+                    return Some((read.since, Timed::Read));
+                }
+                Back::Promoted(slot) => Some(slot),
+            },
+            Named::Part { io, turn } => match self.takers.part(PartBack { io, turn, done, from }) {
+                PartTaken::Here(since) => {
+                    *self.parts -= 1;
+                    return Some((since, timed(&done.op)));
+                }
+                PartTaken::Promoted(slot) => Some(slot),
+            },
+        };
+        if let Some(place) = promoted {
+            let turn = self.inflight.get(place).expect("what was promoted has its I/O").turn;
+            done.token = Named::Inflight { place, turn }.token();
+        }
+        self.complete(done)
+    }
+
+    /// Takes an I/O that has a place; says when the device got it, and what it was.
+    fn complete(&mut self, done: &mut Completion) -> Option<(Nanos, Timed)> {
+        let Named::Inflight { place: slot, turn } = Named::of(done.token) else {
+            unreachable!("everything else is told apart before")
+        };
         let entry = self.inflight.get_mut(slot).expect("a device completed an I/O twice");
-        assert_eq!(entry.turn, (done.token.0 >> 32) as u32, "a device made up a completion");
+        assert_eq!(entry.turn, turn, "a device made up a completion");
+        let taken = entry.started.map(|started| (started, timed(&done.op)));
         match entry.waiter {
             Waiter::Group(group) => {
                 entry.done = Some((take_op(done), done.result));
@@ -170,18 +201,11 @@ impl<S: FnMut(SmallIo, Op, Option<Failed>)> Home<'_, S> {
             Waiter::Host { request, range } => {
                 let (member, issued) = (entry.asked, entry.issued);
                 self.inflight.release(slot);
-                let data = match take_op(done) {
-                    Op::Read { data, .. } => Some(data),
-                    Op::Write { .. }
-                    | Op::Flush
-                    | Op::Deallocate { .. }
-                    | Op::WriteZeroes { .. } => None,
-                };
-                self.host_reads.push_back(HostRead {
+                self.takers.host_read(HostRead {
                     request,
                     member,
                     range,
-                    data,
+                    data: Some(take_data(done)),
                     result: done.result,
                     slow: false,
                     issued,
@@ -191,14 +215,16 @@ impl<S: FnMut(SmallIo, Op, Option<Failed>)> Home<'_, S> {
                 let (place, issued) = (entry.member, entry.issued);
                 self.inflight.release(slot);
                 let failed =
-                    done.result.err().map(|error| Failed { kind: error.kind, place, issued });
-                (self.small)(io, take_op(done), failed);
+                    |error: IoError| Failed { kind: error.kind, place, issued, former: false };
+                let failed = done.result.err().map(failed);
+                self.takers.small(io, take_op(done), failed);
             }
             Waiter::Nobody => {
                 self.inflight.release(slot);
                 self.orphans.push(take_op(done));
             }
         }
+        taken
     }
 }
 
@@ -226,13 +252,4 @@ fn take_data(done: &mut Completion) -> SgMut {
             SgMut::default()
         }
     }
-}
-
-fn token_of(inflight: &Slab<Inflight>, slot: u32) -> Token {
-    let turn = inflight.get(slot).expect("a promoted read has its I/O").turn;
-    Token(u64::from(turn) << 32 | u64::from(slot))
-}
-
-pub(super) fn slot_of(token: Token) -> u32 {
-    (token.0 & u64::from(u32::MAX)) as u32
 }

@@ -4,15 +4,13 @@
 //! slow members. So does one that fails.
 
 use strake_block::{Io, Op, SgMut, Token};
-use strake_units::{Lba, MemberIndex, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
+use super::token::{self, Named};
 use super::{Inflight, Members, Waiter};
 use crate::limits::{MEMBER_DEPTH, REQUESTS_MAX, TIMEOUT_CHECK};
 use crate::message::View;
 use crate::pacing::Came;
-
-/// Marks the tokens of direct reads.
-const DIRECT: u64 = 1 << 63;
 
 /// Not promoted.
 const ORDINARY: u32 = u32::MAX;
@@ -41,9 +39,17 @@ struct Place {
     turn: u32,
     /// The I/O it was made.
     promoted: u32,
-    /// The place of the device that has it.
-    device: MemberIndex,
     live: bool,
+}
+
+/// An I/O that is noted somewhere else than among those in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unplaced {
+    pub(crate) member: MemberIndex,
+    /// When it was issued.
+    pub(crate) since: Nanos,
+    /// [`Members::clock`] at that time.
+    pub(crate) issued: u64,
 }
 
 /// The table of them.
@@ -72,27 +78,10 @@ impl Direct {
         self.places.len() - self.free.len()
     }
 
-    /// The devices in these two places have changed places.
-    pub(super) fn swap(&mut self, a: MemberIndex, b: MemberIndex) {
-        for place in self.places.iter_mut().filter(|place| place.live) {
-            place.device = match place.device {
-                at if at == a => b,
-                at if at == b => a,
-                at => at,
-            };
-        }
-    }
-
-    pub(super) const fn is_of(token: Token) -> bool {
-        token.0 & DIRECT != 0
-    }
-
     /// Takes one back from its device.
     #[inline]
-    pub(super) fn take(&mut self, token: Token) -> Back<'_> {
-        let at = (token.0 & u64::from(u32::MAX)) as u32;
+    pub(super) fn take(&mut self, at: u32, turn: u32) -> Back<'_> {
         let place = &mut self.places[at as usize];
-        let turn = (token.0 >> 32) as u32 & (u32::MAX >> 1);
         assert!(place.live && place.turn == turn, "a device completed a read twice");
         place.live = false;
         self.free.push(at);
@@ -126,11 +115,10 @@ impl Members {
         }
         let Some(queue) = &mut place.queue else { return Err(data) };
         let Some(at) = self.direct.free.pop() else { return Err(data) };
-        self.direct.turn = self.direct.turn.wrapping_add(1) & (u32::MAX >> 1);
+        self.direct.turn = token::next(self.direct.turn);
         let turn = self.direct.turn;
-        let token = Token(DIRECT | u64::from(turn) << 32 | u64::from(at));
-        let bytes = place.area.start_bytes + lba.bytes(self.block_size);
-        let lba = Lba(bytes >> place.area.device_shift);
+        let token = Named::Direct { place: at, turn }.token();
+        let lba = place.area.lba(lba, self.block_size);
         if let Err(Io { op, .. }) = queue.submit_read(token, lba, data) {
             self.direct.free.push(at);
             let Op::Read { data, .. } = op else { unreachable!("a read comes back as one") };
@@ -141,7 +129,6 @@ impl Members {
         let place = &mut self.direct.places[at as usize];
         place.read = DirectRead { issued: self.clock, ..read };
         place.turn = turn;
-        place.device = read.member;
         place.promoted = ORDINARY;
         place.live = true;
         Ok(())
@@ -151,32 +138,48 @@ impl Members {
     pub(crate) fn promote_direct(
         &mut self,
         now: Nanos,
-        mut request: impl FnMut(&DirectRead) -> (u32, strake_units::LbaRange),
+        mut request: impl FnMut(&DirectRead) -> (u32, LbaRange),
     ) {
-        for place in &mut self.direct.places {
-            let read = place.read;
-            let old = now.since(read.since) >= TIMEOUT_CHECK;
-            if !place.live || place.promoted != ORDINARY || !old {
+        for at in 0..self.direct.places.len() {
+            let Place { read, promoted, live, .. } = self.direct.places[at];
+            if !live || promoted != ORDINARY || now.since(read.since) < TIMEOUT_CHECK {
                 continue;
             }
             let (request, range) = request(&read);
-            // Whatever the clock said when it was issued: it was not yet this old at the last look but one.
-            let earliest = Nanos(now.0.saturating_sub(2 * TIMEOUT_CHECK.0));
-            self.turn = self.turn.wrapping_add(1) & (u32::MAX >> 1);
-            place.promoted = self.inflight.insert(Inflight {
-                waiter: Waiter::Host { request, range },
-                member: place.device,
-                asked: read.member,
-                turn: self.turn,
-                started: Some(read.since.max(earliest)),
-                read: true,
-                hasty: true,
-                passed: false,
-                issued: read.issued,
-                twin: None,
-                done: None,
-            });
+            let waiter = Waiter::Host { request, range };
+            let what = Unplaced { member: read.member, since: read.since, issued: read.issued };
+            let promoted = self.promote(now, waiter, what, true);
+            self.direct.places[at].promoted = promoted;
         }
+    }
+
+    /// Makes an ordinary I/O of one without a place.
+    pub(super) fn promote(
+        &mut self,
+        now: Nanos,
+        waiter: Waiter,
+        what: Unplaced,
+        read: bool,
+    ) -> u32 {
+        let Unplaced { member, since, issued } = what;
+        self.turn = token::next(self.turn);
+        // Whatever the clock said when it was issued: it was not yet this old at the last look but one.
+        let earliest = Nanos(now.0.saturating_sub(2 * TIMEOUT_CHECK.0));
+        let gone = self.changed_hands(member, issued);
+        let hasty = matches!(waiter, Waiter::Host { .. });
+        self.inflight.insert(Inflight {
+            waiter,
+            member: if gone { self.twin_place() } else { member },
+            asked: member,
+            turn: self.turn,
+            started: Some(since.max(earliest)),
+            read,
+            hasty,
+            passed: false,
+            issued,
+            twin: None,
+            done: None,
+        })
     }
 
     /// Every direct read that is out, when the shard ends.

@@ -4,8 +4,8 @@ use strake_block::{Io, IoErrorKind, IoQueue, Op, SgMut, Token};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
 use super::super::address::{Target, translate};
-use super::back::slot_of;
-use super::{Failure, Group, Inflight, IoSlot, Member, Members, SmallIo, Waiter};
+use super::token::{self, Named};
+use super::{Failure, Group, Inflight, IoSlot, Member, Members, Waiter};
 use crate::limits::MEMBER_DEPTH;
 use crate::slab::Slab;
 
@@ -74,7 +74,7 @@ impl Members {
         target: Target,
         op: Op,
     ) -> u32 {
-        self.next_turn();
+        self.turn = token::next(self.turn);
         let place = &mut self.members[member.at()];
         let op = translate(op, target, place.area, self.block_size);
         if let Waiter::Group(group) = waiter {
@@ -95,7 +95,7 @@ impl Members {
             twin: None,
             done: None,
         });
-        let token = Token(u64::from(self.turn) << 32 | u64::from(slot));
+        let token = Named::Inflight { place: slot, turn: self.turn }.token();
         if let Some(queue) = place.queue.as_mut()
             && place.backlog.is_empty()
             && place.outstanding < MEMBER_DEPTH
@@ -121,17 +121,14 @@ impl Members {
         slot
     }
 
-    /// The highest bit of a token is for direct reads.
-    fn next_turn(&mut self) {
-        self.turn = self.turn.wrapping_add(1) & (u32::MAX >> 1);
-    }
-
     pub(super) fn feed(member: &mut Member, inflight: &mut Slab<Inflight>, now: Nanos) {
         let Some(queue) = member.queue.as_mut() else { return };
         while member.outstanding < MEMBER_DEPTH
             && let Some(io) = member.backlog.pop_front()
         {
-            let slot = slot_of(io.token);
+            let Named::Inflight { place: slot, .. } = Named::of(io.token) else {
+                unreachable!("only I/Os with a place wait")
+            };
             if let Err(back) = queue.submit(io) {
                 member.backlog.push_front(back);
                 return;
@@ -165,11 +162,6 @@ impl Members {
         // Timed out: the place stays occupied until the device lets go of the buffers.
         entry.waiter = Waiter::Nobody;
         (None, Err(failure(IoErrorKind::Timeout)))
-    }
-
-    /// Issues a part of a small write. Always accepted, as by [`issue`](Self::issue).
-    pub(crate) fn issue_small(&mut self, now: Nanos, io: SmallIo, member: MemberIndex, op: Op) {
-        self.send(now, Waiter::Small(io), member, Target::Data, op);
     }
 }
 

@@ -123,7 +123,8 @@ fn release(
         }
         Waiter::Small(io) => {
             let Inflight { member: place, issued, .. } = *entry;
-            given_up.push((io, Failed { kind: IoErrorKind::Timeout, place, issued }));
+            let kind = IoErrorKind::Timeout;
+            given_up.push((io, Failed { kind, place, issued, former: false }));
         }
         Waiter::Group(group) => {
             entry.waiter = Waiter::Late;

@@ -120,7 +120,6 @@ impl Members {
         (twin.view, twin.settled, twin.left, twin.joined) = (view, settled, left, old);
         let retired = &mut self.members[place.at()];
         (retired.view, retired.settled, retired.joined) = (retired_view, true, old);
-        self.direct.swap(member, place);
         [member, place].iter().for_each(|device| self.times.forget_member(device.at()));
         for (_, entry) in self.inflight.iter_mut() {
             if entry.member == place {

@@ -1,0 +1,270 @@
+//! The table of small writes. Its places are made once and used again: what a write needs is written into one field by
+//! field, and never moved.
+
+use strake_block::{BufMut, Durability, Op, Sg, Token};
+use strake_raid::Place;
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
+
+use super::{Caller, Failed, Members, Origin, PARTS_MAX, Sent, SmallIo, TIMEOUT_CHECK, Unplaced};
+use crate::limits::SMALL_WRITES_MAX;
+use crate::shard::members::{PartBack, PartTaken, Source, next_turn};
+
+/// A small write.
+pub(super) struct Small {
+    write: u32,
+    /// Counts phases of this place: a part that comes back in another one than it left in is not this one's.
+    turn: u32,
+    live: bool,
+    /// It writes; before that it read.
+    pub(super) writing: bool,
+    /// Some of its parts have failed.
+    pub(super) failed: bool,
+    /// How many parts there are.
+    pub(super) parts: u8,
+    /// Parts that are not back, as a mask.
+    out: u8,
+    /// Parts that are ordinary I/Os, as a mask.
+    ordinary: u8,
+    /// Parities are updated from what is read.
+    pub(super) updates: bool,
+    pub(super) durability: Durability,
+    /// Where its parts are: its own strip, then the parities; or the copies.
+    pub(super) members: [MemberIndex; PARTS_MAX],
+    /// Its band's.
+    pub(super) entry: u32,
+    pub(super) region: RegionIndex,
+    pub(super) place: Place,
+    /// [`Members::clock`] when it was begun.
+    pub(super) clock: u64,
+    /// When the phase began.
+    since: Nanos,
+    pub(super) range: LbaRange,
+    /// The user's; empty while copies are written.
+    pub(super) data: Sg,
+    pub(super) caller: Caller,
+    /// What was read: the old data, then the parities, which are written when they are updated.
+    pub(super) bufs: [Option<BufMut>; PARTS_MAX],
+}
+
+impl Small {
+    fn empty(write: u32) -> Self {
+        Self {
+            write,
+            turn: 0,
+            live: false,
+            writing: false,
+            failed: false,
+            parts: 0,
+            out: 0,
+            ordinary: 0,
+            updates: false,
+            durability: Durability::Normal,
+            members: [MemberIndex(0); PARTS_MAX],
+            entry: 0,
+            region: RegionIndex(0),
+            place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
+            clock: 0,
+            since: Nanos(0),
+            range: LbaRange::new(Lba(0), 0),
+            data: Sg::default(),
+            caller: Caller::Span(Origin::Maintenance),
+            bufs: [const { None }; PARTS_MAX],
+        }
+    }
+
+    /// Its parts are read, or written, from now on.
+    #[inline]
+    pub(super) fn begin_phase(&mut self, writing: bool, now: Nanos) {
+        self.turn = next_turn(self.turn);
+        (self.writing, self.since) = (writing, now);
+    }
+
+    /// What names a part of this phase.
+    #[inline]
+    pub(super) fn io(&self, part: u8) -> (SmallIo, u32) {
+        (SmallIo { write: self.write, part }, self.turn)
+    }
+
+    /// A part is under way.
+    #[inline]
+    pub(super) fn sent(&mut self, part: u8, sent: Sent) {
+        self.out |= 1 << part;
+        if sent == Sent::Ordinary {
+            self.ordinary |= 1 << part;
+        }
+    }
+
+    /// Takes what came back of a part.
+    #[inline]
+    fn keep(&mut self, part: u8, op: &mut Op) {
+        let place = &mut self.bufs[usize::from(part)];
+        match op {
+            Op::Read { data, .. } => *place = std::mem::take(data).into_single(),
+            Op::Write { data, .. } => {
+                let data = std::mem::take(data);
+                if part > 0 && self.updates {
+                    // Nobody else has a part of it.
+                    *place = data.into_single().and_then(|buf| buf.reclaim().ok());
+                } else if self.data.parts().is_empty() {
+                    self.data = data;
+                }
+            }
+            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
+        }
+    }
+
+    /// A part is not out any more. True when none is.
+    #[inline]
+    fn back(&mut self, part: u8) -> bool {
+        self.out &= !(1 << part);
+        self.ordinary &= !(1 << part);
+        self.out == 0
+    }
+}
+
+/// All of them.
+pub(crate) struct Smalls {
+    places: Box<[Small]>,
+    free: Vec<u32>,
+    /// Those of which nothing is outstanding any more.
+    due: Vec<u32>,
+    /// Parts that failed, of all of them.
+    failed: Vec<(SmallIo, Failed)>,
+    /// Parts that were made ordinary I/Os while a device had them, by the tokens that these have; and the I/Os.
+    promoted: Vec<(Token, u32)>,
+}
+
+impl Smalls {
+    pub(crate) fn new() -> Self {
+        let numbers = 0..SMALL_WRITES_MAX as u32;
+        Self {
+            places: numbers.clone().map(Small::empty).collect(),
+            free: numbers.rev().collect(),
+            due: Vec::with_capacity(SMALL_WRITES_MAX),
+            failed: Vec::new(),
+            promoted: Vec::new(),
+        }
+    }
+
+    /// Small writes that can still be begun.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Small writes under way.
+    pub(super) fn live(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// A place for another one.
+    #[inline(always)]
+    pub(super) fn begin(
+        &mut self,
+        caller: Caller,
+        range: LbaRange,
+        data: Sg,
+        durability: Durability,
+    ) -> &mut Small {
+        let write = self.free.pop().expect("there is room");
+        let small = &mut self.places[write as usize];
+        debug_assert!(small.bufs.iter().all(Option::is_none), "its buffers were given back");
+        (small.live, small.failed) = (true, false);
+        (small.caller, small.range, small.data, small.durability) =
+            (caller, range, data, durability);
+        small
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, write: u32) -> &mut Small {
+        let small = &mut self.places[write as usize];
+        assert!(small.live, "a small write outlives its I/Os");
+        small
+    }
+
+    /// The place is free again. Its buffers are not there any more.
+    #[inline]
+    pub(super) fn end(&mut self, write: u32) {
+        self.get(write).live = false;
+        self.free.push(write);
+    }
+
+    /// One of which nothing is outstanding any more.
+    #[inline]
+    pub(super) fn next_due(&mut self) -> Option<u32> {
+        self.due.pop()
+    }
+
+    /// The parts of `write` that failed, and how.
+    pub(super) fn take_failed(&mut self, write: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
+        let failed = self.failed.extract_if(.., move |(io, _)| io.write == write);
+        failed.map(|(io, failed)| (io.part, failed))
+    }
+
+    /// A part came back by its own token.
+    #[inline]
+    pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
+        let PartBack { io, turn, done, from } = part;
+        let small = &mut self.places[io.write as usize];
+        let bit = 1 << io.part;
+        if !small.live || small.turn != turn || small.out & !small.ordinary & bit == 0 {
+            return PartTaken::Promoted(self.take_promoted(done.token));
+        }
+        small.keep(io.part, &mut done.op);
+        if let Err(error) = done.result {
+            let (place, former) = match from {
+                Source::Place(place) => (place, false),
+                Source::Graveyard => (small.members[usize::from(io.part)], true),
+            };
+            small.failed = true;
+            let failed = Failed { kind: error.kind, place, issued: small.clock, former };
+            self.failed.push((io, failed));
+        }
+        let since = small.since;
+        if small.back(io.part) {
+            self.due.push(io.write);
+        }
+        PartTaken::Here(since)
+    }
+
+    /// A part that is an ordinary I/O came back, or was given up and brings nothing.
+    pub(crate) fn back(&mut self, io: SmallIo, op: Option<Op>, failed: Option<Failed>) {
+        let small = self.get(io.write);
+        if let Some(mut op) = op {
+            small.keep(io.part, &mut op);
+        }
+        small.failed |= failed.is_some();
+        if small.back(io.part) {
+            self.due.push(io.write);
+        }
+        self.failed.extend(failed.map(|failed| (io, failed)));
+    }
+
+    fn take_promoted(&mut self, token: Token) -> u32 {
+        let at = self.promoted.iter().position(|(promoted, _)| *promoted == token);
+        self.promoted.swap_remove(at.expect("a device completed an I/O twice")).1
+    }
+
+    /// Makes ordinary I/Os of parts that take long.
+    pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
+        for small in &mut self.places {
+            if !small.live || small.out == small.ordinary || now.since(small.since) < TIMEOUT_CHECK
+            {
+                continue;
+            }
+            for part in (0..small.parts).filter(|part| small.out & !small.ordinary & 1 << part != 0)
+            {
+                let member = small.members[usize::from(part)];
+                let what = Unplaced { member, since: small.since, issued: small.clock };
+                let read = !small.writing;
+                self.promoted.push(members.promote_part(now, small.io(part), what, read));
+            }
+            small.ordinary = small.out;
+        }
+    }
+
+    /// The callers of all that are under way, when the shard ends.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (Caller, LbaRange)> + '_ {
+        self.places.iter_mut().filter(|small| small.live).map(|small| (small.caller, small.range))
+    }
+}

@@ -9,11 +9,13 @@
 
 mod arena;
 mod list;
+mod memory;
 mod parts;
 mod pool;
 
 pub use arena::{Arena, Buf, BufMut, CHUNK_ALIGN};
 pub use list::{Reunion, SEGMENTS_MAX, Sg, SgMut};
+pub use memory::Pages;
 pub use pool::BufPool;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub mod device;
 pub mod error;
 pub mod io;
 
-pub use buf::{Arena, Buf, BufMut, BufPool, Reunion, Sg, SgMut};
+pub use buf::{Arena, Buf, BufMut, BufPool, Pages, Reunion, Sg, SgMut};
 pub use device::{
     BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, Extent, ExtentSource, IoQueue,
     Readiness, VolatileCache,

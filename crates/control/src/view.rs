@@ -151,6 +151,7 @@ fn array_message(
         redundancy_left: geometry.redundancy(absent).map_or(0, u32::from),
         generation: status.generation,
         memory_bytes: status.scratch_bytes,
+        memory_huge_bytes: status.scratch_huge_bytes,
         counters: Some(api::Counters {
             reads: counters.reads,
             read_bytes: counters.read_bytes,

@@ -109,6 +109,8 @@ pub(crate) struct CoreCounters {
     /// Regions of this core that a member being rebuilt lacks.
     pub(crate) rebuild_regions_left: AtomicU64,
     pub(crate) scratch_bytes: AtomicU64,
+    /// As many of them as are in huge pages.
+    pub(crate) scratch_huge_bytes: AtomicU64,
     /// What this core's maintenance had to stop: [`HALTED_RESYNC`] and [`HALTED_REBUILD`].
     pub(crate) halted: AtomicU64,
     /// Members with I/Os of this core that have been outstanding for long, as a mask.

@@ -1,27 +1,20 @@
 //! The allocation, its chunks, and the two kinds of handle to a range of a chunk.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+
+use super::memory::{Memory, Pages};
 
 /// Chunks begin at multiples of this many bytes, which satisfies every direct-I/O and PRP alignment in use.
 pub const CHUNK_ALIGN: usize = 4096;
 
 /// One zeroed, page-aligned allocation that outlives every handle into it.
 pub struct Arena {
-    base: NonNull<u8>,
-    layout: Layout,
+    memory: Memory,
 }
-
-// SAFETY: an `Arena` is a plain allocation; it is never read or written through itself, only through the
-// handles below, whose own rules keep exclusive ranges exclusive.
-unsafe impl Send for Arena {}
-// SAFETY: as above; `&Arena` gives out addresses only.
-unsafe impl Sync for Arena {}
 
 impl Arena {
     /// Allocates an arena and carves it into `chunks` exclusive buffers of `chunk_bytes` each, rounded up to
@@ -35,11 +28,7 @@ impl Arena {
         let stride = chunk_bytes.next_multiple_of(CHUNK_ALIGN);
         let bytes = stride.checked_mul(chunks).expect("arena size overflows");
         assert!(u32::try_from(stride).is_ok(), "a chunk is addressed with 32 bits");
-        let layout = Layout::from_size_align(bytes, CHUNK_ALIGN).expect("arena size overflows");
-        // SAFETY: the layout has a non-zero size, asserted above.
-        let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-        let arena = Arc::new(Self { base, layout });
+        let arena = Arc::new(Self { memory: Memory::new(bytes) });
         (0..chunks)
             .map(|i| BufMut {
                 chunk: Arc::new(Chunk {
@@ -55,16 +44,14 @@ impl Arena {
     /// The addresses the arena covers, for registering it with a driver.
     #[must_use]
     pub fn address_range(&self) -> Range<usize> {
-        let start = self.base.as_ptr() as usize;
-        start..start + self.layout.size()
+        let start = self.memory.base().as_ptr() as usize;
+        start..start + self.memory.len()
     }
-}
 
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: `base` came from `alloc_zeroed` with this layout, and every handle holds an `Arc` to the
-        // arena, so no handle is left.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    /// What kind of pages it is in.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        self.memory.pages()
     }
 }
 
@@ -80,7 +67,7 @@ impl Chunk {
         debug_assert!(offset as usize <= self.bytes);
         // SAFETY: chunks are carved inside their arena and every handle's range lies inside its chunk, so the
         // result stays within (or one past) the arena's allocation.
-        unsafe { self.arena.base.as_ptr().add(self.start + offset as usize) }
+        unsafe { self.arena.memory.base().as_ptr().add(self.start + offset as usize) }
     }
 }
 

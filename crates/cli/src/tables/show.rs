@@ -73,6 +73,19 @@ fn shape(array: &Array, width: usize, out: &mut String) {
         size(array.stripe_data_bytes)
     );
     field(out, "size", &bytes, width);
+    if array.memory_bytes > 0 {
+        let memory = format!("{} for stripes, {}", size(array.memory_bytes), pages(array));
+        field(out, "memory", &memory, width);
+    }
+}
+
+/// What pages an array's memory is in.
+fn pages(array: &Array) -> String {
+    match array.memory_huge_bytes {
+        0 => "in ordinary pages".to_owned(),
+        huge if huge == array.memory_bytes => "in huge pages".to_owned(),
+        huge => format!("{} of it in huge pages", size(huge)),
+    }
 }
 
 fn counters(array: &Array, width: usize, out: &mut String) {

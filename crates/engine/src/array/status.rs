@@ -73,6 +73,8 @@ pub struct ArrayStatus {
     pub bad_ranges: Vec<(u64, u64)>,
     /// Bytes of memory reserved for stripes.
     pub scratch_bytes: u64,
+    /// As many of them as are in huge pages, as far as the kernel has any.
+    pub scratch_huge_bytes: u64,
     /// What it has done.
     pub counters: Counters,
 }
@@ -115,6 +117,7 @@ impl Array {
             lost: self.board.is_lost(),
             bad_ranges: self.bad_ranges(),
             scratch_bytes: sum(|c| &c.scratch_bytes),
+            scratch_huge_bytes: sum(|c| &c.scratch_huge_bytes),
             counters: Counters {
                 reads: sum(|c| &c.reads),
                 writes: sum(|c| &c.writes),

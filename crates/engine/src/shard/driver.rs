@@ -371,7 +371,10 @@ impl Shard {
         let counters = self.counters();
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         counters.resync_regions_left.store(self.untrusted.borrow().len() as u64, relaxed);
-        counters.scratch_bytes.store(self.scratch.borrow().bytes() as u64, relaxed);
+        let scratch = self.scratch.borrow();
+        counters.scratch_bytes.store(scratch.bytes() as u64, relaxed);
+        counters.scratch_huge_bytes.store(scratch.huge_bytes() as u64, relaxed);
+        drop(scratch);
         let owners = (0..self.cores).filter(|core| {
             untrusted
                 .iter()

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use strake_block::{Buf, BufMut, BufPool, Sg};
+use strake_block::{Buf, BufMut, BufPool, Pages, Sg};
 use strake_reactor::Scheduler;
 
 use super::wait::WaitQueue;
@@ -59,6 +59,13 @@ impl Scratch {
     pub(crate) fn bytes(&self) -> usize {
         self.small.chunks() * self.small.chunk_bytes()
             + self.large.chunks() * self.large.chunk_bytes()
+    }
+
+    /// Bytes of it that are in huge pages.
+    pub(crate) fn huge_bytes(&self) -> usize {
+        let huge = |pool: &&BufPool| pool.arena().pages() != Pages::Ordinary;
+        let pools = [&self.small, &self.large];
+        pools.iter().filter(|pool| huge(pool)).map(|p| p.chunks() * p.chunk_bytes()).sum()
     }
 
     /// True when every buffer is back.

@@ -38,6 +38,8 @@ pub fn array(states: &[&str]) -> Array {
         members: (0..8).map(|i| member(i, "in_sync", "")).collect(),
         redundancy_left: 2,
         generation: 17,
+        memory_bytes: 52 << 20,
+        memory_huge_bytes: 48 << 20,
         counters: Some(Counters {
             read_bytes: 5 << 40,
             write_bytes: 3 << 30,

@@ -99,8 +99,8 @@ pub(crate) struct Shard {
     members: RefCell<Members>,
     /// Members that may be read directly until the next turn, as a mask.
     readable: Cell<u64>,
-    /// Small writes may begin at once until the next turn.
-    writable: Cell<bool>,
+    /// Members that small writes may be sent to until the next turn, as a mask.
+    writable: Cell<u64>,
     /// Members that reads of this shard go around.
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,

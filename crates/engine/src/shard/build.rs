@@ -95,7 +95,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         scheduler: scheduler.clone(),
         members: RefCell::new(open_members(spec)?),
         readable: Cell::new(0),
-        writable: Cell::new(false),
+        writable: Cell::new(0),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new()),
         small_writes: small::has_small_writes(&geometry),

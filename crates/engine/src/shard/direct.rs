@@ -100,7 +100,7 @@ impl Shard {
             0
         };
         self.readable.set(readable);
-        self.writable.set(self.takes_small_writes());
+        self.writable.set(self.small_members());
     }
 
     /// Makes what was sent directly visible to the members.

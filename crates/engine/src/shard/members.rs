@@ -324,9 +324,11 @@ impl Members {
         self.degraded
     }
 
-    /// True when every member is in sync, and none has a twin.
-    pub(crate) fn all_plain(&self) -> bool {
-        !self.degraded && self.pairing == Pairing::None
+    /// Members that are read and written as they are, as a mask: in sync, and without a twin.
+    pub(crate) fn plain(&self) -> u64 {
+        let members = (0..self.count).map(|at| MemberIndex(at as u8));
+        let plain = members.filter(|m| self.view(*m) == View::InSync && !self.is_paired(*m));
+        plain.fold(0, |mask, member| mask | 1 << member.0)
     }
 
     /// What the failure of a part of a small write means.

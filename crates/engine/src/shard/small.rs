@@ -1,6 +1,6 @@
-//! Small writes: one piece of data in one strip of a stripe that lacks nothing. They are what a random write is, so
-//! they take no task, no request and no I/O of their own: a place in a table knows what is outstanding, and goes on
-//! when nothing is.
+//! Small writes: one piece of data in one strip, all of whose parts are on members in sync. They are what a random write
+//! is, so they take no task, no request and no I/O of their own: a place in a table knows what is outstanding, and goes
+//! on when nothing is.
 //!
 //! ```text
 //!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered
@@ -19,7 +19,7 @@ use arrayvec::ArrayVec;
 use strake_block::{BufMut, Durability, IoError, Sg, SgMut, Token};
 use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
-use strake_units::{Lba, LbaRange, Nanos, RegionIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 
 use super::members::{Failed, Members, Sent, SmallIo, Unplaced};
 use super::{Job, Shard, scratch};
@@ -66,6 +66,9 @@ struct Spot {
     place: Place,
     band: Band,
     region: RegionIndex,
+    /// Its own strip's member and the parities', or the copies', as many as there are.
+    members: [MemberIndex; PARTS_MAX],
+    parts: u8,
 }
 
 impl Shard {
@@ -83,7 +86,8 @@ impl Shard {
         let shift = self.geometry.block_size().shift();
         let blocks = (bytes >> shift) as u64;
         let whole = blocks << shift == bytes as u64 && blocks > 0;
-        if !self.writable.get() || !whole || at.0 >= self.geometry.capacity_blocks() {
+        let writable = self.writable.get();
+        if writable == 0 || !whole || at.0 >= self.geometry.capacity_blocks() {
             return Err(data);
         }
         let mut requests = self.requests.borrow_mut();
@@ -92,7 +96,7 @@ impl Shard {
             return Err(data);
         }
         let mut smalls = self.smalls.borrow_mut();
-        let Some(spot) = self.small_spot(range).filter(|_| smalls.room() > 0) else {
+        let Some(spot) = self.small_spot(range, writable).filter(|_| smalls.room() > 0) else {
             return Err(data);
         };
         if self.cores > 1 && self.owner(spot.band) != self.core {
@@ -152,8 +156,11 @@ impl Shard {
         };
         let range = *range;
         let mut smalls = self.smalls.borrow_mut();
-        let may = smalls.room() > 0 && self.takes_small_writes();
-        let Some(spot) = self.small_spot(range).filter(|_| may) else { return Some(span) };
+        let writable = if smalls.room() > 0 { self.small_members() } else { 0 };
+        if writable == 0 {
+            return Some(span);
+        }
+        let Some(spot) = self.small_spot(range, writable) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
         let Some(entry) = bands.hold(spot.band) else { return Some(span) };
         let Some(mut bufs) = self.small_bufs(range.blocks, spot.region) else {
@@ -171,12 +178,13 @@ impl Shard {
     /// Begins the write at the head of the band of `entry`, if it is a small one and can begin at once.
     pub(crate) fn begin_small(&self, entry: u32) -> bool {
         let mut smalls = self.smalls.borrow_mut();
-        if smalls.room() == 0 || !self.takes_small_writes() {
+        let writable = if smalls.room() > 0 { self.small_members() } else { 0 };
+        if writable == 0 {
             return false;
         }
         let mut bands = self.bands.borrow_mut();
         let Some((range, band)) = bands.sole_write(entry) else { return false };
-        let Some(spot) = self.small_spot(range).filter(|spot| spot.band == band) else {
+        let Some(spot) = self.small_spot(range, writable).filter(|spot| spot.band == band) else {
             return false;
         };
         let Some(mut bufs) = self.small_bufs(range.blocks, spot.region) else { return false };
@@ -186,23 +194,50 @@ impl Shard {
         true
     }
 
-    /// Whether nothing about the members stands in the way of small writes.
-    pub(crate) fn takes_small_writes(&self) -> bool {
-        self.small_writes && self.no_bad_blocks() && self.members.borrow().all_plain()
+    /// Members that small writes may be sent to, as a mask. Those of other strips do not matter: what is missing of a
+    /// stripe is neither read nor changed.
+    pub(crate) fn small_members(&self) -> u64 {
+        if self.small_writes && self.no_bad_blocks() { self.members.borrow().plain() } else { 0 }
     }
 
-    /// Where a small write of `range` writes; `None` when it is in more than one band.
+    /// Where a small write of `range` writes; `None` when it is in more than one band, or needs a member that is not
+    /// `writable`. Not for arrays without small writes, which have more parts than there is room for.
     #[inline(always)]
-    fn small_spot(&self, range: LbaRange) -> Option<Spot> {
-        let place = self.geometry.place(range.start);
-        let band_blocks = self.geometry.band_blocks();
+    fn small_spot(&self, range: LbaRange, writable: u64) -> Option<Spot> {
+        let geometry = &self.geometry;
+        let place = geometry.place(range.start);
+        let band_blocks = geometry.band_blocks();
         let within = band_blocks - (place.offset & (band_blocks - 1));
         if range.blocks > within.into() {
             return None;
         }
+        let mut members = [MemberIndex(0); PARTS_MAX];
+        let mut needed = 0;
+        let mut parts = 0;
+        let mut add = |member: MemberIndex| {
+            members[usize::from(parts)] = member;
+            needed |= 1 << member.0;
+            parts += 1;
+        };
+        match geometry.scheme() {
+            Scheme::Copies(copies) => {
+                (0..copies).for_each(|copy| add(geometry.data_member(place, copy)));
+            }
+            Scheme::Parity(parities) => {
+                add(geometry.data_member(place, 0));
+                for index in 0..parities {
+                    let position = geometry.position(place.stripe, Role::Parity { index });
+                    add(geometry.member(place.stripe, position));
+                }
+            }
+        }
+        if needed & !writable != 0 {
+            return None;
+        }
         let index = (place.offset >> band_blocks.trailing_zeros()) as u16;
         let band = Band { stripe: place.stripe, index };
-        Some(Spot { place, band, region: self.regions.region_of(place.stripe) })
+        let region = self.regions.region_of(place.stripe);
+        Some(Spot { place, band, region, members, parts })
     }
 
     /// Enters the region and takes buffers for the strips that are read; `None` when one or the other cannot be now.
@@ -234,34 +269,12 @@ impl Shard {
         let mut members = self.members.borrow_mut();
         (small.entry, small.place, small.region) = (entry, spot.place, spot.region);
         small.clock = members.clock();
-        self.set_members(small);
+        (small.members, small.parts) = (spot.members, spot.parts);
+        small.updates = !bufs.is_empty();
         if bufs.is_empty() {
             self.write_parts(&mut members, small);
         } else {
             self.read_parts(&mut members, small, bufs);
-        }
-    }
-
-    /// Its own strip's member and the parities', or the copies'.
-    #[inline]
-    fn set_members(&self, small: &mut Small) {
-        let (geometry, place) = (&self.geometry, small.place);
-        match geometry.scheme() {
-            Scheme::Copies(copies) => {
-                (small.parts, small.updates) = (copies, false);
-                for copy in 0..copies {
-                    small.members[usize::from(copy)] = geometry.data_member(place, copy);
-                }
-            }
-            Scheme::Parity(parities) => {
-                (small.parts, small.updates) = (1 + parities, true);
-                small.members[0] = geometry.data_member(place, 0);
-                for index in 0..parities {
-                    let position = geometry.position(place.stripe, Role::Parity { index });
-                    let member = geometry.member(place.stripe, position);
-                    small.members[1 + usize::from(index)] = member;
-                }
-            }
         }
     }
 
@@ -315,10 +328,9 @@ impl Shard {
                 (true, false) => self.end_small(&mut smalls, write, Ok(())),
                 (true, true) => self.jobs.borrow_mut().push_back(Job::Conclude { write }),
                 (false, failed) => {
+                    let may = self.small_members();
                     let mut members = self.members.borrow_mut();
-                    let unchanged = members.clock() == small.clock
-                        && members.all_plain()
-                        && self.no_bad_blocks();
+                    let unchanged = members.clock() == small.clock && small.needs() & !may == 0;
                     if !failed && unchanged {
                         self.update_small(small);
                         self.write_parts(&mut members, small);

@@ -79,6 +79,13 @@ impl Small {
         (self.writing, self.since) = (writing, now);
     }
 
+    /// The members of its parts, as a mask.
+    #[inline]
+    pub(super) fn needs(&self) -> u64 {
+        let members = &self.members[..usize::from(self.parts)];
+        members.iter().fold(0, |mask, member| mask | 1 << member.0)
+    }
+
     /// What names a part of this phase.
     #[inline]
     pub(super) fn io(&self, part: u8) -> (SmallIo, u32) {

@@ -29,8 +29,19 @@ fn check(geometry: &Geometry) {
             Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => false,
         };
         assert_eq!(has_small_writes(geometry), small && parts <= PARTS_MAX, "{geometry:?}");
-        if has_small_writes(geometry) {
-            assert_eq!(plan.writes.len(), parts, "{plan:?}");
+        if !has_small_writes(geometry) {
+            continue;
+        }
+        assert_eq!(plan.writes.len(), parts, "{plan:?}");
+        // The same when somebody is missing whom it does not need.
+        let written = plan.writes.iter().fold(0, |mask, write| mask | 1 << write.position);
+        for position in (0..geometry.width()).filter(|p| written & 1 << p == 0) {
+            let health = StripeHealth { absent: 1 << position, ..health };
+            let without = strake_raid::plan(geometry, &Query { health, ..query });
+            let without = without.expect("one may be missing");
+            assert_eq!(without.strategy, plan.strategy, "{geometry:?} without {position}");
+            assert_eq!(without.reads, plan.reads, "{geometry:?} without {position}");
+            assert_eq!(without.writes, plan.writes, "{geometry:?} without {position}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! How long things take: histograms that a core writes for a few instructions each, and that are put together only when
 //! somebody asks.
 //!
-//! Places are spaced like those of Gil Tene's HdrHistogram: every doubling of time is cut into 32, so a percentile is told
-//! to within 3 %, from a nanosecond to more than a minute, in 8 KiB.
+//! Places are spaced like those of Gil Tene's HdrHistogram: every doubling of time is cut into 32, so a percentile is
+//! told to within 3 %, from a nanosecond to more than a minute, in 8 KiB.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -92,6 +92,10 @@ pub(crate) struct Requests {
     /// Set when the array stops or is lost: what comes in from then on is answered with this.
     refusing: Option<IoErrorKind>,
     live: Slab<Request>,
+    /// Who is asked first.
+    first: usize,
+    /// There is no room for all that is waiting to be taken in.
+    crowded: bool,
     /// Reads that went straight to their members, and writes that were begun at once.
     direct: usize,
     /// The last of them that were answered: alike in what they were and when they came, and how many they are.
@@ -121,6 +125,8 @@ impl Requests {
             users: Vec::new(),
             refusing: None,
             live: Slab::new(capacity),
+            first: 0,
+            crowded: false,
             direct: 0,
             alike: (Came::default(), Class::SmallRead, Nanos(0)),
             alikes: 0,
@@ -165,7 +171,10 @@ impl Requests {
     /// could still be made an ordinary request.
     #[inline]
     pub(crate) fn may_go_directly(&self) -> bool {
-        self.refusing.is_none() && self.splitting.is_empty() && self.live.room() > self.direct
+        !self.crowded
+            && self.refusing.is_none()
+            && self.splitting.is_empty()
+            && self.live.room() > self.direct
     }
 
     /// What was going on when the turn began.
@@ -307,7 +316,12 @@ impl Requests {
     /// Takes new requests in from every queue, a few from each in turn so that none starves. Returns how many.
     pub(crate) fn accept(&mut self) -> usize {
         let mut taken = 0;
-        for at in 0..self.users.len() {
+        for at in (self.first..self.users.len()).chain(0..self.first) {
+            if self.live.room() <= self.direct {
+                // Where room is short it goes round.
+                self.first = at;
+                break;
+            }
             for _ in 0..ACCEPT_PER_TURN.min(self.live.room() - self.direct) {
                 let Some(user) = &mut self.users[at] else { break };
                 let Some(Io { token, op }) = user.port.recv() else {
@@ -320,6 +334,8 @@ impl Requests {
                 self.take_in(at, token, op);
             }
         }
+        // Nobody passes by those who wait.
+        self.crowded = self.live.room() <= self.direct;
         taken
     }
 

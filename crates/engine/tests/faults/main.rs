@@ -3,6 +3,7 @@
 mod any;
 mod badblocks;
 mod control;
+mod fair;
 mod hang;
 mod intent;
 mod latency;

@@ -1,0 +1,271 @@
+//! Clients that ask for much beside clients that ask for little: everybody is served, whatever runs dry.
+
+use std::collections::BTreeMap;
+
+use strake_block::{Io, Op, Token};
+use strake_dev_mem::Profile;
+use strake_raid::{Level, MemberState};
+use strake_units::Nanos;
+
+use crate::stage::{Set, Stage};
+
+/// What a client asks for all the time.
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Reads(u64),
+    Writes(u64),
+    Mixed,
+    Flushes,
+}
+
+/// A moment, or how much lies between two.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    round: u64,
+    answers: u64,
+}
+
+/// A client that keeps as much outstanding as its depth allows.
+struct Client {
+    wish: Wish,
+    depth: u64,
+    outstanding: u64,
+    answered: u64,
+    /// What is outstanding: by number, when it was asked for and how much had been answered to all by then.
+    asked: BTreeMap<u64, Moment>,
+    /// The most that any request waited.
+    waited: Moment,
+    random: u64,
+}
+
+impl Client {
+    fn new(number: usize, wish: Wish, depth: u64) -> Self {
+        let random = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Self {
+            wish,
+            depth,
+            outstanding: 0,
+            answered: 0,
+            asked: BTreeMap::new(),
+            waited: Moment::default(),
+            random,
+        }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    fn op(&mut self, stage: &Stage) -> Op {
+        let blocks = stage.model.len() as u64 >> 9;
+        let chance = self.random(16);
+        let (read, length) = match self.wish {
+            Wish::Reads(length) => (true, length),
+            Wish::Writes(length) => (false, length),
+            Wish::Mixed if chance == 0 => return Op::Flush,
+            Wish::Mixed => (chance < 8, [8, 8, 40, 300][self.random(4) as usize]),
+            Wish::Flushes => return Op::Flush,
+        };
+        let at = self.random(blocks - length);
+        if read { stage.read_op(at, length) } else { stage.write_op(at, length, at) }
+    }
+}
+
+/// Clients, one per queue of a stage.
+struct Crowd {
+    stage: Stage,
+    clients: Vec<Client>,
+    now: Moment,
+    next: u64,
+}
+
+impl Crowd {
+    fn new(mut stage: Stage, clients: &[(Wish, u64)]) -> Self {
+        stage.answers.clear();
+        let client =
+            |(number, (wish, depth)): (usize, &(Wish, u64))| Client::new(number, *wish, *depth);
+        let clients = clients.iter().enumerate().map(client).collect();
+        Self { stage, clients, now: Moment::default(), next: 1 << 40 }
+    }
+
+    /// Everybody asks for as much as is allowed, every shard has a turn, and answers are looked at.
+    fn round(&mut self, ask: bool) {
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            while ask && client.outstanding < client.depth {
+                let io =
+                    Io { token: Token(self.next << 8 | number as u64), op: client.op(&self.stage) };
+                if self.stage.queues[number].submit(io).is_err() {
+                    break;
+                }
+                client.asked.insert(self.next, self.now);
+                self.next += 1;
+                client.outstanding += 1;
+            }
+            self.stage.queues[number].ring_doorbell(self.stage.now);
+        }
+        self.stage.round();
+        self.now.round += 1;
+        for (token, done) in std::mem::take(&mut self.stage.answers) {
+            assert_eq!(done.result, Ok(()), "nothing fails because something ran dry");
+            let client = &mut self.clients[token as usize & 0xff];
+            client.outstanding -= 1;
+            client.answered += 1;
+            let since = client.asked.remove(&(token >> 8)).expect("it was asked for");
+            self.now.answers += 1;
+            client.waited.round = client.waited.round.max(self.now.round - since.round);
+            client.waited.answers = client.waited.answers.max(self.now.answers - since.answers);
+        }
+    }
+
+    fn rounds(&mut self, count: u64) {
+        (0..count).for_each(|_| self.round(true));
+    }
+
+    /// Nobody asks for anything more, and everybody gets what is owed.
+    fn finish(mut self) -> Stage {
+        for _ in 0..1_000_000 {
+            if self.clients.iter().all(|client| client.outstanding == 0) {
+                return self.stage;
+            }
+            self.round(false);
+        }
+        let owed: Vec<u64> = self.clients.iter().map(|client| client.outstanding).collect();
+        panic!("owed for ever: {owed:?}, {:?}", self.stage.status());
+    }
+}
+
+/// An array whose clients sit on these cores.
+fn set(cores: u16, clients: &[u16]) -> Set {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.cores = cores;
+    set.queues = clients.to_vec();
+    set.depth = 1024;
+    set.cached = true;
+    let mut profile = Profile::SN861.slower(4);
+    profile.queue_depth = 64;
+    set.profile = Some(profile);
+    set
+}
+
+fn staged(set: Set) -> Stage {
+    let mut stage = set.build().expect("sound");
+    stage.step = Nanos(10_000);
+    stage.fill(4000, 200, 3);
+    stage
+}
+
+#[test]
+fn every_depth_from_1_to_1024_is_served() {
+    for depth in [1, 2, 64, 1024] {
+        for wish in [Wish::Reads(8), Wish::Writes(8), Wish::Mixed, Wish::Flushes] {
+            let mut set = set(2, &[0, 1]);
+            set.depth = depth;
+            let mut crowd = Crowd::new(staged(set), &[(wish, 2000), (wish, 2000)]);
+            crowd.round(true);
+            for client in &crowd.clients {
+                let taken = client.outstanding + client.answered;
+                assert!(taken >= u64::from(depth), "{wish:?}: {taken} at a depth of {depth}");
+                assert!(client.outstanding <= u64::from(depth));
+            }
+            crowd.rounds(200);
+            let mut stage = crowd.finish();
+            stage.stop().expect("pools are whole");
+        }
+    }
+}
+
+/// Three clients of depth 1024 want half as much again as a shard takes in. The first two got all of it, for ever:
+/// whoever was looked at first took whatever room there was.
+#[test]
+fn clients_that_want_more_than_there_is_share_it() {
+    for wish in [Wish::Reads(8), Wish::Writes(8), Wish::Mixed] {
+        let greedy = (wish, 1024);
+        let mut crowd =
+            Crowd::new(staged(set(1, &[0, 0, 0, 0])), &[greedy, greedy, greedy, (wish, 1)]);
+        crowd.rounds(1500);
+        let answered: Vec<u64> = crowd.clients.iter().map(|client| client.answered).collect();
+        let (least, most) = (answered[..3].iter().min(), answered[..3].iter().max());
+        let fair = least.zip(most).is_some_and(|(least, most)| least * 3 > most * 2);
+        assert!(fair, "{wish:?}: {answered:?}");
+        crowd.finish();
+    }
+}
+
+/// Little memory for stripes, drives that take few I/Os, four clients that want twice what a shard takes in: all of it
+/// runs dry, and everything is answered.
+#[test]
+fn pools_that_run_dry_delay_and_fail_nothing() {
+    for (cores, degraded) in [(1, false), (1, true), (3, true)] {
+        let mut set = set(cores, &[0, cores / 2, cores - 1, 0]);
+        set.options.scratch_bytes = 0;
+        set.strip = 64 << 10;
+        let mut profile = Profile::SN861.slower(4);
+        profile.queue_depth = 2;
+        set.profile = Some(profile);
+        let mut stage = staged(set);
+        if degraded {
+            stage.fail(2).expect("allowed");
+        }
+        let greedy = (Wish::Mixed, 1024);
+        let mut crowd = Crowd::new(stage, &[greedy; 4]);
+        crowd.rounds(300);
+        assert!(crowd.clients.iter().map(|client| client.outstanding).sum::<u64>() > 3000);
+        crowd.finish().stop().expect("pools are whole");
+    }
+}
+
+/// A thousand requests outstanding all the time, and a member to be rebuilt: the rebuild comes to its end, and clients
+/// get a good part of what they get without it.
+#[test]
+fn a_rebuild_and_busy_clients_both_get_on() {
+    for wish in [Wish::Reads(8), Wish::Mixed] {
+        let mut set = set(1, &[0, 0]);
+        set.disk_bytes = 22 << 20;
+        let mut crowd = Crowd::new(staged(set), &[(wish, 1024), (wish, 1)]);
+        let served = |crowd: &mut Crowd| {
+            let before = crowd.clients[0].answered;
+            crowd.rounds(1000);
+            crowd.clients[0].answered - before
+        };
+        crowd.stage.fail(2).expect("allowed");
+        let without = served(&mut crowd);
+        crowd.stage.replace(2).expect("replaceable");
+        let beside = served(&mut crowd);
+        assert!(beside * 2 > without, "{wish:?}: {beside} beside a rebuild, {without} without");
+        let mut rounds = 0;
+        while crowd.stage.state(2) != MemberState::InSync {
+            rounds += 1000;
+            assert!(rounds <= 100_000, "no end of it: {:?}", crowd.stage.status());
+            crowd.rounds(1000);
+        }
+        crowd.finish();
+    }
+}
+
+/// A client of depth 1 on core 0 beside another of depth 1024, which is on core `beside.0`. Between its question and
+/// its answer the other gets no more answers than three times what it has outstanding.
+fn check_beside(cores: u16, beside: (u16, Wish), wish: Wish) {
+    let stage = staged(set(cores, &[beside.0, 0]));
+    let mut crowd = Crowd::new(stage, &[(beside.1, 1024), (wish, 1)]);
+    crowd.rounds(1500);
+    let Client { answered, waited, .. } = crowd.clients[1];
+    let what = format!("{wish:?} beside {beside:?} on {cores} core(s): {answered}, {waited:?}");
+    assert!(answered >= 3 && waited.answers <= 3 * 1024 && waited.round <= 1000, "{what}");
+    let greedy = crowd.clients[0].answered;
+    assert!(greedy > 1024, "{what}: {greedy} answers to the other");
+    crowd.finish();
+}
+
+#[test]
+fn one_request_is_not_starved_by_a_thousand() {
+    for beside in [Wish::Reads(8), Wish::Writes(8), Wish::Writes(64), Wish::Flushes] {
+        for wish in [Wish::Reads(8), Wish::Writes(8), Wish::Flushes] {
+            check_beside(1, (0, beside), wish);
+        }
+        check_beside(2, (0, beside), Wish::Writes(8));
+        check_beside(2, (1, beside), Wish::Writes(8));
+    }
+}

@@ -81,6 +81,7 @@ fn the_descriptor_names_every_call() {
             "ArrayService.CreateArray",
             "ArrayService.ListArrays",
             "ArrayService.GetArray",
+            "ArrayService.GetArrayStats",
             "ArrayService.WatchArray",
             "ArrayService.FailMember",
             "ArrayService.ReplaceMember",

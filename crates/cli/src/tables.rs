@@ -15,6 +15,7 @@ pub mod hook;
 pub mod job;
 pub mod show;
 pub mod spare;
+pub mod stats;
 pub mod status;
 
 #[cfg(test)]

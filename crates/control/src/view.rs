@@ -9,6 +9,7 @@ use strake_units::{ByteSize, MemberIndex, Nanos};
 
 use crate::limits::BAD_RANGES_MAX;
 use crate::manager::{Manager, Running};
+use crate::stats::counters;
 use crate::store::ArrayRecord;
 
 /// Remembers how far a job was, to tell its rate.
@@ -134,7 +135,6 @@ fn array_message(
     let shift = geometry.block_size().shift();
     let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
     let absent = absent.fold(0u64, |mask, (at, _)| mask | 1 << at);
-    let counters = status.counters;
     let (reason, next_action) = advice(status);
     api::Array {
         name: status.name.to_string(),
@@ -152,15 +152,7 @@ fn array_message(
         generation: status.generation,
         memory_bytes: status.scratch_bytes,
         memory_huge_bytes: status.scratch_huge_bytes,
-        counters: Some(api::Counters {
-            reads: counters.reads,
-            read_bytes: counters.read_bytes,
-            writes: counters.writes,
-            write_bytes: counters.write_bytes,
-            degraded_reads: counters.degraded_reads,
-            medium_errors: counters.medium_errors,
-            repairs: counters.repairs,
-        }),
+        counters: Some(counters(status)),
         exports,
         reason,
         next_action,

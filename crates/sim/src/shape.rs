@@ -138,8 +138,8 @@ impl Shape {
     pub fn describe(&self) -> String {
         let group = self.group_size.map_or(String::new(), |g| format!(" in groups of {g}"));
         format!(
-            "RAID {} of {}{group}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, {} requests, \
-             {:?}",
+            "RAID {} of {}{group}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, \
+             {} requests, {:?}",
             self.level,
             self.members,
             self.strip_bytes >> 10,

@@ -30,6 +30,19 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
+    /// What an array has done since it was started, and how long requests and its drives' I/Os took.
+    #[command(after_help = "Examples:
+  strake array stats tank
+  strake array stats tank --watch
+  strake array stats tank --output json")]
+    Stats {
+        /// Name or UUID.
+        #[arg(value_name = "ARRAY")]
+        name: String,
+        /// Print it again when it changes.
+        #[command(flatten)]
+        watch: Watch,
+    },
     /// Take a member out of use. One that is in sync is redundancy, and giving it up has to be accepted by name.
     #[command(after_help = "Examples:
   strake array fail tank --member 3

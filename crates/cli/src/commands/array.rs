@@ -13,9 +13,9 @@ use crate::output::Output;
 use crate::{paths, tables, watch};
 use std::path::Path;
 use strake_api::v1::{
-    Array, ArrayChange, GetArrayRequest, ImportArraysRequest, ListArraysRequest,
-    ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest, SetArrayRequest,
-    UndeleteArrayRequest, WatchArrayRequest,
+    Array, ArrayChange, GetArrayRequest, GetArrayStatsRequest, ImportArraysRequest,
+    ListArraysRequest, ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest,
+    SetArrayRequest, UndeleteArrayRequest, WatchArrayRequest,
 };
 
 /// Carries out `verb`.
@@ -27,6 +27,7 @@ pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, C
         ArrayVerb::Create(arguments) => risky::create(arguments, socket, out).await,
         ArrayVerb::List(watched) => list(watched, socket, out).await,
         ArrayVerb::Show { name, watch } => show(name, watch, socket, out).await,
+        ArrayVerb::Stats { name, watch } => stats(name, watch, socket, out).await,
         ArrayVerb::Fail(arguments) => risky::fail(arguments, socket, out).await,
         ArrayVerb::Replace(arguments) => risky::replace(arguments, socket, out).await,
         ArrayVerb::Add(arguments) => risky::add(arguments, socket, out).await,
@@ -80,6 +81,20 @@ async fn show(name: String, watched: Watch, socket: &Path, out: &Output) -> Resu
     let array: Array = arrays.get_array(GetArrayRequest { name }).await?.into_inner();
     out.print(&array, tables::show::array)?;
     Ok(Exit::of_array(&array))
+}
+
+async fn stats(
+    name: String,
+    watched: Watch,
+    socket: &Path,
+    out: &Output,
+) -> Result<Exit, CliError> {
+    let connection = Connection::open(socket).await?;
+    let look = async || {
+        let request = GetArrayStatsRequest { name: name.clone() };
+        Ok(connection.arrays().get_array_stats(request).await?.into_inner())
+    };
+    watch::answer(watched, out, look, tables::stats::array, |_| Exit::Fine).await
 }
 
 async fn readd(arguments: Readd, socket: &Path, out: &Output) -> Result<Exit, CliError> {

@@ -77,6 +77,12 @@ pub struct Grid {
 }
 
 impl Grid {
+    /// True when it has no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// An empty table.
     pub fn new(columns: &[Column]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }

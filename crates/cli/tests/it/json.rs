@@ -5,12 +5,13 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 34] = [
+const ANSWERS: [(&str, &str); 35] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
     ("array list", "arrays"),
     ("array show tank", "members"),
+    ("array stats tank", "requests"),
     ("array fail tank --member 1", "warnings"),
     ("array replace tank --member 1 --with ram:1GiB", "array"),
     ("array add tank --drive ram:1GiB", "array"),

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use strake_api::v1::array_service_server::ArrayService;
 use strake_api::v1::{
-    AddDriveRequest, Array, ArrayChange, CreateArrayRequest, DestroyArrayRequest,
-    FailMemberRequest, GetArrayRequest, ImportArraysRequest, ImportArraysResponse,
-    ListArraysRequest, ListArraysResponse, ReaddMemberRequest, RebuildArrayRequest,
-    RenameArrayRequest, ReplaceMemberRequest, SetArrayRequest, UndeleteArrayRequest,
-    UnloadArrayRequest, WatchArrayRequest,
+    AddDriveRequest, Array, ArrayChange, ArrayStats, CreateArrayRequest, DestroyArrayRequest,
+    FailMemberRequest, GetArrayRequest, GetArrayStatsRequest, ImportArraysRequest,
+    ImportArraysResponse, ListArraysRequest, ListArraysResponse, ReaddMemberRequest,
+    RebuildArrayRequest, RenameArrayRequest, ReplaceMemberRequest, SetArrayRequest,
+    UndeleteArrayRequest, UnloadArrayRequest, WatchArrayRequest,
 };
 use strake_control::Control;
 use tokio::sync::mpsc;
@@ -41,6 +41,15 @@ impl ArrayService for Shared {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.array(&request.name)).await
+    }
+
+    async fn get_array_stats(
+        &self,
+        request: Request<GetArrayStatsRequest>,
+    ) -> Result<Response<ArrayStats>, Status> {
+        let request = request.into_inner();
+        check_text("name", &request.name)?;
+        self.answer(move |m| m.array_stats(&request.name)).await
     }
 
     async fn watch_array(

@@ -1,12 +1,14 @@
 use super::check;
 use super::fixtures::*;
 use crate::tables::clock::Clock;
-use crate::tables::{config, daemon, doctor, drive, errors, event, export, hook, job, spare};
+use crate::tables::{
+    config, daemon, doctor, drive, errors, event, export, hook, job, spare, stats,
+};
 use strake_api::v1::{
-    ConfigChange, ConfigDocument, DoctorCheck, DoctorReport, Drive, DriveChange, Event, Export,
-    ExportChange, Hook, HookChange, Job, JobChange, ListDrivesResponse, ListEventsResponse,
-    ListExportsResponse, ListHooksResponse, ListJobsResponse, ListSparesResponse, Spare,
-    SpareChange,
+    ArrayStats, ConfigChange, ConfigDocument, DoctorCheck, DoctorReport, Drive, DriveChange, Event,
+    Export, ExportChange, Hook, HookChange, Job, JobChange, LatencyStats, ListDrivesResponse,
+    ListEventsResponse, ListExportsResponse, ListHooksResponse, ListJobsResponse,
+    ListSparesResponse, MemberStats, Spare, SpareChange,
 };
 
 fn drives() -> Vec<Drive> {
@@ -224,4 +226,36 @@ fn exports_and_the_daemon() {
     let change = ExportChange { result: "created".into(), export: Some(offline), plan: Vec::new() };
     check("export-created", |width| export::change(&change, width));
     check("daemon", |width| daemon::show(&daemon(), width));
+}
+
+fn latency(operation: &str, p50_ns: u64) -> LatencyStats {
+    LatencyStats {
+        operation: operation.into(),
+        count: 1_234_567,
+        mean_ns: p50_ns + 17,
+        p50_ns,
+        p90_ns: p50_ns * 2,
+        p99_ns: p50_ns * 5,
+        p999_ns: p50_ns * 40,
+        max_ns: p50_ns * 3000,
+    }
+}
+
+#[test]
+fn latencies_of_an_array_and_its_members() {
+    let member = |position, path: &str| MemberStats {
+        position,
+        path: path.into(),
+        ios: vec![latency("read", 61_234), latency("write", 9_876), LatencyStats::default()],
+    };
+    let all = ArrayStats {
+        name: "tank".into(),
+        counters: array(&["online"]).counters,
+        requests: vec![latency("read", 64_000), latency("write", 88_000), latency("flush", 540)],
+        members: vec![member(0, "/dev/nvme0n1"), member(1, PATH), member(2, "")],
+        ..ArrayStats::default()
+    };
+    check("array-stats", |w| stats::array(&all, w));
+    let none = ArrayStats { name: "tank".into(), ..ArrayStats::default() };
+    check("array-stats-none", |w| stats::array(&none, w));
 }

@@ -127,6 +127,9 @@ impl ArrayService for Fake {
         let array = self.script.arrays.first().cloned();
         array.map(Response::new).ok_or_else(|| Status::not_found("there is no array of that name"))
     }
+    async fn get_array_stats(&self, _: Request<GetArrayStatsRequest>) -> Answer<ArrayStats> {
+        Ok(Response::new(ArrayStats::default()))
+    }
     async fn watch_array(&self, _: Request<WatchArrayRequest>) -> Answer<Self::WatchArrayStream> {
         let arrays: Vec<_> = self.script.arrays.iter().cloned().map(Ok).collect();
         Ok(Response::new(Box::pin(tokio_stream::iter(arrays))))

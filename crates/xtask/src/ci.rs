@@ -38,12 +38,13 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 6] = [
+pub const NIGHTLY: [Step; 7] = [
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },
     Step { name: "miri all of parity", run: |root| miri(root, &["-p", "strake-parity", "--lib"]) },
     Step { name: "parity on aarch64", run: parity_aarch64 },
     Step { name: "parity of md", run: parity_of_md },
+    Step { name: "faults without what can be turned off", run: engine_switched_off },
     Step { name: "bench G9", run: bench_g9 },
 ];
 
@@ -240,6 +241,12 @@ fn miri_pure(root: &Path) -> Outcome {
 
 fn miri_parity(root: &Path) -> Outcome {
     miri(root, &["-p", "strake-parity", "--lib", "portable"])
+}
+
+/// The stories of faults without merging and steering.
+fn engine_switched_off(root: &Path) -> Outcome {
+    let words = ["cargo", "test", "--quiet", "-p", "strake-engine", "--test", "faults"];
+    run::test_run(run::command(root, &words).env("STRAKE_OFF", "merge,steer"))
 }
 
 fn parity_properties(root: &Path) -> Outcome {

@@ -39,7 +39,8 @@ cargo xtask COMMAND
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
   nightly     the long checks: 100000 stripes per parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of
-              Linux md in a guest, all of `strake bench run G9`; what this machine lacks is skipped with the reason
+              Linux md in a guest, faults without merging and steering, all of `strake bench run G9`; what this
+              machine lacks is skipped with the reason
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
                 [--output json] [--filter TEXT]
                 [--repeat N] run the Rust tests among them N times

@@ -255,6 +255,17 @@ impl Shard {
         Ok(())
     }
 
+    /// Of `positions`, those whose member has got another device since the moment `since` without going out of use:
+    /// its twin, which has everything but what was not written to the member.
+    fn handed_over(&self, stripe: StripeIndex, positions: u64, since: u64) -> u64 {
+        let members = self.members.borrow();
+        let handed = |position: &u8| {
+            positions & 1 << position != 0
+                && members.changed_hands(self.geometry.member(stripe, *position), since)
+        };
+        (0..self.geometry.width()).filter(handed).fold(0, |mask, position| mask | 1 << position)
+    }
+
     /// Waits until `member` is out of use on every shard, or has been since the moment `since` and was replaced.
     async fn await_member_out(&self, member: MemberIndex, since: u64) -> Result<(), IoError> {
         poll_fn(|_| {

@@ -74,7 +74,7 @@ async fn maintain_window(
     let window = if segments.is_empty() { whole } else { hull(segments) };
     let mut excluded = Excluded::over(shard, band, window);
     excluded.unreadable |= unreadable;
-    let since = shard.members.borrow().clock();
+    let mut since = shard.members.borrow().clock();
     loop {
         let health = excluded.apply(shard.health(band));
         let intent = match intent {
@@ -120,6 +120,13 @@ async fn maintain_window(
         // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
         let missed = failed.any() | excluded.absent;
         let out = shard.await_out_of_use(band.stripe, missed, since).await;
+        if out.is_ok() && shard.handed_over(band.stripe, missed, since) != 0 {
+            // What was made up for the old device may not be what its twin holds, which has the place now.
+            excluded = Excluded::over(shard, band, window);
+            excluded.unreadable |= unreadable;
+            since = shard.members.borrow().clock();
+            continue;
+        }
         if out.is_err() || !bad {
             return Ended::Done(out);
         }

@@ -55,7 +55,7 @@ async fn write_in_region(
 /// Writes what was asked for as one plan, if what is left of the stripe allows it.
 async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Ended {
     let mut excluded = Excluded::over(shard, band, hull(&batch.segments));
-    let since = shard.members.borrow().clock();
+    let mut since = shard.members.borrow().clock();
     loop {
         let health = excluded.apply(shard.health(band));
         let query =
@@ -97,6 +97,15 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         // So are those out of use here already, as long as another shard may still read what they missed.
         let missed = failed.any() | health.absent;
         let out = shard.await_out_of_use(band.stripe, missed, since).await;
+        let handed = shard.handed_over(band.stripe, health.absent, since);
+        if out.is_ok() && handed != 0 {
+            // The old device was gone around, and now its twin has the place, which missed the write as well. Parity
+            // knows the new data already, so it is no difference that is to be written, but the strip.
+            excluded = Excluded::over(shard, band, plan.window);
+            excluded.unreadable |= handed;
+            since = shard.members.borrow().clock();
+            continue;
+        }
         if out.is_err() || shard.no_bad_blocks() {
             return Ended::Done(out);
         }

@@ -48,7 +48,7 @@ impl Members {
     }
 
     /// True when the device in the place of `member` came there as its twin after `since`.
-    pub(super) fn changed_hands(&self, member: MemberIndex, since: u64) -> bool {
+    pub(crate) fn changed_hands(&self, member: MemberIndex, since: u64) -> bool {
         self.swapped.0 > since && self.swapped.1 == Some(member)
     }
 

@@ -1,6 +1,6 @@
-//! Small writes: one piece of data in one strip, all of whose parts are on members in sync. They are what a random write
-//! is, so they take no task, no request and no I/O of their own: a place in a table knows what is outstanding, and goes
-//! on when nothing is.
+//! Small writes: one piece of data in one strip, all of whose parts are on members in sync. They are what a random
+//! write is, so they take no task, no request and no I/O of their own: a place in a table knows what is outstanding,
+//! and goes on when nothing is.
 //!
 //! ```text
 //!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered

@@ -81,7 +81,8 @@ pub struct Io {
 /// The answer to an [`Io`], with its operation (and so its buffers) handed back.
 ///
 /// A failed read's buffers hold unspecified bytes. After [`IoErrorKind::Timeout`](crate::IoErrorKind::Timeout)
-/// a read may come home with fewer buffers than it left with: memory a drive may still write to is not reused.
+/// a read may come home with fewer buffers than it left with: memory a drive may still write to is not reused. Nor
+/// does a write that failed because everything is lost bring its data home while a drive may still read it.
 #[derive(Debug)]
 pub struct Completion {
     /// As submitted.

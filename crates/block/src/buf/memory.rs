@@ -86,8 +86,13 @@ impl Memory {
     }
 
     fn reserved(len: usize) -> Option<Self> {
-        let base = Self::map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE)?;
-        Some(Self { base, len, pages: Pages::Reserved, mapped: true })
+        let base = Self::map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB)?;
+        let memory = Self { base, len, pages: Pages::Reserved, mapped: true };
+        // That there are enough of them does not mean that this process may have them (cgroups, nodes): touching one
+        // would then end it, while asking (since Linux 5.14) only fails.
+        // SAFETY: the advice changes no content, and the range is mapped.
+        let populated = unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxPopulateWrite) };
+        populated.ok().map(|()| memory)
     }
 
     fn transparent(len: usize) -> Option<Self> {

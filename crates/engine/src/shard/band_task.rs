@@ -186,7 +186,7 @@ async fn read_range(
             }
             continue;
         }
-        let mut loan = shard.borrow(&plan).await;
+        let Some(mut loan) = shard.borrow(&plan).await else { break Err(LOST) };
         if excluded.apply(shard.health(band)) != health {
             // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
             scratch::end(&shard.scratch, loan);

@@ -428,6 +428,7 @@ impl Shard {
                 self.region_table.borrow_mut().stop(IoErrorKind::Lost);
                 self.window.borrow_mut().look_again();
                 self.views_waiting.borrow_mut().wake_all();
+                self.scratch.borrow_mut().wake_all();
             }
             leader @ (Peer::Intend { .. }
             | Peer::Hopeless

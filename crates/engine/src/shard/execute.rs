@@ -71,10 +71,12 @@ impl Shard {
         plan.reads.len() + plan.recover.len() + computed
     }
 
-    pub(crate) async fn borrow(&self, plan: &Plan) -> Loan {
+    /// Waits for the buffers that `plan` needs; `None` when the array is lost.
+    pub(crate) async fn borrow(&self, plan: &Plan) -> Option<Loan> {
         let longest =
             plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
-        scratch::borrow(&self.scratch, self.scratch_count(plan), self.bytes(longest)).await
+        let (count, bytes) = (self.scratch_count(plan), self.bytes(longest));
+        scratch::borrow(&self.scratch, count, bytes, || self.board.is_lost()).await
     }
 
     /// Reads everything the plan reads. On failure everything is given back and the positions are named.

@@ -216,7 +216,9 @@ async fn read_together(
         if plan.strategy == Strategy::Direct {
             return read_each(shard, group, entry, patience).await;
         }
-        let mut loan = shard.borrow(&plan).await;
+        let Some(mut loan) = shard.borrow(&plan).await else {
+            return read_each(shard, group, entry, patience).await;
+        };
         if excluded.apply(shard.health(band)) != health {
             // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
             scratch::end(&shard.scratch, loan);

@@ -94,7 +94,7 @@ async fn maintain_window(
         }
         let bad = shard.bad_positions(band, window) != 0;
         let durability = if bad { Durability::Fua } else { Durability::Normal };
-        let mut loan = shard.borrow(&plan).await;
+        let Some(mut loan) = shard.borrow(&plan).await else { return Ended::Done(Err(LOST)) };
         if excluded.apply(shard.health(band)) != health {
             // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
             scratch::end(&shard.scratch, loan);

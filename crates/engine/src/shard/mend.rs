@@ -80,7 +80,9 @@ pub(super) async fn copy_back(
 ) {
     let others = excluded.unreadable & shard.copies_of(segment.strip);
     for position in (0..shard.geometry.width()).filter(|p| others & 1 << p != 0) {
-        let mut loan = scratch::borrow(&shard.scratch, 1, data.len()).await;
+        let lost = || shard.board.is_lost();
+        let loan = scratch::borrow(&shard.scratch, 1, data.len(), lost).await;
+        let Some(mut loan) = loan else { return };
         let mut buf = loan.take(data.len());
         let mut rest = buf.as_mut_slice();
         for part in data.parts() {
@@ -175,7 +177,7 @@ pub(super) async fn mend(
             if plan.recover.is_empty() {
                 break;
             }
-            let mut loan = shard.borrow(&plan).await;
+            let Some(mut loan) = shard.borrow(&plan).await else { break };
             if excluded.apply(shard.health(band)) != health {
                 scratch::end(&shard.scratch, loan);
                 continue;

@@ -74,6 +74,11 @@ impl Scratch {
             && self.large.available() == self.large.chunks()
     }
 
+    /// Lets everybody who waits see that the array is lost.
+    pub(crate) fn wake_all(&mut self) {
+        self.waiting.wake_all();
+    }
+
     fn put(&mut self, buf: BufMut) {
         // A reclaimed buffer is a whole chunk again, which tells its pool.
         if let Ok(whole) = buf.reclaim() {
@@ -97,11 +102,17 @@ impl Loan {
 }
 
 /// Waits until `count` buffers of `bytes` bytes are free, then takes them all: a task never holds some while
-/// waiting for more, so tasks cannot block each other.
-pub(crate) async fn borrow(scratch: &RefCell<Scratch>, count: usize, bytes: usize) -> Loan {
+/// waiting for more, so tasks cannot block each other. `None` as soon as the array is `lost`: devices that never answer
+/// may have what is waited for.
+pub(crate) async fn borrow(
+    scratch: &RefCell<Scratch>,
+    count: usize,
+    bytes: usize,
+    lost: impl Fn() -> bool,
+) -> Option<Loan> {
     let mut loan = Loan { bufs: ArrayVec::new() };
     if count == 0 {
-        return loan;
+        return Some(loan);
     }
     let ticket = {
         let mut scratch = scratch.borrow_mut();
@@ -110,6 +121,9 @@ pub(crate) async fn borrow(scratch: &RefCell<Scratch>, count: usize, bytes: usiz
     };
     poll_fn(|_| {
         let mut scratch = scratch.borrow_mut();
+        if lost() {
+            return Poll::Ready(None);
+        }
         if scratch.serving != ticket || scratch.pool(bytes).available() < count {
             scratch.waiting.register();
             return Poll::Pending;
@@ -120,10 +134,10 @@ pub(crate) async fn borrow(scratch: &RefCell<Scratch>, count: usize, bytes: usiz
             loan.bufs.push(buf);
         }
         scratch.waiting.wake_all();
-        Poll::Ready(())
+        Poll::Ready(Some(()))
     })
-    .await;
-    loan
+    .await
+    .map(|()| loan)
 }
 
 /// Takes `count` buffers of `bytes` bytes, if there are that many and nobody waits for any.

@@ -22,6 +22,7 @@ use strake_raid::{Band, Place, Role, Scheme};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 
 use super::members::{Failed, Members, Sent, SmallIo, Unplaced};
+use super::mend::LOST;
 use super::{Job, Shard, scratch};
 use crate::limits::TIMEOUT_CHECK;
 use crate::message::{Fill, Origin, Peer, Span, Work};
@@ -99,6 +100,10 @@ impl Shard {
         let Some(spot) = self.small_spot(range, writable).filter(|_| smalls.room() > 0) else {
             return Err(data);
         };
+        // Every small write may be put back: who is queued already keeps the room for that.
+        if !self.has_room_for(spot.band) {
+            return Err(data);
+        }
         if self.cores > 1 && self.owner(spot.band) != self.core {
             drop((requests, smalls));
             return self.write_at_owner(port, token, (range, spot.band), data, durability);
@@ -127,9 +132,6 @@ impl Shard {
         durability: Durability,
     ) -> Result<(), Sg> {
         let owner = self.owner(band);
-        if !self.has_room_for(band) {
-            return Err(data);
-        }
         let mut requests = self.requests.borrow_mut();
         let write = DirectWrite { port, token, since: self.now.get(), came: requests.came() };
         requests.wrote_directly(port, range, data.len());
@@ -326,7 +328,7 @@ impl Shard {
             let small = smalls.get(write);
             match (small.writing, small.failed) {
                 (true, false) => self.end_small(&mut smalls, write, Ok(())),
-                (true, true) => self.jobs.borrow_mut().push_back(Job::Conclude { write }),
+                (true, true) => self.expel_from_small(&mut smalls, write),
                 (false, failed) => {
                     let may = self.small_members();
                     let mut members = self.members.borrow_mut();
@@ -412,6 +414,28 @@ impl Shard {
         smalls.end(write);
     }
 
+    /// Has whoever failed parts of a small write put out of use, and a task wait for that. The memory is given back and
+    /// the failure reported at once: all tasks may be waiting for memory.
+    fn expel_from_small(&self, smalls: &mut Smalls, write: u32) {
+        let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
+        let small = smalls.get(write);
+        small.missed = 0;
+        for (part, failed) in failed {
+            // A write that fails costs the member whatever the reason: its block is stale from now on.
+            let member = small.members[usize::from(part)];
+            let position = self.geometry.position_of_member(small.place.stripe, member);
+            small.missed |= 1 << position.expect("written in this stripe");
+            let failure = self.members.borrow().failure(failed);
+            self.blame(member, failure);
+        }
+        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        if self.board.is_lost() {
+            self.end_small(smalls, write, Err(LOST));
+        } else {
+            self.jobs.borrow_mut().push_back(Job::Conclude { write });
+        }
+    }
+
     /// Makes parts of small writes that take long ordinary I/Os, which know what to do.
     pub(crate) fn promote_parts(&self, now: Nanos) {
         let mut members = self.members.borrow_mut();
@@ -424,23 +448,13 @@ impl Shard {
     }
 }
 
-/// Sees to it that whoever failed a part of a small write is out of use everywhere before it is answered.
+/// Answers a small write of which parts failed as soon as whoever failed them is out of use everywhere.
 pub(crate) async fn conclude(shard: &Shard, write: u32) {
-    let (stripe, since, members, failed) = {
+    let (stripe, missed, since) = {
         let mut smalls = shard.smalls.borrow_mut();
-        let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
         let small = smalls.get(write);
-        (small.place.stripe, small.clock, small.members, failed)
+        (small.place.stripe, small.missed, small.clock)
     };
-    let mut missed = 0;
-    for (part, failed) in failed {
-        // A write that fails costs the member whatever the reason: its block is stale from now on.
-        let member = members[usize::from(part)];
-        let position = shard.geometry.position_of_member(stripe, member);
-        missed |= 1 << position.expect("written in this stripe");
-        let failure = shard.members.borrow().failure(failed);
-        shard.blame(member, failure);
-    }
     let out = shard.await_out_of_use(stripe, missed, since).await;
     let mut smalls = shard.smalls.borrow_mut();
     shard.end_small(&mut smalls, write, out);

@@ -398,7 +398,11 @@ async fn read_column(
 ) -> Result<Sg, Failure> {
     let bytes = (window.blocks << shard.geometry.block_size().shift()) as usize;
     let at = shard.geometry.member_lba(band.stripe, window.offset);
-    let mut loan = scratch::borrow(&shard.scratch, 1, bytes).await;
+    let lost = || shard.board.is_lost();
+    let Some(mut loan) = scratch::borrow(&shard.scratch, 1, bytes, lost).await else {
+        let place = shard.geometry.member(band.stripe, position);
+        return Err(Failure { kind: IoErrorKind::Lost, slow: false, former: true, place });
+    };
     let data = SgMut::from(loan.take(bytes));
     let slot = shard.issue(group, band.stripe, position, Op::Read { at, data });
     settled(&shard.members, group).await;

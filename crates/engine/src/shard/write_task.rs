@@ -63,7 +63,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         };
-        let mut loan = shard.borrow(&plan).await;
+        let Some(mut loan) = shard.borrow(&plan).await else { return Ended::Done(Err(LOST)) };
         if excluded.apply(shard.health(band)) != health {
             // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
             scratch::end(&shard.scratch, loan);

@@ -189,3 +189,33 @@ fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
         stage.stop().expect("a clean stop");
     }
 }
+
+/// Small writes have all the memory, every task waits for some, and then all drives go: everything is answered, though
+/// no task is free to do so.
+#[test]
+fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.options.scratch_bytes = 0;
+    set.strip = 4096;
+    set.depth = 1024;
+    let mut stage = set.build().expect("sound");
+    stage.step = Nanos(1000);
+    stage.fill(16_000, 200, 3);
+    for disk in &stage.disks {
+        disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+    }
+    let ids: Vec<u64> = (0..500)
+        .map(|at| {
+            let op = stage.write_op(at * 32, 1, at);
+            stage.submit(0, op)
+        })
+        .collect();
+    stage.rounds(200);
+    for disk in &stage.disks {
+        disk.plan.vanish();
+    }
+    for id in ids {
+        assert!(stage.result(id).is_err());
+    }
+    assert!(stage.status().lost);
+}

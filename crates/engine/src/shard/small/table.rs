@@ -1,5 +1,11 @@
 //! The table of small writes. Its places are made once and used again: what a write needs is written into one field by
 //! field, and never moved.
+//!
+//! A part is out in one of three ways. Its device has it under the part's own token: its bit in `out` alone. It was
+//! promoted, and its device still has it under that token: also in `ordinary`, and the token is in `promoted`. Or a
+//! member could not take it at once: also in `ordinary`, under the token of an ordinary I/O. Only ordinary ones are
+//! given up, so whatever comes back after its small write has ended is in `promoted`, or comes back as an I/O that
+//! nobody waits for. A small write never outlives the copy of a member to its twin, since the copy takes its band.
 
 use strake_block::{BufMut, Durability, Op, Sg, Token};
 use strake_raid::Place;
@@ -42,6 +48,8 @@ pub(super) struct Small {
     /// The user's; empty while copies are written.
     pub(super) data: Sg,
     pub(super) caller: Caller,
+    /// Positions of the stripe whose members failed to write their part, as a mask.
+    pub(super) missed: u64,
     /// What was read: the old data, then the parities, which are written when they are updated.
     pub(super) bufs: [Option<BufMut>; PARTS_MAX],
 }
@@ -68,6 +76,7 @@ impl Small {
             range: LbaRange::new(Lba(0), 0),
             data: Sg::default(),
             caller: Caller::Span(Origin::Maintenance),
+            missed: 0,
             bufs: [const { None }; PARTS_MAX],
         }
     }
@@ -212,11 +221,16 @@ impl Smalls {
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
         let PartBack { io, turn, done, from } = part;
-        let small = &mut self.places[io.write as usize];
-        let bit = 1 << io.part;
-        if !small.live || small.turn != turn || small.out & !small.ordinary & bit == 0 {
-            return PartTaken::Promoted(self.take_promoted(done.token));
+        // Asked first when there are any: after 2^30 phases of a place its turns come again.
+        if !self.promoted.is_empty()
+            && let Some(slot) = self.take_promoted(done.token)
+        {
+            return PartTaken::Promoted(slot);
         }
+        let small = &mut self.places[io.write as usize];
+        let mine =
+            small.live && small.turn == turn && small.out & !small.ordinary & 1 << io.part != 0;
+        assert!(mine, "a device completed an I/O twice");
         small.keep(io.part, &mut done.op);
         if let Err(error) = done.result {
             let (place, former) = match from {
@@ -247,9 +261,9 @@ impl Smalls {
         self.failed.extend(failed.map(|failed| (io, failed)));
     }
 
-    fn take_promoted(&mut self, token: Token) -> u32 {
-        let at = self.promoted.iter().position(|(promoted, _)| *promoted == token);
-        self.promoted.swap_remove(at.expect("a device completed an I/O twice")).1
+    fn take_promoted(&mut self, token: Token) -> Option<u32> {
+        let at = self.promoted.iter().position(|(promoted, _)| *promoted == token)?;
+        Some(self.promoted.swap_remove(at).1)
     }
 
     /// Makes ordinary I/Os of parts that take long.

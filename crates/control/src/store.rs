@@ -29,7 +29,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// [`VERSION`].
+    /// `VERSION`.
     pub version: u32,
     /// Arrays to start by themselves.
     pub arrays: Vec<ArrayRecord>,

@@ -33,7 +33,7 @@ mod twin;
 pub(crate) use back::{PartBack, PartTaken, Source, Takers};
 pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use latency::Percentiles;
-pub(crate) use part::Sent;
+pub(crate) use part::{Part, Sent};
 pub(crate) use token::next as next_turn;
 pub(crate) use twin::Pairing;
 

@@ -292,8 +292,7 @@ impl Shard {
         small.begin_phase(false, now);
         for part in 0..small.parts {
             let data = SgMut::from(bufs.pop().expect("one for each part"));
-            let member = small.members[usize::from(part)];
-            let sent = members.read_part(now, small.io(part), member, at, data);
+            let sent = members.read_part(now, small.part(part, at), data);
             small.sent(part, sent);
         }
     }
@@ -312,9 +311,7 @@ impl Shard {
                 }
                 None => small.data.clone(),
             };
-            let member = small.members[usize::from(part)];
-            let what = (data, small.durability);
-            let sent = members.write_part(now, small.io(part), member, at, what);
+            let sent = members.write_part(now, small.part(part, at), data, small.durability);
             small.sent(part, sent);
         }
     }

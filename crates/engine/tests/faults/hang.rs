@@ -200,7 +200,10 @@ fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
     set.depth = 1024;
     let mut stage = set.build().expect("sound");
     stage.step = Nanos(1000);
-    stage.fill(16_000, 200, 3);
+    // Regions are marked from then on, so that nothing but memory is waited for.
+    for at in 0..500 {
+        stage.write(at * 32, 1, at).expect("all is well");
+    }
     for disk in &stage.disks {
         disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang));
     }

@@ -3,7 +3,7 @@
 //! Like a direct read, a part that takes long is *promoted* to an ordinary I/O. So is at once what a member cannot take
 //! now, or has no device for.
 
-use strake_block::{Durability, Io, Op, Sg, SgMut, Token};
+use strake_block::{Durability, Io, IoQueue, Op, Sg, SgMut, Token};
 use strake_units::{Lba, MemberIndex, Nanos};
 
 use super::super::address::Target;
@@ -20,6 +20,17 @@ pub(crate) enum Sent {
     Ordinary,
 }
 
+/// A part of a small write that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) io: SmallIo,
+    /// Of the small write's place.
+    pub(crate) turn: u32,
+    pub(crate) member: MemberIndex,
+    /// The first block in the member's data area.
+    pub(crate) at: Lba,
+}
+
 impl Member {
     /// True when an I/O can go to the device now.
     #[inline]
@@ -29,62 +40,52 @@ impl Member {
 }
 
 impl Members {
-    /// Reads a part of a small write from `at` in the data area of `member`.
+    /// Reads a part of a small write.
     #[inline]
-    pub(crate) fn read_part(
-        &mut self,
-        now: Nanos,
-        (io, turn): (SmallIo, u32),
-        member: MemberIndex,
-        at: Lba,
-        data: SgMut,
-    ) -> Sent {
-        let place = &mut self.members[member.at()];
-        let mut back = data;
-        if place.takes()
-            && let Some(queue) = &mut place.queue
-        {
-            let lba = place.area.lba(at, self.block_size);
-            match queue.submit_read(Named::Part { io, turn }.token(), lba, back) {
-                Ok(()) => return self.part_sent(member),
-                Err(Io { op, .. }) => {
-                    let Op::Read { data, .. } = op else {
-                        unreachable!("a read comes back as one")
-                    };
-                    back = data;
-                }
-            }
-        }
-        self.send_ordinary(now, io, member, Op::Read { at, data: back })
+    pub(crate) fn read_part(&mut self, now: Nanos, part: Part, data: SgMut) -> Sent {
+        let submit = |queue: &mut dyn IoQueue, token, at, data| queue.submit_read(token, at, data);
+        self.send_part(now, part, data, submit, |data| Op::Read { at: part.at, data })
     }
 
-    /// Writes a part of a small write at `at` in the data area of `member`.
+    /// Writes a part of a small write.
     #[inline]
     pub(crate) fn write_part(
         &mut self,
         now: Nanos,
-        (io, turn): (SmallIo, u32),
-        member: MemberIndex,
-        at: Lba,
-        (data, durability): (Sg, Durability),
+        part: Part,
+        data: Sg,
+        durability: Durability,
     ) -> Sent {
+        let submit = |queue: &mut dyn IoQueue, token, at, data| {
+            queue.submit_write(token, at, data, durability)
+        };
+        let op = |data| Op::Write { at: part.at, data, durability };
+        self.send_part(now, part, data, submit, op)
+    }
+
+    /// Submits `data` to the member's queue if it takes it now, and makes an ordinary I/O of it otherwise. The data
+    /// stay in registers as long as the queue takes them.
+    #[inline(always)]
+    fn send_part<D>(
+        &mut self,
+        now: Nanos,
+        part: Part,
+        data: D,
+        submit: impl FnOnce(&mut dyn IoQueue, Token, Lba, D) -> Result<(), Io>,
+        op: impl FnOnce(D) -> Op,
+    ) -> Sent {
+        let Part { io, turn, member, at } = part;
         let place = &mut self.members[member.at()];
-        let mut back = data;
         if place.takes()
             && let Some(queue) = &mut place.queue
         {
             let lba = place.area.lba(at, self.block_size);
-            match queue.submit_write(Named::Part { io, turn }.token(), lba, back, durability) {
-                Ok(()) => return self.part_sent(member),
-                Err(Io { op, .. }) => {
-                    let Op::Write { data, .. } = op else {
-                        unreachable!("a write comes back as one")
-                    };
-                    back = data;
-                }
-            }
+            return match submit(&mut **queue, Named::Part { io, turn }.token(), lba, data) {
+                Ok(()) => self.part_sent(member),
+                Err(back) => self.send_ordinary(now, io, member, moved(back.op, at)),
+            };
         }
-        self.send_ordinary(now, io, member, Op::Write { at, data: back, durability })
+        self.send_ordinary(now, io, member, op(data))
     }
 
     #[inline]
@@ -112,5 +113,16 @@ impl Members {
         self.parts -= 1;
         let slot = self.promote(now, Waiter::Small(io), what, read);
         (Named::Part { io, turn }.token(), slot)
+    }
+}
+
+/// A read or write that came back from a queue, at another address.
+fn moved(op: Op, at: Lba) -> Op {
+    match op {
+        Op::Read { data, .. } => Op::Read { at, data },
+        Op::Write { data, durability, .. } => Op::Write { at, data, durability },
+        Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
+            unreachable!("parts are read or written")
+        }
     }
 }

@@ -13,7 +13,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use super::{Caller, Failed, Members, Origin, PARTS_MAX, Sent, SmallIo, TIMEOUT_CHECK, Unplaced};
 use crate::limits::SMALL_WRITES_MAX;
-use crate::shard::members::{PartBack, PartTaken, Source, next_turn};
+use crate::shard::members::{Part, PartBack, PartTaken, Source, next_turn};
 
 /// A small write.
 pub(super) struct Small {
@@ -97,8 +97,15 @@ impl Small {
 
     /// What names a part of this phase.
     #[inline]
-    pub(super) fn io(&self, part: u8) -> (SmallIo, u32) {
+    fn io(&self, part: u8) -> (SmallIo, u32) {
         (SmallIo { write: self.write, part }, self.turn)
+    }
+
+    /// A part of this phase, at `at` in its member's data area.
+    #[inline]
+    pub(super) fn part(&self, part: u8, at: Lba) -> Part {
+        let (io, turn) = self.io(part);
+        Part { io, turn, member: self.members[usize::from(part)], at }
     }
 
     /// A part is under way.

@@ -30,6 +30,7 @@ mod small;
 mod stale;
 mod twin;
 mod wait;
+mod workers;
 mod write_task;
 
 pub(crate) use build::{Link, ShardSpec};
@@ -61,6 +62,7 @@ use self::requests::Requests;
 use self::scratch::Scratch;
 use self::small::Smalls;
 use self::wait::WaitQueue;
+use self::workers::Workers;
 use crate::board::{Board, CoreCounters};
 use crate::message::{Fill, Origin, Peer, Span, SpanDone, View};
 
@@ -96,6 +98,7 @@ pub(crate) struct Shard {
     now: Cell<Nanos>,
     hint: Cell<u8>,
     scheduler: Scheduler,
+    workers: RefCell<Workers>,
     members: RefCell<Members>,
     /// Members that may be read directly until the next turn, as a mask.
     readable: Cell<u64>,

@@ -1,7 +1,5 @@
 //! What a band's task does: one batch after another until nothing waits for the band.
 
-use std::rc::Rc;
-
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Intent, Query, Segment, Strategy, StripeHealth, Window, hull};
 use strake_units::LbaRange;
@@ -18,7 +16,7 @@ use super::{Shard, scratch, twin};
 use crate::message::{Span, Work};
 
 /// Works on the band of `entry` until its queue is empty.
-pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
+pub(crate) async fn run(shard: &Shard, entry: u32) {
     let group = shard.open_group();
     let band = shard.bands.borrow().band(entry);
     loop {
@@ -26,22 +24,22 @@ pub(crate) async fn run(shard: Rc<Shard>, entry: u32) {
         match batch {
             None => break,
             Some(Batch::Read { span }) => match shard.join_reads(entry, span) {
-                Joined::Alone(span) => read(&shard, group, span).await,
+                Joined::Alone(span) => read(shard, group, span).await,
                 Joined::Reads { segments, avoided } => {
-                    joint::read(&shard, group, entry, segments, avoided).await
+                    joint::read(shard, group, entry, segments, avoided).await
                 }
             },
-            Some(Batch::Write(batch)) => write(&shard, group, band, batch).await,
+            Some(Batch::Write(batch)) => write(shard, group, band, batch).await,
             Some(Batch::Resync { origin }) => {
-                maintain(&shard, group, band, Intent::Resync, origin).await
+                maintain(shard, group, band, Intent::Resync, origin).await
             }
             Some(Batch::Rebuild { origin }) => {
-                if let Err(error) = twin::copy(&shard, group, band).await {
+                if let Err(error) = twin::copy(shard, group, band).await {
                     shard.finish(origin, Err(error), None);
                     continue;
                 }
                 let targets = shard.rebuild_targets(band);
-                maintain(&shard, group, band, Intent::Rebuild { targets }, origin).await;
+                maintain(shard, group, band, Intent::Rebuild { targets }, origin).await;
             }
         }
     }

@@ -24,6 +24,7 @@ use super::scratch::Scratch;
 use super::serve::items_capacity;
 use super::small::{self, Smalls};
 use super::wait::WaitQueue;
+use super::workers::Workers;
 use crate::array::{Options, Waker};
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
@@ -93,6 +94,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         now: Cell::new(Nanos(0)),
         hint: Cell::new(0),
         scheduler: scheduler.clone(),
+        workers: RefCell::new(Workers::new(scheduler)),
         members: RefCell::new(open_members(spec)?),
         readable: Cell::new(0),
         writable: Cell::new(0),

@@ -13,7 +13,7 @@ use super::install::Install;
 use super::leader::Change;
 use super::members::HostRead;
 use super::members::Pairing;
-use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve, small};
+use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve, small, workers};
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{LATENCY_LOOK, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
@@ -36,7 +36,7 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
     Ok(Box::new(Driver {
         shard,
         tasks: Tasks::new(scheduler),
-        start: run_job,
+        start: workers::work,
         control: spec.control,
         links: spec.links,
         inbox: VecDeque::new(),
@@ -48,14 +48,15 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
     }))
 }
 
-async fn run_job(shard: Rc<Shard>, job: Job) {
+/// Does one job.
+pub(super) async fn run_job(shard: &Rc<Shard>, job: Job) {
     match job {
         Job::Band(entry) => band_task::run(shard, entry).await,
-        Job::Conclude { write } => small::conclude(&shard, write).await,
-        Job::Flush { request } => serve::flush(&shard, request).await,
-        Job::Maintain => rebuild::run(shard).await,
-        Job::Labels => leader_tasks::labels(shard).await,
-        Job::Bitmap => leader_tasks::bitmap(shard).await,
+        Job::Conclude { write } => small::conclude(shard, write).await,
+        Job::Flush { request } => serve::flush(shard, request).await,
+        Job::Maintain => rebuild::run(Rc::clone(shard)).await,
+        Job::Labels => leader_tasks::labels(Rc::clone(shard)).await,
+        Job::Bitmap => leader_tasks::bitmap(Rc::clone(shard)).await,
     }
 }
 
@@ -241,13 +242,21 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
 
     fn start_jobs(&mut self) -> usize {
         let mut work = 0;
-        while self.tasks.has_room() {
+        while self.busy() < self.tasks.capacity() {
             let Some(job) = self.next_job() else { break };
-            let future = (self.start)(Rc::clone(&self.shard), job);
-            assert!(self.tasks.spawn(future).is_ok(), "there was room a moment ago");
+            let assigned = self.shard.workers.borrow_mut().assign(job);
+            if let Err(job) = assigned {
+                let worker = (self.start)(Rc::clone(&self.shard), job);
+                assert!(self.tasks.spawn(worker).is_ok(), "there was room a moment ago");
+            }
             work += 1;
         }
         work
+    }
+
+    /// Workers that have a job.
+    fn busy(&self) -> usize {
+        self.tasks.live() - self.shard.workers.borrow().idle()
     }
 
     fn next_job(&self) -> Option<Job> {
@@ -255,7 +264,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         if let Some(job) = shard.urgent.borrow_mut().pop_front() {
             return Some(job);
         }
-        if self.tasks.live() + TASKS_RESERVED >= self.tasks.capacity() {
+        if self.busy() + TASKS_RESERVED >= self.tasks.capacity() {
             return None;
         }
         let flush = shard.jobs.borrow_mut().pop_front();

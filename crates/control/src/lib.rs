@@ -38,6 +38,7 @@ mod prospects;
 mod readd;
 mod remove;
 pub mod scan;
+mod scrub;
 mod settings;
 mod sick;
 mod spares;

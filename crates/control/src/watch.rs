@@ -7,6 +7,7 @@ use strake_units::{ByteSize, MemberIndex};
 use crate::events::{EventKind, Note, Severity};
 use crate::manager::Manager;
 use crate::members::absent_mask;
+use crate::scrub;
 use crate::view::cause_of;
 
 /// A picture of an array: what was last told about it.
@@ -234,6 +235,9 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
             let what = format!("{count} events of array {name} came too fast to be recorded");
             Some(note(EventKind::EventsDropped, what))
         }
+        ArrayEventKind::ScrubStarted { mode } => Some(scrub::started(name, mode)),
+        ArrayEventKind::ScrubFound { counts } => Some(scrub::has_found(name, &counts)),
+        ArrayEventKind::ScrubEnded { whole, counts } => Some(scrub::ended(name, whole, &counts)),
         ArrayEventKind::MemberFailed { .. }
         | ArrayEventKind::MemberVanished
         | ArrayEventKind::MemberFailedByHand

@@ -15,6 +15,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos, RegionIndex, Uuid};
 use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
 use crate::histogram::CoreTimes;
 use crate::pacing::Maintenance;
+use crate::scrub::{ScrubBoard, ScrubState};
 
 /// A member as a status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +112,10 @@ pub(crate) struct CoreCounters {
     pub(crate) scratch_bytes: AtomicU64,
     /// As many of them as are in huge pages.
     pub(crate) scratch_huge_bytes: AtomicU64,
+    /// Bytes of the array that the scrub compared with their redundancy here.
+    pub(crate) scrub_checked: AtomicU64,
+    /// Bytes of the array that it could compare with nothing.
+    pub(crate) scrub_unchecked: AtomicU64,
     /// What this core's maintenance had to stop: [`HALTED_RESYNC`] and [`HALTED_REBUILD`].
     pub(crate) halted: AtomicU64,
     /// Members with I/Os of this core that have been outstanding for long, as a mask.
@@ -153,6 +158,11 @@ pub(crate) struct Board {
     lost: AtomicBool,
     /// Whether more members stand still than the array can do without, as was last told.
     everything_slow: AtomicBool,
+    scrub: Mutex<ScrubBoard>,
+    /// Number of the scrub that was begun last.
+    scrub_number: AtomicU64,
+    /// It goes on.
+    scrub_runs: AtomicBool,
     /// Members for which a replacement is under way, as a mask.
     replacing: AtomicU64,
     /// Regions whose parity or copies are not yet known to be right. Changed once per region resynchronized.
@@ -192,6 +202,9 @@ impl Board {
             uncopied: AtomicU64::new(0),
             lost: AtomicBool::new(false),
             everything_slow: AtomicBool::new(false),
+            scrub: Mutex::new(ScrubBoard::new(geometry)),
+            scrub_number: AtomicU64::new(0),
+            scrub_runs: AtomicBool::new(false),
             replacing: AtomicU64::new(0),
             untrusted: Mutex::new(untrusted),
         }
@@ -281,8 +294,13 @@ impl Board {
         there.map(|core| f64::from_bits(core.window.load(Relaxed))).min_by(f64::total_cmp)
     }
 
-    /// True while anything is left to resynchronize or rebuild on some core.
+    /// True while anything is left to resynchronize, rebuild or scrub on some core.
     pub(crate) fn maintains(&self) -> bool {
+        self.scrub_runs.load(Relaxed) || self.repairs_redundancy()
+    }
+
+    /// True while anything is left to resynchronize or rebuild on some core.
+    fn repairs_redundancy(&self) -> bool {
         self.cores.iter().any(|core| {
             core.resync_regions_left.load(Relaxed) + core.rebuild_regions_left.load(Relaxed) > 0
         })
@@ -325,6 +343,7 @@ impl Board {
     /// More members are gone than redundancy covers: nothing is served or recorded any more.
     pub(crate) fn set_lost(&self) {
         self.lost.store(true, Relaxed);
+        self.change_scrub(ScrubState::Stopped);
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -426,6 +445,8 @@ impl Board {
         end.min(self.geometry.capacity_blocks())
     }
 }
+
+mod scrub;
 
 impl ExtentSource for Board {
     fn extent(&self, at: Lba, blocks_max: u64) -> Extent {

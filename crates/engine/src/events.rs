@@ -6,6 +6,7 @@ use strake_block::IoErrorKind;
 use strake_units::MemberIndex;
 
 use crate::limits::EVENTS_MAX;
+use crate::scrub::{ScrubCounts, ScrubMode};
 
 /// Something that happened to an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,23 @@ pub enum ArrayEventKind {
     EverythingSlow,
     /// Enough of them answer again.
     EverythingSlowEnded,
+    /// A scrub began.
+    ScrubStarted {
+        /// What it does.
+        mode: ScrubMode,
+    },
+    /// A scrub has found something; told once a minute at most.
+    ScrubFound {
+        /// All that it found so far.
+        counts: ScrubCounts,
+    },
+    /// A scrub is over.
+    ScrubEnded {
+        /// It has been over everything; otherwise somebody stopped it.
+        whole: bool,
+        /// What it saw.
+        counts: ScrubCounts,
+    },
     /// More members are gone than redundancy covers; nothing is served.
     Lost,
     /// So many events were dropped here because nobody fetched them.

@@ -89,6 +89,15 @@ pub const CHECKPOINT_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 /// Events that wait for somebody to fetch them before the oldest are dropped.
 pub const EVENTS_MAX: usize = 1024;
 
+/// Findings of a scrub that are listed. Further ones are counted.
+pub const SCRUB_FINDINGS_MAX: usize = 1024;
+
+/// How often a scrub tells that it has found something, at most.
+pub const SCRUB_TELL_EVERY: Nanos = Nanos(60 * Nanos::SECOND.0);
+
+/// Rows over which a scrub gives one verdict, in bytes: strips may be wrong in different ones.
+pub const SCRUB_COLUMN_BYTES: usize = 4096;
+
 /// Requests an array queue passes to its shard at a time.
 pub const PORT_DEPTH_MAX: u32 = 1024;
 

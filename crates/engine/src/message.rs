@@ -13,6 +13,7 @@ use strake_reactor::{Receiver, Sender};
 use strake_units::{LbaRange, MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
+use crate::scrub::ScrubOrder;
 use crate::shard::Pairing;
 
 /// Where the answer to a span goes: a host request of some shard, or that shard's own maintenance.
@@ -36,6 +37,8 @@ pub(crate) enum Work {
     Resync,
     /// Fill the strips of the members being rebuilt.
     Rebuild,
+    /// See whether parity (or copies) agree with the data.
+    Scrub { order: ScrubOrder },
 }
 
 /// What a write writes.
@@ -182,6 +185,8 @@ pub(crate) enum Control {
     Resume { reply: mpsc::Sender<Result<(), ArrayError>> },
     /// What is asked of maintenance has changed.
     Pace,
+    /// What is asked of the scrub has changed.
+    Scrub,
     /// Begin no maintenance and take no writes any more; answer when nothing is in flight.
     Quiesce { reply: mpsc::Sender<()> },
     /// To the leader, when every shard is quiet: record a clean stop.

@@ -25,6 +25,7 @@ mod rebuild;
 mod regions;
 mod requests;
 mod scratch;
+mod scrub;
 mod serve;
 mod small;
 mod stale;
@@ -60,6 +61,7 @@ use self::rebuild::{RebuildTable, Window};
 use self::regions::RegionTable;
 use self::requests::Requests;
 use self::scratch::Scratch;
+use self::scrub::ScrubTable;
 use self::small::Smalls;
 use self::wait::WaitQueue;
 use self::workers::Workers;
@@ -113,6 +115,7 @@ pub(crate) struct Shard {
     requests: RefCell<Requests>,
     region_table: RefCell<RegionTable>,
     rebuild: RefCell<RebuildTable>,
+    scrub: RefCell<ScrubTable>,
     window: RefCell<Window>,
     /// Own regions to resynchronize, in order.
     untrusted: RefCell<VecDeque<RegionIndex>>,
@@ -286,12 +289,23 @@ impl Shard {
         self.maintaining.set(false);
     }
 
-    /// Starts resync and rebuild if there is any to do.
+    /// Starts resync, rebuild and scrub if there is any to do.
     fn start_maintenance(&self) {
-        let work = !self.untrusted.borrow().is_empty() || self.next_to_rebuild().is_some();
-        if work && !self.stopping() && !self.maintaining.replace(true) {
-            self.urgent.borrow_mut().push_back(Job::Maintain);
+        let urgent = self.redundancy_wanted();
+        if !(urgent || self.scrub.borrow().is_wanted()) || self.stopping() {
+            return;
         }
+        if !self.maintaining.replace(true) {
+            self.urgent.borrow_mut().push_back(Job::Maintain);
+        } else if urgent {
+            // The scrub makes way.
+            self.window.borrow_mut().look_again();
+        }
+    }
+
+    /// True when there is something to resynchronize or rebuild.
+    fn redundancy_wanted(&self) -> bool {
+        !self.untrusted.borrow().is_empty() || self.next_to_rebuild().is_some()
     }
 
     /// True when nothing is waiting or in flight.

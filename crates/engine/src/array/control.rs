@@ -8,6 +8,7 @@ use crate::error::ArrayError;
 use crate::events::ArrayEvent;
 use crate::message::Control;
 use crate::pacing::Maintenance;
+use crate::scrub::{ScrubFinding, ScrubMode, ScrubState};
 
 impl Array {
     /// Takes `member` out of use. What is not being written at that moment is flushed and unmarked first, so that a
@@ -43,6 +44,56 @@ impl Array {
     #[must_use]
     pub fn begin_resume(&self) -> Pending {
         self.ask(0, |reply| Control::Resume { reply })
+    }
+
+    /// Begins to scrub the array, on every core, after resync and rebuild and at their pace.
+    ///
+    /// # Errors
+    /// When a scrub is under way, or the array is lost.
+    pub fn begin_scrub(&self, mode: ScrubMode) -> Result<(), ArrayError> {
+        let name = self.name();
+        if self.board.is_lost() {
+            let what = format!("array {name} is lost; there is nothing to scrub it with");
+            return Err(ArrayError::state(what));
+        }
+        if !self.board.begin_scrub(mode) {
+            return Err(ArrayError::state(format!(
+                "array {name} is being scrubbed; wait for that, or stop it"
+            )));
+        }
+        self.tell_scrub();
+        Ok(())
+    }
+
+    /// Lets the scrub that is under way rest, or go on. False when there is none, or it does so already.
+    pub fn pause_scrub(&self, pause: bool) -> bool {
+        self.change_scrub(if pause { ScrubState::Paused } else { ScrubState::Running })
+    }
+
+    /// Ends the scrub that is under way. False when there is none.
+    pub fn stop_scrub(&self) -> bool {
+        self.change_scrub(ScrubState::Stopped)
+    }
+
+    fn change_scrub(&self, state: ScrubState) -> bool {
+        let changed = self.board.change_scrub(state);
+        if changed {
+            self.tell_scrub();
+        }
+        changed
+    }
+
+    fn tell_scrub(&self) {
+        for shard in &self.shards {
+            shard.tell(Control::Scrub);
+        }
+    }
+
+    /// What the scrub that was begun last has found, by address in the array. At most 1024 findings; the status counts
+    /// the rest.
+    #[must_use]
+    pub fn scrub_findings(&self) -> Vec<ScrubFinding> {
+        self.board.scrub_findings()
     }
 
     /// Gives the array another name, in the labels of every member in use.

@@ -10,6 +10,7 @@ use crate::bad_blocks::array_ranges;
 use crate::board::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
 use crate::histogram::{ArrayLatencies, put_together};
 use crate::pacing::Maintenance;
+use crate::scrub::ScrubStatus;
 
 /// How far a background job has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct ArrayStatus {
     pub rebuild: Option<Progress>,
     /// The copy to a drive that is to take a member's place, if any is under way.
     pub replace: Option<Progress>,
+    /// The scrub that is under way, or the last one since the array was started.
+    pub scrub: Option<ScrubStatus>,
     /// The rebuild stopped because blocks it needs cannot be read any more.
     pub rebuild_halted: bool,
     /// The resync stopped because blocks it needs cannot be read any more.
@@ -111,6 +114,7 @@ impl Array {
                 let left = self.bytes_of(self.board.uncopied_regions());
                 progress(total - left.min(total))
             }),
+            scrub: self.board.scrub_status(),
             rebuild_halted: self.board.halted() & HALTED_REBUILD != 0,
             resync_halted: self.board.halted() & HALTED_RESYNC != 0,
             maintenance: self.board.maintenance(),

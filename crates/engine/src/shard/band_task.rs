@@ -12,7 +12,7 @@ use super::maintain::{heal, maintain};
 use super::members::{Group, settled};
 use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
-use super::{Shard, scratch, twin};
+use super::{Shard, scratch, scrub, twin};
 use crate::message::{Span, Work};
 
 /// Works on the band of `entry` until its queue is empty.
@@ -40,6 +40,11 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 }
                 let targets = shard.rebuild_targets(band);
                 maintain(shard, group, band, Intent::Rebuild { targets }, origin).await;
+            }
+            Some(Batch::Scrub { order, origin }) => {
+                // Boxed, so that every task is not as large as the one that finds something wrong.
+                let result = Box::pin(scrub::band(&shard, group, band, order)).await;
+                shard.finish(origin, result, None);
             }
         }
     }

@@ -13,6 +13,7 @@ use strake_units::{Lba, LbaRange};
 use super::small::Head;
 use crate::limits::{MERGE_MAX, SMALL_WRITES_MAX, TASKS_MAX};
 use crate::message::{Fill, Origin, Span, Work};
+use crate::scrub::ScrubOrder;
 use crate::slab::Slab;
 
 /// Hash buckets.
@@ -52,6 +53,8 @@ pub(crate) enum Batch {
     Resync { origin: Origin },
     /// Maintenance.
     Rebuild { origin: Origin },
+    /// Maintenance.
+    Scrub { order: ScrubOrder, origin: Origin },
 }
 
 /// A read that waits for a band.
@@ -241,7 +244,11 @@ impl Bands {
             {
                 Some((*range, entry.band))
             }
-            Work::Write { .. } | Work::Read { .. } | Work::Resync | Work::Rebuild => None,
+            Work::Write { .. }
+            | Work::Read { .. }
+            | Work::Resync
+            | Work::Rebuild
+            | Work::Scrub { .. } => None,
         }
     }
 
@@ -296,6 +303,7 @@ impl Bands {
             work @ Work::Read { .. } => Batch::Read { span: Span { band, work, origin } },
             Work::Resync => Batch::Resync { origin },
             Work::Rebuild => Batch::Rebuild { origin },
+            Work::Scrub { order } => Batch::Scrub { order, origin },
             Work::Write { range, fill, durability } => {
                 let mut batch = WriteBatch {
                     items: ArrayVec::new(),
@@ -319,7 +327,7 @@ impl Bands {
             Work::Read { range, unreadable, avoid, .. } => {
                 Some(Waiting { range, unreadable, avoid })
             }
-            Work::Write { .. } | Work::Resync | Work::Rebuild => None,
+            Work::Write { .. } | Work::Resync | Work::Rebuild | Work::Scrub { .. } => None,
         }
     }
 

@@ -21,6 +21,7 @@ use super::rebuild::{RebuildTable, Window};
 use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::Scratch;
+use super::scrub::ScrubTable;
 use super::serve::items_capacity;
 use super::small::{self, Smalls};
 use super::wait::WaitQueue;
@@ -105,6 +106,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         requests: RefCell::new(requests),
         region_table: RefCell::new(region_table),
         rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, &spec.lacking)),
+        scrub: RefCell::new(ScrubTable::default()),
         window: RefCell::new(Window::new(scheduler)),
         untrusted: RefCell::new(own),
         scratch: RefCell::new(Scratch::new(

@@ -214,6 +214,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 let _ = reply.send(Ok(()));
             }
             Control::Pace => shard.pace_changed(),
+            Control::Scrub => shard.scrub_changed(),
             Control::Quiesce { reply } => {
                 shard.stopping.set(true);
                 shard.window.borrow_mut().look_again();

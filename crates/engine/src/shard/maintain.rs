@@ -62,7 +62,7 @@ pub(super) async fn recover_column(
 
 /// The same for the columns of `segments`, or for all when there are none; positions that are known to be unreadable
 /// come with them.
-async fn maintain_window(
+pub(super) async fn maintain_window(
     shard: &Shard,
     group: Group,
     band: Band,
@@ -162,11 +162,12 @@ async fn maintain_by_columns(
     shard.note_bad(notes).await
 }
 
-fn bits(mask: u64) -> impl Iterator<Item = u8> {
+pub(super) fn bits(mask: u64) -> impl Iterator<Item = u8> {
     (0..64).filter(move |bit| mask & 1 << bit != 0)
 }
 
-fn segment(shard: &Shard, band: Band, window: Window, strip: u8) -> Segment {
+/// The rows of `window` in data strip `strip`.
+pub(super) fn segment(shard: &Shard, band: Band, window: Window, strip: u8) -> Segment {
     let place = Place { stripe: band.stripe, strip, offset: window.offset };
     let lba = shard.geometry.lba(place);
     Segment { strip, offset: window.offset, blocks: window.blocks, lba }
@@ -220,12 +221,12 @@ async fn lose_column(
 }
 
 impl Shard {
-    fn all_positions(&self) -> u64 {
+    pub(super) fn all_positions(&self) -> u64 {
         (0..self.geometry.width()).fold(0, |mask, position| mask | 1 << position)
     }
 
     /// The positions that hold data in the band's stripe, as a mask.
-    fn data_positions(&self, band: Band) -> u64 {
+    pub(super) fn data_positions(&self, band: Band) -> u64 {
         let data = (0..self.geometry.width()).filter(|at| self.holds_data(band, *at));
         data.fold(0, |mask, position| mask | 1 << position)
     }

@@ -18,7 +18,7 @@ use strake_reactor::Scheduler;
 use super::wait::WaitQueue;
 use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
 
-use super::Shard;
+use super::{Shard, scrub};
 use crate::board::{HALTED_REBUILD, HALTED_RESYNC};
 use crate::message::{Origin, Peer, Span, View, Work};
 use crate::pacing::{self, Allowed, Came};
@@ -186,6 +186,11 @@ impl Window {
         self.handed_out += 1;
     }
 
+    /// Takes what went wrong with bands that came back.
+    pub(super) fn take_error(&mut self) -> Option<IoError> {
+        self.error.take()
+    }
+
     /// A band came back.
     pub(crate) fn back(&mut self, now: Nanos, result: Result<(), IoError>) {
         self.outstanding -= 1;
@@ -201,7 +206,7 @@ impl Window {
 }
 
 /// Waits until no band is out.
-async fn all_back(window: &RefCell<Window>) {
+pub(super) async fn all_back(window: &RefCell<Window>) {
     poll_fn(|_| {
         let mut window = window.borrow_mut();
         if window.outstanding == 0 {
@@ -213,9 +218,12 @@ async fn all_back(window: &RefCell<Window>) {
     .await;
 }
 
-/// Waits until one more band may go out, or the shard stops.
-async fn may_go(shard: &Shard) {
+/// Waits until one more band may go out, or the shard stops, or `moot` says that it is not to go out any more.
+pub(super) async fn may_go(shard: &Shard, moot: impl Fn() -> bool) {
     poll_fn(|_| {
+        if moot() {
+            return Poll::Ready(());
+        }
         let allowed = shard.allowed();
         let mut window = shard.window.borrow_mut();
         window.look_at = None;
@@ -230,7 +238,7 @@ async fn may_go(shard: &Shard) {
     .await;
 }
 
-/// Resynchronizes what is untrusted, then rebuilds who is rebuilding, until nothing is left to do.
+/// Resynchronizes what is untrusted, then rebuilds who is rebuilding, then scrubs, until nothing is left to do.
 pub(crate) async fn run(shard: Rc<Shard>) {
     shard.counters().halted.store(0, Relaxed);
     while !shard.stopping() {
@@ -240,8 +248,13 @@ pub(crate) async fn run(shard: Rc<Shard>) {
             }
             continue;
         }
-        let Some((region, targets)) = shard.next_to_rebuild() else { break };
-        if !rebuild_region(&shard, region, targets).await {
+        if let Some((region, targets)) = shard.next_to_rebuild() {
+            if !rebuild_region(&shard, region, targets).await {
+                break;
+            }
+            continue;
+        }
+        if !scrub::go_on(&shard).await {
             break;
         }
     }
@@ -290,22 +303,22 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
     let stripes = shard.regions.stripes(region);
     'region: for stripe in stripes.start..stripes.end.min(shard.geometry.stripes()) {
         for index in 0..shard.geometry.bands_per_stripe() {
-            may_go(shard).await;
+            may_go(shard, || false).await;
             if shard.stopping() || shard.window.borrow().error.is_some() {
                 break 'region;
             }
-            let band = Band { stripe: StripeIndex(stripe), index };
-            shard.window.borrow_mut().hand_out(shard.now.get());
-            shard.bands.borrow_mut().enqueue(Span {
-                band,
-                work: work(),
-                origin: Origin::Maintenance,
-            });
+            hand_out(shard, Band { stripe: StripeIndex(stripe), index }, work());
         }
     }
     all_back(&shard.window).await;
     let error = shard.window.borrow_mut().error.take();
     error.is_none_or(|e| e.kind == IoErrorKind::Aborted) && !shard.stopping()
+}
+
+/// Hands out one band.
+pub(super) fn hand_out(shard: &Shard, band: Band, work: Work) {
+    shard.window.borrow_mut().hand_out(shard.now.get());
+    shard.bands.borrow_mut().enqueue(Span { band, work, origin: Origin::Maintenance });
 }
 
 pub(super) fn members_of(mask: u64) -> impl Iterator<Item = MemberIndex> {

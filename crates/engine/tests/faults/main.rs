@@ -12,6 +12,7 @@ mod queues;
 mod readd;
 mod rebuild;
 mod replace;
+mod scrub;
 mod slow;
 mod stage;
 mod start;

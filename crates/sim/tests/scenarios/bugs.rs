@@ -257,9 +257,9 @@ fn b23_a_member_removed_among_retries_leaves_nothing_behind() {
     });
 }
 
-/// A scrub of ZFS read one of several copies and called them all good (`ad8b9f940c`). There is no scrub here yet; what
-/// makes copies agree is the resync after a crash, and it has to leave none of them as it was. A copy that is neither
-/// the first nor the last is made to differ in what the crash left in doubt.
+/// A scrub of ZFS read one of several copies and called them all good (`ad8b9f940c`). That ours reads them all is
+/// shown where scrubs are; what makes copies agree after a crash is the resync, and it has to leave none of them as it
+/// was. A copy that is neither the first nor the last is made to differ in what the crash left in doubt.
 #[test]
 fn b15_a_resync_makes_every_copy_agree() {
     for (level, members, copies) in

@@ -1,0 +1,98 @@
+//! The list of findings is bounded, and like ones that adjoin are one.
+
+use strake_raid::{Geometry, GeometrySpec, Level};
+use strake_units::{BlockSize, Lba, LbaRange, MemberIndex, Nanos, StripeIndex};
+
+use super::*;
+
+fn geometry() -> Geometry {
+    let spec = GeometrySpec {
+        level: Level::Raid6,
+        members: 4,
+        group_size: None,
+        strip_bytes: 64 << 10,
+        block_size: BlockSize::B4096,
+        member_blocks: 1 << 18,
+    };
+    Geometry::new(&spec).expect("sound")
+}
+
+fn finding(member: u8, row: u64, blocks: u64) -> ScrubFinding {
+    ScrubFinding {
+        verdict: ScrubVerdict::DataWrong,
+        member: Some(MemberIndex(member)),
+        stripe: StripeIndex(row / 16),
+        rows: LbaRange::new(Lba(row), blocks),
+        array: LbaRange::new(Lba(2 * row), blocks),
+        repaired: false,
+    }
+}
+
+fn reported(findings: &[ScrubFinding]) -> (Vec<ScrubFinding>, u64) {
+    let mut board = ScrubBoard::new(geometry());
+    assert!(board.begin(ScrubMode::Check, 1));
+    for finding in findings {
+        let report = ScrubReport { counts: ScrubCounts::default(), findings: vec![*finding] };
+        board.report(1, &report, Nanos(0));
+    }
+    (board.findings(), board.status().expect("it was begun").unlisted)
+}
+
+#[test]
+fn like_findings_that_adjoin_are_one() {
+    let check = |findings: &[ScrubFinding], want: &[(u64, u64)]| {
+        let rows: Vec<(u64, u64)> =
+            reported(findings).0.iter().map(|f| (f.rows.start.0, f.rows.blocks)).collect();
+        assert_eq!(rows, want, "{findings:?}");
+    };
+    check(&[finding(1, 0, 2), finding(1, 2, 3)], &[(0, 5)]);
+    check(&[finding(1, 2, 3), finding(1, 0, 2)], &[(0, 5)]);
+    check(&[finding(1, 0, 2), finding(1, 3, 1)], &[(0, 2), (3, 1)]);
+    check(&[finding(1, 0, 2), finding(2, 2, 1)], &[(0, 2), (2, 1)]);
+    check(
+        &[finding(1, 0, 2), ScrubFinding { repaired: true, ..finding(1, 2, 1) }],
+        &[(0, 2), (2, 1)],
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_counted() {
+    let many: Vec<ScrubFinding> =
+        (0..SCRUB_FINDINGS_MAX as u64 + 7).map(|n| finding(1, 2 * n, 1)).collect();
+    let (listed, unlisted) = reported(&many);
+    assert_eq!((listed.len(), unlisted), (SCRUB_FINDINGS_MAX, 7));
+}
+
+#[test]
+fn findings_are_told_once_a_minute() {
+    let mut board = ScrubBoard::new(geometry());
+    assert!(board.begin(ScrubMode::Check, 1));
+    let counts = ScrubCounts { wrong: 1, ..ScrubCounts::default() };
+    let report = ScrubReport { counts, findings: vec![finding(1, 0, 1)] };
+    let mut check = |number, seconds: u64, want: Option<u64>| {
+        let told = board.report(number, &report, Nanos(seconds * Nanos::SECOND.0));
+        assert_eq!(told.map(|counts| counts.wrong), want, "after {seconds} s");
+    };
+    check(1, 100, Some(1));
+    check(1, 159, None);
+    check(1, 160, Some(3));
+    // Of a scrub that is over nothing is heard.
+    check(7, 300, None);
+}
+
+#[test]
+fn one_scrub_at_a_time() {
+    let mut board = ScrubBoard::new(geometry());
+    assert!(!board.change(ScrubState::Paused));
+    assert!(board.begin(ScrubMode::Check, 2));
+    assert!(!board.begin(ScrubMode::Check, 2));
+    assert!(board.change(ScrubState::Paused));
+    assert!(!board.change(ScrubState::Paused));
+    assert!(!board.begin(ScrubMode::Check, 2));
+    assert!(board.change(ScrubState::Running));
+    assert!(!board.shard_done(1));
+    assert!(board.shard_done(1));
+    assert!(!board.change(ScrubState::Stopped), "it is over");
+    assert!(board.begin(ScrubMode::Repair, 2));
+    assert_eq!(board.status().map(|s| (s.number, s.state)), Some((2, ScrubState::Running)));
+}

@@ -1,0 +1,265 @@
+//! The scrub of one shard's regions: band by band, behind resync and rebuild, at the pace of maintenance.
+
+mod judge;
+mod remedy;
+
+use strake_block::{IoError, Op, SgMut};
+use strake_raid::{Band, Geometry, Regions, Window};
+use strake_units::{RegionIndex, StripeIndex};
+
+use self::judge::{Strips, Wrong};
+use super::Shard;
+use super::bad::Columns;
+use super::execute::{Failed, ReadBufs};
+use super::members::{Group, IoSlot, settled};
+use super::mend::{Excluded, LOST};
+use super::rebuild::{all_back, hand_out, may_go};
+use super::scratch::{self, Loan};
+use crate::message::Work;
+use crate::scrub::{ScrubOrder, ScrubReport};
+
+/// What this shard has still to scrub.
+#[derive(Default)]
+pub(crate) struct ScrubTable {
+    order: Option<ScrubOrder>,
+    /// The next band to look at; `None` when there is none.
+    next: Option<Band>,
+    /// The others know that this shard is through.
+    through: bool,
+}
+
+impl ScrubTable {
+    /// True when there is a scrub that goes on, and this shard is not through with it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.order.is_some_and(|order| order.runs) && !self.through
+    }
+
+    /// Takes the band that is next, and moves on within the regions of shard `core` of `cores`.
+    fn take(
+        &mut self,
+        geometry: &Geometry,
+        regions: &Regions,
+        (core, cores): (u16, u16),
+    ) -> Option<(Band, ScrubOrder)> {
+        let (band, order) = (self.next?, self.order?);
+        let Band { stripe, index } = band;
+        self.next = if index + 1 < geometry.bands_per_stripe() {
+            Some(Band { stripe, index: index + 1 })
+        } else {
+            let after = StripeIndex(stripe.0 + 1);
+            let region = regions.region_of(after);
+            let first = match region == regions.region_of(stripe) {
+                true => Some(after),
+                false => first_stripe(regions, own_region(region, core, cores)),
+            };
+            first.filter(|s| s.0 < geometry.stripes()).map(|stripe| Band { stripe, index: 0 })
+        };
+        Some((band, order))
+    }
+}
+
+/// The first region from `region` on that shard `core` of `cores` owns.
+fn own_region(region: RegionIndex, core: u16, cores: u16) -> RegionIndex {
+    let (core, cores) = (u32::from(core), u32::from(cores));
+    RegionIndex(region.0 + (core + cores - region.0 % cores) % cores)
+}
+
+fn first_stripe(regions: &Regions, region: RegionIndex) -> Option<StripeIndex> {
+    let stripes = regions.stripes(region);
+    (!stripes.is_empty()).then_some(StripeIndex(stripes.start))
+}
+
+/// Scrubs until everything was looked at, something more urgent turns up, or somebody wants it to rest. False when
+/// maintenance has nothing more to do.
+pub(super) async fn go_on(shard: &Shard) -> bool {
+    let rests = || shard.stopping() || !shard.scrub.borrow().is_wanted();
+    while !rests() && !shard.redundancy_wanted() {
+        may_go(shard, || rests() || shard.redundancy_wanted()).await;
+        if rests() || shard.redundancy_wanted() {
+            break;
+        }
+        let whose = (shard.core, shard.cores);
+        let next = shard.scrub.borrow_mut().take(&shard.geometry, &shard.regions, whose);
+        let Some((band, order)) = next else { break };
+        hand_out(shard, band, Work::Scrub { order });
+    }
+    all_back(&shard.window).await;
+    // A band fails only when the array is lost, which everybody sees.
+    let _ = shard.window.borrow_mut().take_error();
+    let done = {
+        let mut table = shard.scrub.borrow_mut();
+        let order = table.order.filter(|_| table.next.is_none() && !table.through);
+        table.through |= order.is_some() && !shard.stopping();
+        order
+    };
+    if let Some(order) = done.filter(|_| !shard.stopping()) {
+        shard.board.scrub_shard_done(order.number);
+    }
+    !rests() || shard.redundancy_wanted()
+}
+
+/// Looks at one band: whether its parity or copies agree, and what can be done if they do not.
+///
+/// # Errors
+/// When the array is lost.
+pub(super) async fn band(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    order: ScrubOrder,
+) -> Result<(), IoError> {
+    let geometry = &shard.geometry;
+    let mut left =
+        Columns::new(Window { offset: geometry.band_offset(band), blocks: geometry.band_blocks() });
+    let mut report = ScrubReport::default();
+    while let Some(window) = left.next() {
+        let seen = look(shard, group, (band, window), 0).await?;
+        if seen.unreadable != 0 && window.blocks > 1 {
+            left.halve(window);
+            continue;
+        }
+        let bytes = shard.bytes_of_rows(window) * u64::from(geometry.data_strips());
+        let (checked, unchecked) = if seen.compared { (bytes, 0) } else { (0, bytes) };
+        shard.board.count_scrubbed(shard.core, order.number, checked, unchecked);
+        if seen.unreadable != 0 || !seen.wrong.is_empty() {
+            remedy::settle(shard, group, (band, window), seen, order, &mut report).await?;
+        }
+    }
+    if !report.findings.is_empty() {
+        shard.board.report_scrub(order.number, &report, shard.now.get());
+    }
+    Ok(())
+}
+
+/// What a look at some rows of a band gave.
+struct Seen {
+    /// Positions whose blocks could not be read, or were never filled.
+    unreadable: u64,
+    /// There was something to compare the data with.
+    compared: bool,
+    wrong: Vec<Wrong>,
+}
+
+impl Seen {
+    const fn nothing(unreadable: u64) -> Self {
+        Self { unreadable, compared: false, wrong: Vec::new() }
+    }
+}
+
+/// Reads rows of all strips but those at the positions in `without`, and compares.
+async fn look(
+    shard: &Shard,
+    group: Group,
+    (band, window): (Band, Window),
+    without: u64,
+) -> Result<Seen, IoError> {
+    let geometry = &shard.geometry;
+    let mut excluded = Excluded::default();
+    excluded.unreadable = without;
+    let hidden = shard.hidden_positions(band, window) & !without;
+    if hidden != 0 {
+        return Ok(Seen::nothing(hidden));
+    }
+    loop {
+        let health = excluded.apply(shard.health(band));
+        if !health.parity_trusted {
+            return Ok(Seen::nothing(0));
+        }
+        let there = shard.all_positions() & !(health.absent | health.unreadable);
+        let surplus = match geometry.parity_strips() {
+            0 => 0,
+            _ => there.count_ones().saturating_sub(u32::from(geometry.data_strips())),
+        };
+        // What parity should be is computed where it cannot be compared in passing.
+        let computed = if there == shard.all_positions() { 0 } else { surplus as usize };
+        let bytes = shard.bytes_of_rows(window) as usize;
+        let count = there.count_ones() as usize + computed;
+        let lost = || shard.board.is_lost();
+        let Some(mut loan) = scratch::borrow(&shard.scratch, count, bytes, lost).await else {
+            return Err(LOST);
+        };
+        if excluded.apply(shard.health(band)) != health {
+            // A member left or was replaced while this waited for memory.
+            scratch::end(&shard.scratch, loan);
+            continue;
+        }
+        let (bufs, failed) = read(shard, group, (band, window), there, &mut loan).await;
+        let seen = match failed {
+            Failed { member: 0, slow: 0, medium: 0, .. } => {
+                let strips = Strips::new((band, window), there, &bufs);
+                let targets: ReadBufs = (0..computed).map(|_| loan.take(bytes)).collect();
+                let (seen, targets) = judge::judge(shard, &strips, targets);
+                scratch::give_back(&shard.scratch, targets);
+                Some(seen)
+            }
+            Failed { member: 0, slow: 0, medium, .. } => Some(Seen::nothing(medium)),
+            Failed { member, .. } => {
+                excluded.absent |= member;
+                None
+            }
+        };
+        scratch::give_back(&shard.scratch, bufs);
+        scratch::end(&shard.scratch, loan);
+        if let Some(seen) = seen {
+            return Ok(seen);
+        }
+        if shard.board.is_lost() {
+            return Err(LOST);
+        }
+    }
+}
+
+/// Reads rows of the strips at the positions in `there`. When some fail, so many buffers fewer come back.
+async fn read(
+    shard: &Shard,
+    group: Group,
+    (band, window): (Band, Window),
+    there: u64,
+    loan: &mut Loan,
+) -> (ReadBufs, Failed) {
+    let bytes = shard.bytes_of_rows(window) as usize;
+    let at = shard.geometry.member_lba(band.stripe, window.offset);
+    let positions = || (0..shard.geometry.width()).filter(|position| there & 1 << position != 0);
+    let mut slots = arrayvec::ArrayVec::<IoSlot, 64>::new();
+    for position in positions() {
+        let data = SgMut::from(loan.take(bytes));
+        slots.push(shard.issue(group, band.stripe, position, Op::Read { at, data }));
+    }
+    settled(&shard.members, group).await;
+    let (mut bufs, mut failed) = (ReadBufs::new(), Failed::default());
+    for (position, slot) in positions().zip(slots) {
+        let (op, result) = shard.members.borrow_mut().take(slot);
+        if let Err(error) = result {
+            shard.note_failure(&mut failed, band.stripe, position, error);
+        }
+        if let Some(Op::Read { data, .. }) = op {
+            bufs.extend(data.into_parts());
+        }
+    }
+    (bufs, failed)
+}
+
+impl Shard {
+    /// Bytes of one strip in the rows of `window`.
+    fn bytes_of_rows(&self, window: Window) -> u64 {
+        u64::from(window.blocks) << self.geometry.block_size().shift()
+    }
+
+    /// What is asked of the scrub has changed.
+    pub(crate) fn scrub_changed(&self) {
+        let order = self.board.scrub_order();
+        {
+            let mut table = self.scrub.borrow_mut();
+            let known = table.order.map(|order| order.number);
+            if order.map(|order| order.number) != known {
+                let own = own_region(RegionIndex(0), self.core, self.cores);
+                let first = first_stripe(&self.regions, own);
+                table.next = first.map(|stripe| Band { stripe, index: 0 });
+                table.through = false;
+            }
+            table.order = order;
+        }
+        self.window.borrow_mut().look_again();
+        self.start_maintenance();
+    }
+}

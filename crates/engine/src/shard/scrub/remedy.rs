@@ -1,0 +1,220 @@
+//! What is done about rows that are not as they should be, and what is told about them.
+//!
+//! Only a strip that is known to be wrong is rewritten, from the others, which is what a rebuild of these rows does.
+//! What was done is looked at again: it counts as repaired when it can be read and fits.
+
+use strake_block::{IoError, IoErrorKind};
+use strake_raid::{Band, Intent, Place, Role, Segment, Window};
+use strake_units::LbaRange;
+
+use super::judge::Wrong;
+use super::{Seen, look};
+use crate::scrub::{ScrubFinding, ScrubMode, ScrubOrder, ScrubReport, ScrubVerdict};
+use crate::shard::Shard;
+use crate::shard::maintain::{bits, maintain_window, segment};
+use crate::shard::members::Group;
+use crate::shard::mend::Ended;
+
+/// Rows of one band, and who among their strips cannot be read.
+#[derive(Clone, Copy)]
+struct Rows {
+    band: Band,
+    window: Window,
+    unreadable: u64,
+}
+
+/// Puts right what can be put right in the rows of `window`, and reports. Rows in which something could not be read
+/// are one block high.
+pub(super) async fn settle(
+    shard: &Shard,
+    group: Group,
+    (band, window): (Band, Window),
+    seen: Seen,
+    order: ScrubOrder,
+    report: &mut ScrubReport,
+) -> Result<(), IoError> {
+    let mut rows = Rows { band, window, unreadable: seen.unreadable };
+    let seen = readable_part(shard, group, &mut rows, seen).await?;
+    let mut tried = false;
+    for wrong in &seen.wrong {
+        tried |= put_right(shard, group, rows, wrong, order.mode).await?;
+    }
+    if rows.unreadable != 0 {
+        // What can be read has to agree before anything is made up from it.
+        let left = if tried {
+            look(shard, group, (band, window), rows.unreadable).await?
+        } else {
+            Seen { unreadable: 0, compared: false, wrong: seen.wrong.clone() }
+        };
+        if left.unreadable == 0 && left.wrong.is_empty() {
+            let intent = Intent::Rebuild { targets: rows.unreadable };
+            tried |= rewrite(shard, group, rows, None, intent).await?;
+        }
+    }
+    let after = if tried { Some(look(shard, group, (band, window), 0).await?) } else { None };
+    tell(shard, rows, &seen, after.as_ref(), report);
+    Ok(())
+}
+
+/// What the strips give that can be read, and which those are.
+async fn readable_part(
+    shard: &Shard,
+    group: Group,
+    rows: &mut Rows,
+    seen: Seen,
+) -> Result<Seen, IoError> {
+    let mut seen = seen;
+    while seen.unreadable != 0 {
+        rows.unreadable |= seen.unreadable;
+        seen = look(shard, group, (rows.band, rows.window), rows.unreadable).await?;
+    }
+    Ok(seen)
+}
+
+/// Does what `mode` allows about strips that do not agree. True when something was written.
+async fn put_right(
+    shard: &Shard,
+    group: Group,
+    rows: Rows,
+    wrong: &Wrong,
+    mode: ScrubMode,
+) -> Result<bool, IoError> {
+    let health = shard.health(rows.band);
+    let unknown = health.absent | health.unreadable | rows.unreadable;
+    let whole = shard.geometry.parity_strips() == 0
+        || unknown & shard.data_positions(rows.band) & shard.all_positions() == 0;
+    let at = Rows { window: wrong.window, ..rows };
+    match (wrong.positions, mode) {
+        (_, ScrubMode::Check) | (0, ScrubMode::Repair) => Ok(false),
+        // Parity that is to follow from the data needs all of them, as they were read.
+        (0, ScrubMode::TrustData) if !whole => Ok(false),
+        (0, ScrubMode::TrustData) => rewrite(shard, group, at, wrong.strip, Intent::Resync).await,
+        (targets, ScrubMode::Repair | ScrubMode::TrustData) => {
+            let at = Rows { unreadable: at.unreadable | targets, ..at };
+            rewrite(shard, group, at, wrong.strip, Intent::Rebuild { targets }).await
+        }
+    }
+}
+
+/// Computes strips in these rows from the others and writes them. False when it cannot be done.
+async fn rewrite(
+    shard: &Shard,
+    group: Group,
+    Rows { band, window, unreadable }: Rows,
+    strip: Option<u8>,
+    intent: Intent,
+) -> Result<bool, IoError> {
+    let concerned = |at: &u8| strip.is_none_or(|strip| strip == *at);
+    let segments: Vec<Segment> = (0..shard.geometry.data_strips())
+        .filter(concerned)
+        .map(|strip| segment(shard, band, window, strip))
+        .collect();
+    let rewritten = maintain_window(shard, group, band, (&segments, unreadable), intent);
+    match Box::pin(rewritten).await {
+        Ended::Done(Err(error)) if error.kind == IoErrorKind::Lost => Err(error),
+        Ended::Done(result) => Ok(result.is_ok()),
+        Ended::Stuck(_) => Ok(false),
+    }
+}
+
+/// Reports what was `seen`, and whether it was gone in the look `after`.
+fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &mut ScrubReport) {
+    let gone = |strip: Option<u8>, window: Window, position: u64| {
+        after.is_some_and(|after| {
+            let same = |wrong: &&Wrong| {
+                wrong.strip == strip
+                    && overlap(wrong.window, window)
+                    && (wrong.positions == 0 || position == 0 || wrong.positions & position != 0)
+            };
+            after.unreadable == 0 && after.wrong.iter().find(same).is_none()
+        })
+    };
+    for position in bits(rows.unreadable) {
+        let repaired = gone(None, rows.window, 0) && gone(copied(shard, position), rows.window, 0);
+        let verdict = ScrubVerdict::Unreadable;
+        let finding = finding(shard, rows.band, rows.window, (verdict, Some(position)), repaired);
+        note(shard, report, finding);
+    }
+    for wrong in &seen.wrong {
+        if wrong.positions == 0 {
+            let verdict = match wrong.strip {
+                Some(_) => ScrubVerdict::CopiesDiffer,
+                None => ScrubVerdict::ParityDiffers,
+            };
+            let repaired = gone(wrong.strip, wrong.window, 0);
+            let mut finding = finding(shard, rows.band, wrong.window, (verdict, None), repaired);
+            if let Some(strip) = wrong.strip {
+                finding.array = of_strip(shard, rows.band, wrong.window, strip);
+            }
+            note(shard, report, finding);
+        }
+        for position in bits(wrong.positions) {
+            let verdict = match shard.geometry.role(rows.band.stripe, position) {
+                Role::Data { .. } if wrong.strip.is_some() => ScrubVerdict::CopyWrong,
+                Role::Data { .. } => ScrubVerdict::DataWrong,
+                Role::Parity { .. } => ScrubVerdict::ParityWrong,
+            };
+            let repaired = gone(wrong.strip, wrong.window, 1 << position);
+            let who = (verdict, Some(position));
+            note(shard, report, finding(shard, rows.band, wrong.window, who, repaired));
+        }
+    }
+}
+
+/// The strip of which the one at `position` is a copy; none with parity.
+fn copied(shard: &Shard, position: u8) -> Option<u8> {
+    (shard.geometry.parity_strips() == 0).then(|| position / shard.geometry.copies())
+}
+
+const fn overlap(a: Window, b: Window) -> bool {
+    a.offset < b.offset + b.blocks && b.offset < a.offset + a.blocks
+}
+
+fn of_strip(shard: &Shard, band: Band, window: Window, strip: u8) -> LbaRange {
+    let place = Place { stripe: band.stripe, strip, offset: window.offset };
+    LbaRange::new(shard.geometry.lba(place), u64::from(window.blocks))
+}
+
+fn finding(
+    shard: &Shard,
+    band: Band,
+    window: Window,
+    (verdict, position): (ScrubVerdict, Option<u8>),
+    repaired: bool,
+) -> ScrubFinding {
+    let geometry = &shard.geometry;
+    let role = position.map(|position| geometry.role(band.stripe, position));
+    let array = match role {
+        Some(Role::Data { strip, .. }) => of_strip(shard, band, window, strip),
+        Some(Role::Parity { .. }) | None => {
+            let first = of_strip(shard, band, window, 0);
+            let last = of_strip(shard, band, window, geometry.data_strips() - 1);
+            LbaRange::new(first.start, last.end().0 - first.start.0)
+        }
+    };
+    let rows = geometry.member_lba(band.stripe, window.offset);
+    ScrubFinding {
+        verdict,
+        member: position.map(|position| geometry.member(band.stripe, position)),
+        stripe: band.stripe,
+        rows: LbaRange::new(rows, u64::from(window.blocks)),
+        array,
+        repaired,
+    }
+}
+
+fn note(shard: &Shard, report: &mut ScrubReport, finding: ScrubFinding) {
+    let bytes = finding.rows.blocks << shard.geometry.block_size().shift();
+    let counts = &mut report.counts;
+    match finding.verdict {
+        ScrubVerdict::DataWrong | ScrubVerdict::ParityWrong | ScrubVerdict::CopyWrong => {
+            counts.wrong += bytes;
+        }
+        ScrubVerdict::ParityDiffers | ScrubVerdict::CopiesDiffer => counts.unsure += bytes,
+        ScrubVerdict::Unreadable => counts.unreadable += bytes,
+    }
+    if finding.repaired {
+        counts.repaired += bytes;
+    }
+    report.findings.push(finding);
+}

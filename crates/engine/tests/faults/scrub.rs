@@ -1,0 +1,340 @@
+//! Scrubs: drives hold other bytes than were written to them, and nobody said so.
+//!
+//! Bytes are changed on the media behind the array's back. A scrub has to find all of them, name the member where the
+//! redundancy says which, and change nothing that it is not sure of. What it repaired, a second scrub finds clean.
+
+use strake_engine::{ScrubFinding, ScrubMode, ScrubState, ScrubStatus, ScrubVerdict};
+use strake_raid::{Level, Role};
+use strake_units::{Lba, MemberIndex, StripeIndex};
+
+use crate::stage::{DATA, Set, Stage};
+
+const KIB: u64 = 1024;
+
+/// A strip of a stripe: data, then parity; of copies, the nth copy of a data strip.
+#[derive(Clone, Copy, Debug)]
+enum Strip {
+    Data(u8),
+    Parity(u8),
+    Copy(u8, u8),
+}
+
+/// Bytes `from..to` of one strip become others.
+#[derive(Clone, Copy, Debug)]
+struct Harm {
+    stripe: u64,
+    strip: Strip,
+    from: u64,
+    to: u64,
+}
+
+fn harm(stripe: u64, strip: Strip, from: u64, to: u64) -> Harm {
+    Harm { stripe, strip, from, to }
+}
+
+fn member_of(stage: &Stage, harm: &Harm) -> usize {
+    let geometry = stage.status().geometry;
+    let stripe = StripeIndex(harm.stripe);
+    let role = match harm.strip {
+        Strip::Data(strip) => Role::Data { strip, copy: 0 },
+        Strip::Parity(index) => Role::Parity { index },
+        Strip::Copy(strip, copy) => Role::Data { strip, copy },
+    };
+    geometry.member(stripe, geometry.position(stripe, role)).at()
+}
+
+/// Changes every byte.
+fn corrupt(stage: &Stage, harm: &Harm) {
+    let geometry = stage.status().geometry;
+    let member = member_of(stage, harm);
+    let top = geometry.member_lba(StripeIndex(harm.stripe), 0).bytes(stage.size);
+    let mut bytes = vec![0; (harm.to - harm.from) as usize];
+    let at = DATA + top + harm.from;
+    stage.disks[member].ram.read_at(at, &mut bytes).expect("inside");
+    // Changes that depend on the place, so that two of them never look like a third.
+    let change = Stage::pattern(bytes.len(), harm.stripe * 64 + member as u64 + 1);
+    bytes.iter_mut().zip(change).for_each(|(byte, change)| *byte ^= change | 1);
+    stage.disks[member].ram.write_at(at, &bytes).expect("inside");
+}
+
+/// Everything on the media.
+fn media(stage: &Stage) -> Vec<Vec<u8>> {
+    let geometry = stage.status().geometry;
+    let bytes = geometry.member_blocks_used() << stage.size.shift();
+    let read = |disk: &crate::stage::Disk| {
+        let mut out = vec![0; bytes as usize];
+        disk.ram.read_at(DATA, &mut out).expect("inside");
+        out
+    };
+    stage.disks.iter().map(read).collect()
+}
+
+fn finished(stage: &mut Stage) -> ScrubStatus {
+    stage.until("the end of the scrub", |stage| {
+        stage.status().scrub.is_some_and(|scrub| scrub.state == ScrubState::Finished)
+    });
+    stage.status().scrub.expect("there was one")
+}
+
+fn scrub(stage: &mut Stage, mode: ScrubMode) -> (ScrubStatus, Vec<ScrubFinding>) {
+    stage.array().begin_scrub(mode).expect("none is under way");
+    (finished(stage), stage.array().scrub_findings())
+}
+
+fn clean(stage: &mut Stage) {
+    let (status, findings) = scrub(stage, ScrubMode::Check);
+    assert_eq!((status.counts.found(), &findings[..]), (0, &[][..]), "a second scrub is clean");
+    assert_eq!(status.counts.unchecked, 0);
+    let size = stage.status().geometry.capacity_blocks() << stage.size.shift();
+    assert_eq!(status.counts.checked, size, "all of the array");
+}
+
+/// A level with its members and those of a group.
+type Shape = (Level, usize, Option<u8>);
+
+fn shapes() -> Vec<Shape> {
+    vec![
+        (Level::Raid5, 4, None),
+        (Level::Raid6, 6, None),
+        (Level::Raid73, 7, None),
+        (Level::Parity(4), 9, None),
+        (Level::Raid50, 6, Some(3)),
+        (Level::Raid60, 10, Some(5)),
+        (Level::Raid1, 2, None),
+        (Level::Raid1, 3, None),
+        (Level::Raid10, 6, None),
+    ]
+}
+
+fn set((level, members, group): Shape, cores: u16) -> Set {
+    let mut set = Set::new(level, members);
+    (set.group, set.cores, set.strip) = (group, cores, 64 << 10);
+    set.disk_bytes = 30 << 20;
+    set
+}
+
+fn staged(shape: Shape, cores: u16) -> Stage {
+    let mut stage = set(shape, cores).build().expect("sound");
+    stage.fill(9_000, 300, 5);
+    stage
+}
+
+#[test]
+fn a_sound_array_is_clean_on_every_level() {
+    for shape in shapes() {
+        let mut stage = staged(shape, 3);
+        clean(&mut stage);
+    }
+}
+
+/// What a scrub is to say about one harm: the verdict, and whether it names the member.
+fn check(shape: Shape, harms: &[Harm], verdict: ScrubVerdict, named: bool) {
+    let mut stage = staged(shape, 2);
+    let sound = media(&stage);
+    harms.iter().for_each(|harm| corrupt(&stage, harm));
+    let harmed = media(&stage);
+    let (status, found) = scrub(&mut stage, ScrubMode::Check);
+    assert_eq!(media(&stage), harmed, "{shape:?}: a check changes nothing");
+    assert_eq!(status.counts.repaired, 0);
+    assert_eq!(found.len(), harms.len(), "{shape:?}: {found:?}");
+    for harm in harms {
+        let member = MemberIndex(member_of(&stage, harm) as u8);
+        let geometry = stage.status().geometry;
+        let row = geometry.member_lba(StripeIndex(harm.stripe), 0).bytes(stage.size);
+        // Verdicts are on columns of 4 KiB.
+        let from = row + harm.from / (4 * KIB) * 4 * KIB;
+        let to = row + harm.to.next_multiple_of(4 * KIB);
+        let fits = |f: &&ScrubFinding| {
+            let rows = (f.rows.start.bytes(stage.size), f.rows.end().bytes(stage.size));
+            rows == (from, to) && f.member.is_none_or(|found| found == member)
+        };
+        let one = found.iter().find(fits);
+        let one = one.unwrap_or_else(|| panic!("{shape:?}: {harm:?} in {found:?}"));
+        assert_eq!((one.verdict, one.member.is_some()), (verdict, named), "{shape:?} {harm:?}");
+        assert_eq!((one.stripe.0, one.repaired), (harm.stripe, false));
+    }
+    let (status, found) = scrub(&mut stage, ScrubMode::Repair);
+    if named {
+        assert_eq!(status.counts.left(), 0, "{shape:?} {found:?}");
+        assert!(found.iter().all(|finding| finding.repaired), "{found:?}");
+        assert_eq!(media(&stage), sound, "{shape:?}: as it was written");
+        clean(&mut stage);
+        stage.verify(9_000);
+    } else {
+        assert_eq!(media(&stage), harmed, "{shape:?}: what cannot be told is left alone");
+        assert_eq!(status.counts.left(), status.counts.found());
+    }
+}
+
+#[test]
+fn one_wrong_data_strip_is_found_and_repaired_where_redundancy_tells() {
+    let harms =
+        [harm(1, Strip::Data(1), 4 * KIB, 8 * KIB), harm(3, Strip::Data(0), 10_000, 10_001)];
+    let check = |shape, named| {
+        let verdict = if named { ScrubVerdict::DataWrong } else { ScrubVerdict::ParityDiffers };
+        check(shape, &harms, verdict, named);
+    };
+    check((Level::Raid5, 4, None), false);
+    check((Level::Raid6, 6, None), true);
+    check((Level::Raid73, 7, None), true);
+    check((Level::Parity(4), 9, None), true);
+    check((Level::Raid50, 6, Some(3)), false);
+    check((Level::Raid60, 10, Some(5)), true);
+}
+
+#[test]
+fn wrong_parity_is_found_and_repaired_where_redundancy_tells() {
+    let harms =
+        [harm(2, Strip::Parity(0), 0, 64 * KIB), harm(5, Strip::Parity(1), 60 * KIB, 64 * KIB)];
+    for shape in shapes().into_iter().filter(|(level, ..)| {
+        [Level::Raid6, Level::Raid73, Level::Parity(4), Level::Raid60].contains(level)
+    }) {
+        check(shape, &harms, ScrubVerdict::ParityWrong, true);
+    }
+    check((Level::Raid5, 4, None), &harms[..1], ScrubVerdict::ParityDiffers, false);
+}
+
+/// B15: a scrub of ZFS read one of several copies and called them all good (`ad8b9f940c`).
+#[test]
+fn b15_every_copy_is_read() {
+    for copy in 0..3 {
+        let harms = [harm(4, Strip::Copy(0, copy), 0, 5)];
+        check((Level::Raid1, 3, None), &harms, ScrubVerdict::CopyWrong, true);
+    }
+    for copy in 0..2 {
+        let harms = [harm(4, Strip::Copy(0, copy), 0, 5)];
+        check((Level::Raid1, 2, None), &harms, ScrubVerdict::CopiesDiffer, false);
+        let harms = [harm(7, Strip::Copy(2, copy), 12 * KIB, 20 * KIB)];
+        check((Level::Raid10, 6, None), &harms, ScrubVerdict::CopiesDiffer, false);
+    }
+}
+
+#[test]
+fn columns_of_one_band_have_verdicts_of_their_own() {
+    let harms = [
+        harm(1, Strip::Data(0), 0, 4 * KIB),
+        harm(1, Strip::Data(2), 4 * KIB, 8 * KIB),
+        harm(1, Strip::Data(1), 12 * KIB, 20 * KIB),
+    ];
+    check((Level::Raid6, 6, None), &harms, ScrubVerdict::DataWrong, true);
+}
+
+/// Two wrong strips in one column are more than two parities can place. A third strip could be rewritten such that
+/// parity fits, which would only spread the damage.
+#[test]
+fn two_wrong_strips_are_never_put_right_by_a_third() {
+    let pairs = [(Strip::Data(0), Strip::Data(3)), (Strip::Data(1), Strip::Parity(1))];
+    for (nth, (one, other)) in pairs.into_iter().enumerate() {
+        let mut stage = staged((Level::Raid6, 6, None), 1);
+        corrupt(&stage, &harm(nth as u64, one, 0, 4 * KIB));
+        corrupt(&stage, &harm(nth as u64, other, 0, 4 * KIB));
+        let harmed = media(&stage);
+        let (status, found) = scrub(&mut stage, ScrubMode::Repair);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].verdict, found[0].member), (ScrubVerdict::ParityDiffers, None));
+        assert_eq!(status.counts.left(), 4 * KIB);
+        assert_eq!(media(&stage), harmed, "nothing is touched");
+    }
+}
+
+/// B13: RAIDZ2 and RAIDZ3 did not heal parity when two or more strips were bad (`62d4287f27`), so a second scrub found
+/// errors again.
+#[test]
+fn b13_two_wrong_strips_are_both_healed_with_three_parities() {
+    let pairs = [
+        (Strip::Data(0), Strip::Data(3)),
+        (Strip::Data(1), Strip::Parity(1)),
+        (Strip::Parity(0), Strip::Parity(2)),
+    ];
+    for shape in [(Level::Raid73, 7, None), (Level::Parity(4), 9, None)] {
+        for (one, other) in pairs {
+            let mut stage = staged(shape, 1);
+            let sound = media(&stage);
+            corrupt(&stage, &harm(2, one, 0, 4 * KIB));
+            corrupt(&stage, &harm(2, other, 0, 4 * KIB));
+            let (status, found) = scrub(&mut stage, ScrubMode::Repair);
+            assert_eq!((found.len(), status.counts.left()), (2, 0), "{found:?}");
+            assert_eq!(media(&stage), sound);
+            clean(&mut stage);
+        }
+    }
+}
+
+/// What nothing can tell is decided by somebody who says that the data as read is to count.
+#[test]
+fn data_that_are_trusted_make_parity_and_copies_agree() {
+    for (shape, strip) in [
+        ((Level::Raid5, 4, None), Strip::Data(1)),
+        ((Level::Raid5, 4, None), Strip::Parity(0)),
+        ((Level::Raid1, 2, None), Strip::Copy(0, 1)),
+        ((Level::Raid10, 6, None), Strip::Copy(1, 0)),
+    ] {
+        let mut stage = staged(shape, 2);
+        let geometry = stage.status().geometry;
+        corrupt(&stage, &harm(2, strip, 0, 4 * KIB));
+        let before = read_all(&mut stage);
+        let (status, found) = scrub(&mut stage, ScrubMode::TrustData);
+        assert_eq!((found.len(), status.counts.left()), (1, 0), "{shape:?} {found:?}");
+        clean(&mut stage);
+        if geometry.parity_strips() > 0 {
+            assert_eq!(read_all(&mut stage), before, "{shape:?}: data stay as they were read");
+        }
+    }
+}
+
+fn read_all(stage: &mut Stage) -> Vec<u8> {
+    (0..9_000).step_by(300).flat_map(|at| stage.read(0, at, 300).expect("readable")).collect()
+}
+
+/// With one member out, two parities still say that something is wrong, but not what; three say what.
+#[test]
+fn a_degraded_array_is_checked_as_far_as_redundancy_is_left() {
+    let harmed = harm(1, Strip::Data(1), 0, 4 * KIB);
+    for (shape, verdict) in [
+        ((Level::Raid5, 4, None), None),
+        ((Level::Raid6, 6, None), Some(ScrubVerdict::ParityDiffers)),
+        ((Level::Raid73, 7, None), Some(ScrubVerdict::DataWrong)),
+        ((Level::Parity(4), 9, None), Some(ScrubVerdict::DataWrong)),
+        ((Level::Raid1, 2, None), None),
+    ] {
+        let mut stage = staged(shape, 2);
+        let mut harmed = harmed;
+        if shape.0 == Level::Raid1 {
+            harmed.strip = Strip::Copy(0, 1);
+        }
+        let out = (member_of(&stage, &harmed) as u8 + 1) % shape.1 as u8;
+        stage.fail(out).expect("allowed");
+        corrupt(&stage, &harmed);
+        let before = media(&stage);
+        let (status, found) = scrub(&mut stage, ScrubMode::Repair);
+        let size = stage.status().geometry.capacity_blocks() << stage.size.shift();
+        match verdict {
+            None => {
+                assert_eq!((found.len(), status.counts.unchecked), (0, size), "{shape:?}");
+                assert_eq!(media(&stage), before);
+            }
+            Some(verdict) => {
+                assert_eq!((found.len(), status.counts.checked), (1, size), "{shape:?} {found:?}");
+                assert_eq!(found[0].verdict, verdict, "{shape:?}");
+                let named = verdict == ScrubVerdict::DataWrong;
+                assert_eq!(found[0].repaired, named);
+                assert_eq!(media(&stage) == before, !named);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_address_of_wrong_data_is_that_in_the_array() {
+    let mut stage = staged((Level::Raid6, 6, None), 2);
+    for at in [0u64, 130, 8_704] {
+        let (member, byte) = stage.home(at);
+        let mut bytes = [0; 512];
+        stage.disks[member].ram.read_at(byte, &mut bytes).expect("inside");
+        stage.disks[member].ram.write_at(byte, &bytes.map(|b| !b)).expect("inside");
+        let (_, found) = scrub(&mut stage, ScrubMode::Repair);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].array.start, Lba(at / 8 * 8), "{:?}", found[0]);
+        assert_eq!(found[0].member, Some(MemberIndex(member as u8)));
+    }
+}

@@ -74,8 +74,14 @@ fn array(level: Level, drives: u8) -> Result<Parts, String> {
         |at| Ok(Drive { device: Made::Null.drive(DRIVE_BYTES)?, path: format!("drive{at}") });
     let all: Vec<Drive> = (0..drives).map(drive).collect::<Result<_, String>>()?;
     let name = "bench".parse().map_err(|e| format!("{e}"))?;
-    let spec =
-        CreateSpec { name, level, group_size: None, strip_bytes: 128 << 10, block_size: None };
+    let spec = CreateSpec {
+        name,
+        level,
+        group_size: None,
+        strip_bytes: 128 << 10,
+        block_size: None,
+        consistency: strake_engine::Consistency::Safe,
+    };
     let plan = plan_create(&spec, &all).map_err(|e| e.to_string())?;
     let members = (0..drives).map(|at| Uuid([100 + at; 16])).collect();
     let ids = Ids { array: Uuid([1; 16]), epoch: Uuid([2; 16]), members };

@@ -89,7 +89,14 @@ impl Rig {
     pub fn array(&self, shape: &Shape, drives: Vec<Drive>) -> Result<Array, String> {
         let name = "bench".parse().map_err(|e| format!("{e}"))?;
         let Shape { level, strip_bytes, overwrite } = *shape;
-        let spec = CreateSpec { name, level, group_size: None, strip_bytes, block_size: None };
+        let spec = CreateSpec {
+            name,
+            level,
+            group_size: None,
+            strip_bytes,
+            block_size: None,
+            consistency: strake_engine::Consistency::Safe,
+        };
         let plan = plan_create(&spec, &drives).map_err(|e| e.to_string())?;
         let members = (0..drives.len()).map(|i| Uuid([100 + i as u8; 16])).collect();
         let ids = Ids { array: Uuid([1; 16]), epoch: Uuid([2; 16]), members };

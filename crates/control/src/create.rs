@@ -3,7 +3,7 @@
 use strake_api::v1::{ArrayChange, CreateArrayRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{
-    Array, Assembled, CreatePlan, CreateSpec, Drive, Ids, Options, create, plan_create,
+    Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Options, create, plan_create,
 };
 use strake_ondisk::Foreign;
 use strake_raid::LevelRequest;
@@ -261,7 +261,18 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
     };
     let strip_bytes =
         if request.strip_bytes == 0 { STRIP_BYTES_DEFAULT } else { request.strip_bytes };
-    Ok((CreateSpec { name, level: level.level, group_size, strip_bytes, block_size }, level))
+    let consistency = consistency_of(&request.consistency)?;
+    let spec =
+        CreateSpec { name, level: level.level, group_size, strip_bytes, block_size, consistency };
+    Ok((spec, level))
+}
+
+/// The mode of consistency that `word` names; nothing stands for the usual one.
+pub(crate) fn consistency_of(word: &str) -> Result<Consistency, ControlError> {
+    if word.is_empty() {
+        return Ok(Consistency::default());
+    }
+    word.parse().map_err(ControlError::usage)
 }
 
 /// Refuses drives that hold something, naming it.

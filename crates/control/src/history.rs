@@ -230,12 +230,13 @@ command!(
     |r| array(&r.name),
     false,
     format!(
-        "array set {}{}{}{}{}",
+        "array set {}{}{}{}{}{}",
         r.name,
         value("--rebuild-priority", r.rebuild_priority),
         value("--auto-replace", r.auto_replace),
         value("--auto-readd", r.auto_readd),
-        value("--replace-after-errors", r.replace_after_errors)
+        value("--replace-after-errors", r.replace_after_errors),
+        value("--consistency", r.consistency.as_ref())
     )
 );
 command!(

@@ -6,6 +6,7 @@ use strake_api::v1::{
 use strake_units::Name;
 
 use crate::control::Control;
+use crate::create::consistency_of;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::jobs::parse_priority;
@@ -107,6 +108,38 @@ impl Control {
         Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
     }
 
+    /// Changes settings of an array. Fields that are absent stay as they are.
+    ///
+    /// # Errors
+    /// When there is no such array, a value makes no sense, or it cannot be recorded.
+    pub fn set_array(&self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
+        let mode = request.consistency.as_deref().map(consistency_of).transpose()?;
+        let mut change = self.run(|m| m.set_array(request))?;
+        let Some(mode) = mode else { return Ok(change) };
+        let (uuid, pending, before) = self.run(|m| {
+            let at = m.find_running(&request.name)?;
+            let array = &m.running[at].array;
+            let status = array.status();
+            let before = status.consistency_wanted.unwrap_or(status.consistency);
+            let pending = (before != mode).then(|| array.begin_set_consistency(mode));
+            Ok((m.running[at].uuid(), pending, before))
+        })?;
+        if let Some(pending) = pending {
+            pending.wait()?;
+            let what = format!("consistency {mode} instead of {before}");
+            self.run(|m| {
+                let object = format!("array/{}", request.name);
+                let what = format!("array {}: {what}", request.name);
+                m.record(Note::new(EventKind::SettingsChanged, object, what));
+                Ok(())
+            })?;
+            change.plan.push(what);
+            change.result = "changed".into();
+        }
+        change.array = Some(self.run(|m| m.array(&uuid))?);
+        Ok(change)
+    }
+
     fn rebuild_now(
         &self,
         uuid: &str,
@@ -165,11 +198,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Changes settings of an array. Fields that are absent stay as they are.
-    ///
-    /// # Errors
-    /// When there is no such array, a value makes no sense, or it cannot be recorded.
-    pub fn set_array(&mut self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
+    fn set_array(&mut self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
         self.check_open()?;
         let view = self.array(&request.name)?;
         let before = self.settings(&view.uuid);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use strake_api::v1::{self as api, Problem};
-use strake_engine::{ArrayStatus, Forecast, MemberHealth, MemberStatus};
+use strake_engine::{ArrayStatus, Consistency, Forecast, MemberHealth, MemberStatus};
 use strake_raid::{Condition, MemberState};
 use strake_units::{ByteSize, MemberIndex, Nanos};
 
@@ -157,12 +157,56 @@ fn array_message(
         reason,
         next_action,
         resync_bytes_at_start,
+        consistency: status.consistency.to_string(),
+        consistency_wanted: status
+            .consistency_wanted
+            .map_or_else(String::new, |mode| mode.to_string()),
+        guarantees: guarantees(status),
         bad_blocks: status.bad_ranges.iter().map(|&(_, bytes)| bytes >> shift).sum(),
         bad_ranges: (status.bad_ranges.iter().take(BAD_RANGES_MAX))
             .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
             .collect(),
         ..api::Array::default()
     }
+}
+
+/// What a crash does to the array as it is now, in plain words.
+fn guarantees(status: &ArrayStatus) -> Vec<String> {
+    let geometry = &status.geometry;
+    let holds = "no acknowledged write is lost, blocks beside those being written stay as they are, and those being \
+                 written are old or new";
+    let crash = "after a crash";
+    if status.consistency == Consistency::None {
+        return vec![format!("{crash}: nothing is promised, and nothing is looked at")];
+    }
+    if geometry.parity_strips() == 0 {
+        return vec![format!(
+            "{crash}, whoever is missing or is lost in it as far as copies are left: {holds}"
+        )];
+    }
+    let mut lines = vec![format!("{crash}: {holds}")];
+    let out = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
+    let out = out.fold(0u64, |mask, (at, _)| mask | 1 << at);
+    let damage = "blocks beside those being written may be damaged: the array is not started by itself then, and the \
+                  regions are listed";
+    lines.push(match status.consistency {
+        Consistency::None | Consistency::Resync => format!("{crash} while members are missing: {damage}"),
+        Consistency::Safe | Consistency::Strict if out & !status.logged == 0 => {
+            format!("{crash} while members are missing: the same")
+        }
+        Consistency::Safe | Consistency::Strict => format!(
+            "{crash} at this moment: {damage}; this ends when writes that were begun before a member went out are done"
+        ),
+    });
+    lines.push(match status.consistency {
+        Consistency::Strict if status.consistency_wanted.is_none() => {
+            format!("{crash} that costs a member as well: the same")
+        }
+        Consistency::None | Consistency::Resync | Consistency::Safe | Consistency::Strict => {
+            format!("{crash} that costs a member as well: {damage}")
+        }
+    });
+    lines
 }
 
 fn states(status: &ArrayStatus, fresh: bool) -> Vec<String> {

@@ -224,6 +224,10 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                 .cause("more blocks are lost than can be listed")
                 .next(format!("strake array show {name}")),
         ),
+        ArrayEventKind::WritesRedone { count } => Some(note(
+            EventKind::WritesRedone,
+            format!("{count} writes to array {name} were done again: a crash had cut them short"),
+        )),
         ArrayEventKind::BlocksLost { bytes } => Some(
             note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
                 .cause("they cannot be read any more, and nothing is left to recover them from")

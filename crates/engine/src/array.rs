@@ -14,7 +14,7 @@ use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES};
 use crate::message::Control;
-use crate::shard::{Link, ShardSpec, drive, view_of};
+use crate::shard::{Link, Roll, ShardSpec, drive, view_of};
 
 mod control;
 mod device;
@@ -151,6 +151,7 @@ impl Array {
         }
         board.set_bad_blocks(Arc::clone(&assembled.bad.list));
         let lacking: Arc<[u64]> = assembled.lacking().into();
+        let roll = Arc::new(Roll::of(&assembled.superblock));
         let mut shards = Vec::new();
         let mut specs = Vec::new();
         for (at, (wake, links)) in wakers.iter().zip(mesh(&wakers)).enumerate() {
@@ -175,6 +176,8 @@ impl Array {
                 untrusted: untrusted.clone(),
                 leader: (at == 0).then(|| assembled.leader_state()),
                 bad: Arc::clone(&assembled.bad.list),
+                roll: Arc::clone(&roll),
+                replayed: assembled.replayed,
             });
         }
         let array = Self {

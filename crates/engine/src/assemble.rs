@@ -1,8 +1,8 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    Activation, AreaLayout, COMPAT_HISTORY, COMPAT_STALE_PLANES, Copy, Found, PAGES_PER_PLANE,
-    Plane, Policy, RecordedState, Refusal, Superblock, Verdict,
+    Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Copy, Found,
+    PAGES_PER_PLANE, Plane, Policy, RecordedState, Refusal, Superblock, Verdict,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
@@ -16,9 +16,11 @@ use crate::shard::LeaderState;
 
 mod bad;
 mod bitmaps;
+mod replay;
 mod waiting;
 
 pub(crate) use bitmaps::{complete_below, intent_pages};
+pub(crate) use replay::note_start;
 pub use waiting::{too_few, waiting};
 
 /// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
@@ -31,6 +33,10 @@ pub struct Assembled {
     pub(crate) drives: Vec<Option<Drive>>,
     pub(crate) planes: Planes,
     pub(crate) bad: BadBlocks,
+    /// Members whose stripes had every write before a crash in the redo log, from which it was done again, as a mask.
+    pub(crate) replayed: u64,
+    /// How many writes were.
+    pub(crate) writes_replayed: u64,
 }
 
 /// What the operator allows beyond the rules.
@@ -221,6 +227,14 @@ fn open(
         return Err(NotOpened { drive: indices[member.at()], error });
     }
     bitmaps::settle(&mut planes, &mut superblock, &found, &mut states, (&geometry, &regions));
+    if superblock.consistency == Consistency::None {
+        // What they missed is on no list.
+        for (slot, state) in states.iter().enumerate() {
+            if matches!(state, MemberState::Faulty | MemberState::Missing) {
+                planes.change(Plane::Stale(MemberIndex(slot as u8)), Bits::fill);
+            }
+        }
+    }
     let intent = planes.intent();
     // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written;
     // the array was serving like this before, unless yet another member is missing now.
@@ -229,12 +243,21 @@ fn open(
     let as_before =
         known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
     let dirty = intent.count_ones() > 0 && geometry.parity_strips() > 0;
-    if absent != 0 && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
+    let crashed = !superblock.clean;
+    let replayed = if crashed { replay::covered(&found.superblock, &geometry) } else { 0 };
+    let uncovered = absent & !replayed != 0;
+    if uncovered && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
         return Err(dirty_and_degraded(&superblock, &geometry, &regions, intent).into());
     }
     let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened {
         drive: indices[member.at()],
         error,
+    };
+    let writes_replayed = if replayed == 0 {
+        0
+    } else {
+        let shape = (&geometry, &regions);
+        replay::carry_out(&found.superblock, shape, &members, &mut planes, wait).map_err(blame)?
     };
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
@@ -252,7 +275,10 @@ fn open(
     superblock.activate(epoch);
     superblock.compat |= COMPAT_HISTORY | COMPAT_STALE_PLANES;
     superblock.clean = false;
+    let doubt = assembled.planes.intent().count_ones() > 0;
+    note_start(&mut superblock, &geometry, absent, doubt, replayed);
     assembled.superblock = superblock;
+    (assembled.replayed, assembled.writes_replayed) = (replayed, writes_replayed);
     assembled.write_bitmaps(wait).map_err(blame)?;
     assembled.write_labels(wait).map_err(blame)?;
     assembled.everybody_has_all();
@@ -318,7 +344,7 @@ fn dirty_and_degraded(
     superblock: &Superblock,
     geometry: &Geometry,
     regions: &Regions,
-    intent: &strake_ondisk::Bits,
+    intent: &Bits,
 ) -> ArrayError {
     let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();
     let ranges: Vec<String> = intent
@@ -354,7 +380,17 @@ impl Assembled {
         bad: BadBlocks,
     ) -> Self {
         let regions = Regions::new(&geometry);
-        Self { superblock, regions, geometry, states, drives, planes, bad }
+        Self {
+            superblock,
+            regions,
+            geometry,
+            states,
+            drives,
+            planes,
+            bad,
+            replayed: 0,
+            writes_replayed: 0,
+        }
     }
 
     /// The array's name.
@@ -486,6 +522,7 @@ impl Assembled {
                 .collect(),
             planes,
             bad: self.bad.clone(),
+            writes_redone: self.writes_replayed,
         }
     }
 }

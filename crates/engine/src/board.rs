@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Mutex};
 
 use strake_block::{Extent, ExtentSource, IoErrorKind};
-use strake_ondisk::{BadList, Superblock};
+use strake_ondisk::{BadList, Consistency, Superblock};
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
@@ -154,6 +154,7 @@ pub(crate) struct Board {
     events: Mutex<EventRing>,
     /// Regions still to be copied to the drive that is to take a member's place.
     uncopied: AtomicU64,
+    consistency_wanted: Mutex<Option<Consistency>>,
     generation: AtomicU64,
     lost: AtomicBool,
     /// Whether more members stand still than the array can do without, as was last told.
@@ -200,6 +201,7 @@ impl Board {
             bad_blocks: Mutex::default(),
             events: Mutex::new(EventRing::default()),
             uncopied: AtomicU64::new(0),
+            consistency_wanted: Mutex::new(None),
             lost: AtomicBool::new(false),
             everything_slow: AtomicBool::new(false),
             scrub: Mutex::new(ScrubBoard::new(geometry)),
@@ -393,6 +395,15 @@ impl Board {
         self.uncopied.load(Relaxed)
     }
 
+    /// What the mode of consistency is to become; `None` when nobody has asked since the start.
+    pub(crate) fn consistency_wanted(&self) -> Option<Consistency> {
+        *self.consistency_wanted.lock().expect("a status writer panicked")
+    }
+
+    pub(crate) fn set_consistency_wanted(&self, mode: Consistency) {
+        *self.consistency_wanted.lock().expect("a status writer panicked") = Some(mode);
+    }
+
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
     }
@@ -429,6 +440,10 @@ impl Board {
 
     pub(crate) fn mark_written(&self, region: RegionIndex) {
         self.written[region.at() / 64].fetch_or(1 << (region.0 % 64), Relaxed);
+    }
+
+    pub(crate) fn mark_all_written(&self) {
+        (0..self.regions.count()).for_each(|region| self.mark_written(RegionIndex(region)));
     }
 
     pub(crate) fn is_written(&self, region: RegionIndex) -> bool {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_ondisk::{
-    Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Foreign, GeometryRecord,
-    MemberRecord, Plane, RecordedState, Superblock,
+    Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Foreign,
+    GeometryRecord, MemberRecord, Plane, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 
-use crate::assemble::Assembled;
+use crate::assemble::{Assembled, note_start};
 use crate::bad_blocks::BadBlocks;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait, occupied};
@@ -45,6 +45,8 @@ pub struct CreateSpec {
     pub strip_bytes: u32,
     /// Logical block size; the largest of the drives' when not given.
     pub block_size: Option<BlockSize>,
+    /// How its writes are made safe against crashes.
+    pub consistency: Consistency,
 }
 
 /// Fresh identifiers, made by whoever has randomness.
@@ -180,7 +182,13 @@ pub fn create(
             planes.change(Plane::Intent, Bits::fill);
         }
     }
-    let superblock = first_superblock(plan, &drives, ids, &regions);
+    if plan.spec.consistency == Consistency::None {
+        // Nobody will note what is written.
+        planes.change(Plane::Written, Bits::fill);
+    }
+    let mut superblock = first_superblock(plan, &drives, ids, &regions);
+    let doubt = planes.intent().count_ones() > 0;
+    note_start(&mut superblock, &plan.geometry, 0, doubt, 0);
     let states = vec![MemberState::InSync; drives.len()];
     let mut assembled = Assembled::new(
         superblock,
@@ -272,6 +280,9 @@ fn first_superblock(
         members: members.collect(),
         history: vec![Activation { epoch: ids.epoch, first_generation: 1 }],
         replacements: Vec::new(),
+        consistency: plan.spec.consistency,
+        logged: 0,
+        logged_since: 0,
         compat: COMPAT_HISTORY | COMPAT_STALE_PLANES,
         ro_compat: 0,
         incompat: 0,

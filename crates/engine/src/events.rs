@@ -52,6 +52,12 @@ pub enum ArrayEventKind {
         /// Bytes of the array.
         bytes: u64,
     },
+    /// A crash cut writes short while members were missing, or in an array that records every write: they were done
+    /// again from the redo log.
+    WritesRedone {
+        /// How many.
+        count: u64,
+    },
     /// Parity or copies are being made to agree.
     ResyncStarted,
     /// They agree.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use strake_block::{BlockDevice, Completion, Durability, Io, IoError, IoErrorKind, Sg, SgMut};
-use strake_ondisk::{BadEvent, BadList, Bits, Superblock};
+use strake_ondisk::{BadEvent, BadList, Bits, Consistency, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
 use strake_units::{LbaRange, MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
 use crate::scrub::ScrubOrder;
-use crate::shard::Pairing;
+use crate::shard::{Pairing, Roll};
 
 /// Where the answer to a span goes: a host request of some shard, or that shard's own maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,9 @@ pub(crate) enum Peer {
     Failed { member: MemberIndex, cause: IoErrorKind, copied: bool },
     /// To the leader: the views of `version` are in force at `from`.
     Applied { from: u16, version: u64 },
+    /// To the leader: no write is under way at `from` that began before the views of `version` were in force there, and
+    /// no region is untrusted.
+    Drained { from: u16, version: u64 },
     /// To the leader, from every shard: regions without writes since the sweep before.
     Swept { urgent: bool, idle: Vec<RegionIndex> },
     /// To the leader, from the region's owner: `region` is complete on `member`, if not yet stable.
@@ -122,7 +125,7 @@ pub(crate) enum Peer {
     /// From the leader: writes to `region` are recorded, go ahead (or not: the array has stopped).
     Intended { region: RegionIndex, result: Result<(), IoErrorKind> },
     /// From the leader: use members like this from now on, and believe none of these blocks.
-    Views { version: u64, views: Arc<[View]>, pairing: Pairing, bad: Arc<BadList> },
+    Views { version: u64, views: Arc<[View]>, pairing: Pairing, bad: Arc<BadList>, roll: Arc<Roll> },
     /// From the leader: the list is changed, on every live member and for every shard (or not: it is full, or the array
     /// has stopped).
     BadNoted { ticket: u64, result: Result<(), IoErrorKind> },
@@ -181,6 +184,8 @@ pub(crate) enum Control {
     },
     /// To the leader: the array gets another name.
     Rename { name: Name, reply: mpsc::Sender<Result<(), ArrayError>> },
+    /// To the leader: writes are made safe against crashes in another way.
+    Consistency { mode: Consistency, reply: mpsc::Sender<Result<(), ArrayError>> },
     /// To the leader: try again what maintenance had to stop.
     Resume { reply: mpsc::Sender<Result<(), ArrayError>> },
     /// What is asked of maintenance has changed.

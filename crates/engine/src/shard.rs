@@ -22,6 +22,7 @@ mod members;
 mod mend;
 mod peers;
 mod rebuild;
+mod redo;
 mod regions;
 mod requests;
 mod scratch;
@@ -38,6 +39,7 @@ pub(crate) use build::{Link, ShardSpec};
 pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
 pub(crate) use members::Pairing;
+pub(crate) use redo::Roll;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -58,6 +60,7 @@ use self::leader::Leader;
 use self::members::{Failure, Group, Members};
 use self::peers::SitOuts;
 use self::rebuild::{RebuildTable, Window};
+use self::redo::Redo;
 use self::regions::RegionTable;
 use self::requests::Requests;
 use self::scratch::Scratch;
@@ -114,6 +117,10 @@ pub(crate) struct Shard {
     small_writes: bool,
     requests: RefCell<Requests>,
     region_table: RefCell<RegionTable>,
+    redo: RefCell<Redo>,
+    /// Members whose stripes had every write of the last activation in its redo log, as a mask: parity is trusted
+    /// there.
+    replayed: u64,
     rebuild: RefCell<RebuildTable>,
     scrub: RefCell<ScrubTable>,
     window: RefCell<Window>,

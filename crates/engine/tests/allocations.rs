@@ -56,6 +56,7 @@ fn bench(cores: u16) -> Bench {
         group_size: None,
         strip_bytes: 16 << 10,
         block_size: None,
+        consistency: strake_engine::Consistency::Safe,
     };
     let plan = plan_create(&spec, &drives).expect("sound");
     let members = (0..8).map(|i| Uuid([100 + i; 16])).collect();

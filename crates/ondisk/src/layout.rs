@@ -1,8 +1,8 @@
 //! Where things are on a member: head area, data area, tail area.
 //!
 //! ```text
-//! 0        64 KiB      320 KiB    1 MiB                      16 MiB            end-4 MiB   end-512 KiB      end
-//! | GPT .. | head ring | unused | bitmap pages .. reserved | data ........ | reserved | tail ring .. GPT |
+//! 0        64 KiB      320 KiB  1 MiB             6 MiB      16 MiB          end-4 MiB   end-512 KiB      end
+//! | GPT .. | head ring | unused | bitmap pages .. | redo log | data ........ | reserved | tail ring .. GPT |
 //! ```
 //! The end is the device's size rounded down to 4 KiB, except for the backup GPT, which UEFI wants in the very
 //! last blocks.
@@ -45,12 +45,17 @@ pub const CONFIG_OFFSET: u64 = 4 << 20;
 /// Where the list of bad blocks begins, in bytes from the device's start: two slots.
 pub const BAD_BLOCKS_OFFSET: u64 = 5 << 20;
 
+/// Where the redo log begins, in bytes from the device's start.
+pub const LOG_OFFSET: u64 = 6 << 20;
+/// Bytes of the redo log: the rest of the head.
+pub const LOG_BYTES: u64 = HEAD_BYTES - LOG_OFFSET;
+
 const ALIGN: u64 = 4096;
 
 const _: () = assert!(HEAD_RING_OFFSET + RING_BYTES <= BITMAP_OFFSET);
 const _: () = assert!(BITMAP_OFFSET + PLANES_MAX * PLANE_BYTES <= CONFIG_OFFSET);
 const _: () = assert!(CONFIG_OFFSET + 2 * CONFIG_SLOT_BYTES as u64 <= BAD_BLOCKS_OFFSET);
-const _: () = assert!(BAD_BLOCKS_OFFSET + 2 * BAD_SLOT_BYTES <= HEAD_BYTES);
+const _: () = assert!(BAD_BLOCKS_OFFSET + 2 * BAD_SLOT_BYTES <= LOG_OFFSET);
 const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
 // The backup GPT is at most 5 blocks of 4 KiB and must not reach into the ring.
 const _: () = assert!(TAIL_RING_FROM_END - RING_BYTES >= 5 * ALIGN);

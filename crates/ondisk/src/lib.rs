@@ -9,8 +9,8 @@
 //! members an array can do without is known to whoever knows the geometry.
 //!
 //! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the planes
-//! of region bits, [`bad_blocks`] for what is lost, then [`mod@assemble`], which turns labels into arrays or says
-//! why not.
+//! of region bits, [`bad_blocks`] for what is lost, [`redo`] for writes under way, then [`mod@assemble`], which turns
+//! labels into arrays or says why not.
 
 #![forbid(unsafe_code)]
 
@@ -19,11 +19,13 @@ pub mod bad_blocks;
 pub mod bitmap;
 mod bytes;
 pub mod config_record;
+mod consistency;
 pub mod error;
 pub mod foreign;
 pub mod gpt;
 pub mod layout;
 pub mod lineage;
+pub mod redo;
 pub mod superblock;
 
 pub use assemble::{
@@ -42,6 +44,7 @@ pub use config_record::{
     CONFIG_BYTES_MAX, CONFIG_HEADER_BYTES, CONFIG_SLOT_BYTES, config_bytes, decode_config,
     encode_config,
 };
+pub use consistency::Consistency;
 pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
 pub use foreign::{
     FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind,
@@ -55,9 +58,13 @@ pub use layout::{
 pub use lineage::{
     Activation, HISTORY_MAX, REPLACEMENTS_MAX, ReplacementRecord, Returning, returning,
 };
+pub use redo::{
+    REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart, RedoRecord,
+    decode_redo, encode_redo, redo_ring,
+};
 pub use superblock::{
     Address, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, INCOMPAT_BAD_BLOCKS,
-    MemberRecord, RecordedState, RingScan, Superblock, newest,
+    INCOMPAT_REDO, MemberRecord, RecordedState, RingScan, Superblock, newest,
 };
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 
 use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
+use crate::consistency::Consistency;
 use crate::error::{LabelError, LabelErrorKind};
 use crate::layout::{Copy, HEAD_RING_OFFSET, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES};
 use crate::lineage::{
@@ -26,8 +27,10 @@ pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY | COMPAT_STALE_PLANES;
 pub const RO_COMPAT_KNOWN: u64 = 0;
 /// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].
 pub const INCOMPAT_BAD_BLOCKS: u64 = 1;
+/// `incompat`: writes that a crash has cut short may have to be done again from the redo log; see [`crate::redo`].
+pub const INCOMPAT_REDO: u64 = 2;
 /// `incompat` bits known: features that a program must know to read anything.
-pub const INCOMPAT_KNOWN: u64 = INCOMPAT_BAD_BLOCKS;
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO;
 
 const AT_VERSION: usize = 8;
 const AT_COPY: usize = 10;
@@ -49,6 +52,9 @@ const AT_NAME: usize = 128;
 const AT_GEOMETRY: usize = 192;
 const AT_HISTORY: usize = 224;
 const AT_REPLACEMENTS: usize = 624;
+const AT_LOGGED: usize = 760;
+const AT_LOGGED_SINCE: usize = 768;
+const AT_CONSISTENCY: usize = 776;
 const AT_MEMBERS: usize = 1000;
 const MEMBER_RECORD_BYTES: usize = 48;
 const AT_DIGEST: usize = 4076;
@@ -62,7 +68,8 @@ const FLAG_DESTROYED: u8 = 2;
 
 const _: () = assert!(AT_MEMBERS + MEMBERS_MAX * MEMBER_RECORD_BYTES <= AT_DIGEST);
 const _: () = assert!(AT_HISTORY + HISTORY_BYTES <= AT_REPLACEMENTS);
-const _: () = assert!(AT_REPLACEMENTS + REPLACEMENTS_BYTES <= AT_MEMBERS);
+const _: () = assert!(AT_REPLACEMENTS + REPLACEMENTS_BYTES <= AT_LOGGED);
+const _: () = assert!(AT_CONSISTENCY < AT_MEMBERS);
 const _: () = assert!(AT_NAME + strake_units::name::NAME_BYTES_MAX <= AT_GEOMETRY);
 
 /// What a label says the state of a member is.
@@ -180,6 +187,14 @@ pub struct Superblock {
     /// Drives being filled while the members they shall replace serve; at most
     /// [`REPLACEMENTS_MAX`].
     pub replacements: Vec<ReplacementRecord>,
+    /// How writes are made safe against crashes.
+    pub consistency: Consistency,
+    /// Members, as a mask, to whose stripes no write is or has been under way since they were last in sync that is not
+    /// in the redo log. All of them in mode [`Consistency::Strict`]: then this is so of every write.
+    pub logged: u64,
+    /// Records of older generations do not count: what they say is done, and may have been overtaken by what is in no
+    /// log. 0 when nobody is [`logged`](Self::logged).
+    pub logged_since: u64,
     /// Features that may be ignored. Bits this program does not know are dropped when it writes.
     pub compat: u64,
     /// Features that may be ignored by readers only; see [`Superblock::is_read_only`].
@@ -220,7 +235,10 @@ impl Superblock {
         if self.compat & COMPAT_HISTORY != 0 {
             encode_history(&self.history, &mut out[AT_HISTORY..AT_REPLACEMENTS]);
         }
-        encode_replacements(&self.replacements, &mut out[AT_REPLACEMENTS..AT_MEMBERS]);
+        encode_replacements(&self.replacements, &mut out[AT_REPLACEMENTS..AT_LOGGED]);
+        put(&mut out, AT_LOGGED, &self.logged.to_le_bytes());
+        put(&mut out, AT_LOGGED_SINCE, &self.logged_since.to_le_bytes());
+        out[AT_CONSISTENCY] = self.consistency.code();
         for (i, member) in self.members.iter().enumerate() {
             member.encode(&mut out[AT_MEMBERS + i * MEMBER_RECORD_BYTES..]);
         }
@@ -289,7 +307,8 @@ impl Superblock {
             0 => Vec::new(),
             _ => decode_history(&bytes[AT_HISTORY..AT_REPLACEMENTS]).ok_or("history")?,
         };
-        let replacements = decode_replacements(&bytes[AT_REPLACEMENTS..AT_MEMBERS], count);
+        let replacements = decode_replacements(&bytes[AT_REPLACEMENTS..AT_LOGGED], count);
+        let consistency = Consistency::from_code(bytes[AT_CONSISTENCY]);
         Ok(Self {
             array: uuid_at(bytes, AT_ARRAY),
             name: decode_name(bytes).ok_or("name")?,
@@ -304,6 +323,9 @@ impl Superblock {
             members: rows.map(MemberRecord::decode).collect::<Option<_>>().ok_or("member state")?,
             history,
             replacements: replacements.ok_or("replacements")?,
+            consistency: consistency.ok_or("consistency mode")?,
+            logged: u64_at(bytes, AT_LOGGED),
+            logged_since: u64_at(bytes, AT_LOGGED_SINCE),
             compat: u64_at(bytes, AT_COMPAT),
             ro_compat: u64_at(bytes, AT_RO_COMPAT),
             incompat: u64_at(bytes, AT_INCOMPAT),
@@ -315,6 +337,15 @@ impl Superblock {
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.ro_compat & !RO_COMPAT_KNOWN != 0
+    }
+
+    /// Says which writes are in the redo log; see [`logged`](Self::logged) and [`logged_since`](Self::logged_since).
+    pub fn note_logged(&mut self, logged: u64, since: u64) {
+        (self.logged, self.logged_since) = (logged, since);
+        self.incompat &= !INCOMPAT_REDO;
+        if logged != 0 {
+            self.incompat |= INCOMPAT_REDO;
+        }
     }
 
     /// True when the stale planes say what every absent member lacks. Otherwise each of them lacks everything.

@@ -426,6 +426,14 @@ impl Geometry {
         (absent >> (self.group(stripe) * self.width as usize)) & low_bits(self.width)
     }
 
+    /// The members of the groups that have a member in the mask `some`, as a mask.
+    #[must_use]
+    pub fn groups_with(&self, some: u64) -> u64 {
+        let group = |at: usize| low_bits(self.width) << (at * usize::from(self.width));
+        let hit = (0..self.groups()).map(group).filter(|members| members & some != 0);
+        hit.fold(0, |mask, members| mask | members)
+    }
+
     /// The position of parity 0 in `stripe`.
     #[inline]
     const fn first_parity(&self, stripe: StripeIndex) -> u8 {

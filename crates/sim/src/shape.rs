@@ -1,6 +1,7 @@
 //! What a world is made of, drawn from its seed.
 
 use strake_block::{DeallocateReads, VolatileCache};
+use strake_engine::Consistency;
 use strake_raid::Level;
 use strake_units::BlockSize;
 
@@ -23,6 +24,8 @@ pub struct Shape {
     pub block_size: Option<BlockSize>,
     /// Drive of each member.
     pub drives: Vec<DriveSpec>,
+    /// How writes are made safe against crashes.
+    pub consistency: Consistency,
     /// Shards.
     pub cores: u16,
     /// Whether waiting writes are merged.
@@ -102,6 +105,12 @@ impl Shape {
             strip_bytes,
             block_size: rng.one_in(5).then_some(BlockSize::B4096),
             drives,
+            // Follows from another number of the seed, as below.
+            consistency: match requests % 5 {
+                0 => Consistency::Resync,
+                1 | 2 => Consistency::Strict,
+                _ => Consistency::Safe,
+            },
             cores,
             merge,
             // Follows from another number of the seed, so that the worlds of kept seeds stay what they were.
@@ -138,10 +147,11 @@ impl Shape {
     pub fn describe(&self) -> String {
         let group = self.group_size.map_or(String::new(), |g| format!(" in groups of {g}"));
         format!(
-            "RAID {} of {}{group}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, \
+            "RAID {} of {}{group}, {}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, \
              {} requests, {:?}",
             self.level,
             self.members,
+            self.consistency,
             self.strip_bytes >> 10,
             self.cores,
             self.clients,

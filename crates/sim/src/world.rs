@@ -125,6 +125,10 @@ struct World {
     left: u64,
     /// A crash left regions to resynchronize: no further faults until that is done.
     recovering: bool,
+    /// Members whose stripes the labels promised to be sound whenever the machine stops, when it did, as a mask.
+    promised: u64,
+    /// Members that were not in sync then, as a mask.
+    out_before: u64,
     stopping: bool,
     lost: bool,
 }
@@ -165,6 +169,8 @@ impl World {
             next_id: 1,
             left: 0,
             recovering: false,
+            promised: 0,
+            out_before: 0,
             stopping: false,
             lost: false,
         };
@@ -407,6 +413,7 @@ fn make(
         group_size: shape.group_size,
         strip_bytes: shape.strip_bytes,
         block_size: shape.block_size,
+        consistency: shape.consistency,
     };
     let list: Vec<Drive> = drives.iter().map(to_drive).collect();
     let plan = strake_engine::plan_create(&spec, &list).map_err(|e| e.to_string())?;

@@ -61,8 +61,14 @@ impl Rig {
             drives.push(drive);
         }
         let name: Name = "small".parse().expect("a name");
-        let spec =
-            CreateSpec { name, level, group_size, strip_bytes: STRIP_BYTES, block_size: None };
+        let spec = CreateSpec {
+            name,
+            level,
+            group_size,
+            strip_bytes: STRIP_BYTES,
+            block_size: None,
+            consistency: strake_engine::Consistency::Safe,
+        };
         let plan = strake_engine::plan_create(&spec, &drives).expect("a possible array");
         let ids = Ids {
             array: Uuid::from_random(rng.bytes16()),

@@ -95,7 +95,8 @@ pub enum ArrayVerb {
     #[command(after_help = "Examples:
   strake array set tank --rebuild-priority 80
   strake array set tank --auto-replace on --replace-after-errors 20
-  strake array set tank --auto-readd off")]
+  strake array set tank --auto-readd off
+  strake array set tank --consistency strict")]
     Set(Set),
     /// Scan drives for arrays and start those that are found.
     #[command(after_help = "Examples:
@@ -146,13 +147,16 @@ pub struct Create {
     /// Size of a logical block, 512 or 4096 [default: the largest among the drives].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub block_size: Option<u32>,
+    /// How writes are made safe against crashes; see strake array set --help [default: safe].
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub consistency: Option<Consistency>,
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Use the drives although they hold something. WHAT THEY HOLD IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before what the drives hold is lost.
+    /// Do not ask before what the drives hold is lost, or before an array is made that no crash may happen to.
     #[arg(long)]
     pub yes: bool,
 }
@@ -281,7 +285,7 @@ pub struct Readd {
 /// `strake array set`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("setting").required(true).multiple(true)
-    .args(["rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors"]))]
+    .args(["rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors", "consistency"]))]
 pub struct Set {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
@@ -298,6 +302,40 @@ pub struct Set {
     /// Errors of a member after which it is replaced while it still serves; 0 for never.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
+    /// How writes are made safe against crashes.
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub consistency: Option<Consistency>,
+    /// Do not ask before crashes are no longer taken care of.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// How writes are made safe against crashes. Nothing of it is needed by copies beyond resync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Consistency {
+    /// Regions that are written are marked, and resynchronized after a crash. While members are missing a crash may
+    /// damage blocks beside those being written.
+    Resync,
+    /// The same, and while members are missing writes to their stripes go through a redo log.
+    Safe,
+    /// Every write goes through a redo log: not even a crash that costs a member damages anything. Writes take twice as
+    /// many I/Os of drives.
+    Strict,
+    /// For scratch arrays: nothing is marked, and what a crash leaves behind is not looked at.
+    None,
+}
+
+impl Consistency {
+    /// What the interface calls it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Resync => "resync",
+            Self::Safe => "safe",
+            Self::Strict => "strict",
+            Self::None => "none",
+        }
+    }
 }
 
 /// A setting that is on or off.

@@ -3,7 +3,7 @@
 mod risky;
 
 use crate::args::Watch;
-use crate::args::array::{ArrayVerb, Import, Readd, Set, Switch, Undelete};
+use crate::args::array::{ArrayVerb, Consistency, Import, Readd, Set, Switch, Undelete};
 use crate::commands::warn;
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -106,12 +106,16 @@ async fn readd(arguments: Readd, socket: &Path, out: &Output) -> Result<Exit, Cl
 }
 
 async fn set(arguments: Set, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    if arguments.consistency == Some(Consistency::None) && !arguments.yes {
+        risky::ask_careless(&arguments.name, &[])?;
+    }
     let request = SetArrayRequest {
         name: arguments.name,
         rebuild_priority: arguments.rebuild_priority,
         auto_replace: arguments.auto_replace.map(Switch::is_on),
         auto_readd: arguments.auto_readd.map(Switch::is_on),
         replace_after_errors: arguments.replace_after_errors,
+        consistency: arguments.consistency.map(|mode| mode.word().to_owned()),
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     changed(&arrays.set_array(request).await?.into_inner(), out)

@@ -27,6 +27,7 @@ pub fn array(array: &Array, width: usize) -> String {
         let bytes = format!("{} to resynchronize", size(array.resync_bytes_at_start));
         field(&mut out, "at start", &bytes, width);
     }
+    crashes(array, width, &mut out);
     counters(array, width, &mut out);
     bad(array, width, &mut out);
     if let Some(settings) = &array.settings {
@@ -85,6 +86,23 @@ fn pages(array: &Array) -> String {
         0 => "in ordinary pages".to_owned(),
         huge if huge == array.memory_bytes => "in huge pages".to_owned(),
         huge => format!("{} of it in huge pages", size(huge)),
+    }
+}
+
+/// What a crash does to it.
+fn crashes(array: &Array, width: usize, out: &mut String) {
+    if array.consistency.is_empty() {
+        return;
+    }
+    let mode = match array.consistency_wanted.as_str() {
+        "" => format!("mode {}", array.consistency),
+        wanted => {
+            format!("mode {}, {wanted} as soon as older writes are done", array.consistency)
+        }
+    };
+    field(out, "crashes", &mode, width);
+    for line in &array.guarantees {
+        field(out, "", line, width);
     }
 }
 

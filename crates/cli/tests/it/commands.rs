@@ -65,6 +65,8 @@ fn every_verb_reaches_its_call() {
             "array set tank --rebuild-priority 80 --auto-readd off",
             "rebuild_priority: Some(80), auto_replace: None, auto_readd: Some(false), replace_after_errors: None",
         ),
+        ("array set tank --consistency strict", "consistency: Some(\"strict\")"),
+        ("array set tank --consistency none --yes", "consistency: Some(\"none\")"),
         (
             "array import tank --use /dev/null --dry-run",
             "use_drives: [\"/dev/null\"], dry_run: true",

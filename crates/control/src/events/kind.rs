@@ -104,6 +104,7 @@ kinds! {
     ReplaceStarted "replace_started" Info "A member that still serves began to be copied to its successor."
     ReplaceFinished "replace_finished" Info "A successor took the place of a member."
     ReplaceAbandoned "replace_abandoned" Warning "Copying a member to its successor was given up; it still serves."
+    WritesRedone "writes_redone" Info "Writes that a crash had cut short were done again from the redo log."
     ResyncStarted "resync_started" Info "Parity or copies began to be made to agree."
     ResyncFinished "resync_finished" Info "Parity or copies agree everywhere."
     ResyncHalted "resync_halted" Warning "A resync stands still."

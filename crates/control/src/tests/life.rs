@@ -154,10 +154,19 @@ fn names_and_settings_are_changed_live_and_outlast_a_restart() {
         auto_readd: Some(false),
         ..Default::default()
     };
-    assert_eq!(control.run(|m| m.set_array(&set)).expect("it is set").result, "changed");
-    assert_eq!(control.run(|m| m.set_array(&set)).expect("it is set").result, "unchanged");
+    assert_eq!(control.set_array(&set).expect("it is set").result, "changed");
+    assert_eq!(control.set_array(&set).expect("it is set").result, "unchanged");
+    let strict = SetArrayRequest {
+        name: "pond".into(),
+        consistency: Some("strict".into()),
+        ..Default::default()
+    };
+    assert_eq!(control.set_array(&strict).expect("it is set").result, "changed");
+    assert_eq!(control.set_array(&strict).expect("it is set").result, "unchanged");
+    let wrong = SetArrayRequest { consistency: Some("lax".into()), ..strict };
+    check_refused(control.set_array(&wrong), ControlErrorKind::Usage, "lax");
     let wrong = SetArrayRequest { rebuild_priority: Some(101), ..set };
-    check_refused(control.run(|m| m.set_array(&wrong)), ControlErrorKind::Usage, "101");
+    check_refused(control.set_array(&wrong), ControlErrorKind::Usage, "101");
     stop(&control);
     drop(control);
     let control = folder.control();
@@ -167,6 +176,8 @@ fn names_and_settings_are_changed_live_and_outlast_a_restart() {
         (settings.rebuild_priority, settings.auto_readd, settings.auto_replace),
         (80, false, true)
     );
+    assert_eq!(view.consistency, "strict");
+    assert!(view.guarantees.iter().all(|line| !line.contains("damaged")), "{:?}", view.guarantees);
     stop(&control);
 }
 
@@ -178,7 +189,7 @@ fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
     control.create_array(&raid6(drives)).expect("it is created");
     let set =
         SetArrayRequest { name: "tank".into(), rebuild_priority: Some(10), ..Default::default() };
-    control.run(|m| m.set_array(&set)).expect("it is set");
+    control.set_array(&set).expect("it is set");
     let change = |id: &str, action: &str, priority| {
         control.change_job(&ChangeJobRequest { id: id.into(), action: action.into(), priority })
     };
@@ -233,7 +244,7 @@ fn a_destroyed_array_is_brought_back_with_exports_and_settings() {
     control.run(|m| m.create_export(&export)).expect("it is offered");
     let set =
         SetArrayRequest { name: "tank".into(), rebuild_priority: Some(7), ..Default::default() };
-    control.run(|m| m.set_array(&set)).expect("it is set");
+    control.set_array(&set).expect("it is set");
     let destroy = DestroyArrayRequest { name: "tank".into(), force: true, ..Default::default() };
     let undelete = UndeleteArrayRequest { name: "tank".into(), ..Default::default() };
     check_refused(control.undelete_array(&undelete), ControlErrorKind::State, "not destroyed");
@@ -451,7 +462,7 @@ fn f36_drives_alone_bring_back_array_exports_and_settings() {
     offer(&control, "tank", "second");
     let set =
         SetArrayRequest { name: "tank".into(), rebuild_priority: Some(33), ..Default::default() };
-    control.run(|m| m.set_array(&set)).expect("it is set");
+    control.set_array(&set).expect("it is set");
     control.tick().expect("it answers");
     stop(&control);
     drop(control);

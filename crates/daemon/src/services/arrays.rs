@@ -180,7 +180,7 @@ impl ArrayService for Shared {
     ) -> Result<Response<ArrayChange>, Status> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name)])?;
-        self.command(request, |c, r| c.run(|m| m.set_array(r))).await
+        self.command(request, Control::set_array).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a person, or whoever looks after an array, may ask of it while it serves.
 
+use strake_ondisk::Consistency;
 use strake_raid::MemberEvent;
 use strake_units::{MemberIndex, Name};
 
@@ -100,6 +101,13 @@ impl Array {
     #[must_use]
     pub fn begin_rename(&self, name: Name) -> Pending {
         self.ask(0, |reply| Control::Rename { name, reply })
+    }
+
+    /// Has writes made safe against crashes in another way. A stronger one is recorded as soon as no write is under way
+    /// that was begun before, which [`status`](Self::status) shows.
+    #[must_use]
+    pub fn begin_set_consistency(&self, mode: Consistency) -> Pending {
+        self.ask(0, |reply| Control::Consistency { mode, reply })
     }
 
     /// What happened since this was last asked, the oldest first. Of events that nobody fetches the oldest are

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use strake_ondisk::Consistency;
 use strake_raid::{ConditionSet, Geometry, MemberState};
 use strake_units::{MemberIndex, Name, Uuid};
 
@@ -55,6 +56,12 @@ pub struct ArrayStatus {
     pub members: Vec<MemberStatus>,
     /// Generation of the labels.
     pub generation: u64,
+    /// How its writes are made safe against crashes, as the labels say.
+    pub consistency: Consistency,
+    /// What this is to become, as soon as no write is under way that was begun before.
+    pub consistency_wanted: Option<Consistency>,
+    /// Members whose stripes have every write in the redo log by now, as a mask.
+    pub logged: u64,
     /// The resync that is under way, if any; a new array's initialization is one.
     pub resync: Option<Progress>,
     /// The rebuild that is under way, if any.
@@ -91,6 +98,7 @@ impl Array {
             let regions = self.board.stale_regions(MemberIndex(slot as u8));
             member.stale_bytes = self.board.member_bytes_of(regions);
         }
+        let label = self.board.superblock();
         let states: Vec<MemberState> = members.iter().map(|m| m.state).collect();
         let sum = |counter: fn(&CoreCounters) -> &AtomicU64| {
             self.board.cores.iter().map(|c| counter(c).load(Relaxed)).sum::<u64>()
@@ -105,6 +113,12 @@ impl Array {
             geometry: self.geometry,
             conditions: ConditionSet::of(&self.geometry, &states),
             generation: self.board.generation(),
+            consistency: label.consistency,
+            consistency_wanted: self
+                .board
+                .consistency_wanted()
+                .filter(|mode| *mode != label.consistency),
+            logged: label.logged,
             resync: (left > 0).then(|| progress(total - self.bytes_of(left).min(total))),
             rebuild: rebuilding.then(|| {
                 let left = self.bytes_of(sum(|c| &c.rebuild_regions_left));

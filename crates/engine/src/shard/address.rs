@@ -25,19 +25,21 @@ pub(crate) enum Target {
     Data,
     /// Bytes from the start of the device, a multiple of 4 KiB: labels and bitmaps.
     Raw,
+    /// The same, of the redo log: a twin gets it too, as it gets data.
+    Log,
 }
 
 /// Rewrites the addresses of `op` from the array's terms into the device's.
 pub(super) fn translate(op: Op, target: Target, area: DataArea, block_size: BlockSize) -> Op {
     let to_bytes = |at: Lba| match target {
         Target::Data => area.start_bytes + at.bytes(block_size),
-        Target::Raw => at.0,
+        Target::Raw | Target::Log => at.0,
     };
     let lba = |at: Lba| Lba(to_bytes(at) >> area.device_shift);
     let range = |range: LbaRange| {
         let bytes = match target {
             Target::Data => range.blocks << block_size.shift(),
-            Target::Raw => range.blocks,
+            Target::Raw | Target::Log => range.blocks,
         };
         LbaRange::new(lba(range.start), bytes >> area.device_shift)
     };

@@ -2,7 +2,7 @@
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Intent, Query, Segment, Strategy, StripeHealth, Window, hull};
-use strake_units::LbaRange;
+use strake_units::{LbaRange, StripeIndex};
 
 use super::bad::Columns;
 use super::bands::Batch;
@@ -30,6 +30,9 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 }
             },
             Some(Batch::Write(batch)) => write(shard, group, band, batch).await,
+            Some(Batch::Resync { origin }) if shard.was_replayed(band.stripe) => {
+                shard.finish(origin, Ok(()), None);
+            }
             Some(Batch::Resync { origin }) => {
                 maintain(shard, group, band, Intent::Resync, origin).await
             }
@@ -43,7 +46,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
             }
             Some(Batch::Scrub { order, origin }) => {
                 // Boxed, so that every task is not as large as the one that finds something wrong.
-                let result = Box::pin(scrub::band(&shard, group, band, order)).await;
+                let result = Box::pin(scrub::band(shard, group, band, order)).await;
                 shard.finish(origin, result, None);
             }
         }
@@ -222,7 +225,8 @@ impl Shard {
         let mut health = StripeHealth {
             absent: 0,
             unreadable: 0,
-            parity_trusted: self.region_table.borrow().trusted(region),
+            parity_trusted: self.region_table.borrow().trusted(region)
+                || self.was_replayed(band.stripe),
         };
         let members = self.members.borrow();
         if !members.degraded() {
@@ -241,6 +245,11 @@ impl Shard {
             }
         }
         health
+    }
+
+    /// True when no write to the stripe was lost sight of in the last crash: all were in the redo log.
+    pub(super) fn was_replayed(&self, stripe: StripeIndex) -> bool {
+        self.replayed & 1 << self.geometry.member(stripe, 0).0 != 0
     }
 
     /// Copies the wanted segment out of what was read or recovered.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, BufMut};
-use strake_ondisk::BadList;
+use strake_ondisk::{BadList, Consistency};
 use strake_parity::{Code, Recoveries};
 use strake_raid::{Geometry, Regions};
 use strake_reactor::{Receiver, Scheduler, Sender};
@@ -18,6 +18,7 @@ use super::leader::{Leader, LeaderState};
 use super::members::Members;
 use super::peers::SitOuts;
 use super::rebuild::{RebuildTable, Window};
+use super::redo::{Redo, Roll, logging};
 use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::Scratch;
@@ -61,6 +62,9 @@ pub(crate) struct ShardSpec {
     pub(crate) untrusted: Vec<RegionIndex>,
     pub(crate) leader: Option<LeaderState>,
     pub(crate) bad: Arc<BadList>,
+    pub(crate) roll: Arc<Roll>,
+    /// Members whose stripes had every write of the last activation in its redo log, as a mask.
+    pub(crate) replayed: u64,
 }
 
 /// Builds the shard that `spec` describes. Takes the leader's state out of it.
@@ -75,6 +79,10 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     let own = own_untrusted(spec);
     let mut region_table = RegionTable::new(scheduler, spec.regions.count());
     own.iter().for_each(|region| region_table.distrust(*region));
+    let mut redo = Redo::new(scheduler, Arc::clone(&spec.roll), spec.core, spec.cores);
+    let impaired = impaired(&spec.views);
+    redo.begin(logging(&geometry, spec.roll.consistency, impaired));
+    region_table.be_careless(spec.roll.consistency == Consistency::None);
     let leader = spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler)));
     let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
     let requests =
@@ -105,6 +113,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
         requests: RefCell::new(requests),
         region_table: RefCell::new(region_table),
+        redo: RefCell::new(redo),
+        replayed: spec.replayed,
         rebuild: RefCell::new(RebuildTable::new(spec.core, spec.cores, &spec.lacking)),
         scrub: RefCell::new(ScrubTable::default()),
         window: RefCell::new(Window::new(scheduler)),
@@ -132,6 +142,12 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         leader,
         board: Arc::clone(&spec.board),
     })
+}
+
+/// Members that are not in sync, as a mask.
+pub(super) fn impaired(views: &[View]) -> u64 {
+    let out = views.iter().enumerate().filter(|(_, view)| **view != View::InSync);
+    out.fold(0, |mask, (at, _)| mask | 1 << at)
 }
 
 /// I/Os that tasks may have in flight. For each a band task's, every strip of a stripe and what merging adds, or a

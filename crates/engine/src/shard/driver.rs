@@ -2,17 +2,19 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use strake_block::{IoErrorKind, Op};
+use strake_ondisk::Consistency;
 use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 
-use super::build::{Link, ShardSpec, build};
+use super::build::{Link, ShardSpec, build, impaired};
 use super::install::Install;
 use super::leader::Change;
 use super::members::HostRead;
 use super::members::Pairing;
+use super::redo::{Roll, logging};
 use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve, small, workers};
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
@@ -90,6 +92,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         self.shard.lead_clock();
         work += self.start_jobs();
         work += self.tasks.run(TASKS_PER_TURN);
+        self.shard.report_drained();
         self.shard.show_clients(now);
         self.shard.members.borrow_mut().ring(now);
         work += self.send();
@@ -206,6 +209,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             }
             Control::CancelTwin { member, reply } => {
                 shard.lead_change(Change::CancelTwin { member, reply });
+            }
+            Control::Consistency { mode, reply } => {
+                shard.lead_change(Change::Consistency { mode, reply });
             }
             Control::Rename { name, reply } => shard.lead_change(Change::Rename { name, reply }),
             Control::Resume { reply } => {
@@ -411,9 +417,9 @@ impl Shard {
             Peer::Intended { region, result } => {
                 self.region_table.borrow_mut().intended(region, result)
             }
-            Peer::Views { version, views, pairing, bad } => {
+            Peer::Views { version, views, pairing, bad, roll } => {
                 self.bad.borrow_mut().replace(bad);
-                self.apply_views(version, &views, pairing);
+                self.apply_views(version, &views, pairing, roll);
             }
             Peer::BadNoted { ticket, result } => {
                 self.bad.borrow_mut().answered(ticket, result);
@@ -439,11 +445,13 @@ impl Shard {
                 self.window.borrow_mut().look_again();
                 self.views_waiting.borrow_mut().wake_all();
                 self.scratch.borrow_mut().wake_all();
+                self.redo.borrow_mut().wake_all();
             }
             leader @ (Peer::Intend { .. }
             | Peer::Hopeless
             | Peer::Failed { .. }
             | Peer::Applied { .. }
+            | Peer::Drained { .. }
             | Peer::Swept { .. }
             | Peer::NoteBad { .. }
             | Peer::Rebuilt { .. }
@@ -452,7 +460,7 @@ impl Shard {
         }
     }
 
-    fn apply_views(&self, version: u64, views: &[View], pairing: Pairing) {
+    fn apply_views(&self, version: u64, views: &[View], pairing: Pairing, roll: Arc<Roll>) {
         {
             let mut members = self.members.borrow_mut();
             for (at, view) in views.iter().enumerate() {
@@ -466,6 +474,10 @@ impl Shard {
             }
             members.set_views(views);
             members.pair(pairing);
+            let logging = logging(&self.geometry, roll.consistency, impaired(views));
+            let careless = roll.consistency == Consistency::None;
+            self.region_table.borrow_mut().be_careless(careless);
+            self.redo.borrow_mut().adopt(roll, logging, version, members.clock());
         }
         self.show_rebuild();
         self.post(0, Peer::Applied { from: self.core, version });

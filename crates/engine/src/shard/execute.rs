@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
+use strake_ondisk::REDO_HEADER_BYTES;
 use strake_parity::ParityMut;
 use strake_raid::{Band, Plan, Segment, Strategy, Transfer, Window};
 use strake_units::{LbaRange, MemberIndex, StripeIndex};
@@ -16,16 +17,19 @@ use crate::limits::MERGE_MAX;
 use crate::message::Fill;
 
 /// Strips a plan may touch.
-const STRIPS_MAX: usize = 64;
+pub(super) const STRIPS_MAX: usize = 64;
 
 /// Pieces of memory that one segment's new data may be in.
-const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
+pub(super) const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
 
 /// Buffers of a plan's reads, in the plan's order.
 pub(crate) type ReadBufs = ArrayVec<BufMut, STRIPS_MAX>;
 
+/// Parity that is to be written, in the order of the plan's parity writes.
+pub(super) type Parity = ArrayVec<Buf, STRIPS_MAX>;
+
 /// New data of one segment: byte offset in the segment, and the bytes. Sorted, gapless.
-type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
+pub(super) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
 
 /// Positions of a stripe that failed, as a bit mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,9 +77,15 @@ impl Shard {
 
     /// Waits for the buffers that `plan` needs; `None` when the array is lost.
     pub(crate) async fn borrow(&self, plan: &Plan) -> Option<Loan> {
+        self.borrow_with(plan, 0).await
+    }
+
+    /// The same, and for `more` of at least a block of 4 KiB.
+    pub(super) async fn borrow_with(&self, plan: &Plan, more: usize) -> Option<Loan> {
         let longest =
             plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
-        let (count, bytes) = (self.scratch_count(plan), self.bytes(longest));
+        let least = if more > 0 { REDO_HEADER_BYTES } else { 0 };
+        let (count, bytes) = (self.scratch_count(plan) + more, self.bytes(longest).max(least));
         scratch::borrow(&self.scratch, count, bytes, || self.board.is_lost()).await
     }
 
@@ -304,39 +314,39 @@ impl Shard {
         }
     }
 
-    /// Writes data and parity. Returns the positions that failed.
+    /// Writes data and parity, or nothing but zeroes where there is no parity to write. Returns the positions that
+    /// failed.
     pub(crate) async fn write_all(
         &self,
         group: Group,
         band: Band,
         plan: &Plan,
-        batch: &WriteBatch,
-        parity: ReadBufs,
+        (batch, durability): (&WriteBatch, Durability),
+        parity: Option<Parity>,
     ) -> Failed {
         let k = self.geometry.data_strips();
         let mut slots = ArrayVec::<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>::new();
-        let mut parity = parity.into_iter();
+        let hollow = parity.is_none();
+        let mut parity = parity.into_iter().flatten();
         for write in plan.writes.iter() {
-            if self.writes_nothing(plan, batch) {
+            if hollow {
                 let op = self.hollow_op(band, write, batch);
                 slots.push((self.issue(group, band.stripe, write.position, op), write.position));
             } else if write.strip >= k {
-                let data = Sg::from(parity.next().expect("one buffer per parity write").freeze());
+                let data = Sg::from(parity.next().expect("one buffer per parity write"));
                 slots.push((
-                    self.issue_write(group, band, write, (0, data), batch.durability),
+                    self.issue_write(group, band, write, (0, data), durability),
                     write.position,
                 ));
             } else {
                 let segment =
                     batch.segments.iter().find(|s| s.strip == write.strip).expect("planned");
                 for (offset, data) in lists(self.parts(batch, segment)) {
-                    let slot =
-                        self.issue_write(group, band, write, (offset, data), batch.durability);
+                    let slot = self.issue_write(group, band, write, (offset, data), durability);
                     slots.push((slot, write.position));
                 }
             }
         }
-        scratch::give_back(&self.scratch, parity);
         settled(&self.members, group).await;
         let mut failed = Failed::default();
         for (slot, position) in slots {
@@ -446,7 +456,7 @@ impl Shard {
     }
 
     /// New data of `segment`: what each item of the batch brings to it, in order.
-    fn parts(&self, batch: &WriteBatch, segment: &Segment) -> Parts {
+    pub(super) fn parts(&self, batch: &WriteBatch, segment: &Segment) -> Parts {
         let mut parts = Parts::new();
         let shift = self.geometry.block_size().shift();
         if batch.zeroed & 1 << segment.strip != 0 {

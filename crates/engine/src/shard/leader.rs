@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use strake_block::IoErrorKind;
-use strake_ondisk::{AreaLayout, Bits, Plane, RecordedState, Superblock};
+use strake_ondisk::{AreaLayout, Bits, Consistency, Plane, RecordedState, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
@@ -51,6 +51,8 @@ pub(crate) struct LeaderState {
     pub(crate) layouts: Vec<Option<AreaLayout>>,
     pub(crate) planes: Planes,
     pub(crate) bad: BadBlocks,
+    /// Writes that were done again from the redo log.
+    pub(crate) writes_redone: u64,
 }
 
 /// Something that changes the labels.
@@ -102,6 +104,15 @@ pub(super) enum Change {
         from: u16,
         ticket: u64,
         notes: Vec<BadNote>,
+    },
+    /// Writes are made safe against crashes in another way.
+    Consistency {
+        mode: Consistency,
+        reply: mpsc::Sender<Result<(), ArrayError>>,
+    },
+    /// No shard has a write under way that is older than the views of this version.
+    Drained {
+        version: u64,
     },
     Checkpoint,
     Rebuilt {
@@ -156,6 +167,14 @@ pub(crate) struct Leader {
     pub(super) next_checkpoint: Nanos,
     pub(super) version: u64,
     applied: u64,
+    /// Shards without writes older than the last views, as a mask.
+    drained: u64,
+    /// What the mode of consistency is to be, once it can be recorded.
+    pub(super) consistency: Consistency,
+    /// The generation that the last views told of.
+    pub(super) told: u64,
+    /// The generation with which a member last came into use.
+    pub(super) joined: u64,
     pub(super) settling: WaitQueue,
     /// Per member: regions rebuilt, but not known to be stable.
     pub(super) done: Vec<Bits>,
@@ -174,6 +193,7 @@ pub(crate) struct Leader {
 impl Leader {
     pub(crate) fn new(state: LeaderState, scheduler: &strake_reactor::Scheduler) -> Self {
         let nothing = Bits::new(state.planes.intent().regions());
+        let (consistency, told) = (state.superblock.consistency, state.superblock.generation);
         Self {
             intended: state.planes.intent().count_ones(),
             writing_pages: false,
@@ -196,6 +216,10 @@ impl Leader {
             next_checkpoint: Nanos(0),
             version: 0,
             applied: 0,
+            drained: 0,
+            consistency,
+            told,
+            joined: told,
             settling: WaitQueue::new(scheduler),
             resyncing: 0,
             twin: None,
@@ -241,6 +265,12 @@ impl Leader {
             MemberState::Rebuilding { recovered_stripes } => recovered_stripes,
             MemberState::InSync | MemberState::Faulty | MemberState::Missing => 0,
         };
+        let label = &mut self.state.superblock;
+        if next == MemberState::InSync && label.consistency != Consistency::Strict {
+            // Writes to its stripes are logged no longer than it takes the shards to hear of this.
+            let logged = label.logged & !(1 << member.0);
+            label.note_logged(logged, if logged == 0 { 0 } else { label.logged_since });
+        }
         true
     }
 
@@ -291,6 +321,7 @@ impl Leader {
     pub(super) fn new_version(&mut self) -> u64 {
         self.version += 1;
         self.applied = 0;
+        self.drained = 0;
         self.version
     }
 }
@@ -333,6 +364,14 @@ impl Shard {
                 if version == leader.version {
                     leader.applied |= 1 << from;
                     leader.settling.wake_all();
+                }
+            }
+            Peer::Drained { from, version } => {
+                if version == leader.version {
+                    leader.drained |= 1 << from;
+                    if leader.drained.count_ones() == u32::from(self.cores) {
+                        self.change(&mut leader, Change::Drained { version });
+                    }
                 }
             }
             Peer::Swept { urgent: false, idle } => self.lead_swept(&mut leader, idle),
@@ -405,6 +444,10 @@ impl Shard {
     pub(super) fn lead_start(&self, resyncing: u16) {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
+        if leader.state.writes_redone > 0 {
+            self.board
+                .tell(None, ArrayEventKind::WritesRedone { count: leader.state.writes_redone });
+        }
         leader.resyncing = resyncing;
         if resyncing > 0 {
             self.board.tell(None, ArrayEventKind::ResyncStarted);

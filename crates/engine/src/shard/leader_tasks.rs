@@ -26,6 +26,7 @@ use crate::message::{BadNote, Peer};
 use crate::planes::IntentPages;
 
 mod bitmap;
+mod logged;
 mod records;
 
 pub(crate) use bitmap::bitmap;
@@ -86,6 +87,11 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
             let answer = twin::cancel(shard, group, member).await;
             answer_to(&reply, answer);
         }
+        Change::Consistency { mode, reply } => {
+            let answer = logged::change_consistency(shard, group, mode).await;
+            answer_to(&reply, answer);
+        }
+        Change::Drained { version } => logged::drained(shard, group, version).await,
         Change::Filled => twin::filled(shard, group).await,
         Change::TakeOver => twin::take_over(shard, group).await,
         Change::Checkpoint => checkpoint(shard, group).await,
@@ -387,6 +393,10 @@ pub(super) async fn join(
             "the array lost too many members while the new one was recorded",
         ));
     }
+    {
+        let mut leader = shard.leader_mut();
+        leader.joined = leader.state.superblock.generation;
+    }
     publish(shard).await;
     match shard.leader_mut().state.states[member.at()] {
         MemberState::Rebuilding { .. } | MemberState::InSync => Ok(()),
@@ -420,7 +430,9 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
         let mut leader = shard.leader_mut();
         let moved = shard.lead_stable(&mut leader, done);
         let complete = leader.state.planes.stale(member).count_ones() == 0;
-        let finished = complete && leader.transition(member, MemberEvent::Finished);
+        let finished = complete
+            && !leader.counts_older_records()
+            && leader.transition(member, MemberEvent::Finished);
         (finished, finished || moved)
     };
     // The cleared bits go first: a label that promotes it must not find bits that say otherwise.
@@ -486,11 +498,14 @@ pub(super) async fn publish(shard: &Shard) {
         let version = leader.new_version();
         let views = leader.views();
         let (pairing, bad) = (leader.pairing, Arc::clone(&leader.state.bad.list));
+        let roll = Arc::new(leader.roll());
+        leader.told = roll.generation;
         shard.broadcast(|| Peer::Views {
             version,
             views: views.clone(),
             pairing,
             bad: Arc::clone(&bad),
+            roll: Arc::clone(&roll),
         });
         version
     };

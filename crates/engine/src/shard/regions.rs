@@ -35,6 +35,8 @@ pub(crate) struct RegionTable {
     /// Set when the array has stopped: no write may begin any more.
     stopped: Option<IoErrorKind>,
     untrusted: usize,
+    /// Nobody asks which regions are written.
+    careless: bool,
     /// Regions this shard owns that are intended, so that a sweep need not look at all.
     intended: Vec<RegionIndex>,
 }
@@ -54,6 +56,7 @@ impl RegionTable {
             waiting: WaitQueue::new(scheduler),
             stopped: None,
             untrusted: 0,
+            careless: false,
             intended: Vec::new(),
         }
     }
@@ -64,6 +67,11 @@ impl RegionTable {
         place.flags |= UNTRUSTED | INTENDED;
         self.untrusted += 1;
         self.intended.push(region);
+    }
+
+    /// Whether writes begin without a mark of their region.
+    pub(crate) fn be_careless(&mut self, careless: bool) {
+        self.careless = careless;
     }
 
     pub(crate) fn trusted(&self, region: RegionIndex) -> bool {
@@ -89,7 +97,7 @@ impl RegionTable {
             return Entry::Refuse(kind);
         }
         let place = &mut self.regions[region.at()];
-        if place.flags & INTENDED != 0 {
+        if self.careless || place.flags & INTENDED != 0 {
             place.writes += 1;
             place.flags |= TOUCHED;
             return Entry::Go;
@@ -106,7 +114,8 @@ impl RegionTable {
     /// [`leave`](Self::leave).
     pub(crate) fn enter_now(&mut self, region: RegionIndex) -> bool {
         let place = &mut self.regions[region.at()];
-        let may = self.stopped.is_none() && place.flags & (INTENDED | UNTRUSTED) == INTENDED;
+        let marked = self.careless || place.flags & INTENDED != 0;
+        let may = marked && self.stopped.is_none() && place.flags & UNTRUSTED == 0;
         if may {
             place.writes += 1;
             place.flags |= TOUCHED;

@@ -197,9 +197,13 @@ impl Shard {
     }
 
     /// Members that small writes may be sent to, as a mask. Those of other strips do not matter: what is missing of a
-    /// stripe is neither read nor changed.
+    /// stripe is neither read nor changed. But what has to be on record before it is written takes a task.
     pub(crate) fn small_members(&self) -> u64 {
-        if self.small_writes && self.no_bad_blocks() { self.members.borrow().plain() } else { 0 }
+        if self.small_writes && self.no_bad_blocks() {
+            self.members.borrow().plain() & !self.redo.borrow().logging()
+        } else {
+            0
+        }
     }
 
     /// Where a small write of `range` writes; `None` when it is in more than one band, or needs a member that is not

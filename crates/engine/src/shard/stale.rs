@@ -9,17 +9,17 @@
 
 use std::sync::Arc;
 
-use strake_ondisk::{Bits, Plane};
+use strake_ondisk::{Bits, Consistency, Plane};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{MemberIndex, RegionIndex};
 
 use super::Shard;
-use super::leader::{Change, Leader};
+use super::leader::{Change, Leader, view_of};
 use super::rebuild::members_of;
 use crate::assemble::complete_below;
 use crate::events::ArrayEventKind;
 use crate::limits::CHECKPOINT_EVERY;
-use crate::message::Peer;
+use crate::message::{Peer, View};
 
 impl Leader {
     /// Puts a live member out of use: in memory, in the label to be written, and in its plane. False when it is out
@@ -29,6 +29,10 @@ impl Leader {
             return false;
         }
         self.state.planes.leave(member);
+        if self.consistency.min(self.state.superblock.consistency) == Consistency::None {
+            // What is being written is on no list.
+            self.state.planes.change(Plane::Stale(member), Bits::fill);
+        }
         self.done[member.at()] = Bits::new(self.state.planes.intent().regions());
         let record = &mut self.state.superblock.members[member.at()];
         // One that failed before it was written at all is still as it was when it went out before.
@@ -37,6 +41,16 @@ impl Leader {
         }
         self.joining &= !(1 << member.0);
         true
+    }
+
+    /// Members that are out lack everything from now on: nobody notes what is written.
+    pub(super) fn lack_everything(&mut self) {
+        for at in 0..self.state.states.len() {
+            if view_of(self.state.states[at]) == View::Absent {
+                let plane = Plane::Stale(MemberIndex(at as u8));
+                self.state.planes.change(plane, Bits::fill);
+            }
+        }
     }
 
     /// Puts a member in use that has no bitmap of ours yet.
@@ -114,6 +128,10 @@ impl Shard {
     /// Looks for members of which the last region became complete while others were being recorded.
     pub(super) fn lead_finished(&self) {
         let mut leader = self.leader.as_ref().expect("leader tasks run on shard 0").borrow_mut();
+        if leader.counts_older_records() {
+            // They are looked for again when the label says that older ones do not count.
+            return;
+        }
         for member in (0..leader.state.states.len() as u8).map(MemberIndex) {
             let rebuilding =
                 matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. });

@@ -49,6 +49,11 @@ impl Leader {
         MemberIndex(self.state.states.len() as u8)
     }
 
+    /// The drive that is written along with a member, and the member's slot.
+    pub(super) fn twin_on_the_way(&self) -> Option<(MemberIndex, Uuid)> {
+        self.twin.as_ref().filter(|twin| !twin.orphan).map(|twin| (twin.slot, twin.uuid))
+    }
+
     /// Who failed, now that the leader looks at it: the devices of a pair may have changed places since.
     pub(super) fn blamed(&self, member: MemberIndex, copied: bool) -> Option<MemberIndex> {
         let twin = member == self.twin_place();

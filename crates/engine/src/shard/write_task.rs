@@ -1,14 +1,15 @@
 //! Writes of one band: as one plan, or column by column where blocks are bad.
 
-use strake_block::IoError;
-use strake_ondisk::BadEvent;
-use strake_raid::{Band, Intent, Place, Query, Strategy, Window, hull};
+use strake_block::{BufMut, Durability, IoError, Sg};
+use strake_ondisk::{BadEvent, REDO_HEADER_BYTES};
+use strake_raid::{Band, Intent, Place, Plan, Query, Strategy, Window, hull};
 
 use super::bad::{Columns, all_of};
 use super::bands::WriteBatch;
-use super::execute::ReadBufs;
+use super::execute::{Parity, ReadBufs};
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
+use super::redo::{Entry, Recorded};
 use super::{Shard, regions, scratch};
 
 /// Does one plan's worth of writes and answers every write merged into it.
@@ -30,7 +31,9 @@ async fn write_batch(
     }
     let region = shard.regions.region_of(band.stripe);
     regions::enter(&shard.region_table, region, || shard.ask_intent(region)).await?;
+    let writer = shard.redo.borrow_mut().writes(shard.members.borrow().clock());
     let result = write_in_region(shard, group, band, batch).await;
+    shard.redo.borrow_mut().wrote(writer);
     shard.region_table.borrow_mut().leave(region);
     result
 }
@@ -63,8 +66,12 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         };
-        let Some(mut loan) = shard.borrow(&plan).await else { return Ended::Done(Err(LOST)) };
-        if excluded.apply(shard.health(band)) != health {
+        let logged = shard.is_logged(band.stripe);
+        let header = usize::from(logged);
+        let Some(mut loan) = shard.borrow_with(&plan, header).await else {
+            return Ended::Done(Err(LOST));
+        };
+        if excluded.apply(shard.health(band)) != health || shard.is_logged(band.stripe) != logged {
             // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
             scratch::end(&shard.scratch, loan);
             continue;
@@ -79,16 +86,35 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             }
         };
         let parity = match plan.strategy {
-            Strategy::Direct => ReadBufs::new(),
-            Strategy::ReadModifyWrite => shard.modify(&plan, batch, reads),
-            Strategy::FullStripe if shard.writes_nothing(&plan, batch) => ReadBufs::new(),
+            Strategy::Direct => Some(ReadBufs::new()),
+            Strategy::ReadModifyWrite => Some(shard.modify(&plan, batch, reads)),
+            Strategy::FullStripe if !logged && shard.writes_nothing(&plan, batch) => None,
             Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => {
                 let recovered = shard.recover(&plan, &reads, &mut loan);
-                shard.encode(&plan, batch, reads, recovered, &mut loan)
+                Some(shard.encode(&plan, batch, reads, recovered, &mut loan))
             }
         };
+        let header = logged.then(|| loan.take(REDO_HEADER_BYTES));
         scratch::end(&shard.scratch, loan);
-        let failed = shard.write_all(group, band, &plan, batch, parity).await;
+        let mut parity =
+            parity.map(|bufs| bufs.into_iter().map(BufMut::freeze).collect::<Parity>());
+        let mut entry = None;
+        if let Some(header) = header {
+            let known = (excluded.absent, since);
+            match record(shard, group, (band, &plan), (batch, &mut parity), header, known).await {
+                Step::On(recorded) => entry = Some(recorded),
+                Step::Again => {
+                    excluded = Excluded::over(shard, band, hull(&batch.segments));
+                    since = shard.members.borrow().clock();
+                    continue;
+                }
+                Step::Ended(error) => return Ended::Done(Err(error)),
+            }
+        }
+        // What is recorded must be stable in its place before the record is given up.
+        let cached = shard.members.borrow().to_flush() != 0;
+        let durability = if entry.is_some() && cached { Durability::Fua } else { batch.durability };
+        let failed = shard.write_all(group, band, &plan, (batch, durability), parity).await;
         if let Err(error) = shard.expel_twin(failed.twin).await {
             return Ended::Done(Err(error));
         }
@@ -97,6 +123,9 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         // So are those out of use here already, as long as another shard may still read what they missed.
         let missed = failed.any() | health.absent;
         let out = shard.await_out_of_use(band.stripe, missed, since).await;
+        if let Some(entry) = entry {
+            shard.redo.borrow_mut().done(entry);
+        }
         let handed = shard.handed_over(band.stripe, health.absent, since);
         if out.is_ok() && handed != 0 {
             // The old device was gone around, and now its twin has the place, which missed the write as well. Parity
@@ -112,6 +141,52 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         let positions = (failed.any(), batch.zeroed);
         let noted = shard.note_written(band, &plan, positions, BadEvent::Written);
         return Ended::Done(Box::pin(noted).await);
+    }
+}
+
+/// How to go on after a write was to be recorded.
+enum Step {
+    /// It is.
+    On(Entry),
+    /// Members have gone out: it has to be planned anew.
+    Again,
+    /// The array has stopped.
+    Ended(IoError),
+}
+
+/// Puts on record what `plan` writes. Members that are to be gone around because they failed a read are out of use
+/// everywhere before that: what is recorded holds without them.
+async fn record(
+    shard: &Shard,
+    group: Group,
+    (band, plan): (Band, &Plan),
+    (batch, parity): (&WriteBatch, &mut Option<Parity>),
+    header: BufMut,
+    (absent, since): (u64, u64),
+) -> Step {
+    let written = parity.as_ref().map_or(&[][..], Parity::as_slice);
+    let mut gone = absent;
+    if absent == 0 {
+        match shard.record_write(group, band, plan, (batch, written), header).await {
+            Recorded::Entry(entry) => return Step::On(entry),
+            Recorded::Failed(failed) => {
+                if let Err(error) = shard.expel_twin(failed.twin).await {
+                    return Step::Ended(error);
+                }
+                gone = failed.any();
+            }
+            Recorded::Lost => gone = 0,
+        }
+    } else {
+        scratch::give_back(&shard.scratch, [header]);
+    }
+    for buf in parity.take().into_iter().flatten() {
+        scratch::give_back_list(&shard.scratch, Sg::from(buf));
+    }
+    match shard.await_out_of_use(band.stripe, gone, since).await {
+        Ok(()) if !shard.board.is_lost() => Step::Again,
+        Ok(()) => Step::Ended(LOST),
+        Err(error) => Step::Ended(error),
     }
 }
 

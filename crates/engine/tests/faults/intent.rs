@@ -2,7 +2,7 @@
 
 use strake_block::Op;
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{AssemblePolicy, Outcome};
+use strake_engine::{AssemblePolicy, Consistency, Outcome};
 use strake_raid::{Level, MemberState};
 
 use crate::stage::{DATA, Seen, Set};
@@ -104,7 +104,9 @@ fn a_crash_at_any_round_is_survived() {
 
 #[test]
 fn a_dirty_degraded_array_is_refused_with_its_ranges() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    let mut set = Set::new(Level::Raid5, 4);
+    set.consistency = Consistency::Resync;
+    let mut stage = set.build().expect("sound");
     stage.fill(500, 100, 3);
     stage.fail(1).expect("allowed");
     stage.fill(100, 10, 4);

@@ -11,6 +11,7 @@ mod media;
 mod queues;
 mod readd;
 mod rebuild;
+mod redo;
 mod replace;
 mod scrub;
 mod slow;

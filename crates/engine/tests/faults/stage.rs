@@ -9,8 +9,8 @@ use strake_block::{
 };
 use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
 use strake_engine::{
-    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, Options,
-    Outcome, assemble, create, plan_create,
+    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, Consistency, CreateSpec, Drive, Ids,
+    Options, Outcome, assemble, create, plan_create,
 };
 use strake_ondisk::{BAD_RUNS_MAX, BadEvent, BadList};
 use strake_raid::{Level, MemberState};
@@ -47,6 +47,7 @@ pub struct Set {
     pub strip: u32,
     pub disk_block: BlockSize,
     pub array_block: Option<BlockSize>,
+    pub consistency: Consistency,
     pub disk_bytes: u64,
     /// How the array is run, but for what `STRAKE_OFF` turns off.
     pub options: Options,
@@ -71,6 +72,7 @@ impl Set {
             strip: 16 << 10,
             disk_block: BlockSize::B512,
             array_block: None,
+            consistency: Consistency::Safe,
             disk_bytes: 28 << 20,
             options: switched(Options::default()),
             deallocate: DeallocateReads::Zeroes,
@@ -111,6 +113,7 @@ impl Set {
             group_size: self.group,
             strip_bytes: self.strip,
             block_size: self.array_block,
+            consistency: self.consistency,
         }
     }
 

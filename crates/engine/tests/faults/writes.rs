@@ -2,14 +2,16 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, MemberCause, Outcome};
+use strake_engine::{AssemblePolicy, Consistency, MemberCause, Outcome};
 use strake_raid::{Level, MemberState};
 
 use crate::stage::{DATA, Seen, Set, Stage};
 
 /// A write error on `victim` (data area only) during a write of `blocks` at `at`; restart; all data right.
 fn check(level: Level, members: usize, at: u64, blocks: u64, victim: usize) {
-    let mut stage = Set::new(level, members).build().expect("sound");
+    let mut set = Set::new(level, members);
+    set.consistency = Consistency::Resync;
+    let mut stage = set.build().expect("sound");
     stage.fill(2000, 170, 7);
     let area = stage.on_disk(DATA, 8000);
     stage.disks[victim].plan.add(
@@ -76,7 +78,9 @@ fn two_members_failing_in_one_turn_are_both_recorded() {
 /// The last allowed member fails: nothing is served, labels stay, and the drives can be assembled again.
 #[test]
 fn one_failure_too_many_stops_everything_and_records_nothing() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    let mut set = Set::new(Level::Raid5, 4);
+    set.consistency = Consistency::Resync;
+    let mut stage = set.build().expect("sound");
     stage.fill(1000, 100, 3);
     stage.fail(0).expect("one is allowed");
     let generation = stage.status().generation;

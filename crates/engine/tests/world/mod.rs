@@ -53,6 +53,7 @@ impl World {
             group_size,
             strip_bytes: 16 << 10,
             block_size: None,
+            consistency: strake_engine::Consistency::Safe,
         };
         let plan = plan_create(&spec, &drives).expect("the request is sound");
         let ids = Ids {

@@ -68,6 +68,7 @@ impl Lab {
             group_size: None,
             strip_bytes: spec.strip_bytes,
             block_size: None,
+            consistency: strake_engine::Consistency::Safe,
         };
         let plan = strake_engine::plan_create(&wanted, &drives).map_err(|e| e.to_string())?;
         let ids = Ids {

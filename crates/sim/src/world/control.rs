@@ -1,6 +1,7 @@
 //! What happens to an array besides requests: members fail and are replaced, it is stopped, it crashes.
 
-use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome};
+use strake_engine::{AssemblePolicy, Assembled, Consistency, Drive, Outcome};
+use strake_ondisk::RecordedState;
 use strake_raid::{MemberState, Role};
 use strake_units::{Lba, MemberIndex, Uuid};
 
@@ -230,7 +231,8 @@ impl World {
         let degraded =
             self.faults.impaired() != 0 || self.states().iter().any(|s| *s != MemberState::InSync);
         // Most crashes hit a healthy array, so that most runs keep their bystanders under watch.
-        if degraded && self.rng.one_in(2) {
+        // A log makes it as good as any other crash.
+        if degraded && self.shape.consistency < Consistency::Safe && self.rng.one_in(2) {
             return Ok(());
         }
         self.trace.fault(match crash {
@@ -240,6 +242,7 @@ impl World {
         self.trace.event(&[84, crash as u64], || format!("control: {crash:?}; {}", self.picture()));
         let stripes = self.unsettled_stripes(crash);
         let joining = self.asked.iter().any(|a| matches!(a, Asked::Replace { .. }));
+        self.note_promise();
         for drive in self.drives.iter().chain(&self.retired) {
             drive.crash(crash);
         }
@@ -250,7 +253,41 @@ impl World {
         self.drives.iter().for_each(SimDrive::heal);
         self.recovering = true;
         self.return_some();
+        self.lose_one_with_the_crash();
         self.restart(&stripes, joining)
+    }
+
+    /// What the labels say of the redo log just before the machine stops.
+    fn note_promise(&mut self) {
+        let label = self.array().newest_label();
+        let out = label.members.iter().enumerate();
+        let out = out.filter(|(_, row)| row.state != RecordedState::InSync);
+        let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
+        let everybody = u64::MAX >> (64 - label.members.len());
+        let all = label.consistency == Consistency::Strict && label.logged == everybody;
+        let logged = if all { u64::MAX } else { label.logged & out };
+        // Whoever is about to go out may be called so by a newer label that not everybody has.
+        self.out_before = out | self.faults.impaired();
+        self.promised = self.geometry.groups_with(logged);
+    }
+
+    /// The same event may cost a drive where every write is in the log.
+    fn lose_one_with_the_crash(&mut self) {
+        let everybody = self.geometry.groups_with(u64::MAX);
+        if self.promised != everybody || !self.rng.one_in(3) {
+            return;
+        }
+        let gone = |world: &Self| {
+            let gone = world.drives.iter().enumerate().filter(|(_, drive)| drive.is_gone());
+            gone.fold(world.out_before, |mask, (at, _)| mask | 1 << at)
+        };
+        let slot = self.rng.below(self.shape.members as u64) as usize;
+        let without = gone(self) | 1 << slot;
+        if !self.drives[slot].is_gone() && self.geometry.tolerates(without) {
+            self.trace.fault("crash_and_loss");
+            self.trace.event(&[90, slot as u64], || format!("control: and drive {slot} with it"));
+            self.drives[slot].vanish();
+        }
     }
 
     /// Pulls more drives at once than the array survives, while it is busy. Requests may fail then, but none may be
@@ -279,6 +316,7 @@ impl World {
             world.left == 0 && world.outstanding() == 0
         })?;
         let stripes = self.unsettled_stripes(Crash::Kill);
+        self.note_promise();
         self.drives.iter().for_each(|drive| drive.crash(Crash::Kill));
         self.drives.iter().for_each(SimDrive::come_back);
         self.running = None;
@@ -318,6 +356,7 @@ impl World {
         }
         self.return_some();
         self.recovering |= !clean;
+        self.promised = 0;
         self.restart(&[], false)
     }
 
@@ -408,9 +447,12 @@ impl World {
         Err("every attempt to assemble the array was turned down".to_owned())
     }
 
-    /// Only a dirty parity array that lacks members may refuse.
+    /// Only a dirty parity array that lacks members may refuse, and not where the labels promised that a crash does no
+    /// harm.
     fn may_refuse(&self, clean: bool) -> bool {
-        !clean && self.geometry.parity_strips() > 0
+        let gone = self.drives.iter().enumerate().filter(|(_, drive)| drive.is_gone());
+        let gone = gone.fold(self.out_before, |mask, (at, _)| mask | 1 << at);
+        !clean && self.geometry.parity_strips() > 0 && gone & !self.promised != 0
     }
 
     fn assemble(&mut self, policy: AssemblePolicy) -> Result<Outcome, String> {

@@ -99,6 +99,7 @@ impl Cast {
             strip_bytes: self.strip_bytes,
             block_size: None,
             drives: (0..self.members).map(|at| self.drive(at)).collect(),
+            consistency: strake_engine::Consistency::Safe,
             cores,
             merge,
             // As in `Shape::draw`, not a draw of its own.

@@ -1,7 +1,7 @@
 //! Verbs that may cost something: they ask first.
 
 use super::{changed, gone};
-use crate::args::array::{Add, Create, Fail, Loss, Replace, Stop};
+use crate::args::array::{Add, Consistency, Create, Fail, Loss, Replace, Stop};
 use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -26,12 +26,23 @@ fn ask_overwrite(plan: &ArrayChange, drives: &str, name: &str) -> Result<(), Cli
     confirm::ask(&Question { what: &what, plan: &steps(plan), answer: name })
 }
 
+/// Asks about an array that nothing protects from crashes, and has its name typed.
+pub(super) fn ask_careless(name: &str, plan: &[String]) -> Result<(), CliError> {
+    confirm::possible("do without consistency")?;
+    let what = "take no care of crashes: what one leaves behind may be anything";
+    confirm::ask(&Question { what, plan, answer: name })
+}
+
 pub(super) async fn create(
     arguments: Create,
     socket: &Path,
     out: &Output,
 ) -> Result<Exit, CliError> {
     let asks = arguments.overwrite && !arguments.yes && !arguments.dry_run;
+    let careless = arguments.consistency == Some(Consistency::None);
+    if careless && !arguments.yes && !arguments.dry_run {
+        ask_careless(&arguments.name, &[])?;
+    }
     let request = CreateArrayRequest {
         name: arguments.name,
         level: arguments.level,
@@ -41,6 +52,7 @@ pub(super) async fn create(
         block_bytes: arguments.block_size,
         dry_run: arguments.dry_run,
         overwrite: arguments.overwrite,
+        consistency: arguments.consistency.map_or_else(String::new, |mode| mode.word().to_owned()),
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     if asks {

@@ -40,6 +40,8 @@ pub fn array(states: &[&str]) -> Array {
         generation: 17,
         memory_bytes: 52 << 20,
         memory_huge_bytes: 48 << 20,
+        consistency: "safe".into(),
+        guarantees: vec!["after a crash: no acknowledged write is lost".into()],
         counters: Some(Counters {
             read_bytes: 5 << 40,
             write_bytes: 3 << 30,

@@ -21,7 +21,9 @@ impl Members {
         op: Op,
     ) -> IoSlot {
         let again = match (&op, target) {
-            (Op::Write { at, data, durability }, Target::Data) if self.is_paired(member) => {
+            (Op::Write { at, data, durability }, Target::Data | Target::Log)
+                if self.is_paired(member) =>
+            {
                 Some(Op::Write { at: *at, data: data.clone(), durability: *durability })
             }
             (Op::Deallocate { range }, Target::Data) if self.is_paired(member) => {
@@ -35,7 +37,7 @@ impl Members {
         };
         let slot = IoSlot(self.send(now, Waiter::Group(group.0), member, target, op));
         if let Some(again) = again {
-            self.mirror(now, group, (member, slot), again);
+            self.mirror(now, group, (member, slot), target, again);
         }
         slot
     }

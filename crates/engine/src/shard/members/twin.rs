@@ -130,15 +130,16 @@ impl Members {
         }
     }
 
-    /// Issues a write of a member's data to the other device of a pair as well.
+    /// Issues a write of a member's data, or of its redo log, to the other device of a pair as well.
     pub(super) fn mirror(
         &mut self,
         now: Nanos,
         group: Group,
         (member, slot): (MemberIndex, IoSlot),
+        target: Target,
         op: Op,
     ) {
-        let twin = self.send(now, Waiter::Group(group.0), self.twin_place(), Target::Data, op);
+        let twin = self.send(now, Waiter::Group(group.0), self.twin_place(), target, op);
         debug_assert!(self.is_paired(member), "only a pair is written twice");
         self.inflight.get_mut(slot.0).expect("just issued").twin = Some(IoSlot(twin));
     }

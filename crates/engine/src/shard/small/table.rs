@@ -180,6 +180,11 @@ impl Smalls {
         self.places.len() - self.free.len()
     }
 
+    /// True when every small write under way was begun at `clock` or later.
+    pub(crate) fn all_since(&self, clock: u64) -> bool {
+        self.places.iter().all(|small| !small.live || small.clock >= clock)
+    }
+
     /// A place for another one.
     #[inline(always)]
     pub(super) fn begin(

@@ -1,0 +1,126 @@
+//! What the label says of the redo log: from when on, and for which stripes, every write is in it.
+//!
+//! A shard logs as soon as it goes by the views that ask for it, and writes that it began before go on without. So the
+//! label may say that all are logged only when those are done and stable; and it says that not all are before a shard
+//! stops.
+//!
+//! ```text
+//!  more is logged:  views --> every shard: older writes done (`Drained`) --> flush --> label
+//!  less is logged:  label --> views
+//! ```
+
+use strake_ondisk::{Bits, Consistency, Plane};
+
+use super::{flush_all, publish, record};
+use crate::error::ArrayError;
+use crate::shard::Shard;
+use crate::shard::leader::Leader;
+use crate::shard::members::Group;
+use crate::shard::redo::Roll;
+
+impl Leader {
+    /// What shards are told about the array.
+    pub(super) fn roll(&self) -> Roll {
+        let label = &self.state.superblock;
+        // Whichever is the stronger is in force while one takes the other's place.
+        let consistency = self.consistency.max(label.consistency);
+        Roll { consistency, twin: self.twin_on_the_way(), ..Roll::of(label) }
+    }
+
+    /// What the label may say once no write is under way that is older than the last views: who is logged, and since
+    /// when.
+    fn all_logged(&self) -> (u64, u64) {
+        let logged = match self.consistency {
+            Consistency::None | Consistency::Resync => 0,
+            Consistency::Safe => self.impaired(),
+            Consistency::Strict => u64::MAX >> (64 - self.state.states.len()),
+        };
+        let label = &self.state.superblock;
+        let lasts = label.logged == logged && label.logged_since >= self.joined;
+        match logged {
+            0 => (0, 0),
+            _ if lasts => (logged, label.logged_since),
+            // Records from before are done, and of members that came back since they may be out of date.
+            _ => (logged, self.told),
+        }
+    }
+
+    /// True while records count that a member which came back meanwhile must not be given: it cannot be called in sync.
+    pub(in crate::shard) fn counts_older_records(&self) -> bool {
+        let label = &self.state.superblock;
+        label.logged != 0 && label.logged_since < self.joined
+    }
+}
+
+/// Every write that is under way began under the views of `version`.
+pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
+    let current = |leader: &Leader| leader.version == version && !shard.board.is_lost();
+    let due = |leader: &Leader| {
+        let label = &leader.state.superblock;
+        (label.logged, label.logged_since) != leader.all_logged()
+            || label.consistency != leader.consistency
+    };
+    {
+        let leader = shard.leader_mut();
+        if shard.geometry.parity_strips() == 0 || !current(&leader) || !due(&leader) {
+            return;
+        }
+    }
+    if !flush_all(shard, group).await {
+        return;
+    }
+    {
+        let mut leader = shard.leader_mut();
+        if !current(&leader) {
+            // Somebody has gone out meanwhile, and there will be another report.
+            return;
+        }
+        let (logged, since) = leader.all_logged();
+        leader.state.superblock.note_logged(logged, since);
+        leader.state.superblock.consistency = leader.consistency;
+    }
+    if record(shard, group).await {
+        // Writing the label may have cost members.
+        publish(shard).await;
+    }
+    // Who is rebuilt may have waited for this.
+    shard.lead_finished();
+}
+
+/// Makes writes safe against crashes in another way.
+pub(super) async fn change_consistency(
+    shard: &Shard,
+    group: Group,
+    mode: Consistency,
+) -> Result<(), ArrayError> {
+    let lost = || ArrayError::refused("the array has lost too many members to be changed");
+    if shard.board.is_lost() {
+        return Err(lost());
+    }
+    let weaker = {
+        let mut leader = shard.leader_mut();
+        leader.consistency = mode;
+        let label = &leader.state.superblock;
+        let weaker = mode < label.consistency;
+        if weaker {
+            let still = leader.impaired() & label.logged;
+            let logged = if mode == Consistency::Safe { still } else { 0 };
+            leader.state.superblock.consistency = mode;
+            let since = if logged == 0 { 0 } else { leader.state.superblock.logged_since };
+            leader.state.superblock.note_logged(logged, since);
+            if mode == Consistency::None {
+                // Nobody will note what is written.
+                leader.state.planes.change(Plane::Written, Bits::fill);
+                leader.lack_everything();
+                shard.board.mark_all_written();
+            }
+        }
+        shard.board.set_consistency_wanted(mode);
+        weaker
+    };
+    if weaker && !record(shard, group).await {
+        return Err(lost());
+    }
+    publish(shard).await;
+    Ok(())
+}

@@ -1,0 +1,465 @@
+//! The redo log of one shard: what a write to a stripe that misses a member is about to put in its place.
+//!
+//! A crash in the middle of such a write leaves parity that fits neither the old nor the new data, and what is missing
+//! can only be computed from it. So everything that the write puts anywhere goes into a record first, stably, and the
+//! start after a crash puts it in its place again. Records lie in a ring, in the order of their numbers, and the front
+//! of the ring is given up when its writes are done and stable: so as long as a record is there, every later one of the
+//! same blocks is there too, and carrying out all of them in order ends with the newest.
+//!
+//! ```text
+//!  plan --> read, computed --> place in the ring --> record on every member it touches, stable
+//!       --> in place, stable --> members that failed are out of use --> the place is given up
+//! ```
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use arrayvec::ArrayVec;
+use strake_block::{Buf, BufMut, Durability, Op, Sg};
+use strake_ondisk::redo::{escape, must_escape, payload_crc};
+use strake_ondisk::{
+    Consistency, REDO_BLOCK_BYTES, REDO_HEADER_BYTES, RedoHeader, RedoPart, Superblock,
+    encode_redo, redo_ring,
+};
+use strake_raid::{Band, Geometry, Plan};
+use strake_reactor::Scheduler;
+use strake_units::{Lba, MemberIndex, StripeIndex, Uuid};
+
+use super::address::Target;
+use super::bands::WriteBatch;
+use super::execute::{Failed, PARTS_MAX, STRIPS_MAX};
+use super::members::{Group, IoSlot, settled};
+use super::wait::WaitQueue;
+use super::{Shard, scratch};
+use crate::limits::{MERGE_MAX, TASKS_MAX};
+use crate::message::{Peer, View};
+use crate::slab::Slab;
+
+/// What records say about the array: who its members are, and how it is kept consistent.
+#[derive(Clone, Debug)]
+pub(crate) struct Roll {
+    pub(crate) array: Uuid,
+    pub(crate) epoch: Uuid,
+    /// Of a label that everybody has.
+    pub(crate) generation: u64,
+    pub(crate) consistency: Consistency,
+    /// By slot.
+    pub(crate) members: Vec<Uuid>,
+    /// A drive that is written along with a member.
+    pub(crate) twin: Option<(MemberIndex, Uuid)>,
+}
+
+impl Roll {
+    /// As a label has it.
+    pub(crate) fn of(label: &Superblock) -> Self {
+        Self {
+            array: label.array,
+            epoch: label.epoch,
+            generation: label.generation,
+            consistency: label.consistency,
+            members: label.members.iter().map(|row| row.uuid).collect(),
+            twin: None,
+        }
+    }
+}
+
+/// A record that is under way.
+struct Live {
+    sequence: u64,
+    /// Where it begins and ends in the ring, in bytes.
+    at: u64,
+    end: u64,
+    /// Its write is done.
+    done: bool,
+}
+
+/// A place in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    sequence: u64,
+    at: u64,
+    floor: u64,
+}
+
+pub(crate) struct Redo {
+    roll: Arc<Roll>,
+    ring: u16,
+    /// Where the ring begins on every member, and how long it is, in bytes.
+    start: u64,
+    bytes: u64,
+    /// Where the next record goes, if there is room.
+    head: u64,
+    live: VecDeque<Live>,
+    /// The last number given to a record.
+    sequence: u64,
+    waiting: WaitQueue,
+    /// Tickets make waiting first come, first served.
+    next_ticket: u64,
+    serving: u64,
+    /// Members to whose stripes writes are logged, as a mask: whole groups.
+    logging: u64,
+    /// The clock of the views when each write began that a task does.
+    writers: Slab<u64>,
+    /// The version of views which is to be reported once every write is done that began before this clock.
+    draining: Option<(u64, u64)>,
+}
+
+impl Redo {
+    pub(super) fn new(scheduler: &Scheduler, roll: Arc<Roll>, ring: u16, rings: u16) -> Self {
+        let (start, bytes) = redo_ring(ring, rings);
+        // A header and something behind it.
+        let records = (bytes as usize / (2 * REDO_HEADER_BYTES)) + 1;
+        Self {
+            roll,
+            ring,
+            start,
+            bytes,
+            head: 0,
+            live: VecDeque::with_capacity(records),
+            sequence: 0,
+            waiting: WaitQueue::new(scheduler),
+            next_ticket: 0,
+            serving: 0,
+            logging: 0,
+            writers: Slab::new(TASKS_MAX),
+            draining: None,
+        }
+    }
+
+    /// From now on the members are these, and writes to the stripes of those in `logging` are logged. Older writes are
+    /// waited for, and `version` is reported when they are done.
+    pub(super) fn adopt(&mut self, roll: Arc<Roll>, logging: u64, version: u64, clock: u64) {
+        self.roll = roll;
+        self.logging = logging;
+        self.draining = Some((version, clock));
+    }
+
+    /// The same at the start, when there are no older writes but perhaps regions to be resynchronized.
+    pub(super) fn begin(&mut self, logging: u64) {
+        self.logging = logging;
+        self.draining = Some((0, 0));
+    }
+
+    /// Members to whose stripes writes are logged, as a mask.
+    pub(super) fn logging(&self) -> u64 {
+        self.logging
+    }
+
+    /// A task begins a write; pair with [`wrote`](Self::wrote).
+    pub(super) fn writes(&mut self, clock: u64) -> u32 {
+        self.writers.insert(clock)
+    }
+
+    pub(super) fn wrote(&mut self, writer: u32) {
+        self.writers.release(writer);
+    }
+
+    /// The version that can be reported: no task does a write that began before it was in force.
+    pub(super) fn drained(&mut self) -> Option<(u64, u64)> {
+        let (version, clock) = self.draining?;
+        let done = self.writers.iter_mut().all(|(_, began)| *began >= clock);
+        done.then_some((version, clock))
+    }
+
+    /// It was reported.
+    pub(super) fn reported(&mut self) {
+        self.draining = None;
+    }
+
+    /// True when some version is still to be reported.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.is_some()
+    }
+
+    /// Lets everybody who waits see that the array is lost.
+    pub(super) fn wake_all(&mut self) {
+        self.waiting.wake_all();
+    }
+
+    /// A place for a record of `bytes` bytes, if there is one.
+    fn place(&mut self, bytes: u64) -> Option<Entry> {
+        let at = match self.live.front() {
+            None if bytes <= self.bytes => {
+                if self.head + bytes <= self.bytes {
+                    self.head
+                } else {
+                    0
+                }
+            }
+            None => return None,
+            Some(front) if self.head > front.at => {
+                if self.head + bytes <= self.bytes {
+                    self.head
+                } else if bytes < front.at {
+                    0
+                } else {
+                    return None;
+                }
+            }
+            // The head has gone around; equal would mean empty.
+            Some(front) if self.head + bytes < front.at => self.head,
+            Some(_) => return None,
+        };
+        self.sequence += 1;
+        self.head = at + bytes;
+        self.live.push_back(Live { sequence: self.sequence, at, end: self.head, done: false });
+        let floor = self.live.front().map_or(self.sequence, |front| front.sequence);
+        Some(Entry { sequence: self.sequence, at: self.start + at, floor })
+    }
+
+    /// What a record said is done: stably, and whoever failed it is out of use.
+    pub(super) fn done(&mut self, entry: Entry) {
+        let live = self.live.iter_mut().find(|live| live.sequence == entry.sequence);
+        live.expect("a record is done once").done = true;
+        while self.live.front().is_some_and(|front| front.done) {
+            self.live.pop_front();
+        }
+        debug_assert!(self.live.iter().all(|live| live.at < live.end), "a record has a length");
+        self.waiting.wake_all();
+    }
+}
+
+/// Waits for a place of `bytes` bytes; `None` when the array is `lost`. Whoever has a place waits for nothing but
+/// members.
+async fn take(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Option<Entry> {
+    let ticket = {
+        let mut redo = redo.borrow_mut();
+        redo.next_ticket += 1;
+        redo.next_ticket - 1
+    };
+    poll_fn(|_| {
+        let mut redo = redo.borrow_mut();
+        if lost() {
+            return Poll::Ready(None);
+        }
+        let place = if redo.serving == ticket { redo.place(bytes) } else { None };
+        let Some(entry) = place else {
+            redo.waiting.register();
+            return Poll::Pending;
+        };
+        redo.serving += 1;
+        redo.waiting.wake_all();
+        Poll::Ready(Some(entry))
+    })
+    .await
+}
+
+/// The members to whose stripes writes are logged while `impaired` are not in sync, as a mask.
+pub(crate) fn logging(geometry: &Geometry, consistency: Consistency, impaired: u64) -> u64 {
+    if geometry.parity_strips() == 0 {
+        return 0;
+    }
+    match consistency {
+        Consistency::None | Consistency::Resync => 0,
+        Consistency::Safe => geometry.groups_with(impaired),
+        Consistency::Strict => geometry.groups_with(u64::MAX),
+    }
+}
+
+/// How recording a write ended.
+pub(super) enum Recorded {
+    /// It may be put in its place.
+    Entry(Entry),
+    /// These failed; nothing of it was put in its place.
+    Failed(Failed),
+    /// The array has stopped.
+    Lost,
+}
+
+/// New content of one strip, in order and without gaps.
+type Payload = ArrayVec<Buf, PARTS_MAX>;
+
+impl Shard {
+    /// True when writes to `stripe` are logged.
+    pub(super) fn is_logged(&self, stripe: StripeIndex) -> bool {
+        self.redo.borrow().logging() & 1 << self.geometry.member(stripe, 0).0 != 0
+    }
+
+    /// Records what `plan` is about to write, on every member that it writes. `header` is memory for a header.
+    pub(super) async fn record_write(
+        &self,
+        group: Group,
+        band: Band,
+        plan: &Plan,
+        (batch, parity): (&WriteBatch, &[Buf]),
+        mut header: BufMut,
+    ) -> Recorded {
+        let longest = plan.writes.iter().map(|write| write.blocks).max().unwrap_or(0);
+        let bytes = u64::from(longest) << self.geometry.block_size().shift();
+        let bytes = bytes.next_multiple_of(REDO_BLOCK_BYTES as u64) + REDO_HEADER_BYTES as u64;
+        let Some(entry) = take(&self.redo, bytes, || self.board.is_lost()).await else {
+            scratch::give_back(&self.scratch, [header]);
+            return Recorded::Lost;
+        };
+        let parts = self.redo_parts(band, plan, batch, parity);
+        self.encode_header(band, &parts, entry, header.as_mut_slice());
+        let header = header.freeze();
+        let mut slots = ArrayVec::<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>::new();
+        for (write, part) in plan.writes.iter().zip(&parts) {
+            let mut at = entry.at;
+            let mut list = Sg::from(header.clone());
+            let mut issue = |list| {
+                slots.push((self.issue_log(group, part.slot, &mut at, list), write.position));
+            };
+            for buf in escaped(self.payload(plan, batch, parity, write.strip), part.escaped) {
+                if let Err(buf) = list.push(buf) {
+                    issue(std::mem::replace(&mut list, Sg::from(buf)));
+                }
+            }
+            issue(list);
+        }
+        settled(&self.members, group).await;
+        let failed = self.take_recorded(band.stripe, slots);
+        scratch::give_back_list(&self.scratch, Sg::from(header));
+        if failed.any() == 0 && failed.twin.is_none() {
+            return Recorded::Entry(entry);
+        }
+        self.redo.borrow_mut().done(entry);
+        Recorded::Failed(failed)
+    }
+
+    fn issue_log(&self, group: Group, member: MemberIndex, at: &mut u64, data: Sg) -> IoSlot {
+        let bytes = data.len() as u64;
+        let op = Op::Write { at: Lba(*at), data, durability: Durability::Fua };
+        *at += bytes;
+        self.members.borrow_mut().issue(self.now.get(), group, member, Target::Log, op)
+    }
+
+    /// The outcomes of a record's writes.
+    fn take_recorded(
+        &self,
+        stripe: StripeIndex,
+        slots: impl IntoIterator<Item = (IoSlot, u8)>,
+    ) -> Failed {
+        let mut failed = Failed::default();
+        for (slot, position) in slots {
+            let (_, result) = self.members.borrow_mut().take(slot);
+            failed.twin = failed.twin.or(self.members.borrow_mut().take_twin_failed());
+            if let Err(error) = result {
+                failed.member |= 1 << position;
+                self.blame(self.geometry.member(stripe, position), error);
+            }
+        }
+        failed
+    }
+
+    /// What is about to be written to a strip.
+    fn payload(&self, plan: &Plan, batch: &WriteBatch, parity: &[Buf], strip: u8) -> Payload {
+        let k = self.geometry.data_strips();
+        if strip >= k {
+            let parities = plan.writes.iter().filter(|write| write.strip >= k);
+            let at = parities.clone().position(|write| write.strip == strip);
+            return [parity[at.expect("it is written")].clone()].into_iter().collect();
+        }
+        let segment = batch.segments.iter().find(|s| s.strip == strip).expect("planned");
+        self.parts(batch, segment).into_iter().map(|(_, buf)| buf).collect()
+    }
+
+    fn redo_parts(
+        &self,
+        band: Band,
+        plan: &Plan,
+        batch: &WriteBatch,
+        parity: &[Buf],
+    ) -> ArrayVec<RedoPart, STRIPS_MAX> {
+        let redo = self.redo.borrow();
+        let part = |write: &strake_raid::Transfer| {
+            let slot = self.geometry.member(band.stripe, write.position);
+            let payload = self.payload(plan, batch, parity, write.strip);
+            let marks = marks(&payload);
+            let crc =
+                escaped(payload, marks).iter().fold(0, |crc, buf| payload_crc(crc, buf.as_slice()));
+            RedoPart {
+                slot,
+                uuid: redo.roll.members[slot.at()],
+                offset: write.offset,
+                blocks: write.blocks,
+                crc,
+                escaped: marks,
+            }
+        };
+        plan.writes.iter().map(part).collect()
+    }
+
+    fn encode_header(&self, band: Band, parts: &[RedoPart], entry: Entry, out: &mut [u8]) {
+        let redo = self.redo.borrow();
+        let members = self.members.borrow();
+        let all = u64::MAX >> (64 - self.geometry.members());
+        let header = RedoHeader {
+            array: redo.roll.array,
+            epoch: redo.roll.epoch,
+            generation: redo.roll.generation,
+            ring: redo.ring,
+            sequence: entry.sequence,
+            floor: entry.floor,
+            stripe: band.stripe,
+            out: all & !members.viewed(View::InSync),
+            twin: redo.roll.twin,
+        };
+        encode_redo(&header, parts, entry.at, out);
+    }
+
+    /// Reports to the leader when no write is under way any more that older views began.
+    pub(super) fn report_drained(&self) {
+        let drained = {
+            let mut redo = self.redo.borrow_mut();
+            if !redo.is_draining() {
+                return;
+            }
+            redo.drained()
+        };
+        let Some((version, clock)) = drained else { return };
+        let trusted = self.region_table.borrow().untrusted() == 0;
+        if trusted && self.smalls.borrow().all_since(clock) {
+            self.redo.borrow_mut().reported();
+            self.post(0, Peer::Drained { from: self.core, version });
+        }
+    }
+}
+
+/// The blocks of a payload that look like a header, as a mask.
+fn marks(payload: &[Buf]) -> u64 {
+    let mut marks = 0;
+    let mut at = 0;
+    for buf in payload {
+        let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
+        while start < buf.len() {
+            if must_escape(&buf.as_slice()[start..]) {
+                marks |= 1 << ((at + start) / REDO_BLOCK_BYTES);
+            }
+            start += REDO_BLOCK_BYTES;
+        }
+        at += buf.len();
+    }
+    marks
+}
+
+/// The payload as it is stored. Clients all but never write what has to be changed, so that is copied.
+fn escaped(mut payload: Payload, marks: u64) -> Payload {
+    if marks == 0 {
+        return payload;
+    }
+    let mut at = 0;
+    for buf in &mut payload {
+        let mut changed = copied(buf);
+        let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
+        while start < changed.len() {
+            if marks & 1 << ((at + start) / REDO_BLOCK_BYTES) != 0 {
+                escape(&mut changed.as_mut_slice()[start..]);
+            }
+            start += REDO_BLOCK_BYTES;
+        }
+        at += changed.len();
+        *buf = changed.freeze();
+    }
+    payload
+}
+
+fn copied(buf: &Buf) -> BufMut {
+    let mut copy = BufMut::alone(buf.len());
+    copy.as_mut_slice().copy_from_slice(buf.as_slice());
+    copy
+}

@@ -1,0 +1,532 @@
+//! The redo log: a crash in the middle of a write to a stripe that misses a member harms nobody, and so does one in the
+//! middle of making up for that.
+
+use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
+use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
+use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Outcome};
+use strake_raid::{Level, MemberState};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
+
+use crate::stage::{DATA, Set, Stage};
+
+const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+
+/// Where the redo log lies on a member, in bytes.
+const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
+
+/// The same range of bytes in the blocks of the drives.
+fn bytes(stage: &Stage, range: std::ops::Range<u64>) -> LbaRange {
+    let shift = stage.set.disk_block.shift();
+    LbaRange::new(Lba(range.start >> shift), (range.end - range.start) >> shift)
+}
+
+fn data(stage: &Stage) -> LbaRange {
+    bytes(stage, DATA..stage.set.disk_bytes - (4 << 20))
+}
+
+/// Waits until the label says that every write to the stripes of members that are out is in the log.
+fn until_logged(stage: &mut Stage) {
+    stage.until("the log being relied on", |stage| {
+        let status = stage.status();
+        let out = status.members.iter().enumerate();
+        let out = out.filter(|(_, member)| member.state != MemberState::InSync);
+        let out = out.fold(0_u64, |mask, (at, _)| mask | 1 << at);
+        status.logged & out == out
+    });
+}
+
+/// An array that holds something, without the members `out`.
+fn degraded(set: Set, out: &[u8]) -> Stage {
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 170, 3);
+    for member in out {
+        stage.fail(*member).expect("allowed");
+    }
+    until_logged(&mut stage);
+    stage
+}
+
+/// Everything is as it was, but for blocks `at` to `at + blocks`, each of which is old or what `seed` says. Then what
+/// was found there is what is expected.
+fn verify_old_or_new(stage: &mut Stage, at: u64, blocks: u64, seed: u64) {
+    let block = 1_usize << stage.size.shift();
+    let found = stage.read(0, at, blocks).expect("readable");
+    let new = Stage::pattern(blocks as usize * block, seed);
+    let from = (at as usize) * block;
+    for (nth, found) in found.chunks(block).enumerate() {
+        let here = nth * block..(nth + 1) * block;
+        let old = &stage.model[from + here.start..from + here.end];
+        assert!(found == old || found == &new[here], "block {} is a mixture", at + nth as u64);
+    }
+    stage.model[from..from + found.len()].copy_from_slice(&found);
+    stage.verify(2000);
+}
+
+/// All members that are in use are of one mind about every stripe: what was missing is put back from them.
+fn check_rebuilt(stage: &mut Stage, out: &[u8]) {
+    for member in out {
+        stage.replace(*member).expect("replaceable");
+    }
+    stage.healthy();
+    stage.until("resynchronizing", |stage| stage.status().resync.is_none());
+    stage.check_parity(40);
+    stage.verify(2000);
+}
+
+/// A write of `blocks` at `at` is under way when everything stops, and what it had for the data area of `stuck` has not
+/// got there.
+fn check_torn(set: Set, out: &[u8], (at, blocks): (u64, u64), stuck: usize) {
+    if out.contains(&(stuck as u8)) {
+        return;
+    }
+    let mut stage = degraded(set, out);
+    let area = data(&stage);
+    stage.disks[stuck].plan.add(Rule::new(Ops::WRITE.and(Ops::ZEROES), Effect::Hang).within(area));
+    let op = stage.write_op(at, blocks, 99);
+    stage.submit(0, op);
+    stage.rounds(300);
+    stage.disks[stuck].plan.clear();
+    let whole = stage.set.group.is_none();
+    let doubt = stage.again(STRICTLY);
+    assert!(
+        doubt == 0 || !whole,
+        "{doubt} regions are in doubt; only those of whole groups may be"
+    );
+    verify_old_or_new(&mut stage, at, blocks, 99);
+    check_rebuilt(&mut stage, out);
+}
+
+#[test]
+fn f02_a_write_cut_short_while_degraded_harms_nobody() {
+    for (level, members, out) in [
+        (Level::Raid5, 4, &[1][..]),
+        (Level::Raid6, 6, &[1]),
+        (Level::Raid6, 6, &[1, 4]),
+        (Level::Raid73, 7, &[0, 6]),
+        (Level::Raid50, 8, &[2]),
+    ] {
+        let mut set = Set::new(level, members);
+        set.group = level.is_grouped().then_some(4);
+        for stuck in 0..members {
+            set.cores = 1 + (stuck % 2) as u16;
+            // A small write, one of several strips, and a whole stripe with parts of its neighbours.
+            check_torn(set.clone(), out, (5, 3), stuck);
+            check_torn(set.clone(), out, (20, 60), stuck);
+            check_torn(set.clone(), out, (10, 300), stuck);
+        }
+    }
+}
+
+/// The record is not whole when everything stops: nothing of the write may be anywhere.
+#[test]
+fn a_record_cut_short_means_that_nothing_was_written() {
+    for stuck in [0, 2, 3] {
+        let mut stage = degraded(Set::new(Level::Raid5, 4), &[1]);
+        let log = bytes(&stage, LOG);
+        stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(log));
+        stage.watch();
+        let op = stage.write_op(0, 96, 99);
+        stage.submit(0, op);
+        stage.rounds(300);
+        let touched = stage.seen().iter().any(|seen| seen.op == 'w' && seen.byte >= DATA);
+        assert!(!touched, "the data area is written before the record is whole");
+        stage.disks[stuck].plan.clear();
+        assert_eq!(stage.again(STRICTLY), 0);
+        stage.verify(2000);
+        check_rebuilt(&mut stage, &[1]);
+    }
+}
+
+/// Stops dead after every possible number of rounds, with many writes under way, on drives that answer in any order.
+#[test]
+fn a_crash_at_any_round_while_degraded_is_survived() {
+    for rounds in (0..120).step_by(5) {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.cores = 1 + (rounds % 2) as u16;
+        set.cached = rounds % 4 == 0;
+        let mut stage = degraded(set, &[2]);
+        for disk in &stage.disks {
+            disk.plan.add(Rule::new(Ops::WRITE, Effect::Delay(Nanos(7000))).when(When::Every(3)));
+        }
+        let places: Vec<u64> = (0..30).map(|nth| nth * 37 % 400 * 4).collect();
+        let mut ids = Vec::new();
+        for (nth, at) in places.iter().enumerate() {
+            let op = stage.write_op(*at, 3, 500 + nth as u64);
+            ids.push((stage.submit(0, op), *at, 500 + nth as u64));
+            stage.rounds(2);
+        }
+        stage.rounds(rounds);
+        let mut open = Vec::new();
+        for (id, at, seed) in ids {
+            match stage.answers.remove(&id) {
+                Some(done) => {
+                    assert!(done.result.is_ok());
+                    stage.expect(at, 3, seed);
+                }
+                None => open.push((at, seed)),
+            }
+        }
+        stage.disks.iter().for_each(|disk| disk.plan.clear());
+        if stage.set.cached {
+            // The machine dies, and what the drives had not made stable is lost here and there:
+            // nothing of what was answered, since that went through the log.
+            for (nth, disk) in stage.disks.iter().enumerate() {
+                disk.plan.power_cut(rounds * 8 + nth as u64, Some(TearUnit::B512));
+            }
+        }
+        assert_eq!(stage.again(STRICTLY), 0);
+        settle(&mut stage, &open, 3);
+        stage.verify(2000);
+        check_rebuilt(&mut stage, &[2]);
+    }
+}
+
+/// Takes what is found for each block of writes without an answer as expected, if it is old or new.
+fn settle(stage: &mut Stage, open: &[(u64, u64)], blocks: u64) {
+    let block = 1_usize << stage.size.shift();
+    for (at, seed) in open {
+        let new = Stage::pattern(blocks as usize * block, *seed);
+        let found = stage.read(0, *at, blocks).expect("readable");
+        let from = (*at as usize) * block;
+        for nth in 0..blocks as usize {
+            let here = nth * block..(nth + 1) * block;
+            let old = &stage.model[from + here.start..from + here.end];
+            assert!(
+                found[here.clone()] == *old || found[here.clone()] == new[here],
+                "block {at}+{nth}"
+            );
+        }
+        stage.model[from..from + found.len()].copy_from_slice(&found);
+    }
+}
+
+/// Making up for a crash is cut short itself, at every write, and then again.
+#[test]
+fn a_crash_in_the_middle_of_the_replay_is_one_more_of_the_same() {
+    for nth in 1..12 {
+        let mut stage = degraded(Set::new(Level::Raid6, 6), &[2]);
+        let area = data(&stage);
+        let strip = 32;
+        for stuck in [0, 3] {
+            stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
+        }
+        let writes = [(3, 2), (strip * 9 + 1, 40), (strip * 30, 128)];
+        for (at, blocks) in writes {
+            let op = stage.write_op(at, blocks, at);
+            stage.submit(0, op);
+        }
+        stage.rounds(400);
+        stage.disks.iter().for_each(|disk| disk.plan.clear());
+        let all = stage.disks.clone();
+        for disk in &all {
+            disk.plan.add(Rule::new(Ops::WRITE, Effect::Vanish).when(When::Nth(nth)));
+        }
+        // However far it gets: all drives vanish after some writes.
+        let ready = matches!(stage.find_any(STRICTLY), Some(Outcome::Ready(_)));
+        stage.disks.iter().for_each(|disk| {
+            disk.plan.clear();
+            disk.plan.return_device();
+        });
+        assert!(!ready || nth > 5, "the start fails when drives vanish");
+        assert_eq!(stage.again(STRICTLY), 0);
+        for (at, blocks) in writes {
+            settle(&mut stage, &[(at, at)], blocks);
+        }
+        stage.verify(2000);
+        check_rebuilt(&mut stage, &[2]);
+    }
+}
+
+/// What the log holds of blocks that were written again since must not come back, wherever the newer writes went.
+#[test]
+fn an_older_record_never_undoes_a_newer_write() {
+    for cores in [1, 2] {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.cores = cores;
+        let mut stage = degraded(set, &[2]);
+        for round in 0..3 {
+            assert_eq!(stage.write(64, 8, 100 + round), Ok(()));
+            assert_eq!(stage.write(66, 128, 200 + round), Ok(()));
+        }
+        // Of a whole stripe nothing needs to be sent; it has to go through the log all the same.
+        let range = LbaRange::new(Lba(0), 128);
+        let zeroes = Op::WriteZeroes { range, durability: Durability::Normal };
+        assert_eq!(stage.run(0, zeroes), Ok(()));
+        stage.model[..128 << 9].fill(0);
+        assert_eq!(stage.again(STRICTLY), 0);
+        stage.verify(2000);
+        // Newer than anything in the log, and not in it: nothing is missing any more.
+        assert_eq!(stage.write(64, 8, 300), Ok(()));
+        stage.replace(2).expect("replaceable");
+        stage.healthy();
+        assert_eq!(stage.write(60, 20, 301), Ok(()));
+        stage.again(STRICTLY);
+        stage.verify(2000);
+        // And once more: the same member goes out again.
+        stage.fail(2).expect("allowed");
+        until_logged(&mut stage);
+        assert_eq!(stage.again(STRICTLY), 0);
+        stage.verify(2000);
+        check_rebuilt(&mut stage, &[2]);
+    }
+}
+
+/// The log is much shorter than what is written.
+#[test]
+fn the_log_goes_around() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.strip = 128 << 10;
+    set.cores = 2;
+    let mut stage = degraded(set, &[1]);
+    for round in 0..8 {
+        stage.fill(12_000, 700, round * 77);
+    }
+    assert_eq!(stage.again(STRICTLY), 0);
+    stage.verify(12_000);
+    check_rebuilt(&mut stage, &[1]);
+}
+
+/// Clients may write what looks like a header of the log, even one that was in the log before.
+#[test]
+fn what_looks_like_a_record_is_not_taken_for_one() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.strip = 128 << 10;
+    let mut stage = degraded(set, &[1]);
+    assert_eq!(stage.write(0, 8, 1), Ok(()));
+    let mut log = vec![0; 1 << 20];
+    stage.disks[0].ram.read_at(LOG.start, &mut log).expect("inside");
+    assert!(log.starts_with(b"STRAKERL"), "there is a record");
+    // A piece of the log, as data that begin where a block of the payload does.
+    let copy = &log[..64 << 10];
+    let mut buf = BufMut::alone(copy.len());
+    buf.as_mut_slice().copy_from_slice(copy);
+    let data = Sg::from(buf.freeze());
+    for at in [256, 0] {
+        let write = Op::Write { at: Lba(at), data: data.clone(), durability: Durability::Normal };
+        assert_eq!(stage.run(0, write), Ok(()));
+        let from = (at as usize) << 9;
+        stage.model[from..from + copy.len()].copy_from_slice(copy);
+    }
+    let mut changed = 0;
+    for disk in &stage.disks {
+        disk.ram.read_at(LOG.start, &mut log).expect("inside");
+        for (nth, block) in log.chunks(4096).enumerate() {
+            let offset = LOG.start + nth as u64 * 4096;
+            let header = strake_ondisk::decode_redo(block, offset).is_some();
+            assert_eq!(header, block.starts_with(b"STRAKERL"), "only records begin like one");
+            changed += usize::from(block[1..].starts_with(b"TRAKERL") && !header);
+        }
+    }
+    assert!(changed > 0, "there was something to be changed");
+    assert_eq!(stage.again(STRICTLY), 0);
+    stage.verify(2000);
+    check_rebuilt(&mut stage, &[1]);
+}
+
+/// A write that began when nobody was missing is in no log. When the machine stops while it is under way, and a member
+/// has just gone out, nobody may say that all is well.
+#[test]
+fn f03_what_was_begun_before_a_member_went_out_is_not_called_safe() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(2000, 170, 3);
+    let (member, byte) = stage.home(5);
+    let range = stage.on_disk(byte, 3);
+    stage.disks[member].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(range));
+    let op = stage.write_op(5, 3, 99);
+    stage.submit(0, op);
+    stage.rounds(50);
+    let other = (0..4).find(|other| *other != member).expect("there are others");
+    let mut pending = stage.array().begin_fail(MemberIndex(other as u8)).expect("a member");
+    let mut out = false;
+    stage.until("going out", |_| {
+        out |= pending.poll().is_some();
+        out
+    });
+    stage.rounds(500);
+    assert_eq!(stage.status().logged, 0, "an older write is under way");
+    stage.disks[member].plan.clear();
+    assert!(matches!(stage.find(STRICTLY), Outcome::Refused { .. }));
+}
+
+/// A member that was away is rebuilt, which is in no log. What the log has for it from before must not come back: the
+/// simulator found that it did, and parity fitted no longer (seed 5632).
+#[test]
+fn a_member_that_was_away_is_not_given_what_is_older_than_its_return() {
+    for consistency in [Consistency::Safe, Consistency::Strict] {
+        for rounds in (0..=360).step_by(60) {
+            let mut set = Set::new(Level::Raid6, 6);
+            set.consistency = consistency;
+            set.cores = 2;
+            let mut stage = degraded(set, &[2]);
+            assert_eq!(stage.write(0, 400, 7), Ok(()));
+            stage.fail(4).expect("allowed");
+            until_logged(&mut stage);
+            assert_eq!(stage.write(0, 400, 8), Ok(()));
+            stage.readd(4).expect("it can come back");
+            // The machine stops while it is rebuilt, or later.
+            stage.rounds(rounds);
+            if rounds == 360 {
+                stage.until("rebuilding", |stage| stage.state(4) == MemberState::InSync);
+            }
+            assert_eq!(stage.again(STRICTLY), 0);
+            stage.verify(2000);
+            stage.until("rebuilding", |stage| stage.state(4) == MemberState::InSync);
+            // From the others alone, and with it.
+            stage.verify(2000);
+            stage.fail(0).expect("allowed");
+            stage.verify(2000);
+            check_rebuilt(&mut stage, &[0, 2]);
+        }
+    }
+}
+
+/// Another member goes out while the log is relied on, and one comes back.
+#[test]
+fn members_come_and_go_while_the_log_is_relied_on() {
+    for stuck in [0, 1, 3, 5] {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.cores = 2;
+        let mut stage = degraded(set, &[2]);
+        stage.fill(700, 30, 9);
+        stage.fail(4).expect("allowed");
+        until_logged(&mut stage);
+        stage.fill(700, 30, 10);
+        stage.replace(2).expect("replaceable");
+        stage.until("rebuilding", |stage| stage.state(2) == MemberState::InSync);
+        until_logged(&mut stage);
+        let area = data(&stage);
+        stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
+        let op = stage.write_op(35, 50, 99);
+        stage.submit(0, op);
+        stage.rounds(400);
+        stage.disks[stuck].plan.clear();
+        assert_eq!(stage.again(STRICTLY), 0);
+        verify_old_or_new(&mut stage, 35, 50, 99);
+        check_rebuilt(&mut stage, &[4]);
+    }
+}
+
+/// The crash costs a member that was in sync: with parity left, what was under way is still old or new, and nothing
+/// else is touched.
+#[test]
+fn a_member_lost_in_the_crash_costs_nothing_while_parity_is_left() {
+    for lost in [0, 1, 3, 4, 5] {
+        for stuck in [0, 3, 5] {
+            let mut stage = degraded(Set::new(Level::Raid6, 6), &[2]);
+            let area = data(&stage);
+            stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
+            let op = stage.write_op(35, 50, 99);
+            stage.submit(0, op);
+            stage.rounds(400);
+            stage.disks[stuck].plan.clear();
+            stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+            assert_eq!(stage.again(DEGRADED), 0);
+            verify_old_or_new(&mut stage, 35, 50, 99);
+        }
+    }
+}
+
+/// A member fails to take its part of a record: it is out before anything is written in its place.
+#[test]
+fn a_member_that_fails_its_part_of_a_record_is_out_first() {
+    for victim in [0, 3, 5] {
+        let mut stage = degraded(Set::new(Level::Raid6, 6), &[2]);
+        let log = bytes(&stage, LOG);
+        let fail = Effect::Fail(IoErrorKind::Device);
+        stage.disks[victim].plan.add(Rule::new(Ops::WRITE, fail).within(log));
+        assert_eq!(stage.write(0, 100, 99), Ok(()));
+        assert_eq!(stage.state(victim), MemberState::Faulty);
+        until_logged(&mut stage);
+        assert_eq!(stage.again(STRICTLY), 0);
+        stage.verify(2000);
+        stage.disks[victim].plan.clear();
+        check_rebuilt(&mut stage, &[2, victim as u8]);
+    }
+}
+
+/// Every write is in the log of a strict array, so not even a member lost in the crash costs anything.
+#[test]
+fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
+    for (level, members, lost) in [
+        (Level::Raid5, 4, &[1][..]),
+        (Level::Raid5, 4, &[3]),
+        (Level::Raid6, 6, &[0, 3]),
+        (Level::Raid60, 8, &[1, 2, 6]),
+    ] {
+        for stuck in 0..members {
+            let mut set = Set::new(level, members);
+            set.consistency = Consistency::Strict;
+            set.group = level.is_grouped().then_some(4);
+            let mut stage = set.build().expect("sound");
+            stage.fill(2000, 170, 3);
+            let area = data(&stage);
+            stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
+            let op = stage.write_op(35, 50, 99);
+            stage.submit(0, op);
+            stage.rounds(400);
+            stage.disks[stuck].plan.clear();
+            for member in lost {
+                stage.disks[*member as usize].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+            }
+            assert_eq!(stage.again(DEGRADED), 0, "{level:?} without {lost:?}, {stuck} stuck");
+            verify_old_or_new(&mut stage, 35, 50, 99);
+            let told = stage.array().drain_events();
+            let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { count } if count > 0);
+            assert!(told.iter().any(|event| redone(event.kind)), "it is told");
+        }
+    }
+}
+
+/// The mode is changed while writes are under way: at every moment a crash finds what the label promises.
+#[test]
+fn the_mode_can_be_changed_while_the_array_serves() {
+    use Consistency::{None as Careless, Resync, Safe, Strict};
+    let mut set = Set::new(Level::Raid6, 6);
+    set.cores = 2;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 170, 3);
+    for (nth, mode) in
+        [Strict, Safe, Resync, Strict, Careless, Safe, Strict, Resync].into_iter().enumerate()
+    {
+        let mut ids = Vec::new();
+        for at in (0..1000).step_by(40) {
+            let op = stage.write_op(at, 30, at + nth as u64);
+            ids.push(stage.submit(0, op));
+            stage.expect(at, 30, at + nth as u64);
+        }
+        let pending = stage.array().begin_set_consistency(mode);
+        stage.asked(pending).expect("the array serves");
+        for id in ids {
+            assert_eq!(stage.result(id), Ok(()));
+        }
+        stage.until("the mode", |stage| stage.status().consistency == mode);
+        assert_eq!(stage.status().consistency_wanted, None);
+        stage.again(STRICTLY);
+        assert_eq!(stage.status().consistency, mode, "it outlives a crash");
+        stage.until("resynchronizing", |stage| stage.status().resync.is_none());
+        stage.verify(2000);
+    }
+}
+
+/// Without any care a crash is not looked at, and a member that was away lacks everything.
+#[test]
+fn an_array_without_care_marks_nothing() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.consistency = Consistency::None;
+    let mut stage = set.build().expect("sound");
+    stage.watch();
+    stage.fill(2000, 170, 3);
+    let metadata = stage.seen().iter().filter(|seen| seen.op == 'w' && seen.byte < DATA).count();
+    assert_eq!(metadata, 0, "nothing but data is written");
+    assert_eq!(stage.again(STRICTLY), 0);
+    stage.verify(2000);
+    stage.fail(2).expect("allowed");
+    stage.fill(1000, 50, 4);
+    assert_eq!(stage.again(STRICTLY), 0);
+    stage.verify(2000);
+    stage.readd(2).expect("it can come back");
+    stage.healthy();
+    stage.verify(2000);
+    stage.check_parity(40);
+}

@@ -1,0 +1,221 @@
+//! The redo log: what a write is about to put in its place, so that a crash in between can be made up for.
+//!
+//! Every member has the same log area, divided into as many rings as the array had cores when it was started. A record
+//! lies at the same place on every member that its write touches: a header, the same on all of them, and behind it what
+//! this member is to get. Only when all of that is stable may anything be written in its place. So a record of which a
+//! member that is still one lacks its part was never acted upon, and one that is whole is written again, however much
+//! of it was written before: the outcome is the same.
+//!
+//! What clients write may look like a header. Blocks of a record that begin as one are stored with their first byte
+//! changed, and the header says which ([`RedoPart::escaped`]), so whatever is found to be a header is one.
+
+use strake_units::{MemberIndex, StripeIndex, Uuid};
+
+use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
+use crate::layout::{LOG_BYTES, LOG_OFFSET, MEMBERS_MAX};
+
+/// Bytes of a record's header, and what records are aligned to.
+pub const REDO_HEADER_BYTES: usize = 4096;
+/// Bytes of payload that one bit of [`RedoPart::escaped`] stands for.
+pub const REDO_BLOCK_BYTES: usize = 4096;
+/// Largest payload of one member.
+pub const REDO_PAYLOAD_MAX: usize = 64 * REDO_BLOCK_BYTES;
+
+const MAGIC: [u8; 8] = *b"STRAKERL";
+const VERSION: u16 = 1;
+const AT_VERSION: usize = 8;
+const AT_RING: usize = 10;
+const AT_COUNT: usize = 12;
+const AT_TWIN_SLOT: usize = 13;
+const AT_OFFSET: usize = 16;
+const AT_ARRAY: usize = 24;
+const AT_EPOCH: usize = 40;
+const AT_GENERATION: usize = 56;
+const AT_SEQUENCE: usize = 64;
+const AT_FLOOR: usize = 72;
+const AT_STRIPE: usize = 80;
+const AT_OUT: usize = 88;
+const AT_TWIN: usize = 96;
+const AT_PARTS: usize = 128;
+const PART_BYTES: usize = 40;
+const AT_CRC: usize = 4092;
+
+/// In place of a slot: there is none.
+const NO_SLOT: u8 = u8::MAX;
+
+const _: () = assert!(AT_PARTS + MEMBERS_MAX * PART_BYTES <= AT_CRC);
+const _: () = assert!(LOG_OFFSET.is_multiple_of(REDO_HEADER_BYTES as u64));
+
+/// What one member gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RedoPart {
+    /// Its slot.
+    pub slot: MemberIndex,
+    /// The member that had the slot when the record was written.
+    pub uuid: Uuid,
+    /// First block of its strip, in blocks of the array.
+    pub offset: u32,
+    /// Blocks, at least 1.
+    pub blocks: u32,
+    /// CRC-32C of the payload as stored.
+    pub crc: u32,
+    /// Blocks of [`REDO_BLOCK_BYTES`] of the payload that are stored with their first byte changed.
+    pub escaped: u64,
+}
+
+/// What a record's header says apart from its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedoHeader {
+    /// The array.
+    pub array: Uuid,
+    /// The activation that wrote it.
+    pub epoch: Uuid,
+    /// A generation of labels that was in force when it was written.
+    pub generation: u64,
+    /// Which of the rings it is in.
+    pub ring: u16,
+    /// Counts records of the ring in this activation, from 1. Writes of the same blocks have rising numbers.
+    pub sequence: u64,
+    /// Every record of the ring below this one had been carried out, stably, when this one was written.
+    pub floor: u64,
+    /// The stripe that is written.
+    pub stripe: StripeIndex,
+    /// Members that were not in sync, as a mask.
+    pub out: u64,
+    /// A drive that was written along with a member to take its place later, and the member's slot.
+    pub twin: Option<(MemberIndex, Uuid)>,
+}
+
+/// A header as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedoRecord {
+    /// What it says.
+    pub header: RedoHeader,
+    /// What each member gets, by slot, one row a slot at most.
+    pub parts: Vec<RedoPart>,
+}
+
+/// Byte offset on a member and bytes of ring `ring` of `rings`, a multiple of the header's size.
+///
+/// # Panics
+/// When there is no such ring.
+#[must_use]
+pub const fn redo_ring(ring: u16, rings: u16) -> (u64, u64) {
+    assert!(ring < rings, "rings are numbered from 0");
+    let bytes = LOG_BYTES / rings as u64 / REDO_HEADER_BYTES as u64 * REDO_HEADER_BYTES as u64;
+    (LOG_OFFSET + ring as u64 * bytes, bytes)
+}
+
+/// Writes the header of a record at byte offset `offset` of a member into `out`.
+///
+/// # Panics
+/// When `out` is not [`REDO_HEADER_BYTES`] long, or there are more parts than an array has members.
+pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &mut [u8]) {
+    assert!(parts.len() <= MEMBERS_MAX, "an array has at most {MEMBERS_MAX} members");
+    assert_eq!(out.len(), REDO_HEADER_BYTES, "a header is one block");
+    out.fill(0);
+    put(out, 0, &MAGIC);
+    put(out, AT_VERSION, &VERSION.to_le_bytes());
+    put(out, AT_RING, &header.ring.to_le_bytes());
+    out[AT_COUNT] = parts.len() as u8;
+    out[AT_TWIN_SLOT] = header.twin.map_or(NO_SLOT, |(slot, _)| slot.0);
+    put(out, AT_OFFSET, &offset.to_le_bytes());
+    put(out, AT_ARRAY, &header.array.0);
+    put(out, AT_EPOCH, &header.epoch.0);
+    put(out, AT_GENERATION, &header.generation.to_le_bytes());
+    put(out, AT_SEQUENCE, &header.sequence.to_le_bytes());
+    put(out, AT_FLOOR, &header.floor.to_le_bytes());
+    put(out, AT_STRIPE, &header.stripe.0.to_le_bytes());
+    put(out, AT_OUT, &header.out.to_le_bytes());
+    put(out, AT_TWIN, &header.twin.map_or(Uuid::NIL, |(_, uuid)| uuid).0);
+    for (part, row) in parts.iter().zip(out[AT_PARTS..].chunks_exact_mut(PART_BYTES)) {
+        row[0] = part.slot.0;
+        put(row, 4, &part.crc.to_le_bytes());
+        put(row, 8, &part.offset.to_le_bytes());
+        put(row, 12, &part.blocks.to_le_bytes());
+        put(row, 16, &part.escaped.to_le_bytes());
+        put(row, 24, &part.uuid.0);
+    }
+    let crc = crc32c::crc32c(&out[..AT_CRC]);
+    put(out, AT_CRC, &crc.to_le_bytes());
+}
+
+/// The header in `bytes`, read from byte offset `offset` of a member; `None` when it is none that was written there, or
+/// none that this program understands.
+#[must_use]
+pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
+    if bytes.len() != REDO_HEADER_BYTES
+        || bytes[..8] != MAGIC
+        || crc32c::crc32c(&bytes[..AT_CRC]) != u32_at(bytes, AT_CRC)
+        || u16_at(bytes, AT_VERSION) != VERSION
+        || u64_at(bytes, AT_OFFSET) != offset
+    {
+        return None;
+    }
+    let twin = bytes[AT_TWIN_SLOT];
+    let header = RedoHeader {
+        array: uuid_at(bytes, AT_ARRAY),
+        epoch: uuid_at(bytes, AT_EPOCH),
+        generation: u64_at(bytes, AT_GENERATION),
+        ring: u16_at(bytes, AT_RING),
+        sequence: u64_at(bytes, AT_SEQUENCE),
+        floor: u64_at(bytes, AT_FLOOR),
+        stripe: StripeIndex(u64_at(bytes, AT_STRIPE)),
+        out: u64_at(bytes, AT_OUT),
+        twin: (twin != NO_SLOT).then(|| (MemberIndex(twin), uuid_at(bytes, AT_TWIN))),
+    };
+    let rows = bytes[AT_PARTS..AT_CRC].chunks_exact(PART_BYTES);
+    let parts: Vec<RedoPart> = rows.take(usize::from(bytes[AT_COUNT])).map(decode_part).collect();
+    let mut slots = 0_u64;
+    for part in &parts {
+        let bit = 1_u64.checked_shl(part.slot.0.into()).filter(|bit| slots & bit == 0)?;
+        slots |= bit;
+    }
+    (usize::from(bytes[AT_COUNT]) == parts.len()).then_some(RedoRecord { header, parts })
+}
+
+fn decode_part(row: &[u8]) -> RedoPart {
+    let [slot] = get(row, 0);
+    RedoPart {
+        slot: MemberIndex(slot),
+        crc: u32_at(row, 4),
+        offset: u32_at(row, 8),
+        blocks: u32_at(row, 12),
+        escaped: u64_at(row, 16),
+        uuid: uuid_at(row, 24),
+    }
+}
+
+/// The CRC-32C of a payload that begins with what has the CRC `so_far` (0 for nothing) and goes on with `bytes`.
+#[must_use]
+pub fn payload_crc(so_far: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(so_far, bytes)
+}
+
+/// True when `block`, a block of a payload, has to be stored with its first byte changed by [`escape`].
+#[must_use]
+pub fn must_escape(block: &[u8]) -> bool {
+    block.starts_with(&MAGIC)
+}
+
+/// Changes the first byte of `block`, or changes it back.
+pub fn escape(block: &mut [u8]) {
+    if let Some(first) = block.first_mut() {
+        *first ^= 0xff;
+    }
+}
+
+/// Puts `payload` as read into the state in which it was written, when it is the one that `part` tells of. False when
+/// it is not.
+#[must_use]
+pub fn restore(part: &RedoPart, payload: &mut [u8]) -> bool {
+    if crc32c::crc32c(payload) != part.crc {
+        return false;
+    }
+    for (at, block) in payload.chunks_mut(REDO_BLOCK_BYTES).enumerate().take(64) {
+        if part.escaped & 1 << at != 0 {
+            escape(block);
+        }
+    }
+    true
+}

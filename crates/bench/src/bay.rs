@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use strake_block::BlockDevice;
-use strake_engine::{Array, Drive, Maintenance, prepare_drive};
+use strake_engine::{Array, Consistency, Drive, Maintenance, prepare_drive};
 use strake_raid::{Level, MemberState};
 use strake_reactor::monotonic;
 use strake_units::{MemberIndex, Nanos, Uuid};
@@ -212,7 +212,10 @@ pub fn array_on(
 ) -> Result<Array, String> {
     let drive = |at| Ok(Drive { device: made.drive(member_bytes)?, path: format!("drive{at}") });
     let drives = (0..count).map(drive).collect::<Result<_, String>>()?;
-    rig.array(&Shape { level, strip_bytes: STRIP, overwrite: true }, drives)
+    rig.array(
+        &Shape { level, strip_bytes: STRIP, overwrite: true, consistency: Consistency::Safe },
+        drives,
+    )
 }
 
 /// Puts the `nth` new drive in the place of `member`.

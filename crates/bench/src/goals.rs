@@ -6,6 +6,7 @@ mod g2;
 mod g4;
 mod g6;
 mod g7;
+mod modes;
 #[cfg(test)]
 mod tests;
 mod vendors;
@@ -65,6 +66,7 @@ pub fn asks(id: &str, options: &Options) -> Option<Vec<Ask>> {
         "G8" => Some(g7::degraded(options)),
         "G10" => Some(g7::added(options)),
         "contention" => Some(contention::asks(options)),
+        "modes" => Some(modes::asks(options)),
         "vendors" => Some(vendors::asks(options)),
         _ => None,
     }

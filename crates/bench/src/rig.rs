@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use strake_block::{BlockDevice, DeviceError};
-use strake_engine::{Array, CreateSpec, Drive, Ids, Options, create, plan_create};
+use strake_engine::{Array, Consistency, CreateSpec, Drive, Ids, Options, create, plan_create};
 use strake_raid::Level;
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning, PollerId, monotonic};
 use strake_units::{CoreIndex, MemberIndex, Nanos, Uuid};
@@ -33,6 +33,8 @@ pub struct Shape {
     pub strip_bytes: u32,
     /// Whether drives that hold something are overwritten.
     pub overwrite: bool,
+    /// How its writes are made safe against crashes.
+    pub consistency: Consistency,
 }
 
 impl Rig {
@@ -88,14 +90,14 @@ impl Rig {
     /// What is wrong with it.
     pub fn array(&self, shape: &Shape, drives: Vec<Drive>) -> Result<Array, String> {
         let name = "bench".parse().map_err(|e| format!("{e}"))?;
-        let Shape { level, strip_bytes, overwrite } = *shape;
+        let Shape { level, strip_bytes, overwrite, consistency } = *shape;
         let spec = CreateSpec {
             name,
             level,
             group_size: None,
             strip_bytes,
             block_size: None,
-            consistency: strake_engine::Consistency::Safe,
+            consistency,
         };
         let plan = plan_create(&spec, &drives).map_err(|e| e.to_string())?;
         let members = (0..drives.len()).map(|i| Uuid([100 + i as u8; 16])).collect();

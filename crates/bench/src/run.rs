@@ -49,7 +49,7 @@ impl std::fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 /// What can be run: the goals, and the scenarios that show what the goals do not. G15 waits for its export.
-pub const RUNS: [&str; 18] = [
+pub const RUNS: [&str; 19] = [
     "G1",
     "G2",
     "G3",
@@ -66,6 +66,7 @@ pub const RUNS: [&str; 18] = [
     "G14",
     "contention",
     "latency",
+    "modes",
     "observed",
     "vendors",
 ];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_dev_mem::{Modelled, NullDevice, Profile, RamDevice};
-use strake_engine::{Array, Drive};
+use strake_engine::{Array, Consistency, Drive};
 use strake_raid::{Geometry, Level, Regions};
 use strake_units::{BlockSize, ByteSize};
 
@@ -126,6 +126,8 @@ pub struct Case {
     pub strip: u32,
     /// Members taken out of use before.
     pub out: u8,
+    /// How writes are made safe against crashes.
+    pub consistency: Consistency,
     /// Data cores, each with load of its own.
     pub cores: u16,
     /// Bytes of a request.
@@ -177,6 +179,7 @@ impl Case {
         count: 1,
         strip: 128 << 10,
         out: 0,
+        consistency: Consistency::Safe,
         cores: 1,
         bytes: 4096,
         write_percent: 0,
@@ -210,10 +213,14 @@ impl Case {
             Source::Cold(_) => " cold",
         };
         let out = if self.out > 0 { format!(" {} out", self.out) } else { String::new() };
+        let mode = match self.consistency {
+            Consistency::Safe => String::new(),
+            mode => format!(" {mode}"),
+        };
         let (bytes, depth) = (size(self.bytes).replace(' ', ""), self.depth);
         let (drives, cores, aim) = (self.made.drives().word(), self.cores, self.aim.words());
         format!(
-            "{}{out} {kind} {bytes} qd{depth}{source}{aim} {drives} cores={cores}",
+            "{}{out}{mode} {kind} {bytes} qd{depth}{source}{aim} {drives} cores={cores}",
             self.shape()
         )
     }
@@ -233,9 +240,13 @@ impl Case {
     /// How parity is kept true across a crash: as far as this case has parity and writes.
     #[must_use]
     pub const fn protection(&self) -> &'static str {
-        match (self.level, self.write_percent) {
-            (None | Some(Level::Raid0), _) | (_, 0) => "none",
-            (Some(_), _) => "intent bitmap",
+        let copies = matches!(self.level, Some(Level::Raid1 | Level::Raid10));
+        match (self.level, self.write_percent, self.consistency) {
+            (None | Some(Level::Raid0), _, _) | (_, 0, _) | (_, _, Consistency::None) => "none",
+            (_, _, Consistency::Resync) => "intent bitmap",
+            (_, _, Consistency::Safe | Consistency::Strict) if copies => "intent bitmap",
+            (_, _, Consistency::Safe) if self.out == 0 => "intent bitmap",
+            (_, _, Consistency::Safe | Consistency::Strict) => "intent bitmap, redo log",
         }
     }
 
@@ -328,7 +339,12 @@ impl Subject {
         let (array, device) = match case.level {
             None => (None, drives.into_iter().next().ok_or("a case needs a drive")?.device),
             Some(level) => {
-                let shape = Shape { level, strip_bytes: case.strip, overwrite };
+                let shape = Shape {
+                    level,
+                    strip_bytes: case.strip,
+                    overwrite,
+                    consistency: case.consistency,
+                };
                 let array = rig.array(&shape, drives)?;
                 (0..case.out).try_for_each(|member| fail(&array, member))?;
                 let device = array.device();

@@ -79,7 +79,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     let own = own_untrusted(spec);
     let mut region_table = RegionTable::new(scheduler, spec.regions.count());
     own.iter().for_each(|region| region_table.distrust(*region));
-    let mut redo = Redo::new(scheduler, Arc::clone(&spec.roll), spec.core, spec.cores);
+    let mut redo =
+        Redo::new(scheduler, Arc::clone(&spec.roll), (spec.core, spec.cores), band_bytes);
     let impaired = impaired(&spec.views);
     redo.begin(logging(&geometry, spec.roll.consistency, impaired));
     region_table.be_careless(spec.roll.consistency == Consistency::None);

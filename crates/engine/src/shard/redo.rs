@@ -4,7 +4,7 @@
 //! can only be computed from it. So everything that the write puts anywhere goes into a record first, stably, and the
 //! start after a crash puts it in its place again. Records lie in a ring, in the order of their numbers, and the front
 //! of the ring is given up when its writes are done and stable: so as long as a record is there, every later one of the
-//! same blocks is there too, and carrying out all of them in order ends with the newest.
+//! same blocks is there too, and carrying out all of them in order ends with the newest ([`ring`]).
 //!
 //! ```text
 //!  plan --> read, computed --> place in the ring --> record on every member it touches, stable
@@ -12,7 +12,6 @@
 //! ```
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -37,6 +36,11 @@ use super::{Shard, scratch};
 use crate::limits::{MERGE_MAX, TASKS_MAX};
 use crate::message::{Peer, View};
 use crate::slab::Slab;
+
+mod ring;
+
+pub(super) use ring::Entry;
+use ring::{Offer, Ring};
 
 /// What records say about the array: who its members are, and how it is kept consistent.
 #[derive(Clone, Debug)]
@@ -66,35 +70,10 @@ impl Roll {
     }
 }
 
-/// A record that is under way.
-struct Live {
-    sequence: u64,
-    /// Where it begins and ends in the ring, in bytes.
-    at: u64,
-    end: u64,
-    /// Its write is done.
-    done: bool,
-}
-
-/// A place in the ring.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    sequence: u64,
-    at: u64,
-    floor: u64,
-}
-
 pub(crate) struct Redo {
     roll: Arc<Roll>,
     ring: u16,
-    /// Where the ring begins on every member, and how long it is, in bytes.
-    start: u64,
-    bytes: u64,
-    /// Where the next record goes, if there is room.
-    head: u64,
-    live: VecDeque<Live>,
-    /// The last number given to a record.
-    sequence: u64,
+    places: Ring,
     waiting: WaitQueue,
     /// Tickets make waiting first come, first served.
     next_ticket: u64,
@@ -108,18 +87,18 @@ pub(crate) struct Redo {
 }
 
 impl Redo {
-    pub(super) fn new(scheduler: &Scheduler, roll: Arc<Roll>, ring: u16, rings: u16) -> Self {
+    /// Ring number `ring` of `rings`, for records whose parts are of at most `largest` bytes.
+    pub(super) fn new(
+        scheduler: &Scheduler,
+        roll: Arc<Roll>,
+        (ring, rings): (u16, u16),
+        largest: usize,
+    ) -> Self {
         let (start, bytes) = redo_ring(ring, rings);
-        // A header and something behind it.
-        let records = (bytes as usize / (2 * REDO_HEADER_BYTES)) + 1;
         Self {
             roll,
             ring,
-            start,
-            bytes,
-            head: 0,
-            live: VecDeque::with_capacity(records),
-            sequence: 0,
+            places: Ring::new(start, bytes, record_bytes(largest as u64)),
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,
             serving: 0,
@@ -179,52 +158,20 @@ impl Redo {
         self.waiting.wake_all();
     }
 
-    /// A place for a record of `bytes` bytes, if there is one.
-    fn place(&mut self, bytes: u64) -> Option<Entry> {
-        let at = match self.live.front() {
-            None if bytes <= self.bytes => {
-                if self.head + bytes <= self.bytes {
-                    self.head
-                } else {
-                    0
-                }
-            }
-            None => return None,
-            Some(front) if self.head > front.at => {
-                if self.head + bytes <= self.bytes {
-                    self.head
-                } else if bytes < front.at {
-                    0
-                } else {
-                    return None;
-                }
-            }
-            // The head has gone around; equal would mean empty.
-            Some(front) if self.head + bytes < front.at => self.head,
-            Some(_) => return None,
-        };
-        self.sequence += 1;
-        self.head = at + bytes;
-        self.live.push_back(Live { sequence: self.sequence, at, end: self.head, done: false });
-        let floor = self.live.front().map_or(self.sequence, |front| front.sequence);
-        Some(Entry { sequence: self.sequence, at: self.start + at, floor })
-    }
-
     /// What a record said is done: stably, and whoever failed it is out of use.
     pub(super) fn done(&mut self, entry: Entry) {
-        let live = self.live.iter_mut().find(|live| live.sequence == entry.sequence);
-        live.expect("a record is done once").done = true;
-        while self.live.front().is_some_and(|front| front.done) {
-            self.live.pop_front();
-        }
-        debug_assert!(self.live.iter().all(|live| live.at < live.end), "a record has a length");
+        self.places.done(entry);
         self.waiting.wake_all();
     }
 }
 
-/// Waits for a place of `bytes` bytes; `None` when the array is `lost`. Whoever has a place waits for nothing but
-/// members.
-async fn take(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Option<Entry> {
+/// Bytes of a record whose longest part has `payload` bytes.
+fn record_bytes(payload: u64) -> u64 {
+    payload.next_multiple_of(REDO_BLOCK_BYTES as u64) + REDO_HEADER_BYTES as u64
+}
+
+/// Waits for a turn; to be ended with [`end_turn`]. False when the array is `lost`.
+async fn turn(redo: &RefCell<Redo>, lost: impl Fn() -> bool) -> bool {
     let ticket = {
         let mut redo = redo.borrow_mut();
         redo.next_ticket += 1;
@@ -232,17 +179,36 @@ async fn take(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Opti
     };
     poll_fn(|_| {
         let mut redo = redo.borrow_mut();
+        if lost() || redo.serving == ticket {
+            return Poll::Ready(());
+        }
+        redo.waiting.register();
+        Poll::Pending
+    })
+    .await;
+    !lost()
+}
+
+fn end_turn(redo: &RefCell<Redo>) {
+    let mut redo = redo.borrow_mut();
+    redo.serving += 1;
+    redo.waiting.wake_all();
+}
+
+/// Waits until there is a place of `bytes` bytes, or a mark would make one. `None` when the array is `lost`.
+async fn offer(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Option<Offer> {
+    poll_fn(|_| {
+        let mut redo = redo.borrow_mut();
         if lost() {
             return Poll::Ready(None);
         }
-        let place = if redo.serving == ticket { redo.place(bytes) } else { None };
-        let Some(entry) = place else {
-            redo.waiting.register();
-            return Poll::Pending;
-        };
-        redo.serving += 1;
-        redo.waiting.wake_all();
-        Poll::Ready(Some(entry))
+        match redo.places.offer(bytes) {
+            Offer::Nothing => {
+                redo.waiting.register();
+                Poll::Pending
+            }
+            offer @ (Offer::Place(_) | Offer::Mark(_)) => Poll::Ready(Some(offer)),
+        }
     })
     .await
 }
@@ -269,6 +235,9 @@ pub(super) enum Recorded {
     Lost,
 }
 
+/// The writes of a record, and the positions that they are for.
+type Slots = ArrayVec<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>;
+
 /// New content of one strip, in order and without gaps.
 type Payload = ArrayVec<Buf, PARTS_MAX>;
 
@@ -288,16 +257,35 @@ impl Shard {
         mut header: BufMut,
     ) -> Recorded {
         let longest = plan.writes.iter().map(|write| write.blocks).max().unwrap_or(0);
-        let bytes = u64::from(longest) << self.geometry.block_size().shift();
-        let bytes = bytes.next_multiple_of(REDO_BLOCK_BYTES as u64) + REDO_HEADER_BYTES as u64;
-        let Some(entry) = take(&self.redo, bytes, || self.board.is_lost()).await else {
+        let bytes = record_bytes(u64::from(longest) << self.geometry.block_size().shift());
+        let lost = || self.board.is_lost();
+        if !turn(&self.redo, lost).await {
             scratch::give_back(&self.scratch, [header]);
             return Recorded::Lost;
+        }
+        let entry = loop {
+            let offer = offer(&self.redo, bytes, lost).await;
+            let failed = match offer {
+                Some(Offer::Place(entry)) => break entry,
+                Some(Offer::Mark(mark)) => {
+                    self.encode_header(band, &[], mark, header.as_mut_slice());
+                    let (back, failed) = self.write_mark(group, band, plan, mark, header).await;
+                    header = back;
+                    failed
+                }
+                Some(Offer::Nothing) | None => None,
+            };
+            if failed.is_some() || lost() {
+                end_turn(&self.redo);
+                scratch::give_back(&self.scratch, [header]);
+                return failed.map_or(Recorded::Lost, Recorded::Failed);
+            }
         };
+        end_turn(&self.redo);
         let parts = self.redo_parts(band, plan, batch, parity);
         self.encode_header(band, &parts, entry, header.as_mut_slice());
         let header = header.freeze();
-        let mut slots = ArrayVec::<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>::new();
+        let mut slots = Slots::new();
         for (write, part) in plan.writes.iter().zip(&parts) {
             let mut at = entry.at;
             let mut list = Sg::from(header.clone());
@@ -314,11 +302,44 @@ impl Shard {
         settled(&self.members, group).await;
         let failed = self.take_recorded(band.stripe, slots);
         scratch::give_back_list(&self.scratch, Sg::from(header));
+        let mut redo = self.redo.borrow_mut();
         if failed.any() == 0 && failed.twin.is_none() {
+            redo.places.stable(entry);
+            redo.waiting.wake_all();
             return Recorded::Entry(entry);
         }
-        self.redo.borrow_mut().done(entry);
+        redo.places.failed(entry);
+        redo.waiting.wake_all();
         Recorded::Failed(failed)
+    }
+
+    /// Writes a mark to every member that `plan` writes: as many as any record has, so one of them is left as long as the
+    /// array is. Returns the memory, and what failed.
+    async fn write_mark(
+        &self,
+        group: Group,
+        band: Band,
+        plan: &Plan,
+        mark: Entry,
+        header: BufMut,
+    ) -> (BufMut, Option<Failed>) {
+        let header = header.freeze();
+        let mut slots = Slots::new();
+        for write in plan.writes.iter() {
+            let member = self.geometry.member(band.stripe, write.position);
+            let slot = self.issue_log(group, member, &mut { mark.at }, Sg::from(header.clone()));
+            slots.push((slot, write.position));
+        }
+        settled(&self.members, group).await;
+        let failed = self.take_recorded(band.stripe, slots);
+        let failed = Some(failed).filter(|failed| failed.any() != 0 || failed.twin.is_some());
+        if failed.is_none() {
+            self.redo.borrow_mut().places.stable(mark);
+        }
+        // A device that timed out keeps what it has.
+        let mut header = header.reclaim().unwrap_or_else(|header| copied(&header));
+        header.truncate(REDO_HEADER_BYTES);
+        (header, failed)
     }
 
     fn issue_log(&self, group: Group, member: MemberIndex, at: &mut u64, data: Sg) -> IoSlot {

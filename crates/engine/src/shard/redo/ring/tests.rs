@@ -1,0 +1,122 @@
+//! A ring on a medium of which anything may be torn, compared with what has to hold.
+
+use super::*;
+
+const BLOCK: u64 = REDO_HEADER_BYTES as u64;
+const LARGEST: u64 = 6 * BLOCK;
+
+/// The same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// What a block of the medium holds: the record or mark that wrote it last, and which of its blocks it is.
+type Medium = Vec<Option<(usize, u64)>>;
+
+/// A record or a mark that was written.
+struct Written {
+    entry: Entry,
+    blocks: u64,
+    stable: bool,
+    done: bool,
+}
+
+/// Lands blocks of a write here and there.
+fn land(medium: &mut Medium, number: usize, written: &Written, all: bool, random: &mut Random) {
+    for block in 0..written.blocks {
+        if all || random.below(2) == 0 {
+            medium[(written.entry.at / BLOCK + block) as usize] = Some((number, block));
+        }
+    }
+}
+
+/// What a start would make of `medium`: every record that counts, and whether later ones that were acted upon are whole.
+fn check(medium: &Medium, all: &[Written]) {
+    let visible =
+        |number: usize| medium[(all[number].entry.at / BLOCK) as usize] == Some((number, 0));
+    let whole = |number: usize| {
+        let first = all[number].entry.at / BLOCK;
+        (0..all[number].blocks)
+            .all(|block| medium[(first + block) as usize] == Some((number, block)))
+    };
+    let floor = (0..all.len()).filter(|n| visible(*n)).map(|n| all[n].entry.floor).max();
+    let floor = floor.unwrap_or(0);
+    let records = || (0..all.len()).filter(|n| all[*n].entry.sequence != 0);
+    let oldest = records().find(|n| all[*n].entry.sequence >= floor && whole(*n));
+    let Some(oldest) = oldest else { return };
+    for later in records().filter(|n| *n > oldest && all[*n].stable) {
+        let sequence = all[later].entry.sequence;
+        assert!(
+            whole(later),
+            "{} counts (floor {floor}), and {sequence}, which is newer and was acted upon, is not whole",
+            all[oldest].entry.sequence
+        );
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let bytes = BLOCK * (9 + random.below(30));
+    let mut ring = Ring::new(0, bytes, LARGEST);
+    let mut medium: Medium = vec![None; (bytes / BLOCK) as usize];
+    let mut all: Vec<Written> = Vec::new();
+    let mut places = 0;
+    for _ in 0..600 {
+        let writing: Vec<usize> = (0..all.len()).filter(|n| !all[*n].stable).collect();
+        let acting: Vec<usize> = (0..all.len())
+            .filter(|n| all[*n].stable && !all[*n].done && all[*n].entry.sequence != 0)
+            .collect();
+        match random.below(4) {
+            0 | 1 => {
+                let blocks = 2 + random.below(5);
+                // A mark is written alone.
+                let marking = writing.iter().any(|n| all[*n].entry.sequence == 0);
+                let offer = if marking { Offer::Nothing } else { ring.offer(blocks * BLOCK) };
+                let (entry, blocks) = match offer {
+                    Offer::Place(entry) => (entry, blocks),
+                    Offer::Mark(entry) => (entry, 1),
+                    Offer::Nothing => continue,
+                };
+                assert!(entry.at + blocks * BLOCK <= bytes, "it lies in the ring");
+                places += usize::from(entry.sequence != 0);
+                all.push(Written { entry, blocks, stable: false, done: false });
+            }
+            2 if !writing.is_empty() => {
+                let number = writing[random.below(writing.len() as u64) as usize];
+                land(&mut medium, number, &all[number], true, &mut random);
+                all[number].stable = true;
+                ring.stable(all[number].entry);
+            }
+            3 if !acting.is_empty() => {
+                // Some stay under way for long.
+                let number = acting[(random.below(acting.len() as u64)) as usize];
+                if acting.len() == 1 || number > acting[0] || random.below(8) == 0 {
+                    all[number].done = true;
+                    ring.done(all[number].entry);
+                }
+            }
+            _ => {}
+        }
+        // The machine stops now, and of what is being written anything has landed.
+        for _ in 0..3 {
+            let mut torn = medium.clone();
+            for number in (0..all.len()).filter(|n| !all[*n].stable) {
+                land(&mut torn, number, &all[number], false, &mut random);
+            }
+            check(&torn, &all);
+        }
+    }
+    assert!(places > 20, "the ring went around");
+}
+
+#[test]
+fn whatever_is_torn_no_record_counts_without_the_later_ones() {
+    (1..=60).for_each(run);
+}

@@ -313,8 +313,8 @@ impl Shard {
         Recorded::Failed(failed)
     }
 
-    /// Writes a mark to every member that `plan` writes: as many as any record has, so one of them is left as long as the
-    /// array is. Returns the memory, and what failed.
+    /// Writes a mark to every member that `plan` writes: as many as any record has, so one of them is left as long as
+    /// the array is. Returns the memory, and what failed.
     async fn write_mark(
         &self,
         group: Group,

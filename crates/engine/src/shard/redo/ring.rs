@@ -1,14 +1,15 @@
 //! Places in a ring of the redo log, as arithmetic.
 //!
-//! What has to hold at any moment, whatever of the writes under way has reached the members: if a record counts, because
-//! no header that can be read tells a floor above it, then every later record that was acted upon is whole. Otherwise an
-//! older write could be carried out without the newer one of the same blocks. Three rules see to it:
+//! What has to hold at any moment, whatever of the writes under way has reached the members: if a record counts,
+//! because no header that can be read tells a floor above it, then every later record that was acted upon is whole.
+//! Otherwise an older write could be carried out without the newer one of the same blocks. Three rules see to it:
 //!
-//! - Places are given up in the order of numbers, and the ring goes around at one line (`line`) that every lap passes, so
-//!   what is overwritten is always older than what is not.
+//! - Places are given up in the order of numbers, and the ring goes around at one line (`line`) that every lap
+//!   passes, so what is overwritten is always older than what is not.
 //! - A place is used again only when some header that is stable tells a floor above its record: several records may be
 //!   under way at once, and the one that overwrites the newer may arrive before the one that overwrites the older.
-//! - Headers without a record (marks) tell a floor when nothing else would. They have two places of their own, by turns.
+//! - Headers without a record (marks) tell a floor when nothing else would. They have two places of their own, by
+//!   turns.
 
 use std::collections::VecDeque;
 

@@ -37,7 +37,8 @@ fn land(medium: &mut Medium, number: usize, written: &Written, all: bool, random
     }
 }
 
-/// What a start would make of `medium`: every record that counts, and whether later ones that were acted upon are whole.
+/// What a start would make of `medium`: every record that counts, and whether later ones that were acted upon are
+/// whole.
 fn check(medium: &Medium, all: &[Written]) {
     let visible =
         |number: usize| medium[(all[number].entry.at / BLOCK) as usize] == Some((number, 0));

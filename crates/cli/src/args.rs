@@ -276,6 +276,8 @@ pub enum Goal {
     Resync,
     /// A new array is initialized.
     Initialize,
+    /// No scrub is under way any more.
+    Scrub,
     /// Full redundancy, and nothing left to do.
     Healthy,
     /// It is started and serves, with whatever redundancy.

@@ -13,6 +13,7 @@ pub mod export;
 mod grid;
 pub mod hook;
 pub mod job;
+pub mod scrub;
 pub mod show;
 pub mod spare;
 pub mod stats;

@@ -51,6 +51,7 @@ pub fn standing(array: &Array, goal: Goal) -> Standing {
         Goal::Replace => (!replacing, halted("replace")),
         Goal::Resync => (!resyncing && !initializing, halted("resync") || halted("initialize")),
         Goal::Initialize => (!initializing, halted("initialize")),
+        Goal::Scrub => (!runs("scrub"), false),
         Goal::Healthy => {
             let busy = rebuilding || replacing || resyncing || initializing;
             (whole && !busy && !is("exhausted"), rebuild_halted)

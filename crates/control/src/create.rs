@@ -15,7 +15,7 @@ use crate::events::{EventKind, Note};
 use crate::label::{inspect, retire};
 use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
-use crate::store::{ArrayRecord, Settings};
+use crate::store::{ArrayRecord, ScrubRecord, Settings};
 
 /// Strip size when none is asked for.
 const STRIP_BYTES_DEFAULT: u32 = 128 << 10;
@@ -83,6 +83,7 @@ impl Control {
             name: plan.spec.name.to_string(),
             drives: remembered(&drives),
             settings: Settings::default(),
+            scrub: ScrubRecord::default(),
         };
         // What could not be recorded is not begun.
         self.run(|m| m.check_recordable(&record))?;

@@ -34,7 +34,8 @@ impl WallClock {
         Self(Arc::new(read))
     }
 
-    fn now_us(&self) -> u64 {
+    /// The time, in microseconds since 1970.
+    pub(crate) fn now_us(&self) -> u64 {
         (self.0)()
     }
 }

@@ -88,7 +88,7 @@ macro_rules! outcomes {
     };
 }
 
-outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange }
+outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange ScrubChange }
 
 /// Declares how a request is typed: the object it is about, whether it may be dry, its words and its flags.
 macro_rules! command {
@@ -230,14 +230,32 @@ command!(
     |r| array(&r.name),
     false,
     format!(
-        "array set {}{}{}{}{}{}",
+        "array set {}{}{}{}{}{}{}",
         r.name,
         value("--rebuild-priority", r.rebuild_priority),
         value("--auto-replace", r.auto_replace),
         value("--auto-readd", r.auto_readd),
         value("--replace-after-errors", r.replace_after_errors),
-        value("--consistency", r.consistency.as_ref())
+        value("--consistency", r.consistency.as_ref()),
+        value("--scrub-every", r.scrub_every_s.map(crate::scrub::every))
     )
+);
+command!(
+    StartScrubRequest,
+    |r| array(&r.name),
+    false,
+    format!(
+        "array scrub start {}{}{}",
+        r.name,
+        flag(r.mode == "repair", "--repair"),
+        flag(r.mode == "trust_data", "--trust-data")
+    )
+);
+command!(
+    ChangeScrubRequest,
+    |r| array(&r.name),
+    false,
+    format!("array scrub {} {}", r.action, r.name)
 );
 command!(
     CreateExportRequest,

@@ -21,7 +21,7 @@ use crate::manager::{Manager, Running, array_key, fresh_uuid};
 use crate::members::with_old_paths;
 use crate::offline::{Labelled, Offline, geometry_of, objections};
 use crate::scan;
-use crate::store::{ArrayRecord, Settings};
+use crate::store::{ArrayRecord, ScrubRecord, Settings};
 
 /// How often arrays are looked for once they are later than the assemble timeout.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
@@ -216,6 +216,7 @@ impl Control {
             name: found.name.clone(),
             drives: remembered(&paths),
             settings: Settings::default(),
+            scrub: ScrubRecord::default(),
         };
         self.run(|m| m.check_import(&record))?;
         let older = self.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;

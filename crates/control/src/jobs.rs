@@ -67,6 +67,9 @@ impl Manager {
         let at = self.find_running(&job.array)?;
         let uuid = self.running[at].uuid();
         let mut settings = self.settings(&uuid);
+        if job.kind == "scrub" && request.action != "set" {
+            return self.change_scrub_job(&job, request).map(|done| Begun::Done(Box::new(done)));
+        }
         match (request.action.as_str(), request.priority) {
             ("pause", None) => settings.paused = true,
             ("resume", None) if job.state == "halted" => {
@@ -109,6 +112,23 @@ impl Manager {
         let result = if unchanged { "unchanged" } else { "changed" }.to_owned();
         let job = self.list_jobs().jobs.into_iter().find(|j| j.id == job.id);
         Ok(Begun::Done(Box::new(JobChange { result, job })))
+    }
+
+    /// A scrub can be paused apart from what restores redundancy, and given up.
+    fn change_scrub_job(
+        &mut self,
+        job: &Job,
+        request: &ChangeJobRequest,
+    ) -> Result<JobChange, ControlError> {
+        if request.priority.is_some() {
+            return Err(ControlError::usage("a priority goes with set alone"));
+        }
+        let action = if request.action == "cancel" { "stop" } else { &request.action };
+        let request =
+            api::ChangeScrubRequest { name: job.array.clone(), action: action.to_owned() };
+        let result = self.change_scrub(&request)?.result;
+        let job = self.list_jobs().jobs.into_iter().find(|j| j.id == job.id);
+        Ok(JobChange { result, job })
     }
 
     fn tell_job(&self, job: &Job, how: &str) {

@@ -38,3 +38,6 @@ pub const RESERVE_WAIT: Duration = Duration::from_secs(60);
 
 /// Ranges of lost blocks that an array is shown with, the first ones; the message says so.
 pub const BAD_RANGES_MAX: usize = 64;
+
+/// Seconds between scheduled scrubs, at least.
+pub const SCRUB_EVERY_MIN_S: u64 = 3600;

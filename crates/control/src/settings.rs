@@ -22,6 +22,7 @@ impl Settings {
             auto_replace: self.auto_replace,
             auto_readd: self.auto_readd,
             replace_after_errors: self.replace_after_errors,
+            scrub_every_s: self.scrub_every_s,
         }
     }
 }
@@ -210,6 +211,9 @@ impl Manager {
         after.auto_readd = request.auto_readd.unwrap_or(before.auto_readd);
         after.replace_after_errors =
             request.replace_after_errors.unwrap_or(before.replace_after_errors);
+        if let Some(seconds) = request.scrub_every_s {
+            after.scrub_every_s = crate::scrub::parse_every(seconds)?;
+        }
         let plan = differences(before, after);
         let result = if plan.is_empty() {
             "unchanged"
@@ -255,5 +259,7 @@ fn differences(before: Settings, after: Settings) -> Vec<String> {
     differ("auto-readd", word(before.auto_readd), word(after.auto_readd));
     let errors = |s: Settings| s.replace_after_errors.to_string();
     differ("replace after errors", errors(before), errors(after));
+    let every = |s: Settings| crate::scrub::every(s.scrub_every_s);
+    differ("scrub every", every(before), every(after));
     plan
 }

@@ -86,7 +86,52 @@ pub struct ArrayRecord {
     /// How it behaves.
     #[serde(default)]
     pub settings: Settings,
+    /// When it was scrubbed.
+    #[serde(default)]
+    pub scrub: ScrubRecord,
 }
+
+/// When an array was scrubbed, and what is being done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScrubRecord {
+    /// The schedule counts from here, in microseconds since 1970; 0 as long as nobody has looked.
+    pub since_us: u64,
+    /// When the last whole scrub ended, in microseconds since 1970; 0 when there was none.
+    pub ended_us: u64,
+    /// The scrub that is under way.
+    pub under_way: Option<UnderWay>,
+}
+
+/// A scrub that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnderWay {
+    /// What it does.
+    pub mode: ScrubAim,
+    /// Somebody paused it.
+    #[serde(default)]
+    pub paused: bool,
+    /// The schedule began it.
+    #[serde(default)]
+    pub scheduled: bool,
+}
+
+/// What a scrub does about what it finds, as it is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScrubAim {
+    /// It tells.
+    Check,
+    /// It rewrites what is known to be wrong.
+    Repair,
+    /// It also makes parity and copies agree with the data as read.
+    TrustData,
+}
+
+/// Seconds between scrubs of arrays for which nobody asked for something else: 30 days. A block that went bad silently
+/// is then found while, most likely, nothing else of its stripe is lost.
+const SCRUB_EVERY_S: u64 = 30 * 24 * 3600;
 
 /// How an array behaves; what each means is said in the interface's `ArraySettings`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +147,8 @@ pub struct Settings {
     pub replace_after_errors: u32,
     /// Its jobs stand still because somebody paused them.
     pub paused: bool,
+    /// Seconds from one scrub to the next; 0 for never.
+    pub scrub_every_s: u64,
 }
 
 impl Default for Settings {
@@ -112,6 +159,7 @@ impl Default for Settings {
             auto_readd: true,
             replace_after_errors: 20,
             paused: false,
+            scrub_every_s: SCRUB_EVERY_S,
         }
     }
 }

@@ -1,6 +1,6 @@
 use crate::control::Control;
 use crate::manager::{CoreChoice, Options};
-use crate::store::{ArrayRecord, Config, ExportRecord, Settings, Store};
+use crate::store::{ArrayRecord, Config, ExportRecord, ScrubRecord, Settings, Store};
 use crate::{ControlError, ControlErrorKind};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ mod full;
 mod halves;
 mod hooks;
 mod life;
+mod scrub;
 mod spares;
 mod told;
 mod torn;
@@ -119,6 +120,7 @@ fn sample() -> Config {
             name: "tank".into(),
             drives: vec!["/dev/x".into()],
             settings: Settings::default(),
+            scrub: ScrubRecord::default(),
         }],
         exports: vec![ExportRecord {
             name: "tank".into(),

@@ -66,6 +66,7 @@ impl Control {
         self.readd_returned()?;
         self.tend_spares()?;
         self.use_spares()?;
+        self.tend_scrubs()?;
         // After spares: a drive that is out may take long to answer.
         self.look_at_prospects()?;
         self.record_on_members()?;

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use strake_api::v1::{self as api, Problem};
-use strake_engine::{ArrayStatus, Consistency, Forecast, MemberHealth, MemberStatus};
+use strake_engine::{
+    ArrayStatus, Consistency, Forecast, MemberHealth, MemberStatus, ScrubState, ScrubStatus,
+};
 use strake_raid::{Condition, MemberState};
 use strake_units::{ByteSize, MemberIndex, Nanos};
 
@@ -18,6 +20,7 @@ pub(crate) struct Meters {
     rebuild: Meter,
     replace: Meter,
     resync: Meter,
+    scrub: Meter,
 }
 
 /// Tells a job's rate from how far it was whenever somebody looked.
@@ -47,6 +50,8 @@ enum Pace {
     Running,
     Paused,
     Halted,
+    /// For what goes first.
+    Waiting,
 }
 
 impl Pace {
@@ -65,6 +70,7 @@ impl Pace {
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Halted => "halted",
+            Self::Waiting => "waiting",
         }
     }
 }
@@ -120,7 +126,27 @@ impl Running {
             }
             None => self.meters.resync = Meter::default(),
         }
+        match status.scrub.and_then(|scrub| under_way(&status, &scrub)) {
+            Some((of, pace)) => jobs.push(progress("scrub", of, pace, &mut self.meters.scrub)),
+            None => self.meters.scrub = Meter::default(),
+        }
         array_message(&status, self.fresh, jobs, exports, self.resync_bytes_at_start)
+    }
+}
+
+/// How far a scrub has come that is not over, and what it does.
+fn under_way(status: &ArrayStatus, scrub: &ScrubStatus) -> Option<(strake_engine::Progress, Pace)> {
+    let of = strake_engine::Progress {
+        done_bytes: scrub.counts.done(),
+        total_bytes: status.geometry.capacity_blocks() << status.geometry.block_size().shift(),
+    };
+    let first = status.resync.is_some() || status.rebuild.is_some() || status.replace.is_some();
+    match scrub.state {
+        ScrubState::Running if status.maintenance.paused => Some((of, Pace::Paused)),
+        ScrubState::Running if first => Some((of, Pace::Waiting)),
+        ScrubState::Running => Some((of, Pace::Running)),
+        ScrubState::Paused => Some((of, Pace::Paused)),
+        ScrubState::Finished | ScrubState::Stopped => None,
     }
 }
 
@@ -406,6 +432,11 @@ impl Manager {
             progress.priority = u32::from(settings.rebuild_priority);
         }
         view.settings = Some(settings.message());
+        let scrub = self.scrub_view(at, &view);
+        if view.next_action.is_empty() && scrub.left_bytes > 0 {
+            view.next_action = format!("strake array scrub show {}", view.name);
+        }
+        view.scrub = Some(scrub);
         let mut back = None;
         for member in &mut view.members {
             let index = MemberIndex(member.position as u8);

@@ -96,8 +96,19 @@ pub enum ArrayVerb {
   strake array set tank --rebuild-priority 80
   strake array set tank --auto-replace on --replace-after-errors 20
   strake array set tank --auto-readd off
-  strake array set tank --consistency strict")]
+  strake array set tank --consistency strict
+  strake array set tank --scrub-every 14d")]
     Set(Set),
+    /// Read everything, and find what silently went wrong: parity or copies that do not agree with the data.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake array scrub start tank
+  strake array scrub start tank --repair --wait
+  strake array scrub show tank"
+    )]
+    Scrub(ScrubVerb),
     /// Scan drives for arrays and start those that are found.
     #[command(after_help = "Examples:
   strake array import
@@ -285,7 +296,9 @@ pub struct Readd {
 /// `strake array set`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("setting").required(true).multiple(true)
-    .args(["rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors", "consistency"]))]
+    .args([
+        "rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors", "consistency", "scrub_every",
+    ]))]
 pub struct Set {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
@@ -305,6 +318,9 @@ pub struct Set {
     /// How writes are made safe against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
+    /// Time from the end of one scrub to the next that begins by itself and only checks, such as 14d; off for never.
+    #[arg(long, value_parser = parse::every, value_name = "TIME|off")]
+    pub scrub_every: Option<u64>,
     /// Do not ask before crashes are no longer taken care of.
     #[arg(long)]
     pub yes: bool,
@@ -336,6 +352,72 @@ impl Consistency {
             Self::None => "none",
         }
     }
+}
+
+/// What can be done with scrubs.
+#[derive(Debug, Subcommand)]
+pub enum ScrubVerb {
+    /// Begin to read everything and compare data with parity or copies. Unreadable blocks are recovered and rewritten.
+    #[command(after_help = "Examples:
+  strake array scrub start tank
+  strake array scrub start tank --wait
+  strake array scrub start tank --repair")]
+    Start(ScrubStart),
+    /// Let the scrub rest. It goes on where it was when it is resumed.
+    #[command(after_help = "Examples:
+  strake array scrub pause tank")]
+    Pause(ScrubWhich),
+    /// Let the scrub go on that was paused.
+    #[command(after_help = "Examples:
+  strake array scrub resume tank")]
+    Resume(ScrubWhich),
+    /// End the scrub. The next one begins from the start.
+    #[command(after_help = "Examples:
+  strake array scrub stop tank")]
+    Stop(ScrubWhich),
+    /// How far the scrub has come, or what the last one found since the array was started.
+    #[command(after_help = "Examples:
+  strake array scrub show tank
+  strake array scrub show tank --watch
+  strake array scrub show tank --output json")]
+    Show {
+        /// Name or UUID.
+        #[arg(value_name = "ARRAY")]
+        name: String,
+        /// Print it again when it changes.
+        #[command(flatten)]
+        watch: Watch,
+    },
+}
+
+/// The array that is meant.
+#[derive(Debug, Args)]
+pub struct ScrubWhich {
+    /// Name or UUID.
+    #[arg(value_name = "ARRAY")]
+    pub name: String,
+}
+
+/// `strake array scrub start`.
+#[derive(Debug, Args)]
+pub struct ScrubStart {
+    /// Name or UUID.
+    #[arg(value_name = "ARRAY")]
+    pub name: String,
+    /// Rewrite strips that are known to be wrong, from the others. What cannot be told is left as it is, and told.
+    #[arg(long, conflicts_with = "trust_data")]
+    pub repair: bool,
+    /// As --repair; and where nothing says which strip is wrong (one parity, two copies), believe the data as it is
+    /// read and make parity, or the other copies, agree with it. IF THE DATA IS WHAT IS WRONG, IT STAYS WRONG, and no
+    /// scrub will find it again. Restore what matters from a backup first, where there is one.
+    #[arg(long)]
+    pub trust_data: bool,
+    /// Wait until it is over, and print what it found.
+    #[arg(long)]
+    pub wait: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// A setting that is on or off.

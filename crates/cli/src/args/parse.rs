@@ -33,3 +33,47 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map(Duration::from_millis)
         .ok_or_else(|| "the time is longer than 64 bits can count".to_owned())
 }
+
+/// A time between two scrubs in seconds: a whole number with `h`, `d` or `w`; `off` is 0.
+///
+/// # Errors
+/// Says what is wrong with `text`.
+pub fn every(text: &str) -> Result<u64, String> {
+    const HELP: &str =
+        "a time between scrubs is a whole number with h, d or w, such as 30d, or off";
+    if text == "off" {
+        return Ok(0);
+    }
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| HELP.to_owned())?;
+    let factor_s: u64 = match unit {
+        "h" => 3_600,
+        "d" => 24 * 3_600,
+        "w" => 7 * 24 * 3_600,
+        _ => return Err(HELP.to_owned()),
+    };
+    match number.checked_mul(factor_s) {
+        Some(0) => Err("to scrub never, say off".to_owned()),
+        Some(seconds) => Ok(seconds),
+        None => Err("the time is longer than 64 bits can count".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::every;
+
+    #[test]
+    fn times_between_scrubs_have_a_unit() {
+        let check = |text: &str, want: Option<u64>| assert_eq!(every(text).ok(), want, "{text}");
+        check("off", Some(0));
+        check("1h", Some(3_600));
+        check("30d", Some(2_592_000));
+        check("2w", Some(1_209_600));
+        for bad in ["", "0d", "30", "d", "-1d", "1m", "99999999999999999999d", "9999999999999999w"]
+        {
+            check(bad, None);
+        }
+    }
+}

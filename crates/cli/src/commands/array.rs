@@ -1,6 +1,7 @@
 //! `strake array ...`.
 
 mod risky;
+mod scrub;
 
 use crate::args::Watch;
 use crate::args::array::{ArrayVerb, Consistency, Import, Readd, Set, Switch, Undelete};
@@ -43,6 +44,7 @@ pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, C
             changed(&arrays.rename_array(request).await?.into_inner(), out)
         }
         ArrayVerb::Set(arguments) => set(arguments, socket, out).await,
+        ArrayVerb::Scrub(verb) => scrub::run(verb, socket, out).await,
         ArrayVerb::Import(arguments) => import(arguments, socket, out).await,
         ArrayVerb::Unload(arguments) => risky::unload(arguments, socket, out).await,
         ArrayVerb::Destroy(arguments) => risky::destroy(arguments, socket, out).await,
@@ -116,6 +118,7 @@ async fn set(arguments: Set, socket: &Path, out: &Output) -> Result<Exit, CliErr
         auto_readd: arguments.auto_readd.map(Switch::is_on),
         replace_after_errors: arguments.replace_after_errors,
         consistency: arguments.consistency.map(|mode| mode.word().to_owned()),
+        scrub_every_s: arguments.scrub_every,
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     changed(&arrays.set_array(request).await?.into_inner(), out)

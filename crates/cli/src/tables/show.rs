@@ -2,7 +2,7 @@
 
 use super::array::level;
 use super::grid::{Column, Grid};
-use super::{count, field, job, or_dash, sentence, size};
+use super::{count, field, job, or_dash, scrub, sentence, size};
 use crate::exit::Exit;
 use std::fmt::Write as _;
 use strake_api::v1::{Array, ArraySettings, DriveErrors, Member};
@@ -22,6 +22,12 @@ pub fn array(array: &Array, width: usize) -> String {
     field(&mut out, "exports", &array.exports.join(", "), width);
     for progress in &array.progress {
         field(&mut out, &progress.job, &job::progress(progress), width);
+    }
+    if let Some(scrub) = array.scrub.as_ref().filter(|scrub| !scrub.state.is_empty()) {
+        // How far one has come that is under way stands above.
+        let over = matches!(scrub.state.as_str(), "finished" | "stopped");
+        let state = if over { format!("{}: ", scrub.state) } else { String::new() };
+        field(&mut out, "scrubbed", &format!("{state}{}", scrub::verdict(scrub)), width);
     }
     if array.resync_bytes_at_start > 0 {
         let bytes = format!("{} to resynchronize", size(array.resync_bytes_at_start));
@@ -150,8 +156,12 @@ fn settings(settings: &ArraySettings) -> String {
         0 => "never replace on errors".to_owned(),
         n => format!("replace after {}", count(u64::from(n), "error")),
     };
+    let scrub = match settings.scrub_every_s {
+        0 => "never scrub by itself".to_owned(),
+        s => format!("scrub every {}", job::time(s)),
+    };
     format!(
-        "priority {}, auto-replace {}, auto-readd {}, {after}",
+        "priority {}, auto-replace {}, auto-readd {}, {after}, {scrub}",
         settings.rebuild_priority,
         on(settings.auto_replace),
         on(settings.auto_readd)

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use strake_api::v1::array_service_server::ArrayService;
 use strake_api::v1::{
-    AddDriveRequest, Array, ArrayChange, ArrayStats, CreateArrayRequest, DestroyArrayRequest,
-    FailMemberRequest, GetArrayRequest, GetArrayStatsRequest, ImportArraysRequest,
-    ImportArraysResponse, ListArraysRequest, ListArraysResponse, ReaddMemberRequest,
-    RebuildArrayRequest, RenameArrayRequest, ReplaceMemberRequest, SetArrayRequest,
-    UndeleteArrayRequest, UnloadArrayRequest, WatchArrayRequest,
+    AddDriveRequest, Array, ArrayChange, ArrayStats, ChangeScrubRequest, CreateArrayRequest,
+    DestroyArrayRequest, FailMemberRequest, GetArrayRequest, GetArrayStatsRequest, GetScrubRequest,
+    ImportArraysRequest, ImportArraysResponse, ListArraysRequest, ListArraysResponse,
+    ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest, ReplaceMemberRequest, Scrub,
+    ScrubChange, SetArrayRequest, StartScrubRequest, UndeleteArrayRequest, UnloadArrayRequest,
+    WatchArrayRequest,
 };
 use strake_control::Control;
 use tokio::sync::mpsc;
@@ -172,6 +173,33 @@ impl ArrayService for Shared {
         check_texts(&[("name", &r.name)])?;
         check_drives(&r.drives)?;
         self.command(request, Control::undelete_array).await
+    }
+
+    async fn start_scrub(
+        &self,
+        request: Request<StartScrubRequest>,
+    ) -> Result<Response<ScrubChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("mode", &r.mode)])?;
+        self.command(request, |c, r| c.run(|m| m.start_scrub(r))).await
+    }
+
+    async fn change_scrub(
+        &self,
+        request: Request<ChangeScrubRequest>,
+    ) -> Result<Response<ScrubChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("action", &r.action)])?;
+        self.command(request, |c, r| c.run(|m| m.change_scrub(r))).await
+    }
+
+    async fn get_scrub(
+        &self,
+        request: Request<GetScrubRequest>,
+    ) -> Result<Response<Scrub>, Status> {
+        let request = request.into_inner();
+        check_text("name", &request.name)?;
+        self.answer(move |m| m.scrub(&request.name)).await
     }
 
     async fn set_array(

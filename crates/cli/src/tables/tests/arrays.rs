@@ -1,8 +1,9 @@
 use super::check;
 use super::fixtures::*;
-use crate::tables::{array as arrays, job, show, status};
+use crate::tables::{array as arrays, job, scrub, show, status};
 use strake_api::v1::{
-    Array, ArrayChange, ImportArraysResponse, ListArraysResponse, Problem, Progress, SystemStatus,
+    Array, ArrayChange, ImportArraysResponse, ListArraysResponse, Problem, Progress, Scrub,
+    ScrubChange, ScrubFinding, SystemStatus,
 };
 
 #[test]
@@ -173,4 +174,75 @@ fn times_are_short() {
     for (seconds, text) in cases {
         assert_eq!(job::time(seconds), text);
     }
+}
+
+#[test]
+fn scrubs() {
+    let of = |state: &str, mode: &str| Scrub {
+        array: "tank".into(),
+        state: state.into(),
+        mode: mode.into(),
+        done_bytes: 1_700_000_000_000,
+        total_bytes: 7_680_000_000_000,
+        checked_bytes: 7_680_000_000_000,
+        ended_us: Some(1_790_000_000_000_000),
+        ..Scrub::default()
+    };
+    let finding = |verdict: &str, member: Option<u32>, at: u64| ScrubFinding {
+        verdict: verdict.into(),
+        member,
+        stripe: at / 786_432,
+        member_offset_bytes: at / 6,
+        member_length_bytes: 4096,
+        drive_offset_bytes: (16 << 20) + at / 6,
+        array_offset_bytes: at,
+        array_length_bytes: if member.is_some() { 4096 } else { 659_456 },
+        repaired: false,
+    };
+    let findings = vec![
+        finding("data_wrong", Some(2), 1_234_567_168),
+        finding("parity_differs", None, 6_000_000_000_000),
+        finding("unreadable", Some(7), 7_000_000_000_512),
+    ];
+    let never =
+        Scrub { array: "tank".into(), next_us: Some(1_790_000_000_000_000), ..Scrub::default() };
+    check("scrub-never", |width| scrub::scrub(&never, width));
+    let running =
+        Scrub { rate_bytes_per_s: 2_100_000_000, eta_s: Some(2847), ..of("running", "check") };
+    check("scrub-running", |width| scrub::scrub(&running, width));
+    check("scrub-clean", |width| scrub::scrub(&of("finished", "check"), width));
+    let bad = Scrub {
+        wrong_bytes: 4096,
+        unsure_bytes: 4096,
+        unreadable_bytes: 4096,
+        left_bytes: 12_288,
+        unchecked_bytes: 1 << 30,
+        unlisted_findings: 12,
+        findings: findings.clone(),
+        ..of("finished", "check")
+    };
+    check("scrub-found", |width| scrub::scrub(&bad, width));
+    let repaired = Scrub {
+        repaired_bytes: 8192,
+        left_bytes: 4096,
+        mode: "repair".into(),
+        unlisted_findings: 0,
+        unchecked_bytes: 0,
+        findings: findings
+            .into_iter()
+            .map(|f| ScrubFinding { repaired: f.member.is_some(), ..f })
+            .collect(),
+        ..bad.clone()
+    };
+    check("scrub-repaired", |width| scrub::scrub(&repaired, width));
+    let change = |result: &str, scrub: &Scrub| ScrubChange {
+        result: result.into(),
+        scrub: Some(Scrub { findings: Vec::new(), ..scrub.clone() }),
+    };
+    let begun = change("created", &of("waiting", "repair"));
+    check("scrub-begun", |width| scrub::change(&begun, width));
+    let paused = change("changed", &of("paused", "trust_data"));
+    check("scrub-paused", |width| scrub::change(&paused, width));
+    let scrubbed = Array { scrub: Some(repaired), ..array(&["online"]) };
+    check("array-scrubbed", |width| show::array(&scrubbed, width));
 }

@@ -53,6 +53,7 @@ pub fn array(states: &[&str]) -> Array {
             auto_replace: true,
             auto_readd: true,
             replace_after_errors: 10,
+            scrub_every_s: 30 * 24 * 3600,
         }),
         ..Array::default()
     }

@@ -57,6 +57,12 @@ impl Fake {
         }))
     }
 
+    fn scrub(&self) -> Scrub {
+        let array = self.script.arrays.first();
+        let finished = || Scrub { state: "finished".into(), ..Scrub::default() };
+        array.and_then(|array| array.scrub.clone()).unwrap_or_else(finished)
+    }
+
     fn export(&self, request: &impl std::fmt::Debug) -> Answer<ExportChange> {
         self.hear(request)?;
         let export = Export {
@@ -173,6 +179,18 @@ impl ArrayService for Fake {
     }
     async fn set_array(&self, request: Request<SetArrayRequest>) -> Answer<ArrayChange> {
         self.change(request.get_ref())
+    }
+    async fn start_scrub(&self, request: Request<StartScrubRequest>) -> Answer<ScrubChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ScrubChange { result: "created".into(), scrub: Some(self.scrub()) }))
+    }
+    async fn change_scrub(&self, request: Request<ChangeScrubRequest>) -> Answer<ScrubChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ScrubChange { result: "changed".into(), scrub: Some(self.scrub()) }))
+    }
+    async fn get_scrub(&self, request: Request<GetScrubRequest>) -> Answer<Scrub> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(self.scrub()))
     }
 }
 

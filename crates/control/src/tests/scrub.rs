@@ -1,0 +1,172 @@
+//! Scrubs: begun, told, repaired, on schedule, and over a restart.
+
+use super::life::write;
+use super::told::has;
+use super::{Folder, check_refused, raid6, stop, tick_until};
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, WallClock};
+use crate::manager::Options;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use strake_api::v1::{
+    ChangeJobRequest, ChangeScrubRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest,
+};
+
+/// Where the data area of a drive begins.
+const DATA: u64 = 16 << 20;
+
+fn start(control: &Control, mode: &str) -> Result<ScrubChange, ControlError> {
+    let request = StartScrubRequest { name: "tank".into(), mode: mode.into() };
+    control.run(|m| m.start_scrub(&request))
+}
+
+fn change(control: &Control, action: &str) -> Result<ScrubChange, ControlError> {
+    let request = ChangeScrubRequest { name: "tank".into(), action: action.into() };
+    control.run(|m| m.change_scrub(&request))
+}
+
+fn scrub(control: &Control) -> Scrub {
+    control.run(|m| m.scrub("tank")).expect("it runs")
+}
+
+fn finished(control: &Control) -> Scrub {
+    tick_until(control, "the end of the scrub", || scrub(control).state == "finished");
+    control.tick().expect("it answers");
+    scrub(control)
+}
+
+fn spoil(drive: &str, at: u64) {
+    let file = File::options().write(true).open(drive).expect("it is a file");
+    file.write_all_at(&[0xa5; 4096], DATA + at).expect("there is room");
+    file.sync_all().expect("it is stored");
+}
+
+/// An array with some data on it, and its drives.
+fn tank(folder: &Folder, options: Options) -> (Control, Vec<String>) {
+    let drives = folder.drives(5);
+    let control = folder.control_with(options);
+    control.create_array(&raid6(drives.clone())).expect("drives fit");
+    write(&control, "tank", 4);
+    (control, drives)
+}
+
+#[test]
+fn what_somebody_spoiled_is_found_named_and_repaired() {
+    let folder = Folder::new();
+    let (control, drives) = tank(&folder, Options::default());
+    assert_eq!(scrub(&control).state, "");
+    check_refused(start(&control, "maybe"), ControlErrorKind::Usage, "trust_data");
+    check_refused(change(&control, "stop"), ControlErrorKind::State, "not being scrubbed");
+    spoil(&drives[2], 64 << 10);
+    assert_eq!(start(&control, "").expect("none is under way").result, "created");
+    let found = finished(&control);
+    assert_eq!((found.wrong_bytes, found.left_bytes, found.findings.len()), (4096, 4096, 1));
+    let finding = &found.findings[0];
+    assert_eq!((finding.member, finding.drive_offset_bytes), (Some(2), DATA + (64 << 10)));
+    assert_eq!(finding.member_length_bytes, 4096);
+    assert!(found.ended_us.is_some());
+    let view = control.run(|m| m.array("tank")).expect("it runs");
+    assert_eq!(view.next_action, "strake array scrub show tank");
+    let kinds = [EventKind::ScrubStarted, EventKind::ScrubFound, EventKind::ScrubFinished];
+    assert!(kinds.into_iter().all(|kind| has(&control, kind)));
+    start(&control, "repair").expect("the other is over");
+    let repaired = finished(&control);
+    assert_eq!((repaired.repaired_bytes, repaired.left_bytes), (4096, 0));
+    start(&control, "check").expect("the other is over");
+    assert_eq!(finished(&control).wrong_bytes, 0, "a second scrub is clean");
+    stop(&control);
+}
+
+#[test]
+fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
+    let folder = Folder::new();
+    let (control, _) = tank(&folder, Options::default());
+    // Nothing goes on while the jobs of the array are paused.
+    let mut settings = control.run(|m| Ok(m.settings("tank"))).expect("it answers");
+    let uuid = control.run(|m| Ok(m.running[0].uuid())).expect("it answers");
+    settings.paused = true;
+    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    start(&control, "check").expect("none is under way");
+    check_refused(start(&control, "check"), ControlErrorKind::State, "is being scrubbed");
+    assert_eq!(scrub(&control).state, "paused");
+    assert_eq!(change(&control, "pause").expect("it is under way").result, "changed");
+    assert_eq!(change(&control, "pause").expect("it is under way").result, "unchanged");
+    let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+    let job = jobs.iter().find(|job| job.kind == "scrub").expect("it is a job");
+    assert_eq!((job.id.as_str(), job.state.as_str()), ("tank/scrub", "paused"));
+    // After a restart it begins anew, and is paused as it was.
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    tick_until(&control, "the scrub", || {
+        control.run(|m| m.scrub("tank")).is_ok_and(|scrub| scrub.state == "paused")
+    });
+    let job = |action: &str| ChangeJobRequest {
+        id: "tank/scrub".into(),
+        action: action.into(),
+        priority: None,
+    };
+    control.change_job(&job("resume")).expect("it is paused");
+    assert_eq!(finished(&control).left_bytes, 0);
+    check_refused(control.change_job(&job("cancel")), ControlErrorKind::NotFound, "no job");
+    settings.paused = true;
+    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    start(&control, "check").expect("the other is over");
+    assert_eq!(control.change_job(&job("cancel")).expect("it is under way").result, "changed");
+    assert_eq!(scrub(&control).state, "stopped");
+    stop(&control);
+}
+
+/// Hours that a scrub is due after.
+const EVERY_H: u64 = 10;
+
+#[test]
+fn the_schedule_begins_scrubs_that_only_check() {
+    let folder = Folder::new();
+    let hour = 3_600_000_000;
+    let now = Arc::new(AtomicU64::new(1_000_000 * hour));
+    let clock = {
+        let now = Arc::clone(&now);
+        WallClock::new(move || now.load(Ordering::Relaxed))
+    };
+    let (control, drives) = tank(&folder, Options { clock, ..Options::default() });
+    let set = |seconds| SetArrayRequest {
+        name: "tank".into(),
+        scrub_every_s: Some(seconds),
+        ..Default::default()
+    };
+    let refused = control.set_array(&set(60));
+    check_refused(refused, ControlErrorKind::Usage, "1h is the least");
+    let changed = control.set_array(&set(EVERY_H * 3600)).expect("it is recorded");
+    assert_eq!(changed.plan, ["scrub every 10h instead of 30d"]);
+    control.tick().expect("it answers");
+    assert_eq!(scrub(&control).next_us, Some(now.load(Ordering::Relaxed) + EVERY_H * hour));
+    let mut check = |hours: i64, begun: bool| {
+        now.fetch_add((hours * hour as i64) as u64, Ordering::Relaxed);
+        let before = scrub(&control).ended_us;
+        control.tick().expect("it answers");
+        control.tick().expect("it answers");
+        if begun {
+            let found = finished(&control);
+            assert_eq!(found.mode, "check");
+            assert_ne!(found.ended_us, before);
+        }
+        assert_eq!(scrub(&control).state.is_empty(), before.is_none() && !begun, "{hours} h");
+    };
+    check(9, false);
+    spoil(&drives[1], 0);
+    check(1, true);
+    assert_eq!(scrub(&control).left_bytes, 4096, "what is wrong is told and stays");
+    check(9, false);
+    // The clock was set back by a year: the wait begins anew.
+    check(-9_000, false);
+    check(10, true);
+    control.set_array(&set(0)).expect("it is recorded");
+    let ended = scrub(&control).ended_us;
+    check(10_000, false);
+    assert_eq!((scrub(&control).ended_us, scrub(&control).next_us), (ended, None));
+    stop(&control);
+}

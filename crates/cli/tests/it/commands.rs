@@ -71,7 +71,7 @@ fn every_verb_reaches_its_call() {
         ("array set tank --scrub-every off", "scrub_every_s: Some(0)"),
         ("array scrub start tank", "StartScrubRequest { name: \"tank\", mode: \"check\" }"),
         ("array scrub start tank --repair", "mode: \"repair\""),
-        ("array scrub start tank --repair --wait", "mode: \"repair\""),
+        ("array scrub start tank --repair --wait", "GetScrubRequest { name: \"tank\" }"),
         ("array scrub start tank --trust-data --yes", "mode: \"trust_data\""),
         ("array scrub stop tank", "ChangeScrubRequest { name: \"tank\", action: \"stop\" }"),
         (

@@ -88,7 +88,9 @@ macro_rules! outcomes {
     };
 }
 
-outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange ScrubChange }
+outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange }
+
+outcomes! { ScrubChange }
 
 /// Declares how a request is typed: the object it is about, whether it may be dry, its words and its flags.
 macro_rules! command {

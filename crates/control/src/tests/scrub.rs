@@ -144,7 +144,7 @@ fn the_schedule_begins_scrubs_that_only_check() {
     assert_eq!(changed.plan, ["scrub every 10h instead of 30d"]);
     control.tick().expect("it answers");
     assert_eq!(scrub(&control).next_us, Some(now.load(Ordering::Relaxed) + EVERY_H * hour));
-    let mut check = |hours: i64, begun: bool| {
+    let check = |hours: i64, begun: bool| {
         now.fetch_add((hours * hour as i64) as u64, Ordering::Relaxed);
         let before = scrub(&control).ended_us;
         control.tick().expect("it answers");

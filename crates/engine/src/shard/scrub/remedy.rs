@@ -131,6 +131,9 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
     };
     for position in bits(rows.unreadable) {
         let repaired = gone(None, rows.window, 0) && gone(copied(shard, position), rows.window, 0);
+        if repaired {
+            shard.board.count_repair(shard.geometry.member(rows.band.stripe, position));
+        }
         let verdict = ScrubVerdict::Unreadable;
         let finding = finding(shard, rows.band, rows.window, (verdict, Some(position)), repaired);
         note(shard, report, finding);

@@ -265,8 +265,8 @@ impl Board {
         }
     }
 
-    pub(crate) fn count_degraded_read(&self) {
-        self.degraded_reads.fetch_add(1, Relaxed);
+    pub(crate) fn count_degraded_reads(&self, count: u64) {
+        self.degraded_reads.fetch_add(count, Relaxed);
     }
 
     pub(crate) fn medium_errors(&self) -> u64 {

@@ -22,6 +22,7 @@ mod members;
 mod mend;
 mod peers;
 mod rebuild;
+mod recovered;
 mod redo;
 mod regions;
 mod requests;
@@ -60,6 +61,7 @@ use self::leader::Leader;
 use self::members::{Failure, Group, Members};
 use self::peers::SitOuts;
 use self::rebuild::{RebuildTable, Window};
+use self::recovered::{Recovered, Standing};
 use self::redo::Redo;
 use self::regions::RegionTable;
 use self::requests::Requests;
@@ -109,10 +111,13 @@ pub(crate) struct Shard {
     readable: Cell<u64>,
     /// Members that small writes may be sent to until the next turn, as a mask.
     writable: Cell<u64>,
+    /// How members stand until the next turn.
+    standing: Cell<Standing>,
     /// Members that reads of this shard go around.
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
+    recovered: RefCell<Recovered>,
     /// There may be small writes.
     small_writes: bool,
     requests: RefCell<Requests>,

@@ -11,6 +11,8 @@ use crate::{Code, CodeError, PARITY_MAX, Recovery, STRIPS_MAX};
 pub struct Recoveries {
     code: Code,
     entries: Vec<Entry>,
+    /// Of each entry the strips, known and wanted, as masks: what is looked at before the entry is.
+    masks: Vec<(u64, u64)>,
     capacity: usize,
     /// Counts requests, so that entries have an age.
     now: u64,
@@ -40,12 +42,23 @@ impl<const N: usize> Strips<N> {
     }
 }
 
+/// The strips as a mask. Strips that are none fall on others, which the lists themselves tell apart.
+fn mask(strips: &[u8]) -> u64 {
+    strips.iter().fold(0, |mask, strip| mask | 1 << (strip % 64))
+}
+
 impl Recoveries {
     /// Room for `capacity` recoveries of `code`, at least one: about 9 KiB each.
     #[must_use]
     pub fn new(code: &Code, capacity: usize) -> Recoveries {
         let capacity = capacity.max(1);
-        Recoveries { code: code.clone(), entries: Vec::with_capacity(capacity), capacity, now: 0 }
+        Recoveries {
+            code: code.clone(),
+            entries: Vec::with_capacity(capacity),
+            masks: Vec::with_capacity(capacity),
+            capacity,
+            now: 0,
+        }
     }
 
     /// The recovery that computes `want` from `known`, as [`Recovery::new`] makes it, from before if it was
@@ -60,12 +73,15 @@ impl Recoveries {
             return Err(CodeError::CountMismatch { expected: PARITY_MAX, found: want.len() });
         };
         self.now += 1;
-        let found = self.entries.iter().position(|e| e.known == key_known && e.want == key_want);
+        let masks = (mask(needed), mask(want));
+        let same = |e: &Entry| e.known == key_known && e.want == key_want;
+        let mut alike = self.masks.iter().zip(&self.entries);
+        let found = alike.position(|(m, entry)| *m == masks && same(entry));
         let index = match found {
             Some(index) => index,
             None => {
                 let recovery = Recovery::new(&self.code, known, want)?;
-                self.place(Entry { known: key_known, want: key_want, used: 0, recovery })
+                self.place(masks, Entry { known: key_known, want: key_want, used: 0, recovery })
             }
         };
         let entry = &mut self.entries[index];
@@ -74,14 +90,16 @@ impl Recoveries {
     }
 
     /// Puts a new entry in, over the oldest one when there is no more room.
-    fn place(&mut self, entry: Entry) -> usize {
+    fn place(&mut self, masks: (u64, u64), entry: Entry) -> usize {
         if self.entries.len() < self.capacity {
             self.entries.push(entry);
+            self.masks.push(masks);
             return self.entries.len() - 1;
         }
         let ages = self.entries.iter().map(|entry| entry.used).enumerate();
         let oldest = ages.min_by_key(|&(_, used)| used).map_or(0, |(index, _)| index);
         self.entries[oldest] = entry;
+        self.masks[oldest] = masks;
         oldest
     }
 }

@@ -80,6 +80,75 @@ pub struct Place {
     pub offset: u32,
 }
 
+/// Where the strips of one stripe are, worked out once for whoever asks about several of them. Only for parity schemes,
+/// where strips and positions are one to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripeMap {
+    width: u8,
+    parity_strips: u8,
+    data_strips: u8,
+    first_parity: u8,
+    /// The member at position 0.
+    first_member: u8,
+    /// The first block of each of its strips, in the data area of a member.
+    start: Lba,
+}
+
+impl StripeMap {
+    /// As [`Geometry::position_of_strip`].
+    #[inline]
+    #[must_use]
+    pub const fn position_of_strip(&self, strip: u8) -> u8 {
+        let count = if strip < self.data_strips {
+            strip + self.parity_strips
+        } else {
+            strip - self.data_strips
+        };
+        self.after_first_parity(count)
+    }
+
+    /// As [`Geometry::member`].
+    #[inline]
+    #[must_use]
+    pub const fn member(&self, position: u8) -> MemberIndex {
+        MemberIndex(self.first_member + position)
+    }
+
+    /// As [`Geometry::member_lba`].
+    #[inline]
+    #[must_use]
+    pub const fn member_lba(&self, offset: u32) -> Lba {
+        Lba(self.start.0 + offset as u64)
+    }
+
+    /// As [`Geometry::stripe_absent`].
+    #[inline]
+    #[must_use]
+    pub const fn positions_of_members(&self, members: u64) -> u64 {
+        members >> self.first_member & low_bits(self.width)
+    }
+
+    /// As [`Geometry::strips_of_positions`].
+    #[inline]
+    #[must_use]
+    pub const fn strips_of_positions(&self, positions: u64) -> u64 {
+        let first = self.first_parity as u32;
+        let positions = positions & low_bits(self.width);
+        // Rotate the group so that parity 0 is bit 0, then move the parities above the data.
+        let wrapped = positions & low_bits(first as u8);
+        let turned = (positions >> first) | (wrapped << (self.width as u32 - first - 1) << 1);
+        (turned >> self.parity_strips)
+            | ((turned & low_bits(self.parity_strips)) << self.data_strips)
+    }
+
+    /// The position `count` places after parity 0, around the end of the group.
+    #[inline]
+    const fn after_first_parity(&self, count: u8) -> u8 {
+        let position = self.first_parity + count;
+        if position >= self.width { position - self.width } else { position }
+    }
+}
+
 /// What a position holds in some stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -451,13 +520,22 @@ impl Geometry {
     /// Only for parity schemes, where the two are one to one.
     #[must_use]
     pub const fn strips_of_positions(&self, stripe: StripeIndex, positions: u64) -> u64 {
-        let first = self.first_parity(stripe) as u32;
-        let parities = self.parity_strips;
-        let positions = positions & low_bits(self.width);
-        // Rotate the group so that parity 0 is bit 0, then move the parities above the data.
-        let wrapped = positions & low_bits(first as u8);
-        let turned = (positions >> first) | (wrapped << (self.width as u32 - first - 1) << 1);
-        (turned >> parities) | ((turned & low_bits(parities)) << self.data_strips)
+        self.stripe_map(stripe).strips_of_positions(positions)
+    }
+
+    /// Where the strips of `stripe` are. Only for parity schemes.
+    #[inline]
+    #[must_use]
+    pub const fn stripe_map(&self, stripe: StripeIndex) -> StripeMap {
+        let (row, group) = self.by_groups.divide(stripe.0);
+        StripeMap {
+            width: self.width,
+            parity_strips: self.parity_strips,
+            data_strips: self.data_strips,
+            first_parity: self.width - 1 - self.by_width.divide(row).1 as u8,
+            first_member: group as u8 * self.width,
+            start: Lba(row << self.strip_shift),
+        }
     }
 
     /// The position of strip number `strip` of a plan: data 0..k, parity k..k+m. Copies have the first of

@@ -26,7 +26,7 @@ pub mod state;
 pub use band::{Band, Bands, Piece, Pieces, Segment, SegmentList};
 pub use condition::{Condition, ConditionSet};
 pub use error::GeometryError;
-pub use geometry::{Geometry, GeometrySpec, Place, Role};
+pub use geometry::{Geometry, GeometrySpec, Place, Role, StripeMap};
 pub use level::{Level, LevelError, LevelRequest, Scheme};
 pub use plan::{
     Intent, Lost, Plan, Query, Strategy, StripeHealth, Transfer, Window, hull, plan, plan_into,

@@ -219,6 +219,14 @@ impl BufMut {
         self.range = Extent::new(self.range.start(), self.range.start() + bytes as u32);
     }
 
+    /// The first `bytes` bytes, as [`truncate`](Self::truncate) leaves them, but kept in registers.
+    #[inline]
+    pub(super) fn shortened(self, bytes: usize) -> Self {
+        assert!(bytes <= self.len(), "truncate {} bytes to {bytes}", self.len());
+        let range = Extent::new(self.range.start(), self.range.start() + bytes as u32);
+        Self { chunk: self.chunk, range }
+    }
+
     /// Appends `other` if it continues this buffer in memory.
     ///
     /// # Errors

@@ -56,9 +56,7 @@ impl BufPool {
             "{bytes} bytes asked of {}-byte chunks",
             self.chunk_bytes
         );
-        let mut buf = self.free.pop()?;
-        buf.truncate(bytes);
-        Some(buf)
+        self.free.pop().map(|buf| buf.shortened(bytes))
     }
 
     /// Gives a buffer back. One that others still share, or that is not of this pool, is dropped: its memory

@@ -206,7 +206,7 @@ async fn read_range(
                 scratch::give_back(&shard.scratch, reads);
                 repair(shard, group, band, &plan, excluded, recovered).await;
                 scratch::end(&shard.scratch, loan);
-                shard.board.count_degraded_read();
+                shard.board.count_degraded_reads(1);
                 if hidden != 0 {
                     Box::pin(heal(shard, group, band, &segments)).await;
                 }

@@ -6,18 +6,23 @@
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
-use strake_block::Durability;
+use strake_block::{Durability, SgMut};
 use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
 use strake_units::{Lba, LbaRange};
 
 use super::small::Head;
-use crate::limits::{MERGE_MAX, SMALL_WRITES_MAX, TASKS_MAX};
+use crate::limits::{
+    MERGE_MAX, RECOVERED_READS_MAX, RECOVERED_WAITING_MAX, SMALL_WRITES_MAX, TASKS_MAX,
+};
 use crate::message::{Fill, Origin, Span, Work};
 use crate::scrub::ScrubOrder;
 use crate::slab::Slab;
 
 /// Hash buckets.
 const BUCKETS: usize = 2048;
+
+/// Small writes and recovered reads, each of which may be put back.
+const HELD_MAX: usize = SMALL_WRITES_MAX + RECOVERED_READS_MAX + RECOVERED_WAITING_MAX;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -30,7 +35,7 @@ struct Entry {
     last: Option<u32>,
     /// Next entry of the same hash bucket, or [`NONE`].
     chain: u32,
-    /// A write that was begun as a small one needs a task.
+    /// What was put back needs a task.
     thorough: bool,
     /// Reads that are done together, linked like those that wait.
     joined: Option<u32>,
@@ -155,9 +160,9 @@ pub(crate) struct Bands {
 
 impl Bands {
     pub(crate) fn new(items: usize) -> Self {
-        let items = items + SMALL_WRITES_MAX;
+        let items = items + HELD_MAX;
         // A band that is worked on has its entry though nothing waits for it.
-        let entries = items + TASKS_MAX + SMALL_WRITES_MAX;
+        let entries = items + TASKS_MAX + HELD_MAX;
         Self {
             buckets: Box::new([NONE; BUCKETS]),
             entries: Slab::new(entries),
@@ -166,9 +171,9 @@ impl Bands {
         }
     }
 
-    /// Items that can still be taken in. Every small write may be put back.
+    /// Items that can still be taken in. Whatever holds a band without a task may be put back.
     pub(crate) fn room(&self) -> usize {
-        self.items.room().saturating_sub(SMALL_WRITES_MAX)
+        self.items.room().saturating_sub(HELD_MAX)
     }
 
     /// True when nothing waits or is worked on.
@@ -265,11 +270,37 @@ impl Bands {
         Head { range, data, durability, origin }
     }
 
-    /// Puts a write back to the head of its band, for a task.
-    pub(crate) fn put_back(&mut self, at: u32, head: Head) {
-        let Head { range, data, durability, origin } = head;
-        let work = Work::Write { range, fill: Fill::Data(data), durability };
-        let entry = self.entries.get_mut(at).expect("its write holds it");
+    /// The range, the positions that take long, and the band of the read that is all that waits for a band, if it is
+    /// one and may be a recovered one.
+    pub(crate) fn sole_read(&self, entry: u32) -> Option<(LbaRange, u64, Band)> {
+        let entry = self.entries.get(entry).expect("it is ready");
+        let item = self.items.get(entry.first?).expect("a queue is linked");
+        match item.work {
+            Work::Read { range, unreadable: 0, avoid, .. }
+                if item.next.is_none() && !entry.thorough =>
+            {
+                Some((range, avoid, entry.band))
+            }
+            Work::Read { .. }
+            | Work::Write { .. }
+            | Work::Resync
+            | Work::Rebuild
+            | Work::Scrub { .. } => None,
+        }
+    }
+
+    /// Takes that read: its buffer, and whoever sent it.
+    pub(crate) fn take_read(&mut self, entry: u32) -> (SgMut, Origin) {
+        let item = self.pop(entry).expect("there is a read");
+        let Item { work: Work::Read { data, .. }, origin, .. } = item else {
+            unreachable!("it was a read")
+        };
+        (data, origin)
+    }
+
+    /// Puts what was begun without a task back to the head of its band, for a task.
+    pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin) {
+        let entry = self.entries.get_mut(at).expect("whatever is begun holds it");
         entry.thorough = true;
         let item = self.items.insert(Item { work, origin, next: entry.first });
         entry.first = Some(item);
@@ -279,7 +310,7 @@ impl Bands {
 
     /// The band has no task any more, and gets one if something waits for it.
     pub(crate) fn let_go(&mut self, at: u32) {
-        if self.entries.get(at).expect("its write holds it").first.is_some() {
+        if self.entries.get(at).expect("whatever is begun holds it").first.is_some() {
             self.ready.push_back(at);
         } else {
             self.retire(at);

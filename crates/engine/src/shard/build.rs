@@ -18,6 +18,7 @@ use super::leader::{Leader, LeaderState};
 use super::members::Members;
 use super::peers::SitOuts;
 use super::rebuild::{RebuildTable, Window};
+use super::recovered::{Recovered, Standing};
 use super::redo::{Redo, Roll, logging};
 use super::regions::RegionTable;
 use super::requests::Requests;
@@ -31,8 +32,8 @@ use crate::array::{Options, Waker};
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
-    IO_BYTES_MAX, MERGE_MAX, RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX, TASKS_MAX,
-    TASKS_RESERVED,
+    IO_BYTES_MAX, MERGE_MAX, RECOVERED_READS_MAX, RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX,
+    TASKS_MAX, TASKS_RESERVED,
 };
 use crate::message::{Control, Peer, View};
 
@@ -108,8 +109,10 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         members: RefCell::new(open_members(spec)?),
         readable: Cell::new(0),
         writable: Cell::new(0),
+        standing: Cell::new(Standing::default()),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new()),
+        recovered: RefCell::new(Recovered::new(geometry.data_strips())),
         small_writes: small::has_small_writes(&geometry),
         bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
         requests: RefCell::new(requests),
@@ -131,7 +134,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
-        task_ios: task_ios(&geometry) + SMALL_WRITES_MAX * small::PARTS_MAX,
+        task_ios: task_ios(&geometry) + part_ios(&geometry),
         maintaining: Cell::new(false),
         maintained: Cell::new(false),
         clients_shown: Cell::new(false),
@@ -157,6 +160,11 @@ fn task_ios(geometry: &Geometry) -> usize {
     TASKS_MAX * (usize::from(geometry.width()) + 2 * MERGE_MAX).max(geometry.members() + 1)
 }
 
+/// I/Os that parts of small writes and recovered reads may become.
+fn part_ios(geometry: &Geometry) -> usize {
+    SMALL_WRITES_MAX * small::PARTS_MAX + RECOVERED_READS_MAX * usize::from(geometry.data_strips())
+}
+
 fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {
     let ours = |r: &RegionIndex| spec.regions.owner(*r, spec.cores) == CoreIndex(spec.core);
     spec.untrusted.iter().copied().filter(ours).collect()
@@ -164,8 +172,7 @@ fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {
 
 fn open_members(spec: &ShardSpec) -> Result<Members, ArrayError> {
     let geometry = &spec.geometry;
-    let small_ios = SMALL_WRITES_MAX * small::PARTS_MAX;
-    let inflight = task_ios(geometry) + small_ios + 2 * REQUESTS_MAX;
+    let inflight = task_ios(geometry) + part_ios(geometry) + 2 * REQUESTS_MAX;
     let core = CoreIndex(spec.core);
     let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
     let mut members =

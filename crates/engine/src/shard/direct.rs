@@ -12,7 +12,8 @@ use strake_raid::Scheme;
 use strake_units::{Lba, MemberIndex, Nanos};
 
 use super::Shard;
-use super::members::{DirectRead, Failed, HostRead, PartBack, PartTaken, SmallIo, Takers};
+use super::members::{DirectRead, Failed, HostRead, PartBack, PartIo, PartTaken, Takers, Whole};
+use super::recovered::Recovered;
 use super::requests::Requests;
 use super::small::Smalls;
 use crate::array::Waker;
@@ -52,7 +53,6 @@ impl Shard {
         if readable == 0 || !requests.may_go_directly() {
             return Err(data);
         }
-        let mut members = self.members.borrow_mut();
         let usable = |member: &MemberIndex| readable & 1 << member.0 != 0;
         let shift = self.geometry.block_size().shift();
         let blocks = (bytes >> shift) as u64;
@@ -66,16 +66,19 @@ impl Shard {
         if (u64::from(place.offset) & (band_blocks - 1)) + blocks > band_blocks {
             return Err(data);
         }
+        let mut members = self.members.borrow_mut();
         let member = match self.geometry.scheme() {
-            Scheme::Parity(_) | Scheme::Copies(1) => {
-                Some(self.geometry.data_member(place, 0)).filter(usable)
-            }
+            Scheme::Parity(_) | Scheme::Copies(1) => Some(self.geometry.data_member(place, 0)),
             Scheme::Copies(copies) => {
                 let copies = (0..copies).map(|copy| self.geometry.data_member(place, copy));
                 self.of_copies(&members, copies.filter(usable))
             }
         };
         let Some(member) = member else { return Err(data) };
+        if !usable(&member) {
+            drop((requests, members));
+            return self.recover_directly((port, token), (at, blocks), member, data);
+        }
         let read = DirectRead {
             token,
             at,
@@ -101,6 +104,7 @@ impl Shard {
         };
         self.readable.set(readable);
         self.writable.set(self.small_members());
+        self.standing.set(self.standing());
     }
 
     /// Makes what was sent directly visible to the members.
@@ -114,6 +118,7 @@ impl Shard {
             clean: self.no_bad_blocks(),
             requests: &mut self.requests.borrow_mut(),
             smalls: &mut self.smalls.borrow_mut(),
+            recovered: &mut self.recovered.borrow_mut(),
             host_reads,
         };
         let seen = self.members.borrow_mut().poll(now, &self.scheduler, &mut home);
@@ -134,6 +139,7 @@ struct Home<'a> {
     clean: bool,
     requests: &'a mut Requests,
     smalls: &'a mut Smalls,
+    recovered: &'a mut Recovered,
     host_reads: &'a mut VecDeque<HostRead>,
 }
 
@@ -160,11 +166,17 @@ impl Takers for Home<'_> {
 
     #[inline]
     fn part(&mut self, part: PartBack<'_>) -> PartTaken {
-        self.smalls.part_back(part)
+        match part.io.whole {
+            Whole::Write => self.smalls.part_back(part),
+            Whole::Read => self.recovered.part_back(part),
+        }
     }
 
-    fn small(&mut self, io: SmallIo, op: Op, failed: Option<Failed>) {
-        self.smalls.back(io, Some(op), failed);
+    fn ordinary_part(&mut self, io: PartIo, op: Op, failed: Option<Failed>) {
+        match io.whole {
+            Whole::Write => self.smalls.back(io, Some(op), failed),
+            Whole::Read => self.recovered.back(io, op, failed),
+        }
     }
 
     fn host_read(&mut self, read: HostRead) {

@@ -13,7 +13,7 @@ use super::build::{Link, ShardSpec, build, impaired};
 use super::install::Install;
 use super::leader::Change;
 use super::members::HostRead;
-use super::members::Pairing;
+use super::members::{Pairing, Whole};
 use super::redo::{Roll, logging};
 use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve, small, workers};
 use crate::error::ArrayError;
@@ -130,6 +130,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             shard.host_read_back(read);
         }
         work += shard.go_on_with_small();
+        work += shard.go_on_with_recovered();
         for op in shard.members.borrow_mut().take_orphans() {
             match op {
                 Op::Read { data, .. } => scratch::give_back(&shard.scratch, data.into_parts()),
@@ -145,6 +146,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let shard = Rc::clone(&self.shard);
         shard.promote_direct(now);
         shard.promote_parts(now);
+        shard.promote_recovered(now);
         let mut members = shard.members.borrow_mut();
         let absent = members.viewed(View::Absent);
         // Members that stand still for other cores are part of the same trouble.
@@ -154,7 +156,10 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let overdue =
             members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
         for (io, failed) in members.take_given_up() {
-            shard.smalls.borrow_mut().back(io, None, Some(failed));
+            match io.whole {
+                Whole::Write => shard.smalls.borrow_mut().back(io, None, Some(failed)),
+                Whole::Read => shard.recovered.borrow_mut().passed(io),
+            }
         }
         drop(members);
         let covered = |standing: u64| standing == 0 || shard.geometry.tolerates(absent | standing);
@@ -278,7 +283,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         flush.or_else(|| {
             loop {
                 let entry = shard.bands.borrow_mut().next_ready()?;
-                if !shard.begin_small(entry) {
+                if !shard.begin_recovered(entry) && !shard.begin_small(entry) {
                     return Some(Job::Band(entry));
                 }
             }
@@ -335,7 +340,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
         let mut members = self.shard.members.borrow_mut();
         let mut smalls = self.shard.smalls.borrow_mut();
         let mut requests = self.shard.requests.borrow_mut();
-        requests.abandon(members.abandon_direct(), smalls.abandon());
+        let mut recovered = self.shard.recovered.borrow_mut();
+        let reads = members.abandon_direct().chain(recovered.abandon());
+        requests.abandon(reads, smalls.abandon());
     }
 }
 

@@ -163,7 +163,7 @@ impl Shard {
             let segment = self.geometry.segments(band, range)[0];
             self.copy_out(plan, &segment, reads, recovered, &mut data);
             if plan.recover.contains(&segment.strip) {
-                self.board.count_degraded_read();
+                self.board.count_degraded_reads(1);
             }
             self.finish(origin, Ok(()), Some(data));
         }

@@ -30,7 +30,7 @@ mod part;
 mod token;
 mod twin;
 
-pub(crate) use back::{PartBack, PartTaken, Source, Takers};
+pub(crate) use back::{PartBack, PartTaken, Takers};
 pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use latency::Percentiles;
 pub(crate) use part::{Part, Sent};
@@ -57,18 +57,36 @@ enum Waiter {
         request: u32,
         range: LbaRange,
     },
-    /// A part of a small write, see [`part`].
-    Small(SmallIo),
+    /// A part of a small write or of a recovered read, see [`part`].
+    Part(PartIo),
     /// Timed out, and its task has not looked yet.
     Late,
     /// Timed out: nobody waits, but the device still owns the buffers.
     Nobody,
 }
 
-/// Names an I/O of a small write.
+impl Waiter {
+    /// Whether whoever waits for a read can do without it when it takes long.
+    const fn is_hasty(&self) -> bool {
+        matches!(self, Self::Host { .. } | Self::Part(PartIo { whole: Whole::Read, .. }))
+    }
+}
+
+/// What an I/O without a place of its own is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SmallIo {
-    pub(crate) write: u32,
+pub(crate) enum Whole {
+    /// A small write.
+    Write,
+    /// A recovered read.
+    Read,
+}
+
+/// Names an I/O of a small write or of a recovered read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartIo {
+    pub(crate) whole: Whole,
+    /// The number of the write or read among its kind.
+    pub(crate) number: u32,
     pub(crate) part: u8,
 }
 
@@ -186,7 +204,7 @@ pub(crate) struct Members {
     members: Vec<Member>,
     inflight: Slab<Inflight>,
     direct: Direct,
-    /// Parts of small writes that devices have and that have no place among those in flight.
+    /// Parts of small writes and recovered reads that devices have and that have no place among those in flight.
     parts: usize,
     /// Members that were sent something since the last doorbell, as a mask.
     unrung: u64,
@@ -197,8 +215,8 @@ pub(crate) struct Members {
     /// Counts changes of the views.
     clock: u64,
     degraded: bool,
-    /// Parts of small writes that were given up.
-    given_up: Vec<(SmallIo, Failed)>,
+    /// Parts of small writes and recovered reads that are not waited for any more.
+    given_up: Vec<(PartIo, Failed)>,
     /// What came back after its task had given up on it: only the buffers still matter.
     orphans: Vec<Op>,
     /// Members with reads outstanding that were done without, as a mask: more of them would not come back either.
@@ -338,8 +356,8 @@ impl Members {
         Failure { kind, slow: false, former, place }
     }
 
-    /// Parts of small writes that were given up since this was last called.
-    pub(crate) fn take_given_up(&mut self) -> Vec<(SmallIo, Failed)> {
+    /// Parts of small writes and recovered reads that were given up, or passed, since this was last called.
+    pub(crate) fn take_given_up(&mut self) -> Vec<(PartIo, Failed)> {
         std::mem::take(&mut self.given_up)
     }
 

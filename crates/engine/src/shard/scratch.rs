@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
@@ -80,10 +81,8 @@ impl Scratch {
     }
 
     fn put(&mut self, buf: BufMut) {
-        // A reclaimed buffer is a whole chunk again, which tells its pool.
-        if let Ok(whole) = buf.reclaim() {
-            if whole.len() <= SMALL_BYTES { self.small.put(whole) } else { self.large.put(whole) }
-        }
+        let small = Arc::ptr_eq(buf.arena(), self.small.arena());
+        if small { self.small.put(buf) } else { self.large.put(buf) }
     }
 }
 
@@ -140,6 +139,20 @@ pub(crate) async fn borrow(
     .map(|()| loan)
 }
 
+impl Scratch {
+    /// True when there are `count` buffers of `bytes` bytes and nobody waits for any.
+    #[inline]
+    pub(crate) fn has_now(&mut self, count: usize, bytes: usize) -> bool {
+        self.serving == self.next_ticket && self.pool(bytes).available() >= count
+    }
+
+    /// Takes one of those.
+    #[inline]
+    pub(crate) fn take(&mut self, bytes: usize) -> BufMut {
+        self.pool(bytes).get(bytes).expect("counted just now")
+    }
+}
+
 /// Takes `count` buffers of `bytes` bytes, if there are that many and nobody waits for any.
 pub(crate) fn take_now<const N: usize>(
     scratch: &RefCell<Scratch>,
@@ -147,9 +160,7 @@ pub(crate) fn take_now<const N: usize>(
     bytes: usize,
 ) -> Option<ArrayVec<BufMut, N>> {
     let mut scratch = scratch.borrow_mut();
-    let enough = scratch.serving == scratch.next_ticket && scratch.pool(bytes).available() >= count;
-    let mut take = || scratch.pool(bytes).get(bytes).expect("counted just now");
-    enough.then(|| (0..count).map(|_| take()).collect())
+    scratch.has_now(count, bytes).then(|| (0..count).map(|_| scratch.take(bytes)).collect())
 }
 
 /// Gives buffers back and lets the next waiter try.

@@ -21,7 +21,7 @@ use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 
-use super::members::{Failed, Members, Sent, SmallIo, Unplaced};
+use super::members::{Failed, Members, PartIo, Sent, Unplaced, Whole};
 use super::mend::LOST;
 use super::{Job, Shard, scratch};
 use crate::limits::TIMEOUT_CHECK;
@@ -388,8 +388,8 @@ impl Shard {
                 Origin::Host { shard: self.core, request }
             }
         };
-        let head = Head { range, data, durability, origin };
-        self.bands.borrow_mut().put_back(small.entry, head);
+        let work = Work::Write { range, fill: Fill::Data(data), durability };
+        self.bands.borrow_mut().put_back(small.entry, work, origin);
         smalls.end(write);
     }
 

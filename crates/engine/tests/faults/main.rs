@@ -11,6 +11,7 @@ mod media;
 mod queues;
 mod readd;
 mod rebuild;
+mod recovered;
 mod redo;
 mod replace;
 mod scrub;

@@ -7,7 +7,7 @@ use strake_units::{MemberIndex, Nanos};
 use super::direct::{Back, Direct};
 use super::latency::Latency;
 use super::token::Named;
-use super::{DirectRead, Failed, GroupState, HostRead, Inflight, Members, SmallIo, Waiter};
+use super::{DirectRead, Failed, GroupState, HostRead, Inflight, Members, PartIo, Waiter};
 use crate::histogram::{CoreTimes, Timed};
 use crate::slab::Slab;
 
@@ -16,23 +16,36 @@ pub(crate) trait Takers {
     /// A direct read.
     fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>);
 
-    /// A part of a small write that was sent without a place of its own.
+    /// A part of a small write or recovered read that was sent without a place of its own.
     fn part(&mut self, part: PartBack<'_>) -> PartTaken;
 
-    /// A part of a small write that had one.
-    fn small(&mut self, io: SmallIo, op: Op, failed: Option<Failed>);
+    /// A part that had one.
+    fn ordinary_part(&mut self, io: PartIo, op: Op, failed: Option<Failed>);
 
     /// A clean read of a host request.
     fn host_read(&mut self, read: HostRead);
 }
 
-/// A part of a small write that came back.
+/// A part of a small write or recovered read that came back.
 pub(crate) struct PartBack<'a> {
-    pub(crate) io: SmallIo,
+    pub(crate) io: PartIo,
     pub(crate) turn: u32,
     /// What can be taken out of it is the operation.
     pub(crate) done: &'a mut Completion,
     pub(crate) from: Source,
+}
+
+impl PartBack<'_> {
+    /// How it failed, if it did: as what was sent to `member` at the moment `issued` by [`Members::clock`].
+    #[inline]
+    pub(crate) fn failed(&self, member: MemberIndex, issued: u64) -> Option<Failed> {
+        let error = self.done.result.err()?;
+        let (place, former) = match self.from {
+            Source::Place(place) => (place, false),
+            Source::Graveyard => (member, true),
+        };
+        Some(Failed { kind: error.kind, place, issued, former })
+    }
 }
 
 /// The device that something came back from.
@@ -46,7 +59,7 @@ pub(crate) enum Source {
 
 /// Whose a part was.
 pub(crate) enum PartTaken {
-    /// The small write's; when it was sent.
+    /// The whole's; when it was sent.
     Here(Nanos),
     /// That of the ordinary I/O that was made of it.
     Promoted(u32),
@@ -211,13 +224,13 @@ impl<T: Takers> Home<'_, T> {
                     issued,
                 });
             }
-            Waiter::Small(io) => {
+            Waiter::Part(io) => {
                 let (place, issued) = (entry.member, entry.issued);
                 self.inflight.release(slot);
                 let failed =
                     |error: IoError| Failed { kind: error.kind, place, issued, former: false };
                 let failed = done.result.err().map(failed);
-                self.takers.small(io, take_op(done), failed);
+                self.takers.ordinary_part(io, take_op(done), failed);
             }
             Waiter::Nobody => {
                 self.inflight.release(slot);

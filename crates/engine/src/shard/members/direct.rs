@@ -166,7 +166,7 @@ impl Members {
         // Whatever the clock said when it was issued: it was not yet this old at the last look but one.
         let earliest = Nanos(now.0.saturating_sub(2 * TIMEOUT_CHECK.0));
         let gone = self.changed_hands(member, issued);
-        let hasty = matches!(waiter, Waiter::Host { .. });
+        let hasty = read && waiter.is_hasty();
         self.inflight.insert(Inflight {
             waiter,
             member: if gone { self.twin_place() } else { member },

@@ -83,7 +83,7 @@ impl Members {
             self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
         }
         let issued = self.clock;
-        let hasty = matches!(waiter, Waiter::Host { .. });
+        let hasty = waiter.is_hasty();
         let slot = self.inflight.insert(Inflight {
             waiter,
             member,

@@ -7,7 +7,7 @@ use strake_reactor::Scheduler;
 use strake_units::Nanos;
 
 use super::back::settle_one;
-use super::{Failed, HostRead, Inflight, Members, Percentiles, SmallIo, Waiter};
+use super::{Failed, HostRead, Inflight, Members, PartIo, Percentiles, Waiter};
 use crate::limits::{IO_TIMEOUT, IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
 
 /// What came of a look at the outstanding I/Os.
@@ -64,7 +64,7 @@ impl Members {
             let former = self.members[entry.member.at()].left > entry.issued;
             let give_up =
                 age >= IO_TIMEOUT && (former || overdue.failed & 1 << entry.member.0 != 0);
-            let waited_for = matches!(entry.waiter, Waiter::Group(_) | Waiter::Host { .. });
+            let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Nobody);
             let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
             if give_up || pass {
                 let place = &mut self.members[entry.member.at()];
@@ -112,7 +112,7 @@ fn release(
     groups: &mut crate::slab::Slab<super::GroupState>,
     scheduler: &Scheduler,
     host_reads: &mut VecDeque<HostRead>,
-    given_up: &mut Vec<(SmallIo, Failed)>,
+    given_up: &mut Vec<(PartIo, Failed)>,
 ) -> bool {
     entry.passed = slow;
     match std::mem::replace(&mut entry.waiter, Waiter::Nobody) {
@@ -121,7 +121,7 @@ fn release(
             entry.waiter = Waiter::Late;
             return false;
         }
-        Waiter::Small(io) => {
+        Waiter::Part(io) => {
             let Inflight { member: place, issued, .. } = *entry;
             let kind = IoErrorKind::Timeout;
             given_up.push((io, Failed { kind, place, issued, former: false }));

@@ -1,4 +1,5 @@
-//! Parts of small writes on their way to members: what is known of them stands in the small write's own place.
+//! Parts of small writes and recovered reads on their way to members: what is known of them stands in the place of the
+//! whole.
 //!
 //! Like a direct read, a part that takes long is *promoted* to an ordinary I/O. So is at once what a member cannot take
 //! now, or has no device for.
@@ -8,7 +9,7 @@ use strake_units::{Lba, MemberIndex, Nanos};
 
 use super::super::address::Target;
 use super::token::Named;
-use super::{Member, Members, SmallIo, Unplaced, Waiter};
+use super::{Member, Members, PartIo, Unplaced, Waiter};
 use crate::limits::MEMBER_DEPTH;
 
 /// What sending a part came to.
@@ -20,11 +21,11 @@ pub(crate) enum Sent {
     Ordinary,
 }
 
-/// A part of a small write that is to be sent.
+/// A part of a small write or recovered read that is to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    pub(crate) io: SmallIo,
-    /// Of the small write's place.
+    pub(crate) io: PartIo,
+    /// Of the whole's place.
     pub(crate) turn: u32,
     pub(crate) member: MemberIndex,
     /// The first block in the member's data area.
@@ -40,7 +41,7 @@ impl Member {
 }
 
 impl Members {
-    /// Reads a part of a small write.
+    /// Reads a part of a small write or recovered read.
     #[inline]
     pub(crate) fn read_part(&mut self, now: Nanos, part: Part, data: SgMut) -> Sent {
         let submit = |queue: &mut dyn IoQueue, token, at, data| queue.submit_read(token, at, data);
@@ -96,8 +97,8 @@ impl Members {
         Sent::Direct
     }
 
-    fn send_ordinary(&mut self, now: Nanos, io: SmallIo, member: MemberIndex, op: Op) -> Sent {
-        self.send(now, Waiter::Small(io), member, Target::Data, op);
+    fn send_ordinary(&mut self, now: Nanos, io: PartIo, member: MemberIndex, op: Op) -> Sent {
+        self.send(now, Waiter::Part(io), member, Target::Data, op);
         Sent::Ordinary
     }
 
@@ -106,12 +107,12 @@ impl Members {
     pub(crate) fn promote_part(
         &mut self,
         now: Nanos,
-        (io, turn): (SmallIo, u32),
+        (io, turn): (PartIo, u32),
         what: Unplaced,
         read: bool,
     ) -> (Token, u32) {
         self.parts -= 1;
-        let slot = self.promote(now, Waiter::Small(io), what, read);
+        let slot = self.promote(now, Waiter::Part(io), what, read);
         (Named::Part { io, turn }.token(), slot)
     }
 }

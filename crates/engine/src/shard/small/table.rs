@@ -11,9 +11,11 @@ use strake_block::{BufMut, Durability, Op, Sg, Token};
 use strake_raid::Place;
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
 
-use super::{Caller, Failed, Members, Origin, PARTS_MAX, Sent, SmallIo, TIMEOUT_CHECK, Unplaced};
+use super::{
+    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, Sent, TIMEOUT_CHECK, Unplaced, Whole,
+};
 use crate::limits::SMALL_WRITES_MAX;
-use crate::shard::members::{Part, PartBack, PartTaken, Source, next_turn};
+use crate::shard::members::{Part, PartBack, PartTaken, next_turn};
 
 /// A small write.
 pub(super) struct Small {
@@ -97,8 +99,8 @@ impl Small {
 
     /// What names a part of this phase.
     #[inline]
-    fn io(&self, part: u8) -> (SmallIo, u32) {
-        (SmallIo { write: self.write, part }, self.turn)
+    fn io(&self, part: u8) -> (PartIo, u32) {
+        (PartIo { whole: Whole::Write, number: self.write, part }, self.turn)
     }
 
     /// A part of this phase, at `at` in its member's data area.
@@ -152,7 +154,7 @@ pub(crate) struct Smalls {
     /// Those of which nothing is outstanding any more.
     due: Vec<u32>,
     /// Parts that failed, of all of them.
-    failed: Vec<(SmallIo, Failed)>,
+    failed: Vec<(PartIo, Failed)>,
     /// Parts that were made ordinary I/Os while a device had them, by the tokens that these have; and the I/Os.
     promoted: Vec<(Token, u32)>,
 }
@@ -225,50 +227,45 @@ impl Smalls {
 
     /// The parts of `write` that failed, and how.
     pub(super) fn take_failed(&mut self, write: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
-        let failed = self.failed.extract_if(.., move |(io, _)| io.write == write);
+        let failed = self.failed.extract_if(.., move |(io, _)| io.number == write);
         failed.map(|(io, failed)| (io.part, failed))
     }
 
     /// A part came back by its own token.
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
-        let PartBack { io, turn, done, from } = part;
+        let (io, turn) = (part.io, part.turn);
         // Asked first when there are any: after 2^30 phases of a place its turns come again.
         if !self.promoted.is_empty()
-            && let Some(slot) = self.take_promoted(done.token)
+            && let Some(slot) = self.take_promoted(part.done.token)
         {
             return PartTaken::Promoted(slot);
         }
-        let small = &mut self.places[io.write as usize];
+        let small = &mut self.places[io.number as usize];
         let mine =
             small.live && small.turn == turn && small.out & !small.ordinary & 1 << io.part != 0;
         assert!(mine, "a device completed an I/O twice");
-        small.keep(io.part, &mut done.op);
-        if let Err(error) = done.result {
-            let (place, former) = match from {
-                Source::Place(place) => (place, false),
-                Source::Graveyard => (small.members[usize::from(io.part)], true),
-            };
+        small.keep(io.part, &mut part.done.op);
+        if let Some(failed) = part.failed(small.members[usize::from(io.part)], small.clock) {
             small.failed = true;
-            let failed = Failed { kind: error.kind, place, issued: small.clock, former };
             self.failed.push((io, failed));
         }
         let since = small.since;
         if small.back(io.part) {
-            self.due.push(io.write);
+            self.due.push(io.number);
         }
         PartTaken::Here(since)
     }
 
     /// A part that is an ordinary I/O came back, or was given up and brings nothing.
-    pub(crate) fn back(&mut self, io: SmallIo, op: Option<Op>, failed: Option<Failed>) {
-        let small = self.get(io.write);
+    pub(crate) fn back(&mut self, io: PartIo, op: Option<Op>, failed: Option<Failed>) {
+        let small = self.get(io.number);
         if let Some(mut op) = op {
             small.keep(io.part, &mut op);
         }
         small.failed |= failed.is_some();
         if small.back(io.part) {
-            self.due.push(io.write);
+            self.due.push(io.number);
         }
         self.failed.extend(failed.map(|failed| (io, failed)));
     }

@@ -1,0 +1,307 @@
+//! The table of recovered reads. Its places are made once and used again, like those of small writes, whose table says
+//! in which ways a part may be out.
+//!
+//! Reads that have no place yet wait in front of it, first come, first served.
+
+use std::collections::VecDeque;
+
+use strake_block::{Op, SgMut, Token};
+use strake_raid::Place;
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos, StripeIndex};
+
+use super::Reader;
+use crate::limits::{RECOVERED_READS_MAX, RECOVERED_WAITING_MAX, TIMEOUT_CHECK};
+use crate::message::Origin;
+use crate::shard::members::{
+    DirectRead, Failed, Members, Part, PartBack, PartIo, PartTaken, Sent, Unplaced, Whole,
+    next_turn,
+};
+
+/// A read that is to be recovered. It holds its band.
+pub(super) struct Wanted {
+    pub(super) reader: Reader,
+    /// Its band's.
+    pub(super) entry: u32,
+    pub(super) range: LbaRange,
+    /// Positions of the stripe that take long, as whoever sent it sees them.
+    pub(super) avoid: u64,
+    /// The user's: nothing but what is recovered is written into it.
+    pub(super) data: SgMut,
+}
+
+/// A recovered read that is under way.
+pub(super) struct Read {
+    number: u32,
+    /// Counts the reads of this place: a part that comes back in another one than it left in is not this one's.
+    turn: u32,
+    live: bool,
+    /// Some of its parts have failed, or take long.
+    pub(super) failed: bool,
+    /// Parts that are not back, as a mask.
+    out: u64,
+    /// Parts that are ordinary I/Os, as a mask.
+    ordinary: u64,
+    /// When it was begun, as a time and by [`Members::clock`].
+    since: Nanos,
+    pub(super) clock: u64,
+    pub(super) place: Place,
+    /// The strips that are read, as a mask: its parts, in this order.
+    pub(super) strips: u64,
+    pub(super) wanted: Wanted,
+}
+
+impl Read {
+    fn empty(number: u32) -> Self {
+        Self {
+            number,
+            turn: 0,
+            live: false,
+            failed: false,
+            out: 0,
+            ordinary: 0,
+            since: Nanos(0),
+            clock: 0,
+            place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
+            strips: 0,
+            wanted: Wanted {
+                reader: Reader::Span(Origin::Maintenance),
+                entry: 0,
+                range: LbaRange::new(Lba(0), 0),
+                avoid: 0,
+                data: SgMut::default(),
+            },
+        }
+    }
+
+    /// A part of it that is to be read from `at` in its member's data area.
+    #[inline]
+    pub(super) fn part(&self, part: u8, member: MemberIndex, at: Lba) -> Part {
+        let io = PartIo { whole: Whole::Read, number: self.number, part };
+        Part { io, turn: self.turn, member, at }
+    }
+
+    /// A part is under way.
+    #[inline]
+    pub(super) fn sent(&mut self, part: u8, sent: Sent) {
+        self.out |= 1 << part;
+        if sent == Sent::Ordinary {
+            self.ordinary |= 1 << part;
+        }
+    }
+
+    /// A part is not out any more. True when none is.
+    #[inline]
+    fn back(&mut self, part: u8) -> bool {
+        self.out &= !(1 << part);
+        self.ordinary &= !(1 << part);
+        self.out == 0
+    }
+}
+
+/// A strip that is read.
+#[derive(Default)]
+pub(super) struct Strip {
+    pub(super) member: MemberIndex,
+    /// What was read, in one buffer.
+    pub(super) data: SgMut,
+}
+
+/// All of them.
+pub(crate) struct Recovered {
+    places: Box<[Read]>,
+    free: Vec<u32>,
+    /// Of each place as many as a recovery takes.
+    strips: Box<[Strip]>,
+    strips_each: usize,
+    /// Those of which nothing is outstanding any more.
+    due: Vec<u32>,
+    waiting: VecDeque<Wanted>,
+    /// Parts that failed, of all of them.
+    failures: Vec<(PartIo, Failed)>,
+    /// Parts that were made ordinary I/Os while a device had them, by the tokens that these have; and the I/Os.
+    promoted: Vec<(Token, u32)>,
+}
+
+impl Recovered {
+    /// For stripes of `data_strips` strips of data.
+    pub(crate) fn new(data_strips: u8) -> Self {
+        let numbers = 0..RECOVERED_READS_MAX as u32;
+        let strips_each = usize::from(data_strips);
+        Self {
+            places: numbers.clone().map(Read::empty).collect(),
+            free: numbers.rev().collect(),
+            strips: (0..RECOVERED_READS_MAX * strips_each).map(|_| Strip::default()).collect(),
+            strips_each,
+            due: Vec::with_capacity(RECOVERED_READS_MAX),
+            waiting: VecDeque::with_capacity(RECOVERED_WAITING_MAX),
+            failures: Vec::new(),
+            promoted: Vec::new(),
+        }
+    }
+
+    /// True when another read may be taken in, to wait if need be.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < RECOVERED_WAITING_MAX
+    }
+
+    /// True when there is a place for another read.
+    #[inline]
+    pub(super) fn has_place(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Reads under way.
+    #[inline]
+    pub(super) fn under_way(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Takes a read in behind those that wait.
+    #[inline]
+    pub(super) fn enqueue(&mut self, wanted: Wanted) {
+        self.waiting.push_back(wanted);
+    }
+
+    /// The read that has waited longest.
+    #[inline]
+    pub(super) fn front(&self) -> Option<&Wanted> {
+        self.waiting.front()
+    }
+
+    /// Takes it out.
+    #[inline]
+    pub(super) fn take_front(&mut self) -> Wanted {
+        self.waiting.pop_front().expect("one waits")
+    }
+
+    /// A place for a read, of which what is wanted is still to be said.
+    #[inline(always)]
+    pub(super) fn begin(
+        &mut self,
+        (place, strips): (Place, u64),
+        (now, clock): (Nanos, u64),
+    ) -> (&mut Read, &mut [Strip]) {
+        let number = self.free.pop().expect("there is a place");
+        let read = &mut self.places[number as usize];
+        read.turn = next_turn(read.turn);
+        (read.live, read.failed) = (true, false);
+        (read.place, read.strips, read.since, read.clock) = (place, strips, now, clock);
+        (read, of_place(&mut self.strips, self.strips_each, number))
+    }
+
+    /// A read under way, and its strips.
+    #[inline]
+    pub(super) fn get(&mut self, number: u32) -> (&mut Read, &mut [Strip]) {
+        let read = &mut self.places[number as usize];
+        assert!(read.live, "a recovered read outlives its I/Os");
+        (read, of_place(&mut self.strips, self.strips_each, number))
+    }
+
+    /// The place is free again. Its buffers are not there any more.
+    #[inline]
+    pub(super) fn end(&mut self, number: u32) {
+        let (read, strips) = self.get(number);
+        debug_assert!(strips.iter().all(|strip| strip.data.is_empty()), "they were given back");
+        read.live = false;
+        self.free.push(number);
+    }
+
+    /// One of which nothing is outstanding any more.
+    #[inline]
+    pub(super) fn next_due(&mut self) -> Option<u32> {
+        self.due.pop()
+    }
+
+    /// A part came back by its own token.
+    #[inline]
+    pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
+        let (io, turn) = (part.io, part.turn);
+        // Asked first when there are any: after 2^30 reads of a place its turns come again.
+        if !self.promoted.is_empty()
+            && let Some(at) = self.promoted.iter().position(|(token, _)| *token == part.done.token)
+        {
+            return PartTaken::Promoted(self.promoted.swap_remove(at).1);
+        }
+        let read = &mut self.places[io.number as usize];
+        let mine = read.live && read.turn == turn && read.out & !read.ordinary & 1 << io.part != 0;
+        assert!(mine, "a device completed an I/O twice");
+        let strips = of_place(&mut self.strips, self.strips_each, io.number);
+        let strip = &mut strips[usize::from(io.part)];
+        if let Some(failed) = part.failed(strip.member, read.clock) {
+            read.failed = true;
+            self.failures.push((io, failed));
+        }
+        if let Op::Read { data, .. } = &mut part.done.op {
+            // Nothing is put together on the way that was just written: see decision 13.
+            std::mem::swap(&mut strip.data, data);
+        }
+        let since = read.since;
+        if read.back(io.part) {
+            self.due.push(io.number);
+        }
+        PartTaken::Here(since)
+    }
+
+    /// A part that is an ordinary I/O is not waited for any more. Whoever decided that sees to its member.
+    pub(crate) fn passed(&mut self, io: PartIo) {
+        let (read, _) = self.get(io.number);
+        read.failed = true;
+        if read.back(io.part) {
+            self.due.push(io.number);
+        }
+    }
+
+    /// The parts of `number` that failed, and how.
+    pub(super) fn take_failures(&mut self, number: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
+        let failures = self.failures.extract_if(.., move |(io, _)| io.number == number);
+        failures.map(|(io, failed)| (io.part, failed))
+    }
+
+    /// A part that is an ordinary I/O came back.
+    pub(crate) fn back(&mut self, io: PartIo, op: Op, failed: Option<Failed>) {
+        let (read, strips) = self.get(io.number);
+        if let Op::Read { data, .. } = op {
+            strips[usize::from(io.part)].data = data;
+        }
+        read.failed |= failed.is_some();
+        if read.back(io.part) {
+            self.due.push(io.number);
+        }
+        self.failures.extend(failed.map(|failed| (io, failed)));
+    }
+
+    /// Makes ordinary I/Os of parts that take long.
+    pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
+        for read in &mut self.places {
+            let unplaced = read.out & !read.ordinary;
+            if !read.live || unplaced == 0 || now.since(read.since) < TIMEOUT_CHECK {
+                continue;
+            }
+            let strips = of_place(&mut self.strips, self.strips_each, read.number);
+            for (part, strip) in (0u8..).zip(strips).filter(|(part, _)| unplaced & 1 << part != 0) {
+                let io = PartIo { whole: Whole::Read, number: read.number, part };
+                let (since, issued) = (read.since, read.clock);
+                let what = Unplaced { member: strip.member, since, issued };
+                self.promoted.push(members.promote_part(now, (io, read.turn), what, true));
+            }
+            read.ordinary = read.out;
+        }
+    }
+
+    /// Users' reads that are under way or wait, when the shard ends.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = DirectRead> + '_ {
+        let live = self.places.iter().filter(|read| read.live).map(|read| &read.wanted);
+        live.chain(&self.waiting).filter_map(|wanted| match wanted.reader {
+            Reader::User(read) => Some(read),
+            Reader::Span(_) => None,
+        })
+    }
+}
+
+/// The strips of a place.
+#[inline]
+fn of_place(strips: &mut [Strip], each: usize, number: u32) -> &mut [Strip] {
+    let first = number as usize * each;
+    &mut strips[first..first + each]
+}

@@ -114,18 +114,20 @@ impl Shard {
         }
     }
 
-    /// What is read to recover `range`, when that is all of a recovered read; `avoid` are positions that take long.
+    /// What is read to recover `range`, when that is all of a recovered read of this core; `avoid` are positions that
+    /// take long.
     fn survivors(&self, range: LbaRange, avoid: u64, standing: &Standing) -> Option<Survivors> {
         let geometry = &self.geometry;
         let place = geometry.place(range.start);
         let band_blocks = geometry.band_blocks();
         let within = band_blocks - (place.offset & (band_blocks - 1));
         let region = self.regions.region_of(place.stripe);
+        let ours = self.regions.owner(region, self.cores).0 == self.core;
+        if standing.readable == 0 || range.blocks > within.into() || !ours {
+            return None;
+        }
         // The way around anybody is parity, which has to be right.
-        if standing.readable == 0
-            || range.blocks > within.into()
-            || !self.region_table.borrow().trusted(region)
-        {
+        if !self.region_table.borrow().trusted(region) {
             return None;
         }
         let mut hidden = standing.absent | standing.sits | standing.lagging;
@@ -161,8 +163,7 @@ impl Shard {
         let range = LbaRange::new(at, blocks);
         let Some(survivors) = self.survivors(range, 0, &standing) else { return Err(data) };
         // Every read of this kind may be put back: who is queued already keeps the room for that.
-        let ours = self.cores == 1 || self.owner(survivors.band) == self.core;
-        if !ours || !self.has_room_for(survivors.band) {
+        if !self.has_room_for(survivors.band) {
             return Err(data);
         }
         let mut table = self.recovered.borrow_mut();

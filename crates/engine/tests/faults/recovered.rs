@@ -199,7 +199,7 @@ fn slow_down(stage: &Stage, millis: u64) {
 
 #[test]
 fn the_lost_member_is_replaced_meanwhile() {
-    for cores in [1, 2] {
+    for cores in [1, 2, 3] {
         let mut stage = degraded(set(Level::Raid6, 8, cores), &[2]);
         stage.step = Nanos(100_000);
         slow_down(&stage, 20);
@@ -213,6 +213,23 @@ fn the_lost_member_is_replaced_meanwhile() {
         stage.healthy();
         end(stage);
     }
+}
+
+/// Whether a member that is being rebuilt lacks a region, only the region's owner knows. Another core asked its own
+/// table, which had no such region, and panicked.
+#[test]
+fn only_the_owner_asks_what_a_member_lacks() {
+    let mut set = set(Level::Raid6, 8, 3);
+    set.disk_bytes = 21 << 20;
+    let mut stage = degraded(set, &[2]);
+    stage.step = Nanos(100_000);
+    slow_down(&stage, 20);
+    stage.replace(2).expect("replaceable");
+    let sent = send(&mut stage, &[2], 300);
+    compare(&mut stage, sent);
+    stage.step = Nanos::MILLI;
+    stage.healthy();
+    end(stage);
 }
 
 #[test]

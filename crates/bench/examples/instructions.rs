@@ -14,22 +14,23 @@ use strake_engine::{Array, CreateSpec, Drive, Ids, Options, create, plan_create}
 use strake_parity::Kernel;
 use strake_raid::Level;
 use strake_reactor::Poller as _;
-use strake_units::{CoreIndex, Nanos, Uuid};
+use strake_units::{CoreIndex, MemberIndex, Nanos, Uuid};
 
-const USAGE: &str = "instructions read|write|mirror REQUESTS";
+const USAGE: &str = "instructions read|write|mirror|degraded REQUESTS";
 const DRIVE_BYTES: u64 = 512 << 20;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [case, requests] = arguments.as_slice() else { return refuse(USAGE) };
-    let (level, drives, write_percent) = match case.as_str() {
-        "read" => (Level::Raid6, 8, 0),
-        "write" => (Level::Raid6, 8, 100),
-        "mirror" => (Level::Raid1, 2, 100),
+    let (level, drives, write_percent, lost) = match case.as_str() {
+        "read" => (Level::Raid6, 8, 0, 0),
+        "write" => (Level::Raid6, 8, 100, 0),
+        "mirror" => (Level::Raid1, 2, 100, 0),
+        "degraded" => (Level::Raid6, 8, 0, 2),
         _ => return refuse(USAGE),
     };
     let Ok(requests) = requests.parse::<u64>() else { return refuse(USAGE) };
-    match run(level, drives, write_percent, requests) {
+    match run((level, drives), lost, write_percent, requests) {
         Ok(()) => {
             println!("{}", Kernel::fit().name());
             ExitCode::SUCCESS
@@ -43,8 +44,23 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(level: Level, drives: u8, write_percent: u8, requests: u64) -> Result<(), String> {
+fn run(
+    (level, drives): (Level, u8),
+    lost: u8,
+    write_percent: u8,
+    requests: u64,
+) -> Result<(), String> {
     let (array, mut pollers) = array(level, drives)?;
+    let mut now = Nanos(0);
+    for member in 0..lost {
+        let mut failing = array.begin_fail(MemberIndex(member)).map_err(|e| e.to_string())?;
+        while failing.poll().is_none() {
+            now = now.plus(Nanos::MICRO);
+            for poller in &mut pollers {
+                let _ = poller.turn(now);
+            }
+        }
+    }
     let device = array.device();
     // Few enough places that the regions they are in are marked by the first requests, which are not counted.
     let pattern = Pattern { write_percent, depth: 32, places: 1 << 14, ..Pattern::default() };
@@ -52,7 +68,6 @@ fn run(level: Level, drives: u8, write_percent: u8, requests: u64) -> Result<(),
     let progress = Arc::new(Progress::default());
     let (told, _stopped) = mpsc::sync_channel(1);
     let mut load = Load::new(queue, &pattern, Arc::clone(&progress), told);
-    let mut now = Nanos(0);
     while progress.reads.load(Relaxed) + progress.writes.load(Relaxed) < requests {
         now = now.plus(Nanos::MICRO);
         let _ = load.turn(now);

@@ -11,8 +11,9 @@ use crate::{Code, CodeError, PARITY_MAX, Recovery, STRIPS_MAX};
 pub struct Recoveries {
     code: Code,
     entries: Vec<Entry>,
-    /// Of each entry the strips, known and wanted, as masks: what is looked at before the entry is.
-    masks: Vec<(u64, u64)>,
+    /// Of each entry the strips, known and wanted, if both are in ascending order, as they mostly are: that says all of
+    /// them, and lies together.
+    masks: Vec<Option<(u64, u64)>>,
     capacity: usize,
     /// Counts requests, so that entries have an age.
     now: u64,
@@ -42,9 +43,18 @@ impl<const N: usize> Strips<N> {
     }
 }
 
-/// The strips as a mask. Strips that are none fall on others, which the lists themselves tell apart.
-fn mask(strips: &[u8]) -> u64 {
-    strips.iter().fold(0, |mask, strip| mask | 1 << (strip % 64))
+/// The strips as a mask, if they are in ascending order, each below [`STRIPS_MAX`].
+fn ascending(strips: &[u8]) -> Option<u64> {
+    let mut mask = 0_u64;
+    for strip in strips {
+        let bit = 1_u64.checked_shl(u32::from(*strip))?;
+        // Nothing in the mask may lie at it or above it.
+        if mask >= bit {
+            return None;
+        }
+        mask |= bit;
+    }
+    Some(mask)
 }
 
 impl Recoveries {
@@ -69,28 +79,44 @@ impl Recoveries {
     pub fn get(&mut self, known: &[u8], want: &[u8]) -> Result<&Recovery, CodeError> {
         // Only the first k known strips matter, so lists that agree in them share a recovery.
         let needed = known.get(..self.code.data()).unwrap_or(known);
-        let (Some(key_known), Some(key_want)) = (Strips::new(needed), Strips::new(want)) else {
-            return Err(CodeError::CountMismatch { expected: PARITY_MAX, found: want.len() });
+        let masks = ascending(needed).zip(ascending(want));
+        let found = match masks {
+            Some(_) => self.masks.iter().position(|known| *known == masks),
+            None => self.find(needed, want),
         };
-        self.now += 1;
-        let masks = (mask(needed), mask(want));
-        let same = |e: &Entry| e.known == key_known && e.want == key_want;
-        let mut alike = self.masks.iter().zip(&self.entries);
-        let found = alike.position(|(m, entry)| *m == masks && same(entry));
         let index = match found {
             Some(index) => index,
-            None => {
-                let recovery = Recovery::new(&self.code, known, want)?;
-                self.place(masks, Entry { known: key_known, want: key_want, used: 0, recovery })
-            }
+            None => self.add((known, needed), want, masks)?,
         };
+        self.now += 1;
         let entry = &mut self.entries[index];
         entry.used = self.now;
         Ok(&entry.recovery)
     }
 
+    /// The entry of these lists.
+    fn find(&self, needed: &[u8], want: &[u8]) -> Option<usize> {
+        let (known, want) = (Strips::new(needed)?, Strips::new(want)?);
+        self.entries.iter().position(|entry| entry.known == known && entry.want == want)
+    }
+
+    /// Makes an entry of these lists, of which only `needed` matters of the known.
+    #[cold]
+    fn add(
+        &mut self,
+        (known, needed): (&[u8], &[u8]),
+        want: &[u8],
+        masks: Option<(u64, u64)>,
+    ) -> Result<usize, CodeError> {
+        let (Some(key_known), Some(key_want)) = (Strips::new(needed), Strips::new(want)) else {
+            return Err(CodeError::CountMismatch { expected: PARITY_MAX, found: want.len() });
+        };
+        let recovery = Recovery::new(&self.code, known, want)?;
+        Ok(self.place(masks, Entry { known: key_known, want: key_want, used: 0, recovery }))
+    }
+
     /// Puts a new entry in, over the oldest one when there is no more room.
-    fn place(&mut self, masks: (u64, u64), entry: Entry) -> usize {
+    fn place(&mut self, masks: Option<(u64, u64)>, entry: Entry) -> usize {
         if self.entries.len() < self.capacity {
             self.entries.push(entry);
             self.masks.push(masks);

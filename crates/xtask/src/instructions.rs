@@ -35,10 +35,11 @@ struct Kept {
 }
 
 /// What the cases are: the name for the example program, and for people.
-const CASES: [(&str, &str); 3] = [
+const CASES: [(&str, &str); 4] = [
     ("read", "raid6 6+2 randread 4KiB, clean"),
     ("write", "raid6 6+2 randwrite 4KiB, read-modify-write"),
     ("mirror", "raid1 x2 randwrite 4KiB"),
+    ("degraded", "raid6 6+2 randread 4KiB, two members missing"),
 ];
 
 /// Counts, and compares with what is kept.

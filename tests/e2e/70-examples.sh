@@ -114,6 +114,8 @@ situation() {
         "strake export remove"*) needs=exported ;;
         "strake bench load"*nvme*) needs=fresh ;;
         "strake bench report"*) needs=numbers ;;
+        # The scrub of so small an array is over, or none has been asked for.
+        "strake array scrub pause"* | "strake array scrub resume"* | "strake array scrub stop"*) codes="0 3" ;;
         # Files have no lights.
         "strake drive locate"*) codes=3 ;;
         "strake drive clean"*--accept-loss*) needs=foreign ;;

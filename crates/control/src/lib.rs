@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod appeared;
 mod backup;
 mod clean;
 mod control;

@@ -13,6 +13,7 @@ use strake_export_nbd::Server;
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
 use strake_units::{CoreIndex, Uuid};
 
+use crate::appeared::Listed;
 use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
@@ -168,8 +169,8 @@ pub struct Manager {
     pub(crate) hooks: Hooks,
     /// What was last recorded on the members of each running array, by its identity.
     pub(crate) written: BTreeMap<String, Written>,
-    /// Block devices of the machine at the last look.
-    pub(crate) block_devices: Option<BTreeSet<String>>,
+    /// The machine's drives at the last look.
+    pub(crate) listed: Listed,
     /// What was last looked at for each array and path: `None` when there was nothing.
     pub(crate) looked: BTreeMap<(String, String), Option<PathKey>>,
     /// Why the drive found for a place of an array is not used, by the array's identity and the slot.
@@ -241,7 +242,7 @@ impl Manager {
             reserved: BTreeSet::new(),
             hooks,
             written: BTreeMap::new(),
-            block_devices: None,
+            listed: Listed::default(),
             looked: BTreeMap::new(),
             objections: BTreeMap::new(),
             other_halves: BTreeMap::new(),

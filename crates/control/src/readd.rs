@@ -298,24 +298,6 @@ impl Manager {
         candidates
     }
 
-    /// Tells which of the machine's block devices came and went, and returns those that came.
-    fn notice_block_devices(&mut self) -> Vec<String> {
-        let now: BTreeSet<String> = scan::block_paths(self.drives.machine()).into_iter().collect();
-        let Some(before) = self.block_devices.replace(now.clone()) else {
-            return now.into_iter().collect();
-        };
-        for path in before.difference(&now) {
-            let what = format!("drive {path} vanished from the machine");
-            self.record(Note::new(EventKind::DriveVanished, format!("drive/{path}"), what));
-        }
-        let appeared: Vec<String> = now.difference(&before).cloned().collect();
-        for path in &appeared {
-            let what = format!("drive {path} appeared in the machine");
-            self.record(Note::new(EventKind::DriveAppeared, format!("drive/{path}"), what));
-        }
-        appeared
-    }
-
     /// Whether what is at the path is worth a look: it has just come, or a member is missing and it was not looked at.
     fn is_news(&mut self, candidate: &Candidate, key: Option<PathKey>) -> bool {
         let place = (candidate.array.clone(), candidate.path.clone());

@@ -9,7 +9,7 @@ use strake_engine::Pending;
 use strake_units::MemberIndex;
 
 use crate::control::Control;
-use crate::drives::{Anchor, AtPath, DriveKind};
+use crate::drives::{Anchor, AtPath, DriveKind, OpenDrive};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
@@ -143,15 +143,15 @@ impl Manager {
 
     fn posts(&self) -> Vec<Post> {
         let mut posts = Vec::new();
+        let open: BTreeMap<String, &OpenDrive> =
+            self.drives.all().iter().map(|o| (o.drive.device.info().identity, o)).collect();
         for running in &self.running {
             let status = running.array.status();
             for (slot, (drive, member)) in running.drives.iter().zip(&status.members).enumerate() {
                 let Some(drive) = drive else { continue };
                 if drive.path.starts_with('/') && !crate::members::is_out(member) {
                     let identity = drive.device.info().identity;
-                    let open = self.drives.all().iter();
-                    let mut open = open.filter(|o| o.drive.device.info().identity == identity);
-                    let open = open.next();
+                    let open = open.get(&identity).copied();
                     let is_file = open.is_some_and(|open| open.kind == DriveKind::File);
                     posts.push(Post {
                         array: running.uuid(),

@@ -80,6 +80,14 @@ impl Machine {
         Self { sys: root.join("sys"), dev: root.join("dev"), proc: root.join("proc") }
     }
 
+    /// Names of block devices and of NVMe controllers, in order, and nothing about them: a look that costs little.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names = entries(&self.sys.join("block"));
+        names.extend(entries(&self.sys.join("class/nvme")));
+        names
+    }
+
     /// Every drive, by name. One that is here and cannot be used is among them, with its trouble.
     #[must_use]
     pub fn drives(&self) -> Vec<KernelDrive> {

@@ -416,6 +416,12 @@ impl Assembled {
         (regions, (u64::from(regions) * region_blocks) << self.geometry.block_size().shift())
     }
 
+    /// How the members stand, by slot.
+    #[must_use]
+    pub fn states(&self) -> &[MemberState] {
+        &self.states
+    }
+
     /// The drives in use, by slot.
     #[must_use]
     pub fn drives(&self) -> Vec<Option<Drive>> {

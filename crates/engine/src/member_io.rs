@@ -127,16 +127,33 @@ impl<'a> MemberIo<'a> {
         doing: &str,
     ) -> Result<Vec<u8>, ArrayError> {
         let mut out = Vec::with_capacity(bytes as usize);
-        while (out.len() as u64) < bytes {
-            let part = (bytes - out.len() as u64).min(TRANSFER_BYTES).min(self.io_bytes_max);
-            let at = self.lba(offset + out.len() as u64);
-            let data = self
-                .io
-                .read(at, BufMut::alone(part as usize))
-                .map_err(|e| self.failed(doing, e))?;
-            out.extend_from_slice(data.as_slice());
-        }
+        self.read_pieces(offset, bytes, doing, |_, piece| out.extend_from_slice(piece))?;
         Ok(out)
+    }
+
+    /// The same a piece at a time, each with its offset; pieces are multiples of 4 KiB as well.
+    pub(crate) fn read_pieces(
+        &mut self,
+        offset: u64,
+        bytes: u64,
+        doing: &str,
+        mut each: impl FnMut(u64, &[u8]),
+    ) -> Result<(), ArrayError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let most = bytes.min(TRANSFER_BYTES).min(self.io_bytes_max);
+        let mut buffer = BufMut::alone(most as usize);
+        let mut done = 0;
+        while done < bytes {
+            let part = (bytes - done).min(most);
+            buffer.truncate(part as usize);
+            let at = self.lba(offset + done);
+            buffer = self.io.read(at, buffer).map_err(|e| self.failed(doing, e))?;
+            each(offset + done, buffer.as_slice());
+            done += part;
+        }
+        Ok(())
     }
 
     /// Writes `bytes` at `offset`, stable.

@@ -429,7 +429,7 @@ fn verify(bytes: &[u8]) -> Result<(), LabelErrorKind> {
         return Err(LabelErrorKind::Truncated { bytes: bytes.len() });
     }
     if bytes[..8] != MAGIC {
-        let blank = bytes.iter().all(|byte| *byte == 0);
+        let blank = bytes == [0; SLOT_BYTES];
         return Err(if blank { LabelErrorKind::Blank } else { LabelErrorKind::NotALabel });
     }
     if crc32c::crc32c(&bytes[..AT_CRC]) != u32_at(bytes, AT_CRC) {

@@ -10,11 +10,13 @@
 //!
 //! **Where to start.** [`world`] for the life of a world, [`drive`] for what drives do, [`faults`] for what is
 //! allowed to happen, [`oracle`] for what may be read, [`stage`] for
-//! worlds that follow a script instead of chance. `strake-sim --seed S --seeds 1 --print` replays a run.
+//! worlds that follow a script instead of chance, [`crash`] for small histories that are cut at every write.
+//! `strake-sim --seed S --seeds 1 --print` replays a run.
 
 #![forbid(unsafe_code)]
 
 pub mod content;
+pub mod crash;
 pub mod drive;
 pub mod faults;
 pub mod load;

@@ -209,6 +209,20 @@ impl Oracle {
         Ok(())
     }
 
+    /// Compares what lies somewhere with what a read that begins now might see. Learns nothing from it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn might_read(&self, range: LbaRange, data: &[u8]) -> Result<(), String> {
+        let first = [self.first_write()];
+        for (lba, bytes) in (range.start.0..).zip(data.chunks_exact(self.block_bytes)) {
+            let block = &self.blocks[lba as usize];
+            let block = if block.is_empty() { &first[..] } else { &block[..] };
+            check(block, lba, bytes, self.time + 1, self.time + 2)?;
+        }
+        Ok(())
+    }
+
     /// The machine stops: nothing is under way any more.
     pub fn crash(&mut self, crash: Crash) {
         let now = self.tick();

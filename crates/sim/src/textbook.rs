@@ -138,6 +138,141 @@ fn verify_parity(
     Ok(())
 }
 
+/// The data strips of a page of every strip of a stripe, `at` bytes into the strip, as the members that are not
+/// `absent` (a mask) have them or determine them. With `agree` everything else on those members has to agree with that.
+///
+/// # Errors
+/// When they do not determine it, or something does not agree.
+pub fn recover(
+    geometry: &Geometry,
+    read: ReadPage<'_>,
+    (stripe, at): (u64, u64),
+    absent: u64,
+    agree: bool,
+) -> Result<Vec<Box<[u8; PAGE]>>, String> {
+    match geometry.scheme() {
+        Scheme::Copies(copies) => {
+            recover_copies(geometry, read, (stripe, at), absent, (copies, agree))
+        }
+        Scheme::Parity(_) => recover_parity(geometry, read, (stripe, at), absent, agree),
+    }
+}
+
+fn page_of(read: ReadPage<'_>, member: usize, offset: u64) -> Box<[u8; PAGE]> {
+    read(member, strake_ondisk::HEAD_BYTES + offset).unwrap_or_else(|| Box::new([0; PAGE]))
+}
+
+fn recover_copies(
+    geometry: &Geometry,
+    read: ReadPage<'_>,
+    (stripe, at): (u64, u64),
+    absent: u64,
+    (copies, agree): (u8, bool),
+) -> Result<Vec<Box<[u8; PAGE]>>, String> {
+    let offset = geometry.row(StripeIndex(stripe)) * u64::from(geometry.strip_bytes()) + at;
+    let strip = |strip: u8| {
+        let members = (0..copies).map(|copy| usize::from(strip * copies + copy));
+        let mut pages = members
+            .filter(|member| absent & 1 << member == 0)
+            .map(|member| page_of(read, member, offset));
+        let first =
+            pages.next().ok_or(format!("stripe {stripe} strip {strip}: no copy is left"))?;
+        if agree && pages.any(|page| page != first) {
+            return Err(format!("stripe {stripe} strip {strip}: copies differ, and nobody knows"));
+        }
+        Ok(first)
+    };
+    (0..geometry.data_strips()).map(strip).collect()
+}
+
+fn recover_parity(
+    geometry: &Geometry,
+    read: ReadPage<'_>,
+    (stripe, at): (u64, u64),
+    absent: u64,
+    agree: bool,
+) -> Result<Vec<Box<[u8; PAGE]>>, String> {
+    let (k, m) = (geometry.data_strips(), geometry.parity_strips());
+    let held = |strip: u8| {
+        let (member, offset) = place(geometry, stripe, strip);
+        (absent & 1 << member == 0).then(|| page_of(read, member, offset + at))
+    };
+    let mut data: Vec<Option<Box<[u8; PAGE]>>> = (0..k).map(held).collect();
+    let missing: Vec<u8> = (0..k).filter(|strip| data[usize::from(*strip)].is_none()).collect();
+    let used: Vec<(u8, Box<[u8; PAGE]>)> = if missing.is_empty() && !agree {
+        Vec::new()
+    } else {
+        (0..m).filter_map(|index| Some((index, held(k + index)?))).collect()
+    };
+    if used.len() < missing.len() {
+        return Err(format!("stripe {stripe}: {} strips are not determined", missing.len()));
+    }
+    // What each parity says of the missing strips alone.
+    let mut sums: Vec<Vec<u8>> = used.iter().map(|(_, parity)| parity.to_vec()).collect();
+    for ((index, _), sum) in used.iter().zip(&mut sums) {
+        for (strip, page) in (0..k).zip(&data) {
+            if let Some(page) = page {
+                add_product(sum, coefficient(m, *index, strip), &page[..]);
+            }
+        }
+    }
+    let matrix = |row: usize, strip: u8| coefficient(m, used[row].0, strip);
+    let solved = solve(sums, &missing, matrix, agree)
+        .ok_or(format!("stripe {stripe} byte {at}: parity does not agree with the data"))?;
+    for (strip, page) in missing.iter().zip(solved) {
+        let page: Box<[u8; PAGE]> = page.try_into().expect("a page");
+        data[usize::from(*strip)] = Some(page);
+    }
+    Ok(data.into_iter().flatten().collect())
+}
+
+/// Solves for the missing strips: of as many rows as are missing by Gauss and Jordan, and the rows left over have to
+/// come out as nothing if they have to `agree`.
+fn solve(
+    mut sums: Vec<Vec<u8>>,
+    missing: &[u8],
+    matrix: impl Fn(usize, u8) -> u8,
+    agree: bool,
+) -> Option<Vec<Vec<u8>>> {
+    let mut rows: Vec<Vec<u8>> = (0..sums.len())
+        .map(|row| missing.iter().map(|strip| matrix(row, *strip)).collect())
+        .collect();
+    for column in 0..missing.len() {
+        let pivot = (column..rows.len()).find(|row| rows[*row][column] != 0)?;
+        rows.swap(column, pivot);
+        sums.swap(column, pivot);
+        let inverse = (1..=255).find(|x| multiply(*x, rows[column][column]) == 1)?;
+        rows[column].iter_mut().for_each(|factor| *factor = multiply(*factor, inverse));
+        sums[column] = product(inverse, &sums[column]);
+        let (row, sum) = (rows[column].clone(), sums[column].clone());
+        for other in (0..rows.len()).filter(|other| *other != column) {
+            let factor = rows[other][column];
+            rows[other].iter_mut().zip(&row).for_each(|(a, b)| *a ^= multiply(factor, *b));
+            add_product(&mut sums[other], factor, &sum);
+        }
+    }
+    let rest = sums.split_off(missing.len());
+    let nothing = rest.iter().flatten().all(|byte| *byte == 0);
+    (nothing || !agree).then_some(sums)
+}
+
+fn product(factor: u8, page: &[u8]) -> Vec<u8> {
+    let mut sum = vec![0; page.len()];
+    add_product(&mut sum, factor, page);
+    sum
+}
+
+fn add_product(sum: &mut [u8], factor: u8, page: &[u8]) {
+    match factor {
+        0 => {}
+        1 => sum.iter_mut().zip(page).for_each(|(sum, byte)| *sum ^= byte),
+        _ => {
+            let table: [u8; 256] = std::array::from_fn(|byte| multiply(byte as u8, factor));
+            sum.iter_mut().zip(page).for_each(|(sum, byte)| *sum ^= table[usize::from(*byte)]);
+        }
+    }
+}
+
 fn encode(data: &[Option<Box<[u8; PAGE]>>], tables: &[[u8; 256]]) -> Box<[u8; PAGE]> {
     let mut sum = Box::new([0u8; PAGE]);
     for (page, table) in data.iter().zip(tables) {

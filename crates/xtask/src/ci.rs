@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::flamegraph;
 use crate::instructions;
 use crate::run::{self, Outcome, Tally};
+use crate::sim;
 use crate::tidy;
 
 #[cfg(test)]
@@ -28,6 +29,8 @@ pub const DOC: Step = Step { name: "doc", run: doc };
 pub const DENY: Step = Step { name: "deny", run: deny };
 pub const ADVISORIES: Step = Step { name: "advisories", run: advisories };
 pub const TEST: Step = Step { name: "test", run: test };
+pub const CRASH: Step = Step { name: "crash", run: |root| sim::crash(root, CRASH_STATES) };
+pub const SIM: Step = Step { name: "sim", run: |root| sim::worlds(root, SIM_SEEDS) };
 pub const BINARIES: Step = Step { name: "build", run: binaries };
 pub const END_TO_END: Step = Step { name: "e2e", run: end_to_end };
 pub const INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::check };
@@ -38,7 +41,9 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 7] = [
+pub const NIGHTLY: [Step; 9] = [
+    Step { name: "crash states", run: |root| sim::crash(root, NIGHTLY_CRASH_STATES) },
+    Step { name: "simulator", run: |root| sim::worlds(root, NIGHTLY_SIM_SEEDS) },
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },
     Step { name: "miri all of parity", run: |root| miri(root, &["-p", "strake-parity", "--lib"]) },
@@ -52,15 +57,23 @@ pub const NIGHTLY: [Step; 7] = [
 const NIGHTLY_CASES: &str = "100000";
 /// Random programs every night.
 const NIGHTLY_FUZZ_RUNS: &str = "3000000";
+/// Crash states every night, and with every change: about three minutes on two cores.
+const NIGHTLY_CRASH_STATES: u64 = 3_000_000;
+const CRASH_STATES: u64 = 50_000;
+/// Worlds of the simulator every night, and with every change: about two minutes on two cores.
+const NIGHTLY_SIM_SEEDS: u64 = 30_000;
+const SIM_SEEDS: u64 = 1_500;
 
 /// What continuous integration runs, cheapest answers first.
-pub const ALL: [Step; 12] = [
+pub const ALL: [Step; 14] = [
     FORMAT_CHECK,
     TIDY,
     CLIPPY,
     DENY,
     ADVISORIES,
     TEST,
+    CRASH,
+    SIM,
     BINARIES,
     END_TO_END,
     INSTRUCTIONS,

@@ -8,7 +8,7 @@
 //! machine; a step whose tool is missing is reported as skipped, with the reason, never as passed.
 //!
 //! **Where to start.** [`tidy`] for the rules about sources, [`ci`] for the steps, [`run`] for how a step is
-//! run and counted, [`scenarios`] for what the project owes a test.
+//! run and counted, [`sim`] for crashes and worlds, [`scenarios`] for what the project owes a test.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod flamegraph;
 mod instructions;
 mod run;
 mod scenarios;
+mod sim;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -31,16 +32,20 @@ cargo xtask COMMAND
   doc         build the documentation, warnings are errors
   deny        check licences, bans and sources of dependencies, and advisories when they can be fetched
   miri        run the pure crates, the buffers and the portable parity code under Miri (slow)
-  test        run the tests of the workspace and the end-to-end scripts
+  test        run the tests of the workspace, crash states, worlds of the simulator and the end-to-end scripts
   instructions
               count the instructions of a read and a write with valgrind; 5 % more than
               docs/benchmarks/instructions.json has fail; --update writes the file
   flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
-  nightly     the long checks: 100000 stripes per parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of
-              Linux md in a guest, faults without merging and steering, all of `strake bench run G9`; what this
-              machine lacks is skipped with the reason
+  nightly     the long checks: 3000000 crash states, 30000 worlds, 100000 stripes per parity kernel, fuzzing, Miri,
+              aarch64 under emulation, the parity of Linux md in a guest, faults without merging and steering, all of
+              `strake bench run G9`; what this machine lacks is skipped with the reason
+  crash       cut short histories of small arrays at every write and look at what comes of every state
+                --states N [--seed S]; a closing line of JSON
+  sim         worlds of the simulator, those that failed once first
+                --seeds N [--seed S]; a closing line of JSON
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
                 [--output json] [--filter TEXT]
                 [--repeat N] run the Rust tests among them N times
@@ -57,7 +62,7 @@ fn main() -> ExitCode {
         "doc" => vec![ci::DOC],
         "deny" => vec![ci::DENY, ci::ADVISORIES],
         "miri" => vec![ci::MIRI_BUFFERS, ci::MIRI_PARITY, ci::MIRI_PURE],
-        "test" => vec![ci::TEST, ci::BINARIES, ci::END_TO_END],
+        "test" => vec![ci::TEST, ci::CRASH, ci::SIM, ci::BINARIES, ci::END_TO_END],
         "instructions" if std::env::args().nth(2).as_deref() == Some("--update") => {
             vec![ci::KEEP_INSTRUCTIONS]
         }
@@ -65,6 +70,9 @@ fn main() -> ExitCode {
         "flamegraph" => vec![ci::FLAMEGRAPH],
         "ci" => ci::ALL.to_vec(),
         "nightly" => ci::NIGHTLY.to_vec(),
+        "crash" | "sim" => {
+            return sim::run(&root, &command, &std::env::args().skip(2).collect::<Vec<_>>());
+        }
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),
         "" | "help" | "-h" | "--help" => {

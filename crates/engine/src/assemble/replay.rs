@@ -90,14 +90,16 @@ pub(super) fn carry_out(
     let here = drives.iter().enumerate();
     let here = here.filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)));
     for (member, drive) in here.clone() {
-        let log = read_log(drive, wait).map_err(|error| (member, error))?;
-        for (offset, record) in headers(label, &log) {
+        let mut io = MemberIo::open(drive, wait).map_err(|error| (member, error))?;
+        for (offset, record) in headers(label, &mut io).map_err(|error| (member, error))? {
             let header = record.header;
             let floor = floors.entry(header.ring).or_default();
             *floor = header.floor.max(*floor);
             let own = record.parts.iter().find(|part| part.slot == member).copied();
-            let payload = own.and_then(|part| payload(&part, geometry, &log, offset));
-            let (Some(own), Some(payload)) = (own, payload) else { continue };
+            let Some(own) = own else { continue };
+            let payload =
+                payload(&own, geometry, &mut io, offset).map_err(|error| (member, error))?;
+            let Some(payload) = payload else { continue };
             let entry = found
                 .entry((header.ring, header.sequence))
                 .or_insert(Found { record, parts: Vec::new() });
@@ -132,32 +134,48 @@ pub(super) fn carry_out(
     Ok(count)
 }
 
-fn read_log(drive: &Drive, wait: Wait<'_>) -> Result<Vec<u8>, ArrayError> {
-    let (offset, bytes) = strake_ondisk::redo_ring(0, 1);
-    MemberIo::open(drive, wait)?.read(offset, bytes, "reading its redo log")
+/// What is being done while the log is read, for messages.
+const READING: &str = "reading its redo log";
+
+/// The headers of the label's activation in a member's log, each with its byte offset on the member.
+fn headers(
+    label: &Superblock,
+    io: &mut MemberIo<'_>,
+) -> Result<Vec<(u64, RedoRecord)>, ArrayError> {
+    let (start, bytes) = strake_ondisk::redo_ring(0, 1);
+    let mut found = Vec::new();
+    // A piece at a time: next to nothing of the log is ever a header of this activation.
+    io.read_pieces(start, bytes, READING, |piece_offset, piece| {
+        for (at, block) in piece.chunks_exact(REDO_HEADER_BYTES).enumerate() {
+            let offset = piece_offset + (at * REDO_HEADER_BYTES) as u64;
+            let record = decode_redo(block, offset);
+            found.extend(record.filter(|r| is_ours(label, &r.header)).map(|r| (offset, r)));
+        }
+    })?;
+    Ok(found)
 }
 
-/// The headers of the label's activation in a log, each with its offset there.
-fn headers<'a>(
-    label: &'a Superblock,
-    log: &'a [u8],
-) -> impl Iterator<Item = (usize, RedoRecord)> + 'a {
-    let (start, _) = strake_ondisk::redo_ring(0, 1);
-    let blocks = log.chunks_exact(REDO_HEADER_BYTES).enumerate();
-    blocks.filter_map(move |(at, block)| {
-        let offset = at * REDO_HEADER_BYTES;
-        let record = decode_redo(block, start + offset as u64)?;
-        let ours = record.header.array == label.array && record.header.epoch == label.epoch;
-        ours.then_some((offset, record))
-    })
+fn is_ours(label: &Superblock, header: &RedoHeader) -> bool {
+    header.array == label.array && header.epoch == label.epoch
 }
 
 /// What a member was to get, as the log has it behind the header at `offset`; `None` when that is not whole.
-fn payload(part: &RedoPart, geometry: &Geometry, log: &[u8], offset: usize) -> Option<Vec<u8>> {
-    let bytes = (part.blocks as usize).checked_shl(geometry.block_size().shift())?;
-    let start = offset + REDO_HEADER_BYTES;
-    let mut payload = log.get(start..start.checked_add(bytes)?)?.to_vec();
-    restore(part, &mut payload).then_some(payload)
+fn payload(
+    part: &RedoPart,
+    geometry: &Geometry,
+    io: &mut MemberIo<'_>,
+    offset: u64,
+) -> Result<Option<Vec<u8>>, ArrayError> {
+    let (log, log_bytes) = strake_ondisk::redo_ring(0, 1);
+    let bytes = u64::from(part.blocks) << geometry.block_size().shift();
+    let start = offset + REDO_HEADER_BYTES as u64;
+    if start + bytes > log + log_bytes {
+        return Ok(None);
+    }
+    let whole = bytes.next_multiple_of(REDO_HEADER_BYTES as u64);
+    let mut payload = io.read(start, whole, READING)?;
+    payload.truncate(bytes as usize);
+    Ok(restore(part, &mut payload).then_some(payload))
 }
 
 /// True when a part lies where the array has a strip.

@@ -1,0 +1,234 @@
+//! Every crash of small histories: the real engine on small drives, cut between any two events.
+//!
+//! A case is an array of some kind and a few requests (`case.rs`). It is played once, on drives that write down what
+//! they are told (`record.rs`). Then, for every point of that history and every set of writes that may have reached the
+//! media by then (`cut.rs`, `states.rs`), the array is assembled from what the media hold, by the engine as it is,
+//! and looked at (`judge.rs`): it starts where its labels promise so; what was acknowledged and stable is there, every
+//! other block is old or new; when regions have been resynchronized parity agrees with an independent encoder. Some
+//! recoveries are cut in the same way.
+
+mod case;
+mod cut;
+mod disk;
+mod host;
+mod image;
+mod judge;
+mod record;
+mod states;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use case::Case;
+use cut::{Cut, State, Writes};
+pub use disk::Lie;
+use image::Torn;
+use judge::{After, Known, judge, recovery};
+use record::Record;
+use states::States;
+
+use crate::drive::Crash;
+use crate::rng::Rng;
+
+/// Of this many states the recovery from one is cut as well.
+const RECOVERIES: u64 = 24;
+
+/// Cuts of such a recovery.
+const SECOND_CUTS: u64 = 4;
+
+/// Cases that are begun together. A run ends between two of these.
+const WAVE: u64 = 64;
+
+/// States of a case that is replayed as a whole.
+const STATES_OF_A_CASE: usize = 2_000;
+
+/// Violations after which a run ends.
+const VIOLATIONS_MAX: usize = 10;
+
+/// What a run was told, or what came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// States looked at, those after a second crash included.
+    pub runs: u64,
+    /// Histories played.
+    pub cases: u64,
+    /// Of these, those of which every state was looked at.
+    pub exhausted: u64,
+    /// What went wrong, each with how to replay it.
+    pub violations: Vec<String>,
+    /// How often what was done to an array, and how often what came of it.
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+impl Report {
+    fn count(&mut self, kind: &'static str, by: u64) {
+        if by > 0 {
+            *self.faults.entry(kind).or_insert(0) += by;
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.cases += other.cases;
+        self.exhausted += other.exhausted;
+        self.violations.extend(other.violations);
+        other.faults.into_iter().for_each(|(kind, by)| self.count(kind, by));
+    }
+}
+
+/// Looks at about `states` states of histories drawn from `seed`, on `threads` threads. How many exactly, and which,
+/// does not depend on the number of threads. Drives tell a `lie`, if they are to be found out.
+#[must_use]
+pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
+    let mut report = Report::default();
+    // As many for each kind of array, and a little more than once around.
+    let most = (states / (case::kinds_count() * 3 / 2)).clamp(20, 50_000) as usize;
+    let mut first = 0;
+    while report.runs < states && report.violations.len() < VIOLATIONS_MAX {
+        let wave = wave((seed, lie), first..first + WAVE, most, threads);
+        wave.into_iter().for_each(|case| report.add(case));
+        first += WAVE;
+    }
+    report
+}
+
+fn wave(run: (u64, Lie), cases: std::ops::Range<u64>, most: usize, threads: usize) -> Vec<Report> {
+    let next = AtomicU64::new(cases.start);
+    let reports = Mutex::new(BTreeMap::new());
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= cases.end {
+                return;
+            }
+            let report = run_case(run, number, most);
+            reports.lock().unwrap_or_else(PoisonError::into_inner).insert(number, report);
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..threads.max(1)).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    reports.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+}
+
+/// Looks at one state again, or at a case as a whole: what [`Report::violations`] names. Returns what the case was.
+///
+/// # Errors
+/// What does not hold in it, or that there is no such state.
+pub fn replay(key: &str) -> Result<String, String> {
+    let wrong = || format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT]] is wanted");
+    let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
+    let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
+    let (seed, number) = (seed.parse().map_err(|_| wrong())?, number.parse().map_err(|_| wrong())?);
+    let case = Case::draw(seed, number, Lie::None);
+    if state.is_empty() {
+        let report = run_case((seed, Lie::None), number, STATES_OF_A_CASE);
+        let words = format!("{case}\n  {} states hold", report.runs);
+        return report.violations.into_iter().next().map_or(Ok(words), Err);
+    }
+    let state: State = state.parse()?;
+    let words = case.to_string();
+    let record = played(case)?;
+    if state.cut.point > record.events.len() {
+        return Err(format!("the history of case {number} is shorter than that; it has changed"));
+    }
+    let known = Known::at(&record, state.cut.point, state.cut.crash);
+    let seen = judge(&record, &known, &state).map_err(|what| format!("{words}\n  {what}"))?;
+    Ok(format!("{words}\n  holds: {seen:?}"))
+}
+
+fn played(case: Case) -> Result<Record, String> {
+    let words = case.to_string();
+    judge::caught(|| Record::of(case))
+        .map_err(|what| format!("{words}: the history itself: {what}"))
+}
+
+fn run_case((seed, lie): (u64, Lie), number: u64, most: usize) -> Report {
+    let mut report = Report { cases: 1, ..Report::default() };
+    let record = match played(Case::draw(seed, number, lie)) {
+        Ok(record) => record,
+        Err(what) => {
+            report.violations.push(format!("case {seed}:{number}: {what}"));
+            return report;
+        }
+    };
+    let States { chosen, sampled, .. } = States::of(&record, most);
+    report.exhausted = u64::from(!sampled);
+    let mut known: Option<Known> = None;
+    for state in &chosen {
+        let known = match &mut known {
+            Some(known) if known.is_of(&state.cut) => known,
+            other => other.insert(Known::at(&record, state.cut.point, state.cut.crash)),
+        };
+        look(&mut report, &record, known, state, (seed, number));
+        if report.violations.is_empty() && state.name().is_multiple_of(RECOVERIES) {
+            cut_recovery(&mut report, &record, known, state, (seed, number));
+        }
+        if !report.violations.is_empty() {
+            return report;
+        }
+    }
+    report
+}
+
+fn look(report: &mut Report, record: &Record, known: &Known, state: &State, case: (u64, u64)) {
+    report.runs += 1;
+    let cut = state.then.as_ref().unwrap_or(&state.cut);
+    report.count(if cut.crash == Crash::Kill { "kill" } else { "power" }, 1);
+    report.count("torn", u64::from(cut.torn != Torn::Whole));
+    report.count("lost_members", state.lost.count_ones().into());
+    report.count("second_crash", u64::from(state.then.is_some()));
+    report.count("degraded", u64::from(!record.case.failed.is_empty()));
+    match judge(record, known, state) {
+        Ok(seen) => {
+            report.count("refused", seen.refused.into());
+            report.count("resync", seen.resynced.into());
+            report.count("started", seen.ran.into());
+        }
+        Err(what) => report.violations.push(format!(
+            "{}\n  {what}\n  replay: cargo run --release -p strake-sim -- --crash-replay {}:{}:{state}",
+            record.case, case.0, case.1
+        )),
+    }
+}
+
+/// Cuts the recovery from a state at some points.
+fn cut_recovery(
+    report: &mut Report,
+    record: &Record,
+    known: &Known,
+    state: &State,
+    (seed, number): (u64, u64),
+) {
+    let after = match recovery(record, known, state) {
+        Ok(after) => after,
+        Err(what) => {
+            let key = format!("{seed}:{number}:{state}");
+            report.violations.push(format!("{}\n  with latencies, {key}: {what}", record.case));
+            return;
+        }
+    };
+    let mut rng = Rng::new(state.name());
+    for _ in 0..SECOND_CUTS {
+        let then = draw_cut(record, &after, &mut rng);
+        look(report, record, known, &State { then: Some(then), ..*state }, (seed, number));
+        if !report.violations.is_empty() {
+            return;
+        }
+    }
+}
+
+fn draw_cut(record: &Record, after: &After, rng: &mut Rng) -> Cut {
+    let spec = record.case.disk_spec();
+    let point = rng.below(after.events.len() as u64 + 1) as usize;
+    let crash = if rng.one_in(2) { Crash::Kill } else { Crash::Power };
+    let writes = Writes::before(&after.events, point, crash, &spec);
+    let kept = rng.bits() & u64::MAX.checked_shr(64 - writes.open.len() as u32).unwrap_or(0);
+    let mut ways = vec![Torn::Whole];
+    if let Some(last) = writes.last(kept) {
+        ways.extend(cut::tears(&after.events[last], &record.geometry, &spec, rng.bits()));
+    }
+    Cut { point, crash, kept, torn: rng.pick(&ways) }
+}

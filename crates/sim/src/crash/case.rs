@@ -1,0 +1,242 @@
+//! What a case is made of: an array of one kind, how it stands, and the few requests that a crash cuts short.
+
+use std::fmt;
+
+use strake_block::VolatileCache;
+use strake_engine::Consistency;
+use strake_raid::{Geometry, Level};
+use strake_units::{BlockSize, Lba, LbaRange};
+
+use super::disk::{DiskSpec, Lie};
+use crate::rng::{Rng, mix};
+
+/// Stripes that are looked at. Requests go to the ones before the last, so that there are bystanders behind them.
+pub(super) const STRIPES: u64 = 5;
+
+/// A request of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Write { range: LbaRange, fua: bool },
+    Zeroes { range: LbaRange, fua: bool },
+    Flush,
+}
+
+/// A step of a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Requests made at once.
+    Requests(Vec<Request>),
+    /// Some rounds go by, but not enough for anything to be over for sure.
+    Rounds(u64),
+    /// Every answer is waited for.
+    Settle,
+    /// Ten seconds go by: marks are cleared, what is behind is made up.
+    Rest,
+    /// A member is failed by hand; its answer is not waited for.
+    Fail(u8),
+    /// The array is stopped in order.
+    Stop,
+}
+
+/// How the array stood when the history began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// It has just been written to.
+    Busy,
+    /// It has rested, and no region is marked.
+    Rested,
+    /// It was stopped in order and started again.
+    Restarted,
+}
+
+/// One kind of array.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    level: Level,
+    members: usize,
+    mode: Consistency,
+    /// Members that went out before.
+    failed: usize,
+    cached: bool,
+}
+
+/// Level, members, how many may go out.
+const LEVELS: [(Level, usize, usize); 8] = [
+    (Level::Raid5, 3, 1),
+    (Level::Raid6, 4, 2),
+    (Level::Raid5, 4, 1),
+    (Level::Raid1, 2, 1),
+    (Level::Raid6, 5, 2),
+    (Level::Raid10, 4, 1),
+    (Level::Raid1, 3, 2),
+    (Level::Raid73, 6, 2),
+];
+
+const MODES: [Consistency; 4] =
+    [Consistency::Safe, Consistency::Strict, Consistency::Resync, Consistency::None];
+
+/// From one case to the next in the list of kinds, so that few cases show many kinds. Nothing but 1 divides both this
+/// and their number, which is 160.
+const STRIDE: u64 = 61;
+
+/// Every kind once.
+fn kinds() -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for failed in 0..=2 {
+        for cached in [true, false] {
+            for mode in MODES {
+                for (level, members, most) in LEVELS {
+                    if failed <= most {
+                        kinds.push(Kind { level, members, mode, failed, cached });
+                    }
+                }
+            }
+        }
+    }
+    kinds
+}
+
+/// How many kinds of arrays there are.
+pub(super) fn kinds_count() -> u64 {
+    kinds().len() as u64
+}
+
+/// A case.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) seed: u64,
+    pub(super) level: Level,
+    pub(super) members: usize,
+    pub(super) mode: Consistency,
+    pub(super) cached: bool,
+    pub(super) strip_bytes: u32,
+    pub(super) disk_block: BlockSize,
+    pub(super) array_block: BlockSize,
+    pub(super) cores: u16,
+    /// Members that went out before the history begins.
+    pub(super) failed: Vec<u8>,
+    /// Their drives are not there any more.
+    pub(super) pulled: bool,
+    pub(super) before: Before,
+    pub(super) lie: Lie,
+    /// What the requests draw from, once the geometry is known.
+    script: Rng,
+}
+
+impl Case {
+    /// The case of this number in a run that began with `seed`.
+    pub(super) fn draw(run: u64, number: u64, lie: Lie) -> Self {
+        let kinds = kinds();
+        let kind = kinds[(number * STRIDE % kinds.len() as u64) as usize];
+        let seed = mix(run ^ mix(number.wrapping_add(1)));
+        let mut rng = Rng::new(seed);
+        let small = !rng.one_in(4);
+        let disk_block = if small { BlockSize::B512 } else { BlockSize::B4096 };
+        let array_block = if rng.one_in(4) { BlockSize::B4096 } else { disk_block };
+        let mut slots: Vec<u8> = (0..kind.members as u8).collect();
+        rng.shuffle(&mut slots);
+        slots.truncate(kind.failed);
+        Self {
+            seed,
+            level: kind.level,
+            members: kind.members,
+            mode: kind.mode,
+            cached: kind.cached,
+            strip_bytes: rng.pick(&[4, 4, 4, 8]) << 10,
+            disk_block,
+            array_block,
+            cores: if rng.one_in(4) { 2 } else { 1 },
+            failed: slots,
+            pulled: rng.one_in(3),
+            before: rng.pick(&[Before::Busy, Before::Rested, Before::Restarted]),
+            lie,
+            script: rng.fork(),
+        }
+    }
+
+    pub(super) fn disk_spec(&self) -> DiskSpec {
+        let cache = if self.cached { VolatileCache::Present } else { VolatileCache::Absent };
+        DiskSpec {
+            bytes: strake_ondisk::MEMBER_BYTES_MIN,
+            block_size: self.disk_block,
+            cache,
+            lie: self.lie,
+        }
+    }
+
+    /// The steps of the history.
+    pub(super) fn script(&self, geometry: &Geometry) -> Vec<Step> {
+        let mut rng = self.script.clone();
+        let mut steps = Vec::new();
+        let out = self.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
+        for burst in 0..rng.between(1, 3) {
+            let requests = (0..rng.between(1, 3)).map(|_| request(geometry, &mut rng)).collect();
+            steps.push(Step::Requests(requests));
+            let victim = rng.below(self.members as u64) as u8;
+            if burst == 0
+                && rng.one_in(4)
+                && out & 1 << victim == 0
+                && geometry.tolerates(out | 1 << victim)
+            {
+                steps.push(Step::Rounds(rng.below(12)));
+                steps.push(Step::Fail(victim));
+            }
+            steps.push(if rng.one_in(2) { Step::Settle } else { Step::Rounds(rng.below(16)) });
+        }
+        steps.push(Step::Settle);
+        match rng.below(4) {
+            0 => steps.push(Step::Rest),
+            1 => steps.push(Step::Stop),
+            2 => steps.extend([Step::Requests(vec![Request::Flush]), Step::Settle]),
+            _ => {}
+        }
+        steps
+    }
+}
+
+fn request(geometry: &Geometry, rng: &mut Rng) -> Request {
+    let (strip, stripe) = (u64::from(geometry.strip_blocks()), geometry.stripe_data_blocks());
+    let blocks = match rng.below(8) {
+        0..=2 => 1,
+        3 => rng.between(1, strip),
+        4 => strip,
+        5 => stripe,
+        _ => rng.between(1, stripe + 1),
+    };
+    let ground = stripe * (STRIPES - 1);
+    // Few places, so that requests meet.
+    let start = match rng.below(4) {
+        0 => 0,
+        1 => rng.below(2) * stripe,
+        2 => rng.below(4) * strip,
+        _ => rng.below(2 * stripe),
+    };
+    let range =
+        LbaRange::new(Lba(start.min(ground - 1)), blocks.min(ground - start.min(ground - 1)));
+    let fua = rng.one_in(3);
+    match rng.below(8) {
+        0 => Request::Flush,
+        1 => Request::Zeroes { range, fua },
+        _ => Request::Write { range, fua },
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "RAID {} of {}, {}, strip {} KiB, blocks {} on {}, {}, {} core(s), {:?}, out before: {:?}{}",
+            self.level,
+            self.members,
+            self.mode,
+            self.strip_bytes >> 10,
+            self.array_block.bytes(),
+            self.disk_block.bytes(),
+            if self.cached { "volatile cache" } else { "no cache" },
+            self.cores,
+            self.before,
+            self.failed,
+            if self.pulled { " and pulled" } else { "" }
+        )
+    }
+}

@@ -1,0 +1,209 @@
+//! Where a history is cut, and what of it reached the media.
+
+use std::fmt;
+use std::str::FromStr;
+
+use strake_raid::Geometry;
+
+use super::disk::{DiskSpec, Event, Lie};
+use super::image::{Image, Torn};
+use crate::drive::Crash;
+use crate::rng::mix;
+
+/// Writes that may or may not have reached the media, of which every subset is told apart. Of more the oldest count as
+/// done.
+const OPEN_MAX: usize = 64;
+
+/// The machine stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Events before it.
+    pub(super) point: usize,
+    /// A power cut empties the caches, the end of a process does not.
+    pub(super) crash: Crash,
+    /// Which of the open writes reached the media, the oldest in the lowest bit.
+    pub(super) kept: u64,
+    /// How much of the last of them.
+    pub(super) torn: Torn,
+}
+
+/// The writes of a history before a point, by number of their events.
+pub(super) struct Writes {
+    /// Those that reached the media for sure.
+    pub(super) stable: Vec<usize>,
+    /// Those that may have, oldest first.
+    pub(super) open: Vec<usize>,
+}
+
+impl Writes {
+    pub(super) fn before(events: &[Event], point: usize, crash: Crash, spec: &DiskSpec) -> Self {
+        let events = &events[..point];
+        let mut done_at = vec![usize::MAX; events.len()];
+        // By drive: what was done before this event is stable.
+        let mut flushed = Vec::new();
+        for (at, event) in events.iter().enumerate() {
+            match event {
+                Event::Done { of } => done_at[*of] = at,
+                Event::FlushDone { .. } if spec.lie == Lie::Flush => {}
+                Event::FlushDone { drive, of } => {
+                    flushed.resize(flushed.len().max(drive + 1), 0);
+                    flushed[*drive] = flushed[*drive].max(*of);
+                }
+                Event::Issue { .. }
+                | Event::FlushIssue
+                | Event::Begin { .. }
+                | Event::Ack { .. }
+                | Event::FlushBegin { .. }
+                | Event::FlushAck { .. }
+                | Event::Promise(_) => {}
+            }
+        }
+        let kept = crash == Crash::Kill || spec.cache == strake_block::VolatileCache::Absent;
+        let mut writes = Self { stable: Vec::new(), open: Vec::new() };
+        for (at, event) in events.iter().enumerate() {
+            let Event::Issue { drive, fua, .. } = event else { continue };
+            let done = done_at[at];
+            let flushed = flushed.get(*drive).is_some_and(|before| done < *before);
+            if done != usize::MAX && (kept || (*fua && spec.lie != Lie::Fua) || flushed) {
+                writes.stable.push(at);
+            } else {
+                writes.open.push(at);
+            }
+        }
+        let surplus = writes.open.len().saturating_sub(OPEN_MAX);
+        writes.stable.extend(writes.open.drain(..surplus));
+        writes.stable.sort_unstable();
+        writes
+    }
+
+    /// The last write of a subset.
+    pub(super) fn last(&self, kept: u64) -> Option<usize> {
+        (kept != 0).then(|| self.open[63 - kept.leading_zeros() as usize])
+    }
+
+    /// What the media hold after a cut, from what they held at first.
+    pub(super) fn images(&self, base: &[Image], events: &[Event], cut: &Cut) -> Vec<Image> {
+        let mut images = base.to_vec();
+        let last = self.last(cut.kept);
+        let mut open = self.open.iter().enumerate().peekable();
+        let mut stable = self.stable.iter().peekable();
+        loop {
+            // In the order in which they were given, so that of two writes to one place the later one stays.
+            let next_open = open.peek().map_or(usize::MAX, |(_, event)| **event);
+            let next_stable = stable.peek().map_or(usize::MAX, |event| **event);
+            if next_stable < next_open {
+                stable.next();
+                apply(&mut images, &events[next_stable], Torn::Whole);
+            } else if let Some((bit, event)) = open.next() {
+                if cut.kept >> bit & 1 == 1 {
+                    let torn = if last == Some(*event) { cut.torn } else { Torn::Whole };
+                    apply(&mut images, &events[*event], torn);
+                }
+            } else {
+                return images;
+            }
+        }
+    }
+}
+
+fn apply(images: &mut [Image], event: &Event, torn: Torn) {
+    let Event::Issue { drive, offset, change, .. } = event else { return };
+    match torn {
+        Torn::Whole => images[*drive].apply(*offset, change),
+        Torn::Head(_) | Torn::Tail(_) => images[*drive].apply_torn(*offset, change, torn),
+    }
+}
+
+/// The ways in which a write may be torn: at a block, and at 4 KiB. `chance` says where.
+pub(super) fn tears(event: &Event, geometry: &Geometry, spec: &DiskSpec, chance: u64) -> Vec<Torn> {
+    let Event::Issue { offset, change, .. } = event else { return Vec::new() };
+    let data = strake_ondisk::HEAD_BYTES..spec.bytes - strake_ondisk::TAIL_BYTES;
+    // A block of the array is never cut, even where the drive's are smaller.
+    let block = if data.contains(offset) { geometry.block_size() } else { spec.block_size };
+    let mut torn = Vec::new();
+    for (at, unit) in [u64::from(block.bytes()), 4096].into_iter().enumerate() {
+        let units = change.len() / unit;
+        if units < 2 || (at == 1 && unit == u64::from(block.bytes())) {
+            continue;
+        }
+        let chance = chance.rotate_right(20 * at as u32);
+        let bytes = unit * (1 + chance % (units - 1));
+        torn.push(if chance >> 19 & 1 == 0 { Torn::Head(bytes) } else { Torn::Tail(bytes) });
+    }
+    torn
+}
+
+/// Everything that makes a state, apart from the case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) cut: Cut,
+    /// Members that are lost in the same event, as a mask.
+    pub(super) lost: u64,
+    /// A second crash, in the middle of the recovery from the first.
+    pub(super) then: Option<Cut>,
+}
+
+impl State {
+    /// A number that tells it from others.
+    pub(super) fn name(&self) -> u64 {
+        mix(self.cut.kept ^ mix(self.lost ^ mix(self.cut.point as u64)))
+    }
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let crash = if self.crash == Crash::Kill { 'k' } else { 'p' };
+        write!(f, "{}.{crash}.{:x}.", self.point, self.kept)?;
+        match self.torn {
+            Torn::Whole => f.write_str("w"),
+            Torn::Head(bytes) => write!(f, "h{bytes}"),
+            Torn::Tail(bytes) => write!(f, "t{bytes}"),
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:x}", self.cut, self.lost)?;
+        self.then.map_or(Ok(()), |then| write!(f, ":{then}"))
+    }
+}
+
+impl FromStr for Cut {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text} is no cut: POINT.CRASH.KEPT.TORN is wanted");
+        let words: Vec<&str> = text.split('.').collect();
+        let [point, crash, kept, torn] = words[..] else { return Err(wrong()) };
+        let bytes = || torn[1..].parse().map_err(|_| wrong());
+        Ok(Self {
+            point: point.parse().map_err(|_| wrong())?,
+            crash: match crash {
+                "k" => Crash::Kill,
+                "p" => Crash::Power,
+                _ => return Err(wrong()),
+            },
+            kept: u64::from_str_radix(kept, 16).map_err(|_| wrong())?,
+            torn: match torn.chars().next() {
+                Some('w') => Torn::Whole,
+                Some('h') => Torn::Head(bytes()?),
+                Some('t') => Torn::Tail(bytes()?),
+                Some(_) | None => return Err(wrong()),
+            },
+        })
+    }
+}
+
+impl FromStr for State {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.split(':');
+        let cut = words.next().unwrap_or_default().parse()?;
+        let lost = words.next().and_then(|lost| u64::from_str_radix(lost, 16).ok());
+        let lost = lost.ok_or(format!("{text} does not say which members are lost"))?;
+        let then = words.next().map(str::parse).transpose()?;
+        Ok(Self { cut, lost, then })
+    }
+}

@@ -1,0 +1,127 @@
+//! An array that runs on one thread, and somebody who uses it.
+
+use strake_block::{
+    BufMut, Completion, CompletionBatch, Durability, Io, IoQueue, Op, Sg, SgMut, Token,
+};
+use strake_engine::{Array, Assembled, Options};
+use strake_reactor::Poller;
+use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
+
+use super::case::Case;
+use crate::content;
+
+/// Rounds after which somebody who still waits counts as forgotten.
+const PATIENCE: u64 = 100_000;
+
+/// Memory of a shard: enough for a few stripes of the sizes used here.
+const SCRATCH_BYTES: usize = 256 << 10;
+
+/// Requests under way at a time.
+const DEPTH: u32 = 16;
+
+pub(super) struct Host {
+    pub(super) array: Array,
+    pollers: Vec<Box<dyn Poller>>,
+    queue: Box<dyn IoQueue>,
+    batch: CompletionBatch,
+    pub(super) now: Nanos,
+}
+
+impl Host {
+    pub(super) fn start(assembled: Assembled, case: &Case, now: Nanos) -> Result<Self, String> {
+        let options = Options { merge: true, steer: true, scratch_bytes: SCRATCH_BYTES };
+        let (array, pollers) = Array::start_here(assembled, case.cores, options)
+            .map_err(|error| format!("start: {error}"))?;
+        let core = CoreIndex(case.cores - 1);
+        let queue = array.device().open_queue(core, DEPTH).map_err(|error| error.to_string())?;
+        Ok(Self { array, pollers, queue, batch: CompletionBatch::new(DEPTH as usize), now })
+    }
+
+    /// A turn of every shard, `step` later. Returns what was answered.
+    pub(super) fn round(&mut self, step: Nanos) -> Vec<Completion> {
+        self.now = self.now.plus(step);
+        for poller in &mut self.pollers {
+            poller.turn(self.now);
+        }
+        self.queue.poll(self.now, &mut self.batch);
+        self.batch.drain().collect()
+    }
+
+    pub(super) fn submit(&mut self, id: u64, op: Op) -> Result<(), String> {
+        self.queue.submit(Io { token: Token(id), op }).map_err(|_| "a queue is full".to_owned())?;
+        self.queue.ring_doorbell(self.now);
+        Ok(())
+    }
+
+    /// Lets rounds go by until `done`.
+    pub(super) fn until(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        for _ in 0..PATIENCE {
+            if done(self)? {
+                return Ok(());
+            }
+        }
+        Err(format!("{what} does not happen: {:?}", self.array.status()))
+    }
+
+    /// Makes one request and waits for its answer.
+    pub(super) fn run(&mut self, op: Op) -> Result<Op, String> {
+        self.submit(0, op)?;
+        let mut answer = None;
+        self.until("an answer", |host| {
+            answer = answer.take().or_else(|| host.round(Nanos(1_000)).pop());
+            Ok(answer.is_some())
+        })?;
+        let Completion { op, result, .. } = answer.expect("waited for it");
+        result.map(|()| op).map_err(|error| format!("a request failed: {error}"))
+    }
+
+    /// The bytes of `range`.
+    pub(super) fn read(&mut self, range: LbaRange, size: BlockSize) -> Result<Vec<u8>, String> {
+        let data = BufMut::alone((range.blocks << size.shift()) as usize);
+        let Op::Read { data, .. } =
+            self.run(Op::Read { at: range.start, data: SgMut::from(data) })?
+        else {
+            return Err("a read came home as something else".to_owned());
+        };
+        Ok(data.parts().iter().flat_map(|part| part.as_slice()).copied().collect())
+    }
+
+    /// Stops in order.
+    pub(super) fn stop(
+        &mut self,
+        mut round: impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut quiet = self.array.begin_quiesce();
+        self.until("falling quiet", |host| {
+            round(host)?;
+            quiet.retain(|answer| answer.try_recv().is_err());
+            Ok(quiet.is_empty())
+        })?;
+        let mut pending = self.array.begin_stop();
+        self.until("the stop", |host| {
+            round(host)?;
+            match pending.poll() {
+                Some(Err(error)) => Err(format!("stop: {error}")),
+                answer => Ok(answer.is_some()),
+            }
+        })
+    }
+}
+
+/// A write of what `id` writes.
+pub(super) fn write_op(id: u64, range: LbaRange, size: BlockSize, fua: bool) -> Op {
+    let mut data = BufMut::alone((range.blocks << size.shift()) as usize);
+    let blocks = data.as_mut_slice().chunks_exact_mut(size.bytes() as usize);
+    for (lba, block) in (range.start.0..).zip(blocks) {
+        content::fill(id, lba, block);
+    }
+    Op::Write { at: range.start, data: Sg::from(data.freeze()), durability: durability(fua) }
+}
+
+pub(super) const fn durability(fua: bool) -> Durability {
+    if fua { Durability::Fua } else { Durability::Normal }
+}

@@ -1,0 +1,286 @@
+//! What comes of a state: the array is assembled from what the media hold, and everything is looked at.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use strake_engine::{AssemblePolicy, Assembled, Consistency, Drive, Outcome, assemble};
+use strake_raid::{MemberState, Place, Role};
+use strake_units::{Nanos, StripeIndex};
+
+use super::cut::{Cut, State, Writes};
+use super::disk::{Disk, Event, Promise, Tape};
+use super::host::Host;
+use super::image::Image;
+use super::record::{Record, at_once, tape_of, uuid};
+use crate::drive::Crash;
+use crate::medium::PAGE;
+use crate::oracle::Oracle;
+use crate::textbook;
+
+/// Of this many states one is started and used; of all of them the media are looked at.
+const RUNS: u64 = 4;
+
+/// Rounds of a resync between two looks at whether it is through.
+const ROUNDS_BETWEEN_LOOKS: u64 = 16;
+
+/// What blocks may hold after a crash at a point, for all states of that point.
+pub(super) struct Known {
+    point: usize,
+    crash: Crash,
+    oracle: Oracle,
+    unsettled: Vec<u64>,
+    promise: Promise,
+    writes: Writes,
+}
+
+impl Known {
+    pub(super) fn at(record: &Record, point: usize, crash: Crash) -> Self {
+        let (oracle, unsettled) = record.oracle(point, crash);
+        let spec = record.case.disk_spec();
+        Self {
+            point,
+            crash,
+            oracle,
+            unsettled,
+            promise: record.promise(point),
+            writes: Writes::before(&record.events, point, crash, &spec),
+        }
+    }
+
+    pub(super) fn is_of(&self, cut: &Cut) -> bool {
+        (self.point, self.crash) == (cut.point, cut.crash)
+    }
+}
+
+/// What was seen when a state held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The array was refused, as it may be, and started with the loss accepted.
+    pub(super) refused: bool,
+    /// Regions were left to be resynchronized.
+    pub(super) resynced: bool,
+    /// The array was started and read through, and resynchronized.
+    pub(super) ran: bool,
+}
+
+/// What is left to be cut once more.
+pub(super) struct After {
+    base: Vec<Image>,
+    /// What blocks may hold, after the loss was accepted if it had to be.
+    oracle: Oracle,
+    pub(super) events: Vec<Event>,
+}
+
+/// Looks at one state, a second crash included if there is one.
+///
+/// # Errors
+/// What does not hold.
+pub(super) fn judge(record: &Record, known: &Known, state: &State) -> Result<Seen, String> {
+    let then = state.then;
+    caught(|| {
+        let Some(then) = then else { return Ok(look(record, known, state, Which::First)?.0) };
+        let after = recovery(record, known, state)?;
+        look(record, known, state, Which::Second(&after, &then)).map(|(seen, _)| seen)
+    })
+}
+
+/// What a recovery writes, with a state that holds.
+///
+/// # Errors
+/// What does not hold.
+pub(super) fn recovery(record: &Record, known: &Known, state: &State) -> Result<After, String> {
+    caught(|| look(record, known, state, Which::Recorded).map(|(_, after)| after))
+}
+
+pub(super) fn caught<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(format!("panic: {}", text.unwrap_or_else(|| "without words".to_owned())))
+    })
+}
+
+/// Which start of an array is looked at.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    /// The one after the crash.
+    First,
+    /// The same, and what it writes is written down.
+    Recorded,
+    /// The one after a second crash.
+    Second(&'a After, &'a Cut),
+}
+
+struct Look<'a> {
+    record: &'a Record,
+    known: &'a Known,
+    lost: u64,
+    disks: Vec<Option<Disk>>,
+    tape: Option<Tape>,
+    oracle: Oracle,
+}
+
+fn look(
+    record: &Record,
+    known: &Known,
+    state: &State,
+    which: Which<'_>,
+) -> Result<(Seen, After), String> {
+    let base = match which {
+        Which::First | Which::Recorded => {
+            known.writes.images(&record.base, &record.events, &state.cut)
+        }
+        Which::Second(after, cut) => {
+            let spec = record.case.disk_spec();
+            let writes = Writes::before(&after.events, cut.point, cut.crash, &spec);
+            writes.images(&after.base, &after.events, cut)
+        }
+    };
+    let absent = state.lost | record.pulled;
+    let spec = record.case.disk_spec();
+    let disk = |(at, image): (usize, &Image)| {
+        (absent & 1 << at == 0).then(|| Disk::new(spec, at, image.clone()))
+    };
+    let disks: Vec<Option<Disk>> = base.iter().enumerate().map(disk).collect();
+    let tape = matches!(which, Which::Recorded).then(|| tape_of(&disks, record.case.seed));
+    let oracle = match which {
+        Which::First | Which::Recorded => known.oracle.clone(),
+        Which::Second(after, _) => after.oracle.clone(),
+    };
+    let mut look = Look { record, known, lost: state.lost, disks, tape, oracle };
+    let (start, run) = match which {
+        Which::First => (4, state.name().is_multiple_of(RUNS)),
+        Which::Recorded => (4, true),
+        Which::Second(_, cut) => (5, cut.kept.is_multiple_of(2)),
+    };
+    let (seen, oracle) = look.all(start, run)?;
+    let tape = look.tape.take().unwrap_or_default();
+    let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
+    Ok((seen, After { base, oracle, events }))
+}
+
+impl Look<'_> {
+    /// `start` tells one activation from another. Returns also what blocks might hold before the first read.
+    fn all(&mut self, start: u64, run: bool) -> Result<(Seen, Oracle), String> {
+        let (assembled, refused) = self.assemble(start)?;
+        let resynced = assembled.resync_regions().0 > 0;
+        let states = assembled.states().to_vec();
+        let careless = self.record.case.mode == Consistency::None;
+        if refused || careless {
+            self.give_up(&states);
+        }
+        let oracle = self.oracle.clone();
+        // Without a region in doubt everything that is there has to agree.
+        self.look_at_media(&states, !resynced && !careless && !refused)?;
+        if run {
+            self.run(assembled, resynced, !careless)?;
+        }
+        Ok((Seen { refused, resynced, ran: run }, oracle))
+    }
+
+    /// Computes by the textbook what the members that are in sync hold, and compares it with what may be there.
+    fn look_at_media(&self, states: &[MemberState], agree: bool) -> Result<(), String> {
+        let geometry = &self.record.geometry;
+        let absent = states.iter().enumerate().filter(|(_, s)| **s != MemberState::InSync);
+        let absent = absent.fold(0, |mask, (at, _)| mask | 1 << at);
+        let page = |member: usize, offset| self.disks[member].as_ref()?.page(offset);
+        let size = geometry.block_size();
+        let strip_bytes = u64::from(geometry.strip_bytes());
+        let range = self.record.watched();
+        let mut data = vec![0; (range.blocks << size.shift()) as usize];
+        for stripe in 0..range.blocks / geometry.stripe_data_blocks() {
+            for at in (0..strip_bytes).step_by(PAGE) {
+                let pages = textbook::recover(geometry, &page, (stripe, at), absent, agree)?;
+                for (strip, page) in (0..).zip(pages) {
+                    let place = Place { stripe: StripeIndex(stripe), strip, offset: 0 };
+                    let from = (geometry.lba(place).bytes(size) + at) as usize;
+                    data[from..from + PAGE].copy_from_slice(&page[..]);
+                }
+            }
+        }
+        self.oracle.might_read(range, &data)
+    }
+
+    /// Starts the array, reads, waits until regions are resynchronized, and reads again.
+    fn run(&mut self, assembled: Assembled, resync: bool, careful: bool) -> Result<(), String> {
+        let whole = assembled.states().iter().all(|state| *state == MemberState::InSync);
+        let mut host = Host::start(assembled, &self.record.case, Nanos(2_000_000_000_000))?;
+        self.read(&mut host)?;
+        if resync {
+            host.until("the end of the resync", |host| {
+                (0..ROUNDS_BETWEEN_LOOKS).for_each(|_| drop(host.round(Nanos(1_000))));
+                Ok(host.array.status().resync.is_none())
+            })?;
+            self.read(&mut host)?;
+        }
+        if whole && careful {
+            let page = |member: usize, offset| self.disks[member].as_ref()?.page(offset);
+            textbook::verify(&self.record.geometry, &page)?;
+        }
+        Ok(())
+    }
+
+    fn assemble(&self, start: u64) -> Result<(Assembled, bool), String> {
+        let mut policy = AssemblePolicy { allow_degraded: self.lost != 0, accept_loss: false };
+        for _ in 0..2 {
+            match self.found(policy, start)? {
+                Outcome::Ready(assembled) => return Ok((*assembled, policy.accept_loss)),
+                Outcome::Refused { .. } if !policy.accept_loss && self.may_refuse() => {
+                    policy.accept_loss = true;
+                }
+                Outcome::Waiting { what, .. } => return Err(format!("waits without need: {what}")),
+                Outcome::Refused { what, .. } => {
+                    return Err(format!("refused without need: {what}"));
+                }
+            }
+        }
+        Err("refused although the loss was accepted".to_owned())
+    }
+
+    fn found(&self, policy: AssemblePolicy, start: u64) -> Result<Outcome, String> {
+        let drives: Vec<Drive> = self.disks.iter().flatten().map(Disk::drive).collect();
+        let fresh = uuid(self.record.case.seed, start);
+        let mut wait = at_once(1_500_000_000_000);
+        let (mut outcomes, unreadable) =
+            assemble(&drives, policy, &|_, _| true, &mut || fresh, &mut wait);
+        if let Some(error) = unreadable.first() {
+            return Err(format!("a drive could not be looked at: {error}"));
+        }
+        match (outcomes.pop(), outcomes.len()) {
+            (Some(outcome), 0) => Ok(outcome),
+            (_, count) => Err(format!("one array went down and {count} came up")),
+        }
+    }
+
+    /// Only a parity array that lacks members may be refused, and not where the labels promised that a crash does no
+    /// harm.
+    fn may_refuse(&self) -> bool {
+        let Promise { logged, out } = self.known.promise;
+        self.record.geometry.parity_strips() > 0 && (out | self.lost) & !logged != 0
+    }
+
+    /// What only parity can bring back may be anything in stripes in which a write was under way.
+    fn give_up(&mut self, states: &[MemberState]) {
+        let geometry = &self.record.geometry;
+        for stripe in self.known.unsettled.iter().map(|stripe| StripeIndex(*stripe)) {
+            for strip in 0..geometry.data_strips() {
+                let position = geometry.position(stripe, Role::Data { strip, copy: 0 });
+                let copies = geometry.copies() > 1;
+                if !copies && states[geometry.member(stripe, position).at()] == MemberState::InSync
+                {
+                    continue;
+                }
+                let first = geometry.lba(Place { stripe, strip, offset: 0 }).0;
+                let blocks = u64::from(geometry.strip_blocks());
+                (first..first + blocks).for_each(|lba| self.oracle.give_up(lba));
+            }
+        }
+    }
+
+    /// Reads everything that is watched and compares it with what may be there.
+    fn read(&mut self, host: &mut Host) -> Result<(), String> {
+        let range = self.record.watched();
+        let begun = self.oracle.begin(u64::MAX);
+        let data = host.read(range, self.record.geometry.block_size())?;
+        self.oracle.end_read(begun, range, &data)
+    }
+}

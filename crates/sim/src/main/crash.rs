@@ -1,0 +1,85 @@
+//! `--crash STATES` and `--crash-replay STATE`.
+
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use strake_sim::crash::{self, Lie};
+
+use crate::kept;
+
+/// Runs what the words ask for.
+///
+/// # Errors
+/// When they ask for nothing that there is, or the states that were kept cannot be read.
+pub fn run(words: &[String]) -> Result<ExitCode, String> {
+    // A panic of the engine is a violation that is reported with its state.
+    std::panic::set_hook(Box::new(|_| {}));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match &words[..] {
+        ["--crash-replay", key] => Ok(replay(key)),
+        ["--crash", states, rest @ ..] => {
+            let states = states.parse().map_err(|_| format!("{states} is no number of states"))?;
+            enumerate(states, seed(rest)?)
+        }
+        _ => Err("these words make no sense together".to_owned()),
+    }
+}
+
+fn seed(words: &[&str]) -> Result<u64, String> {
+    match words {
+        [] => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Ok(since.as_nanos() as u64 & 0xffff_ffff_ffff)
+        }
+        ["--seed", seed] => seed.parse().map_err(|_| format!("{seed} is no seed")),
+        _ => Err("only a seed may follow".to_owned()),
+    }
+}
+
+fn replay(key: &str) -> ExitCode {
+    match crash::replay(key) {
+        Ok(words) => {
+            println!("{words}");
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            println!("{what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn enumerate(states: u64, seed: u64) -> Result<ExitCode, String> {
+    println!("seed {seed}");
+    let mut violations = 0;
+    let kept = kept::lines("seeds-crash")?;
+    for key in &kept {
+        if let Err(what) = crash::replay(key) {
+            eprintln!(
+                "{what}\n  replay: cargo run --release -p strake-sim -- --crash-replay {key}"
+            );
+            violations += 1;
+        }
+    }
+    let started = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let report = crash::run(seed, states, threads, Lie::None);
+    let took = started.elapsed().as_secs_f64();
+    report.violations.iter().for_each(|what| eprintln!("{what}"));
+    violations += report.violations.len();
+    let kinds: Vec<String> =
+        report.faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
+    println!(
+        "{} kept states; {} histories, of {} every state; {:.0} states a second",
+        kept.len(),
+        report.cases,
+        report.exhausted,
+        report.runs as f64 / took
+    );
+    println!(
+        "{{\"runs\":{},\"violations\":{violations},\"faults\":{{{}}},\"seed\":{seed},\"seconds\":{took:.1}}}",
+        report.runs + kept.len() as u64,
+        kinds.join(",")
+    );
+    Ok(if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,130 @@
+//! Worlds by seed, on every core of the machine.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use strake_sim::stage::operate;
+use strake_sim::{Report, Settings, run};
+
+use crate::kept;
+
+/// Which worlds are run.
+pub struct Worlds {
+    /// How many, not counting those that were kept.
+    pub seeds: u64,
+    /// With an operator who does anything.
+    pub operators: bool,
+    /// The seeds that failed once come first.
+    pub kept: bool,
+    /// The first seed.
+    pub first: u64,
+    /// No world is begun after this many seconds.
+    pub seconds: Option<u64>,
+    /// Every event goes to standard error.
+    pub print: bool,
+}
+
+/// A world to be run.
+#[derive(Clone, Copy)]
+struct World {
+    seed: u64,
+    operators: bool,
+}
+
+impl World {
+    fn run(self, print: bool) -> Report {
+        let settings = Settings { print, ..Settings::default() };
+        if self.operators { operate(self.seed, settings) } else { run(self.seed, settings) }
+    }
+
+    /// Prints what went wrong, if anything did.
+    fn complain(self, report: &Report) -> bool {
+        let Some(violation) = &report.violation else { return false };
+        eprintln!("seed {}: {}\n  {violation}", report.seed, report.shape);
+        let kind = if self.operators { "operators" } else { "seeds" };
+        eprintln!("  replay: cargo run -p strake-sim -- --seed {} --{kind} 1 --print", self.seed);
+        true
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    runs: u64,
+    violations: u64,
+    requests: u64,
+    faults: BTreeMap<&'static str, u64>,
+    hashes: BTreeMap<usize, u64>,
+}
+
+impl Worlds {
+    /// Runs them all and prints one closing line.
+    ///
+    /// # Errors
+    /// When the kept seeds cannot be read.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        // A panic of the engine is a violation that is reported below.
+        std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
+        let list = self.list()?;
+        let sum = self.run_all(&list);
+        let kinds: Vec<String> =
+            sum.faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
+        let hash = sum.hashes.values().fold(0u64, |all, hash| all.rotate_left(1) ^ hash);
+        println!(
+            "{{\"runs\":{},\"violations\":{},\"requests\":{},\"faults\":{{{}}},\"seed\":{},\
+             \"trace_hash\":\"{hash:016x}\"}}",
+            sum.runs,
+            sum.violations,
+            sum.requests,
+            kinds.join(","),
+            self.first
+        );
+        Ok(if sum.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn list(&self) -> Result<Vec<World>, String> {
+        let mut list = Vec::new();
+        if self.kept {
+            for (folder, operators) in [("seeds", false), ("seeds-operators", true)] {
+                let seeds = kept::seeds(folder)?.into_iter();
+                list.extend(seeds.map(|seed| World { seed, operators }));
+            }
+        }
+        let fresh = (0..self.seeds).map(|offset| self.first.wrapping_add(offset));
+        list.extend(fresh.map(|seed| World { seed, operators: self.operators }));
+        Ok(list)
+    }
+
+    fn run_all(&self, list: &[World]) -> Sum {
+        let started = Instant::now();
+        let limit = self.seconds.map(Duration::from_secs);
+        let next = AtomicUsize::new(0);
+        let sum = Mutex::new(Sum::default());
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let late = limit.is_some_and(|limit| started.elapsed() >= limit);
+                let Some(world) = list.get(at).filter(|_| !late) else { return };
+                let report = world.run(self.print);
+                let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+                sum.runs += 1;
+                sum.requests += report.requests;
+                sum.hashes.insert(at, report.trace.hash());
+                for (kind, count) in report.trace.faults() {
+                    *sum.faults.entry(kind).or_insert(0) += count;
+                }
+                sum.violations += u64::from(world.complain(&report));
+            }
+        };
+        // Events of several worlds in one stream would tell nothing.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if self.print { 1 } else { cores };
+        std::thread::scope(|scope| {
+            (1..threads).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,65 @@
+//! Crashes of small histories: kept cases, a fixed run, a fresh one, and lies of drives that must be found out.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use strake_sim::crash::{Lie, Report, replay, run};
+
+/// What has to happen in a run, or it shows less than it says.
+const KINDS: [&str; 8] =
+    ["degraded", "kill", "lost_members", "power", "resync", "second_crash", "started", "torn"];
+
+fn check(seed: u64, states: u64) -> Report {
+    let report = run(seed, states, 1, Lie::None);
+    assert!(report.violations.is_empty(), "seed {seed}:\n{}", report.violations.join("\n"));
+    report
+}
+
+#[test]
+fn kept_crashes_hold() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds-crash");
+    for entry in std::fs::read_dir(folder).expect("the folder is part of the crate") {
+        let path = entry.expect("a readable folder").path();
+        let text = std::fs::read_to_string(path).expect("a readable file");
+        for key in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+            replay(key).unwrap_or_else(|what| panic!("{key}: {what}"));
+        }
+    }
+}
+
+#[test]
+fn a_fixed_run_of_crashes_holds_and_sees_everything() {
+    let report = check(1, 1_000);
+    for kind in KINDS {
+        assert!(report.faults.contains_key(kind), "no {kind} in a fixed run");
+    }
+}
+
+#[test]
+fn a_fresh_run_of_crashes_holds() {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    let seed = since.as_nanos() as u64 & 0xffff_ffff_ffff;
+    println!("fresh crashes of seed {seed}");
+    check(seed, 1_000);
+}
+
+#[test]
+fn a_run_replays_on_any_number_of_threads() {
+    let (alone, together) = (run(3, 600, 1, Lie::None), run(3, 600, 2, Lie::None));
+    assert_eq!((alone.runs, alone.faults), (together.runs, together.faults));
+}
+
+/// A drive that lies must be found out.
+fn check_found_out(lie: Lie) {
+    let report = run(1, 2_000, 1, lie);
+    assert!(!report.violations.is_empty(), "{lie:?} was not found out in {} states", report.runs);
+}
+
+#[test]
+fn an_idle_flush_is_found_out() {
+    check_found_out(Lie::Flush);
+}
+
+#[test]
+fn an_idle_fua_is_found_out() {
+    check_found_out(Lie::Fua);
+}

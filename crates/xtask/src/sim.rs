@@ -1,0 +1,64 @@
+//! The enumerator of crashes and the simulator, as release builds, with a fresh seed unless one is given.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::run::{self, Outcome};
+
+/// Looks at this many crash states.
+pub fn crash(root: &Path, states: u64) -> Outcome {
+    check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed()])
+}
+
+/// Runs the worlds that failed once, and this many others.
+pub fn worlds(root: &Path, seeds: u64) -> Outcome {
+    check(root, &["--kept", "--seeds", &seeds.to_string(), "--seed", &fresh_seed()])
+}
+
+fn check(root: &Path, words: &[&str]) -> Outcome {
+    let tool = ["cargo", "run", "--release", "--quiet", "-p", "strake-sim", "--"];
+    let outcome = run::check(&mut run::command(root, &[&tool[..], words].concat()));
+    // The tool has printed how to replay what failed; the summary names the run.
+    if outcome.tally.failed == 0 { Outcome::passed(words.join(" ")) } else { outcome }
+}
+
+fn fresh_seed() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_nanos() as u64 & 0xffff_ffff_ffff).to_string()
+}
+
+/// `cargo xtask crash --states N [--seed S]` and `cargo xtask sim --seeds N [--seed S]`: the last line is JSON.
+pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
+    let (count, seed) = match numbers(command, words) {
+        Ok(numbers) => numbers,
+        Err(what) => {
+            eprintln!("xtask: {what}");
+            return ExitCode::from(3);
+        }
+    };
+    let seed = seed.unwrap_or_else(fresh_seed);
+    println!("seed {seed}");
+    let outcome = match command {
+        "crash" => check(root, &["--crash", &count, "--seed", &seed]),
+        _ => check(root, &["--kept", "--seeds", &count, "--seed", &seed]),
+    };
+    if outcome.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How many, and from which seed on.
+fn numbers(command: &str, words: &[String]) -> Result<(String, Option<String>), String> {
+    let counted = if command == "crash" { "--states" } else { "--seeds" };
+    let wrong = || format!("usage: cargo xtask {command} {counted} N [--seed S]");
+    let number = |word: &String| word.parse::<u64>().map(|n| n.to_string()).map_err(|_| wrong());
+    match words {
+        [what, count] if what == counted => Ok((number(count)?, None)),
+        [what, count, from, seed] if what == counted && from == "--seed" => {
+            Ok((number(count)?, Some(number(seed)?)))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

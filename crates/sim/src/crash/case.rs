@@ -60,6 +60,15 @@ struct Kind {
     cached: bool,
 }
 
+impl Kind {
+    /// True when every write to it goes through the redo log.
+    fn logs(&self) -> bool {
+        let copies = matches!(self.level, Level::Raid1 | Level::Raid10);
+        let always = self.mode == Consistency::Strict;
+        !copies && (always || (self.mode == Consistency::Safe && self.failed > 0))
+    }
+}
+
 /// Level, members, how many may go out.
 const LEVELS: [(Level, usize, usize); 8] = [
     (Level::Raid5, 3, 1),
@@ -119,6 +128,8 @@ pub(super) struct Case {
     pub(super) pulled: bool,
     pub(super) before: Before,
     pub(super) lie: Lie,
+    /// The ring of the redo log is about to begin anew when the history begins.
+    pub(super) around: bool,
     /// What the requests draw from, once the geometry is known.
     script: Rng,
 }
@@ -136,6 +147,8 @@ impl Case {
         let mut slots: Vec<u8> = (0..kind.members as u8).collect();
         rng.shuffle(&mut slots);
         slots.truncate(kind.failed);
+        let (double, pulled) = (rng.one_in(4), rng.one_in(3));
+        let around = kind.logs() && rng.one_in(8);
         Self {
             seed,
             level: kind.level,
@@ -145,11 +158,12 @@ impl Case {
             strip_bytes: rng.pick(&[4, 4, 4, 8]) << 10,
             disk_block,
             array_block,
-            cores: if rng.one_in(4) { 2 } else { 1 },
+            cores: if double && !around { 2 } else { 1 },
             failed: slots,
-            pulled: rng.one_in(3),
+            pulled,
             before: rng.pick(&[Before::Busy, Before::Rested, Before::Restarted]),
             lie,
+            around,
             script: rng.fork(),
         }
     }
@@ -225,7 +239,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "RAID {} of {}, {}, strip {} KiB, blocks {} on {}, {}, {} core(s), {:?}, out before: {:?}{}",
+            "RAID {} of {}, {}, strip {} KiB, blocks {} on {}, {}, {} core(s), {:?}{}, out before: {:?}{}",
             self.level,
             self.members,
             self.mode,
@@ -235,6 +249,7 @@ impl fmt::Display for Case {
             if self.cached { "volatile cache" } else { "no cache" },
             self.cores,
             self.before,
+            if self.around { " at the end of the ring" } else { "" },
             self.failed,
             if self.pulled { " and pulled" } else { "" }
         )

@@ -108,6 +108,11 @@ impl Disk {
         self.state().tape = Some((Arc::clone(tape), Rng::new(seed)));
     }
 
+    /// Nothing is written down any more, and everything is done at once.
+    pub(super) fn forget(&self) {
+        self.state().tape = None;
+    }
+
     /// What it holds; only what was given to it and has completed.
     pub(super) fn image(&self) -> Image {
         self.state().image.clone()

@@ -86,8 +86,13 @@ impl Image {
         while at < to {
             let within = at % PAGE;
             let len = (to - at).min(PAGE - within);
-            self.page_mut(at / PAGE)[within..within + len]
-                .copy_from_slice(&data[at - from..at - from + len]);
+            let part = &data[at - from..at - from + len];
+            if len == PAGE && part == [0; PAGE] {
+                // Most of what is emptied never held anything.
+                self.zero(at / PAGE, within, len);
+            } else {
+                self.page_mut(at / PAGE)[within..within + len].copy_from_slice(part);
+            }
             at += len;
         }
     }

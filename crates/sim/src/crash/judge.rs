@@ -17,7 +17,7 @@ use crate::oracle::Oracle;
 use crate::textbook;
 
 /// Of this many states one is started and used; of all of them the media are looked at.
-const RUNS: u64 = 4;
+const RUNS: u64 = 8;
 
 /// Rounds of a resync between two looks at whether it is through.
 const ROUNDS_BETWEEN_LOOKS: u64 = 16;
@@ -150,7 +150,7 @@ fn look(
     let (start, run) = match which {
         Which::First => (4, state.name().is_multiple_of(RUNS)),
         Which::Recorded => (4, true),
-        Which::Second(_, cut) => (5, cut.kept.is_multiple_of(2)),
+        Which::Second(_, cut) => (5, (cut.kept ^ cut.point as u64).is_multiple_of(RUNS)),
     };
     let (seen, oracle) = look.all(start, run)?;
     let tape = look.tape.take().unwrap_or_default();

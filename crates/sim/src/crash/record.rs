@@ -174,6 +174,9 @@ impl Player {
             Before::Rested => self.rest(40)?,
             Before::Restarted => self.restart(&case)?,
         }
+        if case.around {
+            self.go_around(&case)?;
+        }
         self.host.until("quiet drives", |host| {
             let idle = self.disks.iter().all(Disk::is_idle);
             host.round(ROUND);
@@ -213,6 +216,42 @@ impl Player {
         self.host.run(Op::Flush)?;
         self.oracle.all_stable();
         Ok(())
+    }
+
+    /// Writes to the last strip until the ring of the redo log is about to begin anew.
+    fn go_around(&mut self, case: &Case) -> Result<(), String> {
+        let tape = Tape::default();
+        self.disks.iter().for_each(|disk| disk.record(&tape, case.seed));
+        let size = self.geometry.block_size();
+        let strip = u64::from(self.geometry.strip_blocks());
+        let range = LbaRange::new(Lba(self.geometry.capacity_blocks() - strip), strip);
+        let (start, bytes) = strake_ondisk::redo_ring(0, 1);
+        // As long as the longest there is, and none begins less than that before the end.
+        let record = strake_ondisk::REDO_HEADER_BYTES as u64 + u64::from(case.strip_bytes);
+        let near = start + bytes - record * (2 + case.seed % 4);
+        for _ in 0..bytes / record {
+            let id = self.fresh_id();
+            self.host.run(write_op(id, range, size, false))?;
+            let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
+            let offsets = events.iter().filter_map(|event| match event {
+                Event::Issue { offset, .. } => Some(*offset),
+                Event::Done { .. }
+                | Event::FlushIssue
+                | Event::FlushDone { .. }
+                | Event::Begin { .. }
+                | Event::Ack { .. }
+                | Event::FlushBegin { .. }
+                | Event::FlushAck { .. }
+                | Event::Promise(_) => None,
+            });
+            let log = start..start + bytes;
+            let last = offsets.filter(|offset| log.contains(offset)).max();
+            if last.ok_or("a write that is to be logged is not")? >= near {
+                self.disks.iter().for_each(Disk::forget);
+                return Ok(());
+            }
+        }
+        Err("the ring of the redo log has no end".to_owned())
     }
 
     fn fresh_id(&mut self) -> u64 {
@@ -303,8 +342,9 @@ impl Player {
             Ok(())
         })?;
         if case.mode != Consistency::None {
-            let everybody = self.geometry.groups_with(u64::MAX);
-            note(&self.tape, Event::Promise(Promise { logged: everybody, out: 0 }));
+            // Nothing is in doubt, whoever is out.
+            let logged = self.geometry.groups_with(u64::MAX);
+            note(&self.tape, Event::Promise(Promise { logged, ..self.promise }));
         }
         Ok(())
     }

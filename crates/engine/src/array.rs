@@ -38,6 +38,8 @@ pub struct Options {
     /// the one with the least to do. Otherwise whoever holds the first copy that can be read is asked. Reads that take
     /// seconds are answered from elsewhere in any case.
     pub steer: bool,
+    /// Keep parities and data of blocks that are overwritten again and again, so that they are not read each time.
+    pub cache: bool,
     /// Memory of each shard for old data, parity and reconstruction, in bytes. However little it is, the largest plan
     /// has room; more lets more plans run at a time.
     pub scratch_bytes: usize,
@@ -45,7 +47,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { merge: true, steer: true, scratch_bytes: SCRATCH_BYTES }
+        Self { merge: true, steer: true, cache: true, scratch_bytes: SCRATCH_BYTES }
     }
 }
 

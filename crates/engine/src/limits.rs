@@ -57,6 +57,15 @@ pub const SMALL_BYTES: usize = 4096;
 /// Bytes of a shard's scratch memory that are small buffers.
 pub const SMALL_TOTAL: usize = 4 << 20;
 
+/// Columns of which a shard keeps what small writes left behind.
+pub const KEPT_MAX: usize = 128;
+
+/// Those of them in large buffers, whole bands of which are taken by a few blocks.
+pub const KEPT_LARGE_MAX: usize = 16;
+
+/// Largest strip's part that is kept: pages of databases, and what file systems write at once.
+pub const KEPT_BYTES_MAX: usize = 16 << 10;
+
 /// Bands a shard rebuilds or resynchronizes at a time at most; fewer while clients would feel it.
 pub const MAINTENANCE_WINDOW: usize = 16;
 
@@ -114,6 +123,7 @@ const _: () = assert!(TASKS_MAX <= ITEMS_MAX, "every task works on at least one 
 const _: () =
     assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
 const _: () = assert!(JOIN_MAX <= 2 * MERGE_MAX, "a task has room for one I/O of each joined read");
+const _: () = assert!(KEPT_LARGE_MAX < KEPT_MAX && KEPT_MAX < 256, "a byte counts those of a band");
 const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of the whole");
 const _: () = assert!(MAINTENANCE_WINDOW < TASKS_MAX, "maintenance never takes every task");
 const _: () =

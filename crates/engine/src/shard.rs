@@ -67,7 +67,7 @@ use self::regions::RegionTable;
 use self::requests::Requests;
 use self::scratch::Scratch;
 use self::scrub::ScrubTable;
-use self::small::Smalls;
+use self::small::{Kept, Smalls};
 use self::wait::WaitQueue;
 use self::workers::Workers;
 use crate::board::{Board, CoreCounters};
@@ -117,6 +117,8 @@ pub(crate) struct Shard {
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
+    /// What small writes left behind.
+    kept: RefCell<Kept>,
     recovered: RefCell<Recovered>,
     /// There may be small writes.
     small_writes: bool,

@@ -9,7 +9,7 @@ use world::World;
 /// The same with everything turned off that can be.
 fn check(level: Level, members: usize, group: Option<u8>, losses: usize, cores: u16) {
     let on = Options::default();
-    for options in [on, Options { merge: false, steer: false, ..on }] {
+    for options in [on, Options { merge: false, steer: false, cache: false, ..on }] {
         lives(World::new(level, members, group, cores, options), members, losses);
     }
 }

@@ -32,6 +32,8 @@ pub struct Shape {
     pub merge: bool,
     /// Whether reads are steered to whoever answers soonest.
     pub steer: bool,
+    /// Whether what small writes leave behind is kept.
+    pub cache: bool,
     /// Clients, each with a queue on core `i % cores`.
     pub clients: usize,
     /// Requests each client keeps outstanding at most.
@@ -115,6 +117,7 @@ impl Shape {
             merge,
             // Follows from another number of the seed, so that the worlds of kept seeds stay what they were.
             steer: !requests.is_multiple_of(3),
+            cache: !requests.is_multiple_of(4),
             clients,
             depth,
             rates,
@@ -148,7 +151,7 @@ impl Shape {
         let group = self.group_size.map_or(String::new(), |g| format!(" in groups of {g}"));
         format!(
             "RAID {} of {}{group}, {}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, \
-             {} requests, {:?}",
+             cache {}, {} requests, {:?}",
             self.level,
             self.members,
             self.consistency,
@@ -158,6 +161,7 @@ impl Shape {
             self.depth,
             self.merge,
             self.steer,
+            self.cache,
             self.requests,
             self.rates
         )

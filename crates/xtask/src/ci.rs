@@ -258,10 +258,10 @@ fn miri_parity(root: &Path) -> Outcome {
     miri(root, &["-p", "strake-parity", "--lib", "portable"])
 }
 
-/// The stories of faults without merging and steering.
+/// The stories of faults without merging, steering and caching.
 fn engine_switched_off(root: &Path) -> Outcome {
     let words = ["cargo", "test", "--quiet", "-p", "strake-engine", "--test", "faults"];
-    run::test_run(run::command(root, &words).env("STRAKE_OFF", "merge,steer"))
+    run::test_run(run::command(root, &words).env("STRAKE_OFF", "merge,steer,cache"))
 }
 
 fn parity_properties(root: &Path) -> Outcome {

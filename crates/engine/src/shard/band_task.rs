@@ -21,6 +21,9 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
     let band = shard.bands.borrow().band(entry);
     loop {
         let batch = shard.bands.borrow_mut().next_batch(entry, &shard.geometry, shard.merge);
+        if !matches!(batch, None | Some(Batch::Read { .. })) {
+            shard.forget_kept(band);
+        }
         match batch {
             None => break,
             Some(Batch::Read { span }) => match shard.join_reads(entry, span) {

@@ -25,7 +25,7 @@ use super::requests::Requests;
 use super::scratch::Scratch;
 use super::scrub::ScrubTable;
 use super::serve::items_capacity;
-use super::small::{self, Smalls};
+use super::small::{self, Kept, Smalls};
 use super::wait::WaitQueue;
 use super::workers::Workers;
 use crate::array::{Options, Waker};
@@ -91,6 +91,9 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         Requests::new(REQUESTS_MAX, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect();
     let code = code_of(&geometry)?;
+    let keeps = spec.options.cache && code.is_some() && small::has_small_writes(&geometry);
+    // Each of them with its data.
+    let kept = if keeps { 1 + usize::from(geometry.parity_strips()) } else { 0 };
     let recoveries = code.as_ref().map(|code| RefCell::new(Recoveries::new(code, RECOVERIES_MAX)));
     Ok(Shard {
         core: spec.core,
@@ -113,6 +116,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new()),
         recovered: RefCell::new(Recovered::new(geometry.data_strips())),
+        kept: RefCell::new(Kept::new(keeps)),
         small_writes: small::has_small_writes(&geometry),
         bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
         requests: RefCell::new(requests),
@@ -129,6 +133,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
             spec.options.scratch_bytes,
             band_bytes,
             width,
+            kept,
         )),
         bad: RefCell::new(BadTable::new(Arc::clone(&spec.bad), scheduler)),
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),

@@ -324,7 +324,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             let members = self.shard.members.borrow();
             let idle = members.outstanding() == 0 && members.has_no_orphans();
             debug_assert!(
-                !idle || self.shard.scratch.borrow().is_whole(),
+                !idle || self.shard.scratch.borrow().lent() == self.shard.kept.borrow().bufs(),
                 "a band task leaked scratch memory"
             );
             for reply in self.quiesced.drain(..) {

@@ -11,7 +11,7 @@ use strake_reactor::Scheduler;
 
 use super::wait::WaitQueue;
 
-use crate::limits::{SMALL_BYTES, SMALL_TOTAL};
+use crate::limits::{KEPT_LARGE_MAX, KEPT_MAX, SMALL_BYTES, SMALL_TOTAL};
 
 /// Buffers one plan may use: every strip read, every strip computed, and a spare.
 pub(crate) const LOAN_MAX: usize = 132;
@@ -26,13 +26,15 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// About `scratch_bytes` of memory for bands of `band_bytes` in stripes of `width` strips.
+    /// About `scratch_bytes` of memory for bands of `band_bytes` in stripes of `width` strips; and more for what small
+    /// writes leave behind, `kept` buffers of each, so that nobody waits for those.
     pub(crate) fn new(
         scheduler: &Scheduler,
         tasks: usize,
         scratch_bytes: usize,
         band_bytes: usize,
         width: usize,
+        kept: usize,
     ) -> Self {
         // The largest plan reads every other strip and computes the rest: never more than two bands' worth.
         let plan_max = 2 * width + 2;
@@ -43,8 +45,11 @@ impl Scratch {
             ((scratch_bytes - small) / band_bytes).clamp(2 * plan_max, tasks * plan_max)
         };
         Self {
-            small: BufPool::new((small / SMALL_BYTES).max(2 * plan_max), SMALL_BYTES),
-            large: BufPool::new(large, band_bytes),
+            small: BufPool::new(
+                (small / SMALL_BYTES).max(2 * plan_max) + kept * KEPT_MAX,
+                SMALL_BYTES,
+            ),
+            large: BufPool::new(large + kept * KEPT_LARGE_MAX, band_bytes),
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,
             serving: 0,
@@ -69,10 +74,10 @@ impl Scratch {
         pools.iter().filter(|pool| huge(pool)).map(|p| p.chunks() * p.chunk_bytes()).sum()
     }
 
-    /// True when every buffer is back.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.small.available() == self.small.chunks()
-            && self.large.available() == self.large.chunks()
+    /// Buffers that are not here.
+    pub(crate) fn lent(&self) -> usize {
+        let lent = |pool: &BufPool| pool.chunks() - pool.available();
+        lent(&self.small) + lent(&self.large)
     }
 
     /// Lets everybody who waits see that the array is lost.

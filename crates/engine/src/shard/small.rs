@@ -10,9 +10,12 @@
 //!                                         to the head of its band, for a task
 //! ```
 //!
+//! What the last write of the same blocks has left behind is not read ([`Kept`]); when that is all, nothing is.
+//!
 //! Nothing is decided here that is not decided by the planner for every write: which strips are read and written
 //! follows from `Strategy::ReadModifyWrite` and `Strategy::Direct` where nothing is hidden, and a test compares them.
 
+mod kept;
 mod table;
 
 use arrayvec::ArrayVec;
@@ -24,10 +27,12 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 use super::members::{Failed, Members, PartIo, Sent, Unplaced, Whole};
 use super::mend::LOST;
 use super::{Job, Shard, scratch};
-use crate::limits::TIMEOUT_CHECK;
+use crate::limits::{KEPT_BYTES_MAX, TIMEOUT_CHECK};
 use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
 
+pub(crate) use kept::Kept;
+use kept::{Column, Left};
 use table::Small;
 pub(crate) use table::Smalls;
 
@@ -72,6 +77,24 @@ struct Spot {
     parts: u8,
 }
 
+/// Memory for the strips that are read, in the order of parts.
+struct Strips {
+    /// The first part's is the last.
+    bufs: ArrayVec<BufMut, PARTS_MAX>,
+    /// Parts whose bytes are there already, as a mask.
+    known: u8,
+    /// The column is worth keeping.
+    again: bool,
+}
+
+impl Spot {
+    /// What a write of `blocks` blocks here changes in every strip.
+    #[inline]
+    fn column(&self, blocks: u64) -> Column {
+        Column { band: self.band, offset: self.place.offset, blocks: blocks as u32 }
+    }
+}
+
 impl Shard {
     /// Begins a user's write, or hands the data back when it is not a small one that can begin at once.
     #[inline]
@@ -110,7 +133,7 @@ impl Shard {
         }
         let mut bands = self.bands.borrow_mut();
         let Some(entry) = bands.hold(spot.band) else { return Err(data) };
-        let Some(mut bufs) = self.small_bufs(blocks, spot.region) else {
+        let Some(strips) = self.small_bufs(blocks, &spot) else {
             bands.let_go(entry);
             return Err(data);
         };
@@ -118,7 +141,7 @@ impl Shard {
         requests.wrote_directly(port, range, bytes);
         let caller = Caller::User(DirectWrite { port, token, since, came });
         let small = smalls.begin(caller, range, data, durability);
-        self.start_small(small, entry, spot, &mut bufs);
+        self.start_small(small, entry, spot, strips);
         Ok(())
     }
 
@@ -165,7 +188,7 @@ impl Shard {
         let Some(spot) = self.small_spot(range, writable) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
         let Some(entry) = bands.hold(spot.band) else { return Some(span) };
-        let Some(mut bufs) = self.small_bufs(range.blocks, spot.region) else {
+        let Some(strips) = self.small_bufs(range.blocks, &spot) else {
             bands.let_go(entry);
             return Some(span);
         };
@@ -173,7 +196,7 @@ impl Shard {
             unreachable!("it is a write of data")
         };
         let small = smalls.begin(Caller::Span(span.origin), range, data, durability);
-        self.start_small(small, entry, spot, &mut bufs);
+        self.start_small(small, entry, spot, strips);
         None
     }
 
@@ -189,10 +212,10 @@ impl Shard {
         let Some(spot) = self.small_spot(range, writable).filter(|spot| spot.band == band) else {
             return false;
         };
-        let Some(mut bufs) = self.small_bufs(range.blocks, spot.region) else { return false };
+        let Some(strips) = self.small_bufs(range.blocks, &spot) else { return false };
         let Head { range, data, durability, origin } = bands.take_write(entry);
         let small = smalls.begin(Caller::Span(origin), range, data, durability);
-        self.start_small(small, entry, spot, &mut bufs);
+        self.start_small(small, entry, spot, strips);
         true
     }
 
@@ -246,57 +269,97 @@ impl Shard {
         Some(Spot { place, band, region, members, parts })
     }
 
-    /// Enters the region and takes buffers for the strips that are read; `None` when one or the other cannot be now.
+    /// Enters the region and takes buffers for the strips that are read, or what is kept of them; `None` when one or
+    /// the other cannot be now.
     #[inline]
-    fn small_bufs(&self, blocks: u64, region: RegionIndex) -> Option<ArrayVec<BufMut, PARTS_MAX>> {
-        let bufs = match self.geometry.scheme() {
-            Scheme::Copies(_) => ArrayVec::new(),
+    fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
+        let strips = match self.geometry.scheme() {
+            Scheme::Copies(_) => Strips { bufs: ArrayVec::new(), known: 0, again: false },
             Scheme::Parity(parities) => {
                 let bytes = (blocks as usize) << self.geometry.block_size().shift();
-                scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?
+                let column = spot.column(blocks);
+                let again = self.kept.borrow_mut().touch(&column);
+                match self.take_kept(&column) {
+                    None => Strips {
+                        bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
+                        known: 0,
+                        again: again && bytes <= KEPT_BYTES_MAX,
+                    },
+                    Some(left) => self.strips_of(left, spot, bytes)?,
+                }
             }
         };
-        if self.region_table.borrow_mut().enter_now(region) {
-            return Some(bufs);
+        if self.region_table.borrow_mut().enter_now(spot.region) {
+            return Some(strips);
         }
-        scratch::give_back(&self.scratch, bufs);
+        scratch::give_back(&self.scratch, strips.bufs);
         None
+    }
+
+    /// Takes what is kept of a column, and forgets what a write of it makes stale.
+    #[inline]
+    fn take_kept(&self, column: &Column) -> Option<Left> {
+        let mut kept = self.kept.borrow_mut();
+        kept.take(column, |buf| scratch::give_back(&self.scratch, [buf]))
+    }
+
+    /// What is left of a column, and a buffer for the old data if those are not among it.
+    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize) -> Option<Strips> {
+        let Left { parities, data } = left;
+        let mut known = ((1 << spot.parts) - 1) & !1;
+        let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
+        let own = match data {
+            Some((strip, buf)) => {
+                known |= u8::from(strip == spot.place.strip);
+                Some(buf)
+            }
+            None => scratch::take_now::<1>(&self.scratch, 1, bytes).and_then(|mut one| one.pop()),
+        };
+        let Some(own) = own else {
+            scratch::give_back(&self.scratch, bufs);
+            return None;
+        };
+        bufs.push(own);
+        Some(Strips { bufs, known, again: true })
+    }
+
+    /// Forgets what is kept of a band, because a task is going to write there.
+    pub(crate) fn forget_kept(&self, band: Band) {
+        self.kept.borrow_mut().forget(band, |buf| scratch::give_back(&self.scratch, [buf]));
     }
 
     /// Begins what `small` has the data of.
     #[inline]
-    fn start_small(
-        &self,
-        small: &mut Small,
-        entry: u32,
-        spot: Spot,
-        bufs: &mut ArrayVec<BufMut, PARTS_MAX>,
-    ) {
+    fn start_small(&self, small: &mut Small, entry: u32, spot: Spot, strips: Strips) {
         let mut members = self.members.borrow_mut();
         (small.entry, small.place, small.region) = (entry, spot.place, spot.region);
         small.clock = members.clock();
         (small.members, small.parts) = (spot.members, spot.parts);
-        small.updates = !bufs.is_empty();
-        if bufs.is_empty() {
+        (small.updates, small.again) = (!strips.bufs.is_empty(), strips.again);
+        if !small.updates {
             self.write_parts(&mut members, small);
-        } else {
-            self.read_parts(&mut members, small, bufs);
+            return;
+        }
+        let all_known = strips.known.count_ones() == u32::from(small.parts);
+        self.read_parts(&mut members, small, strips);
+        if all_known {
+            self.update_small(small);
+            self.write_parts(&mut members, small);
         }
     }
 
     #[inline]
-    fn read_parts(
-        &self,
-        members: &mut Members,
-        small: &mut Small,
-        bufs: &mut ArrayVec<BufMut, PARTS_MAX>,
-    ) {
+    fn read_parts(&self, members: &mut Members, small: &mut Small, mut strips: Strips) {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
         let now = self.now.get();
         small.begin_phase(false, now);
         for part in 0..small.parts {
-            let data = SgMut::from(bufs.pop().expect("one for each part"));
-            let sent = members.read_part(now, small.part(part, at), data);
+            let buf = strips.bufs.pop().expect("one for each part");
+            if strips.known & 1 << part != 0 {
+                small.bufs[usize::from(part)] = Some(buf);
+                continue;
+            }
+            let sent = members.read_part(now, small.part(part, at), SgMut::from(buf));
             small.sent(part, sent);
         }
     }
@@ -398,6 +461,9 @@ impl Shard {
         let small = smalls.get(write);
         self.region_table.borrow_mut().leave(small.region);
         if small.updates {
+            if small.again {
+                self.keep_small(small);
+            }
             scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
         }
         self.bands.borrow_mut().let_go(small.entry);
@@ -413,6 +479,33 @@ impl Shard {
             }
         }
         smalls.end(write);
+    }
+
+    /// Keeps what a small write leaves behind, unless parts of it failed: then its parities are given back already.
+    fn keep_small(&self, small: &mut Small) {
+        let count = usize::from(small.parts) - 1;
+        let mut left = Left { parities: ArrayVec::new(), data: None };
+        let bytes = (small.range.blocks as usize) << self.geometry.block_size().shift();
+        for mut parity in small.bufs[1..].iter_mut().filter_map(Option::take) {
+            // What comes home from a write is as large as it once was.
+            parity.truncate(bytes);
+            left.parities.push(parity);
+        }
+        if left.parities.len() == count
+            && let Some(mut one) = scratch::take_now::<1>(&self.scratch, 1, bytes)
+            && let Some(mut copy) = one.pop()
+        {
+            small.data.copy_to(copy.as_mut_slice());
+            left.data = Some((small.place.strip, copy));
+        }
+        let column = Column::of(small.place, self.geometry.band_blocks(), small.range.blocks);
+        let mut kept = self.kept.borrow_mut();
+        let released = |buf| scratch::give_back(&self.scratch, [buf]);
+        if left.parities.len() == count {
+            kept.keep(column, left, released);
+        } else {
+            left.parities.into_iter().for_each(released);
+        }
     }
 
     /// Has whoever failed parts of a small write put out of use, and a task wait for that. The memory is given back and

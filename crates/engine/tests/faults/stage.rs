@@ -457,7 +457,7 @@ impl Stage {
     }
 }
 
-/// The whole suite runs with what can be turned off turned off as well: `STRAKE_OFF=merge,steer cargo test -p
+/// The whole suite runs with what can be turned off turned off as well: `STRAKE_OFF=merge,steer,cache cargo test -p
 /// strake-engine --test faults`. Stories about one of these turn it on themselves.
 fn switched(mut options: Options) -> Options {
     let off = std::env::var("STRAKE_OFF").unwrap_or_default();
@@ -465,6 +465,7 @@ fn switched(mut options: Options) -> Options {
         match switch {
             "merge" => options.merge = false,
             "steer" => options.steer = false,
+            "cache" => options.cache = false,
             unknown => panic!("STRAKE_OFF says {unknown}, which is nothing that can be turned off"),
         }
     }

@@ -104,6 +104,7 @@ impl Cast {
             merge,
             // As in `Shape::draw`, not a draw of its own.
             steer: merge != (depth == 4),
+            cache: merge,
             clients,
             depth,
             rates: Rates::default(),

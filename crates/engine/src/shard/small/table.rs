@@ -35,6 +35,8 @@ pub(super) struct Small {
     ordinary: u8,
     /// Parities are updated from what is read.
     pub(super) updates: bool,
+    /// What it leaves behind is kept.
+    pub(super) again: bool,
     pub(super) durability: Durability,
     /// Where its parts are: its own strip, then the parities; or the copies.
     pub(super) members: [MemberIndex; PARTS_MAX],
@@ -68,6 +70,7 @@ impl Small {
             out: 0,
             ordinary: 0,
             updates: false,
+            again: false,
             durability: Durability::Normal,
             members: [MemberIndex(0); PARTS_MAX],
             entry: 0,

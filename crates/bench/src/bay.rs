@@ -12,7 +12,7 @@ use strake_units::{MemberIndex, Nanos, Uuid};
 
 use crate::load::{Order, Pattern};
 use crate::rig::{Rig, Running, Sample, Shape, fail, pass};
-use crate::scenario::{Case, Made};
+use crate::scenario::{Case, Made, Off};
 
 const STRIP: u32 = 128 << 10;
 /// Longest that one rebuild, or the first filling of the array, may take.
@@ -213,7 +213,13 @@ pub fn array_on(
     let drive = |at| Ok(Drive { device: made.drive(member_bytes)?, path: format!("drive{at}") });
     let drives = (0..count).map(drive).collect::<Result<_, String>>()?;
     rig.array(
-        &Shape { level, strip_bytes: STRIP, overwrite: true, consistency: Consistency::Safe },
+        &Shape {
+            level,
+            strip_bytes: STRIP,
+            overwrite: true,
+            consistency: Consistency::Safe,
+            off: Off::NOTHING,
+        },
         drives,
     )
 }

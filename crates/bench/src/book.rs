@@ -67,7 +67,7 @@ fn write_machines(out: &mut String, reports: &[&Report]) -> std::fmt::Result {
         let kind = if machine.is_virtual { ", a virtual machine" } else { "" };
         let text =
             format!("{}, {} CPUs{kind}, Linux {}", machine.cpu, machine.cpus, machine.kernel);
-        let line = format!("{} (load {})", report.id, machine.load);
+        let line = format!("{} ({})", report.id, machine.load);
         match machines.iter_mut().find(|(known, _)| *known == text) {
             Some((_, ids)) => ids.push(line),
             None => machines.push((text, vec![line])),
@@ -80,7 +80,7 @@ fn write_machines(out: &mut String, reports: &[&Report]) -> std::fmt::Result {
     if !busy.is_empty() {
         writeln!(
             out,
-            "\n**Others used the machine** while {} began: the load left no CPU to what was measured. Ratios of \
+            "\n**Others used the machine** while {} ran: a tenth of a CPU or more was theirs. Ratios of \
              samples taken in turns hold as far as the least and the greatest are near each other; absolute numbers \
              are too low and tails are not the array's.",
             busy.join(", ")
@@ -89,10 +89,10 @@ fn write_machines(out: &mut String, reports: &[&Report]) -> std::fmt::Result {
     Ok(())
 }
 
-/// Whether there was more to do than one CPU could when the report began, which leaves none to itself.
+/// Whether others did enough to disturb.
 fn is_busy(report: &Report) -> bool {
     let load: Option<f64> = report.machine.load.parse().ok();
-    load.is_some_and(|load| load + 1.0 > report.machine.cpus as f64)
+    load.is_some_and(|load| load >= 0.1)
 }
 
 /// A line for everything on the list, measured or not.

@@ -1,5 +1,6 @@
 //! The list of goals, as `docs/benchmarks/goals.md` has it, and the measurements that answer it.
 
+mod cache;
 mod contention;
 mod g1;
 mod g2;
@@ -65,6 +66,7 @@ pub fn asks(id: &str, options: &Options) -> Option<Vec<Ask>> {
         "G7" => Some(g7::asks(options)),
         "G8" => Some(g7::degraded(options)),
         "G10" => Some(g7::added(options)),
+        "cache" => Some(cache::asks(options)),
         "contention" => Some(contention::asks(options)),
         "modes" => Some(modes::asks(options)),
         "vendors" => Some(vendors::asks(options)),

@@ -13,7 +13,7 @@ pub struct Machine {
     pub last_cache: usize,
     /// The kernel.
     pub kernel: String,
-    /// Load average over a minute before the run: what others did meanwhile disturbs.
+    /// CPUs that others kept busy during the run, on average: what they did disturbs.
     pub load: String,
     /// Whether it is a virtual machine.
     pub is_virtual: bool,
@@ -33,7 +33,7 @@ impl Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             last_cache: last_cache(),
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+            load: String::new(),
             is_virtual: field("flags").is_some_and(|f| f.split(' ').any(|w| w == "hypervisor")),
         }
     }
@@ -101,9 +101,77 @@ impl Steal {
     }
 }
 
+/// What others than this process and its children do.
+#[derive(Clone, Copy, Debug)]
+pub struct Others {
+    /// Ticks that all CPUs were busy, and that this process and children that have ended were.
+    busy: u64,
+    own: u64,
+    /// Ticks of all CPUs, busy or not.
+    all: u64,
+}
+
+impl Others {
+    /// Until now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self::parse(&text("/proc/stat"), &text("/proc/self/stat")).unwrap_or(Self {
+            busy: 0,
+            own: 0,
+            all: 0,
+        })
+    }
+
+    /// The first line of `/proc/stat`, and utime, stime, cutime and cstime of `/proc/self/stat`, which are the 14th to
+    /// 17th fields, counted behind the name in parentheses (proc(5)).
+    fn parse(stat: &str, own: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> =
+            line.split_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
+        let idle = ticks.get(3)? + ticks.get(4)? + ticks.get(7)?;
+        let all: u64 = ticks.iter().sum();
+        let (_, fields) = own.rsplit_once(')')?;
+        let times = fields.split_whitespace().skip(11).take(4);
+        let own = times.map_while(|word| word.parse::<u64>().ok()).sum();
+        Some(Self { busy: all - idle, own, all })
+    }
+
+    /// CPUs that others kept busy since then, on average; "?" when the kernel does not say.
+    #[must_use]
+    pub fn since(self) -> String {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        self.until(Self::now(), cpus)
+    }
+
+    fn until(self, now: Self, cpus: usize) -> String {
+        let all = now.all.saturating_sub(self.all);
+        if all == 0 {
+            return "?".to_owned();
+        }
+        let own = now.own.saturating_sub(self.own);
+        let others = now.busy.saturating_sub(self.busy).saturating_sub(own);
+        format!("{:.2}", others as f64 / all as f64 * cpus as f64)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Steal;
+    use super::{Others, Steal};
+
+    #[test]
+    fn what_others_do_is_told_from_what_we_do() {
+        let at = |user: u64, idle: u64, own: u64, children: u64| {
+            let stat = format!("cpu  {user} 0 10 {idle} 0 0 0 0 0 0\ncpu0 1");
+            let own = format!("7 (a ) b) R 1 2 3 4 5 6 7 8 9 10 {own} 1 {children} 0 20 0");
+            Others::parse(&stat, &own).expect("both are whole")
+        };
+        let begin = at(100, 1000, 50, 0);
+        // Of 200 ticks of two CPUs 120 were busy, and 100 of those are ours or a child's.
+        assert_eq!(begin.until(at(220, 1080, 110, 40), 2), "0.20");
+        assert_eq!(begin.until(at(200, 1100, 150, 0), 2), "0.00");
+        assert_eq!(begin.until(begin, 2), "?");
+        assert!(Others::parse("cpu  1 2", "7 (x) R").is_none());
+    }
 
     #[test]
     fn stolen_time_is_told_when_it_matters() {

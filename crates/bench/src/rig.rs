@@ -13,6 +13,7 @@ use strake_units::{CoreIndex, MemberIndex, Nanos, Uuid};
 
 use crate::load::histogram::Counts;
 use crate::load::{Load, Pattern, Progress};
+use crate::scenario::Off;
 
 /// How long requests may take to come back after the last was sent.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
@@ -35,6 +36,8 @@ pub struct Shape {
     pub overwrite: bool,
     /// How its writes are made safe against crashes.
     pub consistency: Consistency,
+    /// What of the engine is turned off.
+    pub off: Off,
 }
 
 impl Rig {
@@ -90,7 +93,7 @@ impl Rig {
     /// What is wrong with it.
     pub fn array(&self, shape: &Shape, drives: Vec<Drive>) -> Result<Array, String> {
         let name = "bench".parse().map_err(|e| format!("{e}"))?;
-        let Shape { level, strip_bytes, overwrite, consistency } = *shape;
+        let Shape { level, strip_bytes, overwrite, consistency, off } = *shape;
         let spec = CreateSpec {
             name,
             level,
@@ -106,7 +109,13 @@ impl Rig {
         let mut wait = || Some(monotonic()).filter(|now| *now < until);
         let assembled =
             create(&plan, drives, &ids, overwrite, &mut wait).map_err(|e| e.to_string())?;
-        Array::start(assembled, &self.handles(), Options::default()).map_err(|e| e.to_string())
+        let options = Options {
+            merge: !off.merge,
+            steer: !off.steer,
+            cache: !off.cache,
+            ..Options::default()
+        };
+        Array::start(assembled, &self.handles(), options).map_err(|e| e.to_string())
     }
 
     /// Starts load on `device`: a pattern for each core.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use strake_parity::Kernel;
 
-use crate::machine::{Steal, available_memory};
+use crate::machine::{Others, Steal, available_memory};
 use crate::report::{Drives, Report};
 use crate::rig::Rig;
 use crate::scenario::Options;
@@ -49,7 +49,7 @@ impl std::fmt::Display for Unknown {
 impl std::error::Error for Unknown {}
 
 /// What can be run: the goals, and the scenarios that show what the goals do not. G15 waits for its export.
-pub const RUNS: [&str; 19] = [
+pub const RUNS: [&str; 20] = [
     "G1",
     "G2",
     "G3",
@@ -64,6 +64,7 @@ pub const RUNS: [&str; 19] = [
     "G12",
     "G13",
     "G14",
+    "cache",
     "contention",
     "latency",
     "modes",
@@ -79,6 +80,7 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
     let unknown = || Unknown { id: id.to_owned() };
     let goal = goals::find(id).ok_or_else(unknown)?;
     let steal = Steal::now();
+    let others = Others::now();
     let mut report = match id {
         "G9" => g9::run(&parity(choice), &mut progress),
         _ => about_data_path(id, goal.work),
@@ -98,6 +100,7 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
     }
     report.notes.extend(about_drives(&report));
     report.notes.extend(steal.since());
+    report.machine.load = others.since();
     Ok(report)
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_dev_mem::{Modelled, NullDevice, Profile, RamDevice};
-use strake_engine::{Array, Consistency, Drive};
+pub use strake_engine::Consistency;
+use strake_engine::{Array, Drive};
 use strake_raid::{Geometry, Level, Regions};
 use strake_units::{BlockSize, ByteSize};
 
@@ -128,6 +129,8 @@ pub struct Case {
     pub out: u8,
     /// How writes are made safe against crashes.
     pub consistency: Consistency,
+    /// What of the engine is turned off.
+    pub off: Off,
     /// Data cores, each with load of its own.
     pub cores: u16,
     /// Bytes of a request.
@@ -142,6 +145,27 @@ pub struct Case {
     pub source: Source,
     /// What part of the device the cores use.
     pub aim: Aim,
+}
+
+/// What of the engine is turned off, to see what it is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Off {
+    /// Waiting writes are not merged, and waiting reads of a degraded stripe not done together.
+    pub merge: bool,
+    /// Reads do not go around slow members.
+    pub steer: bool,
+    /// What small writes leave behind is not kept.
+    pub cache: bool,
+}
+
+impl Off {
+    /// Everything is on.
+    pub const NOTHING: Self = Self { merge: false, steer: false, cache: false };
+
+    fn words(self) -> String {
+        let words = [(self.merge, "merge"), (self.steer, "steer"), (self.cache, "cache")];
+        words.iter().filter(|(off, _)| *off).map(|(_, word)| format!(" no-{word}")).collect()
+    }
 }
 
 /// What part of a device each core uses: how cores get in each other's way.
@@ -180,6 +204,7 @@ impl Case {
         strip: 128 << 10,
         out: 0,
         consistency: Consistency::Safe,
+        off: Off::NOTHING,
         cores: 1,
         bytes: 4096,
         write_percent: 0,
@@ -217,10 +242,11 @@ impl Case {
             Consistency::Safe => String::new(),
             mode => format!(" {mode}"),
         };
+        let off = self.off.words();
         let (bytes, depth) = (size(self.bytes).replace(' ', ""), self.depth);
         let (drives, cores, aim) = (self.made.drives().word(), self.cores, self.aim.words());
         format!(
-            "{}{out}{mode} {kind} {bytes} qd{depth}{source}{aim} {drives} cores={cores}",
+            "{}{out}{mode}{off} {kind} {bytes} qd{depth}{source}{aim} {drives} cores={cores}",
             self.shape()
         )
     }
@@ -344,6 +370,7 @@ impl Subject {
                     strip_bytes: case.strip,
                     overwrite,
                     consistency: case.consistency,
+                    off: case.off,
                 };
                 let array = rig.array(&shape, drives)?;
                 (0..case.out).try_for_each(|member| fail(&array, member))?;

@@ -1,5 +1,6 @@
 //! `strake bench ...`.
 
+use super::array::Consistency;
 use super::parse;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -101,6 +102,12 @@ pub struct BenchLoad {
     /// Members that are taken out of use before.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub out: u8,
+    /// How writes are made safe against crashes; see strake array set --help.
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Consistency::Safe)]
+    pub consistency: Consistency,
+    /// What of the engine is turned off, with commas between.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    pub off: Vec<Part>,
     /// What requests do.
     #[arg(long, value_enum, default_value_t = Rw::Randread)]
     pub rw: Rw,
@@ -128,6 +135,17 @@ pub struct BenchLoad {
     /// What modelled drives are like: a file like the output of strake bench profile [default: a published SN861].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+}
+
+/// What of the engine can be turned off, to see what it is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Merging of waiting writes, and doing waiting reads of a degraded stripe together.
+    Merge,
+    /// Reading around slow members.
+    Steer,
+    /// Keeping what small writes leave behind.
+    Cache,
 }
 
 /// What stands beside ours where files are read.

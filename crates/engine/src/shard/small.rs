@@ -32,7 +32,7 @@ use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
 
 pub(crate) use kept::Kept;
-use kept::{Column, Left};
+use kept::{Column, Left, Worth};
 use table::Small;
 pub(crate) use table::Smalls;
 
@@ -83,8 +83,8 @@ struct Strips {
     bufs: ArrayVec<BufMut, PARTS_MAX>,
     /// Parts whose bytes are there already, as a mask.
     known: u8,
-    /// The column is worth keeping.
-    again: bool,
+    /// What of the column is worth keeping.
+    worth: Worth,
 }
 
 impl Spot {
@@ -274,18 +274,18 @@ impl Shard {
     #[inline]
     fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
         let strips = match self.geometry.scheme() {
-            Scheme::Copies(_) => Strips { bufs: ArrayVec::new(), known: 0, again: false },
+            Scheme::Copies(_) => Strips { bufs: ArrayVec::new(), known: 0, worth: Worth::Nothing },
             Scheme::Parity(parities) => {
                 let bytes = (blocks as usize) << self.geometry.block_size().shift();
                 let column = spot.column(blocks);
-                let again = self.kept.borrow_mut().touch(&column);
+                let worth = self.kept.borrow_mut().touch(&column, spot.place.strip);
                 match self.take_kept(&column) {
                     None => Strips {
                         bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
                         known: 0,
-                        again: again && bytes <= KEPT_BYTES_MAX,
+                        worth: if bytes <= KEPT_BYTES_MAX { worth } else { Worth::Nothing },
                     },
-                    Some(left) => self.strips_of(left, spot, bytes)?,
+                    Some(left) => self.strips_of(left, spot, bytes, worth)?,
                 }
             }
         };
@@ -304,7 +304,7 @@ impl Shard {
     }
 
     /// What is left of a column, and a buffer for the old data if those are not among it.
-    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize) -> Option<Strips> {
+    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize, worth: Worth) -> Option<Strips> {
         let Left { parities, data } = left;
         let mut known = ((1 << spot.parts) - 1) & !1;
         let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
@@ -320,7 +320,7 @@ impl Shard {
             return None;
         };
         bufs.push(own);
-        Some(Strips { bufs, known, again: true })
+        Some(Strips { bufs, known, worth: worth.max(Worth::Parities) })
     }
 
     /// Forgets what is kept of a band, because a task is going to write there.
@@ -335,7 +335,7 @@ impl Shard {
         (small.entry, small.place, small.region) = (entry, spot.place, spot.region);
         small.clock = members.clock();
         (small.members, small.parts) = (spot.members, spot.parts);
-        (small.updates, small.again) = (!strips.bufs.is_empty(), strips.again);
+        (small.updates, small.worth) = (!strips.bufs.is_empty(), strips.worth);
         if !small.updates {
             self.write_parts(&mut members, small);
             return;
@@ -461,7 +461,7 @@ impl Shard {
         let small = smalls.get(write);
         self.region_table.borrow_mut().leave(small.region);
         if small.updates {
-            if small.again {
+            if small.worth > Worth::Nothing {
                 self.keep_small(small);
             }
             scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
@@ -491,7 +491,8 @@ impl Shard {
             parity.truncate(bytes);
             left.parities.push(parity);
         }
-        if left.parities.len() == count
+        if small.worth == Worth::Everything
+            && left.parities.len() == count
             && let Some(mut one) = scratch::take_now::<1>(&self.scratch, 1, bytes)
             && let Some(mut copy) = one.pop()
         {

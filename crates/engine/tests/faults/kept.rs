@@ -49,6 +49,21 @@ fn a_block_that_is_written_again_is_not_read() {
     check_reads(Level::Raid73, 8, [4, 4, 0, 0, 1]);
 }
 
+/// Writes that go on through a stripe find the parities of their columns from the third strip on.
+#[test]
+fn writes_that_go_on_find_parities() {
+    let mut stage = stage(Level::Raid6, 8);
+    let mut found = Vec::new();
+    for strip in 0..6 {
+        found.push(reads(&mut stage, |stage| {
+            assert_eq!(stage.write(3 + strip * STRIP, 1, 200 + strip), Ok(()));
+        }));
+    }
+    assert_eq!(found, [3, 3, 1, 1, 1, 1]);
+    stage.verify(2000);
+    stage.check_parity(20);
+}
+
 /// A block is written until it is kept, `between` happens, and it is written again: parity is right, and so are the data
 /// without any two members.
 fn check_between(what: &str, between: impl Fn(&mut Stage)) {

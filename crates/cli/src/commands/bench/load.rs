@@ -1,7 +1,8 @@
 //! `strake bench load`.
 
 use super::{drive_profile, progress};
-use crate::args::bench::{BenchLoad, Rw};
+use crate::args::array::Consistency;
+use crate::args::bench::{BenchLoad, Part, Rw};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::tables;
@@ -11,7 +12,7 @@ use strake_bench::adhoc::{self, Bay, Wish};
 use strake_bench::load::Order;
 use strake_bench::report::number;
 use strake_bench::rig::Sample;
-use strake_bench::scenario::{Case, Made};
+use strake_bench::scenario::{Case, Made, Off};
 use strake_units::ByteSize;
 
 /// Drives made of memory, at most: members of an array.
@@ -64,6 +65,8 @@ fn wish(arguments: &BenchLoad) -> Result<Wish, CliError> {
         count,
         strip: arguments.strip,
         out: arguments.out,
+        consistency: consistency(arguments.consistency),
+        off: off(&arguments.off),
         cores: arguments.cores,
         bytes: arguments.bs as usize,
         write_percent: write_percent(arguments),
@@ -73,6 +76,21 @@ fn wish(arguments: &BenchLoad) -> Result<Wish, CliError> {
     };
     let span = Duration::from_secs(arguments.seconds);
     Ok(Wish { case, bay, span, verify: arguments.verify })
+}
+
+const fn consistency(mode: Consistency) -> strake_bench::scenario::Consistency {
+    use strake_bench::scenario::Consistency as Mode;
+    match mode {
+        Consistency::Resync => Mode::Resync,
+        Consistency::Safe => Mode::Safe,
+        Consistency::Strict => Mode::Strict,
+        Consistency::None => Mode::None,
+    }
+}
+
+fn off(parts: &[Part]) -> Off {
+    let has = |part| parts.contains(&part);
+    Off { merge: has(Part::Merge), steer: has(Part::Steer), cache: has(Part::Cache) }
 }
 
 const fn write_percent(arguments: &BenchLoad) -> u8 {

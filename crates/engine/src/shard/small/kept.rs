@@ -1,7 +1,7 @@
 //! What small writes leave behind for the next one of the same blocks: the parities, and the data if they are
 //! overwritten again. Who finds them need not read them.
 //!
-//! Only columns that were written twice lately are kept: writes that are spread evenly would fill the table with what
+//! Only columns that were written twice lately are kept, and data of those that were written in the same strip: writes that are spread evenly would fill the table with what
 //! nobody asks for again, and memory that goes around in it is memory that is not in the core's own cache. A column's
 //! second write is told by a table of fingerprints (the first queue of Johnson and Shasha's 2Q, VLDB 1994, without its
 //! order).
@@ -21,7 +21,7 @@ use crate::limits::{KEPT_LARGE_MAX, KEPT_MAX, SMALL_BYTES};
 /// Places that one column may be in.
 const WAYS: usize = 4;
 
-/// Columns whose last write is remembered.
+/// Columns whose last write is remembered, with its strip.
 const TOUCHED: usize = 1024;
 
 /// Counters of columns by band: few columns share one, so that most writes see that nothing of their band is kept.
@@ -67,6 +67,17 @@ impl Column {
 fn bucket(band: Band) -> usize {
     let key = band.stripe.0.wrapping_mul(64).wrapping_add(u64::from(band.index));
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % BANDS
+}
+
+/// What of a column is worth keeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Worth {
+    /// It was not written lately.
+    Nothing,
+    /// Another strip of it was written last, as when writes go on through a stripe.
+    Parities,
+    /// The same blocks were.
+    Everything,
 }
 
 /// What is known of a column.
@@ -117,15 +128,22 @@ impl Kept {
         self.bufs
     }
 
-    /// A write of `column` begins: true when it was written not long ago, so that it is worth keeping.
+    /// A write of `column` begins, in data strip `strip`. Says what of it is worth keeping.
     #[inline]
-    pub(super) fn touch(&mut self, column: &Column) -> bool {
+    pub(super) fn touch(&mut self, column: &Column, strip: u8) -> Worth {
         if self.touched.is_empty() {
-            return false;
+            return Worth::Nothing;
         }
         let hash = column.hash();
-        let mark = (hash >> 32) as u32 | 1;
-        std::mem::replace(&mut self.touched[(hash >> 20) as usize % TOUCHED], mark) == mark
+        // Strips are fewer than 64.
+        let mark = (hash >> 32) as u32 | 0x3f;
+        let place = &mut self.touched[(hash >> 20) as usize % TOUCHED];
+        let last = std::mem::replace(place, mark ^ u32::from(strip));
+        match last ^ mark {
+            same if same == u32::from(strip) => Worth::Everything,
+            other if other < 0x40 => Worth::Parities,
+            _ => Worth::Nothing,
+        }
     }
 
     /// Takes what is known of `column`, and drops what is known of others that overlap it.

@@ -12,7 +12,7 @@ use strake_raid::Place;
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use super::{
-    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, Sent, TIMEOUT_CHECK, Unplaced, Whole,
+    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, Sent, TIMEOUT_CHECK, Unplaced, Whole, Worth,
 };
 use crate::limits::SMALL_WRITES_MAX;
 use crate::shard::members::{Part, PartBack, PartTaken, next_turn};
@@ -35,8 +35,8 @@ pub(super) struct Small {
     ordinary: u8,
     /// Parities are updated from what is read.
     pub(super) updates: bool,
-    /// What it leaves behind is kept.
-    pub(super) again: bool,
+    /// What of what it leaves behind is kept.
+    pub(super) worth: Worth,
     pub(super) durability: Durability,
     /// Where its parts are: its own strip, then the parities; or the copies.
     pub(super) members: [MemberIndex; PARTS_MAX],
@@ -70,7 +70,7 @@ impl Small {
             out: 0,
             ordinary: 0,
             updates: false,
-            again: false,
+            worth: Worth::Nothing,
             durability: Durability::Normal,
             members: [MemberIndex(0); PARTS_MAX],
             entry: 0,

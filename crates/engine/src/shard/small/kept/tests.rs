@@ -4,7 +4,7 @@ use strake_block::BufMut;
 use strake_raid::Band;
 use strake_units::StripeIndex;
 
-use super::{Column, Kept, Left, SMALL_BYTES};
+use super::{Column, Kept, Left, SMALL_BYTES, Worth};
 use crate::limits::{KEPT_LARGE_MAX, KEPT_MAX};
 
 /// What a user of the table may do.
@@ -103,17 +103,19 @@ fn a_column_is_worth_keeping_when_it_is_written_twice() {
         offset: 0,
         blocks: 1,
     };
-    assert!(!kept.touch(&column(7)), "the first time");
-    assert!(kept.touch(&column(7)), "the second time");
-    let twice = (100..100_100).filter(|stripe| kept.touch(&column(*stripe))).count();
-    assert_eq!(twice, 0, "writes that are spread evenly are not kept");
+    assert_eq!(kept.touch(&column(7), 0), Worth::Nothing, "the first time");
+    assert_eq!(kept.touch(&column(7), 0), Worth::Everything, "the second time");
+    assert_eq!(kept.touch(&column(7), 5), Worth::Parities, "another strip");
+    assert_eq!(kept.touch(&column(7), 5), Worth::Everything, "the same strip again");
+    let twice = (100..100_100).filter(|stripe| kept.touch(&column(*stripe), 63) > Worth::Nothing);
+    assert_eq!(twice.count(), 0, "writes that are spread evenly are not kept");
 }
 
 #[test]
 fn nothing_is_kept_when_that_is_turned_off() {
     let mut kept = Kept::new(false);
     let column = Column { band: Band { stripe: StripeIndex(1), index: 0 }, offset: 0, blocks: 1 };
-    assert!(!kept.touch(&column) && !kept.touch(&column));
+    assert_eq!([kept.touch(&column, 3), kept.touch(&column, 3)], [Worth::Nothing; 2]);
     let mut back = 0;
     let left = Left { parities: [buf(false, 1)].into_iter().collect(), data: None };
     kept.keep(column, left, |_| back += 1);

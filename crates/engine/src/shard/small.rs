@@ -16,10 +16,11 @@
 //! follows from `Strategy::ReadModifyWrite` and `Strategy::Direct` where nothing is hidden, and a test compares them.
 
 mod kept;
+mod strips;
 mod table;
 
 use arrayvec::ArrayVec;
-use strake_block::{BufMut, Durability, IoError, Sg, SgMut, Token};
+use strake_block::{Durability, IoError, Sg, SgMut, Token};
 use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
@@ -27,12 +28,13 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 use super::members::{Failed, Members, PartIo, Sent, Unplaced, Whole};
 use super::mend::LOST;
 use super::{Job, Shard, scratch};
-use crate::limits::{KEPT_BYTES_MAX, TIMEOUT_CHECK};
+use crate::limits::TIMEOUT_CHECK;
 use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
 
 pub(crate) use kept::Kept;
-use kept::{Column, Left, Worth};
+use kept::{Column, Worth};
+use strips::Strips;
 use table::Small;
 pub(crate) use table::Smalls;
 
@@ -75,16 +77,6 @@ struct Spot {
     /// Its own strip's member and the parities', or the copies', as many as there are.
     members: [MemberIndex; PARTS_MAX],
     parts: u8,
-}
-
-/// Memory for the strips that are read, in the order of parts.
-struct Strips {
-    /// The first part's is the last.
-    bufs: ArrayVec<BufMut, PARTS_MAX>,
-    /// Parts whose bytes are there already, as a mask.
-    known: u8,
-    /// What of the column is worth keeping.
-    worth: Worth,
 }
 
 impl Spot {
@@ -269,65 +261,6 @@ impl Shard {
         Some(Spot { place, band, region, members, parts })
     }
 
-    /// Enters the region and takes buffers for the strips that are read, or what is kept of them; `None` when one or
-    /// the other cannot be now.
-    #[inline]
-    fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
-        let strips = match self.geometry.scheme() {
-            Scheme::Copies(_) => Strips { bufs: ArrayVec::new(), known: 0, worth: Worth::Nothing },
-            Scheme::Parity(parities) => {
-                let bytes = (blocks as usize) << self.geometry.block_size().shift();
-                let column = spot.column(blocks);
-                let worth = self.kept.borrow_mut().touch(&column, spot.place.strip);
-                match self.take_kept(&column) {
-                    None => Strips {
-                        bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
-                        known: 0,
-                        worth: if bytes <= KEPT_BYTES_MAX { worth } else { Worth::Nothing },
-                    },
-                    Some(left) => self.strips_of(left, spot, bytes, worth)?,
-                }
-            }
-        };
-        if self.region_table.borrow_mut().enter_now(spot.region) {
-            return Some(strips);
-        }
-        scratch::give_back(&self.scratch, strips.bufs);
-        None
-    }
-
-    /// Takes what is kept of a column, and forgets what a write of it makes stale.
-    #[inline]
-    fn take_kept(&self, column: &Column) -> Option<Left> {
-        let mut kept = self.kept.borrow_mut();
-        kept.take(column, |buf| scratch::give_back(&self.scratch, [buf]))
-    }
-
-    /// What is left of a column, and a buffer for the old data if those are not among it.
-    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize, worth: Worth) -> Option<Strips> {
-        let Left { parities, data } = left;
-        let mut known = ((1 << spot.parts) - 1) & !1;
-        let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
-        let own = match data {
-            Some((strip, buf)) => {
-                known |= u8::from(strip == spot.place.strip);
-                Some(buf)
-            }
-            None => scratch::take_now::<1>(&self.scratch, 1, bytes).and_then(|mut one| one.pop()),
-        };
-        let Some(own) = own else {
-            scratch::give_back(&self.scratch, bufs);
-            return None;
-        };
-        bufs.push(own);
-        Some(Strips { bufs, known, worth: worth.max(Worth::Parities) })
-    }
-
-    /// Forgets what is kept of a band, because a task is going to write there.
-    pub(crate) fn forget_kept(&self, band: Band) {
-        self.kept.borrow_mut().forget(band, |buf| scratch::give_back(&self.scratch, [buf]));
-    }
-
     /// Begins what `small` has the data of.
     #[inline]
     fn start_small(&self, small: &mut Small, entry: u32, spot: Spot, strips: Strips) {
@@ -479,34 +412,6 @@ impl Shard {
             }
         }
         smalls.end(write);
-    }
-
-    /// Keeps what a small write leaves behind, unless parts of it failed: then its parities are given back already.
-    fn keep_small(&self, small: &mut Small) {
-        let count = usize::from(small.parts) - 1;
-        let mut left = Left { parities: ArrayVec::new(), data: None };
-        let bytes = (small.range.blocks as usize) << self.geometry.block_size().shift();
-        for mut parity in small.bufs[1..].iter_mut().filter_map(Option::take) {
-            // What comes home from a write is as large as it once was.
-            parity.truncate(bytes);
-            left.parities.push(parity);
-        }
-        if small.worth == Worth::Everything
-            && left.parities.len() == count
-            && let Some(mut one) = scratch::take_now::<1>(&self.scratch, 1, bytes)
-            && let Some(mut copy) = one.pop()
-        {
-            small.data.copy_to(copy.as_mut_slice());
-            left.data = Some((small.place.strip, copy));
-        }
-        let column = Column::of(small.place, self.geometry.band_blocks(), small.range.blocks);
-        let mut kept = self.kept.borrow_mut();
-        let released = |buf| scratch::give_back(&self.scratch, [buf]);
-        if left.parities.len() == count {
-            kept.keep(column, left, released);
-        } else {
-            left.parities.into_iter().for_each(released);
-        }
     }
 
     /// Has whoever failed parts of a small write put out of use, and a task wait for that. The memory is given back and

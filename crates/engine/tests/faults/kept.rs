@@ -1,5 +1,5 @@
-//! Blocks that are overwritten again and again: what one write leaves behind is used by the next, and never when it is not
-//! true any more.
+//! Blocks that are overwritten again and again: what one write leaves behind is used by the next, and never when it
+//! is not true any more.
 
 use strake_block::{Durability, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -64,8 +64,8 @@ fn writes_that_go_on_find_parities() {
     stage.check_parity(20);
 }
 
-/// A block is written until it is kept, `between` happens, and it is written again: parity is right, and so are the data
-/// without any two members.
+/// A block is written until it is kept, `between` happens, and it is written again: parity is right, and so are the
+/// data without any two members.
 fn check_between(what: &str, between: impl Fn(&mut Stage)) {
     let mut stage = stage(Level::Raid6, 8);
     for seed in 0..3 {

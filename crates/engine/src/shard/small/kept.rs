@@ -1,15 +1,15 @@
 //! What small writes leave behind for the next one of the same blocks: the parities, and the data if they are
 //! overwritten again. Who finds them need not read them.
 //!
-//! Only columns that were written twice lately are kept, and data of those that were written in the same strip: writes that are spread evenly would fill the table with what
-//! nobody asks for again, and memory that goes around in it is memory that is not in the core's own cache. A column's
-//! second write is told by a table of fingerprints (the first queue of Johnson and Shasha's 2Q, VLDB 1994, without its
-//! order).
+//! Only columns that were written twice lately are kept, and data of those that were written in the same strip:
+//! writes that are spread evenly would fill the table with what nobody asks for again, and memory that goes around in
+//! it is memory that is not in the core's own cache. A column's second write is told by a table of fingerprints (the
+//! first queue of Johnson and Shasha's 2Q, VLDB 1994, without its order).
 //!
 //! What is kept equals what the members hold. Taking it takes it out, so that whoever changes it puts it back only when
-//! every member has it; and everything else that writes a band, be it a rebuild, has the band forgotten first. Both have
-//! the band to themselves. A member that goes out of use or comes into use changes nothing by that: without it such
-//! writes take a task, and what it gets before it serves again is written by tasks.
+//! every member has it; and everything else that writes a band, be it a rebuild, has the band forgotten first. Both
+//! have the band to themselves. A member that goes out of use or comes into use changes nothing by that: without it
+//! such writes take a task, and what it gets before it serves again is written by tasks.
 
 use arrayvec::ArrayVec;
 use strake_block::BufMut;

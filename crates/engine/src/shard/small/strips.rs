@@ -1,0 +1,110 @@
+//! Memory for the strips that a small write reads: new, or with what the last write of them has left there.
+
+use arrayvec::ArrayVec;
+use strake_block::BufMut;
+use strake_raid::{Band, Scheme};
+
+use super::kept::{Column, Left, Worth};
+use super::table::Small;
+use super::{PARTS_MAX, Shard, Spot};
+use crate::limits::KEPT_BYTES_MAX;
+use crate::shard::scratch;
+
+/// Memory for the strips that are read, in the order of parts.
+pub(super) struct Strips {
+    /// The first part's is the last.
+    pub(super) bufs: ArrayVec<BufMut, PARTS_MAX>,
+    /// Parts whose bytes are there already, as a mask.
+    pub(super) known: u8,
+    /// What of the column is worth keeping.
+    pub(super) worth: Worth,
+}
+
+impl Shard {
+    /// Enters the region and takes buffers for the strips that are read, or what is kept of them; `None` when one or
+    /// the other cannot be now.
+    #[inline]
+    pub(super) fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
+        let strips = match self.geometry.scheme() {
+            Scheme::Copies(_) => Strips { bufs: ArrayVec::new(), known: 0, worth: Worth::Nothing },
+            Scheme::Parity(parities) => {
+                let bytes = (blocks as usize) << self.geometry.block_size().shift();
+                let column = spot.column(blocks);
+                let worth = self.kept.borrow_mut().touch(&column, spot.place.strip);
+                match self.take_kept(&column) {
+                    None => Strips {
+                        bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
+                        known: 0,
+                        worth: if bytes <= KEPT_BYTES_MAX { worth } else { Worth::Nothing },
+                    },
+                    Some(left) => self.strips_of(left, spot, bytes, worth)?,
+                }
+            }
+        };
+        if self.region_table.borrow_mut().enter_now(spot.region) {
+            return Some(strips);
+        }
+        scratch::give_back(&self.scratch, strips.bufs);
+        None
+    }
+
+    /// Takes what is kept of a column, and forgets what a write of it makes stale.
+    #[inline]
+    fn take_kept(&self, column: &Column) -> Option<Left> {
+        let mut kept = self.kept.borrow_mut();
+        kept.take(column, |buf| scratch::give_back(&self.scratch, [buf]))
+    }
+
+    /// What is left of a column, and a buffer for the old data if those are not among it.
+    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize, worth: Worth) -> Option<Strips> {
+        let Left { parities, data } = left;
+        let mut known = ((1 << spot.parts) - 1) & !1;
+        let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
+        let own = match data {
+            Some((strip, buf)) => {
+                known |= u8::from(strip == spot.place.strip);
+                Some(buf)
+            }
+            None => scratch::take_now::<1>(&self.scratch, 1, bytes).and_then(|mut one| one.pop()),
+        };
+        let Some(own) = own else {
+            scratch::give_back(&self.scratch, bufs);
+            return None;
+        };
+        bufs.push(own);
+        Some(Strips { bufs, known, worth: worth.max(Worth::Parities) })
+    }
+
+    /// Forgets what is kept of a band, because a task is going to write there.
+    pub(crate) fn forget_kept(&self, band: Band) {
+        self.kept.borrow_mut().forget(band, |buf| scratch::give_back(&self.scratch, [buf]));
+    }
+
+    /// Keeps what a small write leaves behind, unless parts of it failed: then its parities are given back already.
+    pub(super) fn keep_small(&self, small: &mut Small) {
+        let count = usize::from(small.parts) - 1;
+        let mut left = Left { parities: ArrayVec::new(), data: None };
+        let bytes = (small.range.blocks as usize) << self.geometry.block_size().shift();
+        for mut parity in small.bufs[1..].iter_mut().filter_map(Option::take) {
+            // What comes home from a write is as large as it once was.
+            parity.truncate(bytes);
+            left.parities.push(parity);
+        }
+        if small.worth == Worth::Everything
+            && left.parities.len() == count
+            && let Some(mut one) = scratch::take_now::<1>(&self.scratch, 1, bytes)
+            && let Some(mut copy) = one.pop()
+        {
+            small.data.copy_to(copy.as_mut_slice());
+            left.data = Some((small.place.strip, copy));
+        }
+        let column = Column::of(small.place, self.geometry.band_blocks(), small.range.blocks);
+        let mut kept = self.kept.borrow_mut();
+        let released = |buf| scratch::give_back(&self.scratch, [buf]);
+        if left.parities.len() == count {
+            kept.keep(column, left, released);
+        } else {
+            left.parities.into_iter().for_each(released);
+        }
+    }
+}

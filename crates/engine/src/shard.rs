@@ -20,6 +20,7 @@ mod leader_tasks;
 mod maintain;
 mod members;
 mod mend;
+mod parts;
 mod peers;
 mod rebuild;
 mod recovered;

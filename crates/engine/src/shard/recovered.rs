@@ -229,7 +229,7 @@ impl Shard {
             place.member = map.member(map.position_of_strip(strip));
             let data = SgMut::from(scratch.take(bytes));
             let sent = members.read_part(now, read.part(part, place.member, at), data);
-            read.sent(part, sent);
+            read.out.sent(part, sent);
         }
         &mut read.wanted
     }

@@ -25,7 +25,7 @@ use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 
-use super::members::{Failed, Members, PartIo, Sent, Unplaced, Whole};
+use super::members::{Failed, Members, PartIo, Unplaced, Whole};
 use super::mend::LOST;
 use super::{Job, Shard, scratch};
 use crate::limits::TIMEOUT_CHECK;
@@ -293,7 +293,7 @@ impl Shard {
                 continue;
             }
             let sent = members.read_part(now, small.part(part, at), SgMut::from(buf));
-            small.sent(part, sent);
+            small.out.sent(part, sent);
         }
     }
 
@@ -312,7 +312,7 @@ impl Shard {
                 None => small.data.clone(),
             };
             let sent = members.write_part(now, small.part(part, at), data, small.durability);
-            small.sent(part, sent);
+            small.out.sent(part, sent);
         }
     }
 

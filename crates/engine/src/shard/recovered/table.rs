@@ -1,11 +1,11 @@
-//! The table of recovered reads. Its places are made once and used again, like those of small writes, whose table says
-//! in which ways a part may be out.
+//! The table of recovered reads. Its places are made once and used again, like those of small writes; in which ways a
+//! part may be out, [`Out`] says.
 //!
 //! Reads that have no place yet wait in front of it, first come, first served.
 
 use std::collections::VecDeque;
 
-use strake_block::{Op, SgMut, Token};
+use strake_block::{Op, SgMut};
 use strake_raid::Place;
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, StripeIndex};
 
@@ -13,9 +13,9 @@ use super::Reader;
 use crate::limits::{RECOVERED_READS_MAX, RECOVERED_WAITING_MAX, TIMEOUT_CHECK};
 use crate::message::Origin;
 use crate::shard::members::{
-    DirectRead, Failed, Members, Part, PartBack, PartIo, PartTaken, Sent, Unplaced, Whole,
-    next_turn,
+    DirectRead, Failed, Members, Part, PartBack, PartIo, PartTaken, Unplaced, Whole, next_turn,
 };
+use crate::shard::parts::{Out, Strays};
 
 /// A read that is to be recovered. It holds its band.
 pub(super) struct Wanted {
@@ -37,10 +37,7 @@ pub(super) struct Read {
     live: bool,
     /// Some of its parts have failed, or take long.
     pub(super) failed: bool,
-    /// Parts that are not back, as a mask.
-    out: u64,
-    /// Parts that are ordinary I/Os, as a mask.
-    ordinary: u64,
+    pub(super) out: Out,
     /// When it was begun, as a time and by [`Members::clock`].
     since: Nanos,
     pub(super) clock: u64,
@@ -57,8 +54,7 @@ impl Read {
             turn: 0,
             live: false,
             failed: false,
-            out: 0,
-            ordinary: 0,
+            out: Out::default(),
             since: Nanos(0),
             clock: 0,
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
@@ -78,23 +74,6 @@ impl Read {
     pub(super) fn part(&self, part: u8, member: MemberIndex, at: Lba) -> Part {
         let io = PartIo { whole: Whole::Read, number: self.number, part };
         Part { io, turn: self.turn, member, at }
-    }
-
-    /// A part is under way.
-    #[inline]
-    pub(super) fn sent(&mut self, part: u8, sent: Sent) {
-        self.out |= 1 << part;
-        if sent == Sent::Ordinary {
-            self.ordinary |= 1 << part;
-        }
-    }
-
-    /// A part is not out any more. True when none is.
-    #[inline]
-    fn back(&mut self, part: u8) -> bool {
-        self.out &= !(1 << part);
-        self.ordinary &= !(1 << part);
-        self.out == 0
     }
 }
 
@@ -116,10 +95,7 @@ pub(crate) struct Recovered {
     /// Those of which nothing is outstanding any more.
     due: Vec<u32>,
     waiting: VecDeque<Wanted>,
-    /// Parts that failed, of all of them.
-    failures: Vec<(PartIo, Failed)>,
-    /// Parts that were made ordinary I/Os while a device had them, by the tokens that these have; and the I/Os.
-    promoted: Vec<(Token, u32)>,
+    strays: Strays,
 }
 
 impl Recovered {
@@ -134,8 +110,7 @@ impl Recovered {
             strips_each,
             due: Vec::with_capacity(RECOVERED_READS_MAX),
             waiting: VecDeque::with_capacity(RECOVERED_WAITING_MAX),
-            failures: Vec::new(),
-            promoted: Vec::new(),
+            strays: Strays::default(),
         }
     }
 
@@ -217,27 +192,24 @@ impl Recovered {
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
         let (io, turn) = (part.io, part.turn);
-        // Asked first when there are any: after 2^30 reads of a place its turns come again.
-        if !self.promoted.is_empty()
-            && let Some(at) = self.promoted.iter().position(|(token, _)| *token == part.done.token)
-        {
-            return PartTaken::Promoted(self.promoted.swap_remove(at).1);
+        if let Some(slot) = self.strays.take_promoted(part.done.token) {
+            return PartTaken::Promoted(slot);
         }
         let read = &mut self.places[io.number as usize];
-        let mine = read.live && read.turn == turn && read.out & !read.ordinary & 1 << io.part != 0;
+        let mine = read.live && read.turn == turn && read.out.unpromoted() & 1 << io.part != 0;
         assert!(mine, "a device completed an I/O twice");
         let strips = of_place(&mut self.strips, self.strips_each, io.number);
         let strip = &mut strips[usize::from(io.part)];
         if let Some(failed) = part.failed(strip.member, read.clock) {
             read.failed = true;
-            self.failures.push((io, failed));
+            self.strays.fail(io, failed);
         }
         if let Op::Read { data, .. } = &mut part.done.op {
             // Nothing is put together on the way that was just written: see decision 13.
             std::mem::swap(&mut strip.data, data);
         }
         let since = read.since;
-        if read.back(io.part) {
+        if read.out.back(io.part) {
             self.due.push(io.number);
         }
         PartTaken::Here(since)
@@ -247,15 +219,14 @@ impl Recovered {
     pub(crate) fn passed(&mut self, io: PartIo) {
         let (read, _) = self.get(io.number);
         read.failed = true;
-        if read.back(io.part) {
+        if read.out.back(io.part) {
             self.due.push(io.number);
         }
     }
 
     /// The parts of `number` that failed, and how.
     pub(super) fn take_failures(&mut self, number: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
-        let failures = self.failures.extract_if(.., move |(io, _)| io.number == number);
-        failures.map(|(io, failed)| (io.part, failed))
+        self.strays.take_failed(number)
     }
 
     /// A part that is an ordinary I/O came back.
@@ -265,16 +236,16 @@ impl Recovered {
             strips[usize::from(io.part)].data = data;
         }
         read.failed |= failed.is_some();
-        if read.back(io.part) {
+        if read.out.back(io.part) {
             self.due.push(io.number);
         }
-        self.failures.extend(failed.map(|failed| (io, failed)));
+        failed.into_iter().for_each(|failed| self.strays.fail(io, failed));
     }
 
     /// Makes ordinary I/Os of parts that take long.
     pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
         for read in &mut self.places {
-            let unplaced = read.out & !read.ordinary;
+            let unplaced = read.out.unpromoted();
             if !read.live || unplaced == 0 || now.since(read.since) < TIMEOUT_CHECK {
                 continue;
             }
@@ -283,9 +254,9 @@ impl Recovered {
                 let io = PartIo { whole: Whole::Read, number: read.number, part };
                 let (since, issued) = (read.since, read.clock);
                 let what = Unplaced { member: strip.member, since, issued };
-                self.promoted.push(members.promote_part(now, (io, read.turn), what, true));
+                self.strays.promote(members.promote_part(now, (io, read.turn), what, true));
             }
-            read.ordinary = read.out;
+            read.out.promote();
         }
     }
 

@@ -1,21 +1,19 @@
 //! The table of small writes. Its places are made once and used again: what a write needs is written into one field by
 //! field, and never moved.
 //!
-//! A part is out in one of three ways. Its device has it under the part's own token: its bit in `out` alone. It was
-//! promoted, and its device still has it under that token: also in `ordinary`, and the token is in `promoted`. Or a
-//! member could not take it at once: also in `ordinary`, under the token of an ordinary I/O. Only ordinary ones are
-//! given up, so whatever comes back after its small write has ended is in `promoted`, or comes back as an I/O that
-//! nobody waits for. A small write never outlives the copy of a member to its twin, since the copy takes its band.
+//! In which ways a part may be out, [`Out`] says. A small write never outlives the copy of a member to its twin, since
+//! the copy takes its band.
 
-use strake_block::{BufMut, Durability, Op, Sg, Token};
+use strake_block::{BufMut, Durability, Op, Sg};
 use strake_raid::Place;
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use super::{
-    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, Sent, TIMEOUT_CHECK, Unplaced, Whole, Worth,
+    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, TIMEOUT_CHECK, Unplaced, Whole, Worth,
 };
 use crate::limits::SMALL_WRITES_MAX;
 use crate::shard::members::{Part, PartBack, PartTaken, next_turn};
+use crate::shard::parts::{Out, Strays};
 
 /// A small write.
 pub(super) struct Small {
@@ -29,10 +27,7 @@ pub(super) struct Small {
     pub(super) failed: bool,
     /// How many parts there are.
     pub(super) parts: u8,
-    /// Parts that are not back, as a mask.
-    out: u8,
-    /// Parts that are ordinary I/Os, as a mask.
-    ordinary: u8,
+    pub(super) out: Out,
     /// Parities are updated from what is read.
     pub(super) updates: bool,
     /// What of what it leaves behind is kept.
@@ -67,8 +62,7 @@ impl Small {
             writing: false,
             failed: false,
             parts: 0,
-            out: 0,
-            ordinary: 0,
+            out: Out::default(),
             updates: false,
             worth: Worth::Nothing,
             durability: Durability::Normal,
@@ -113,15 +107,6 @@ impl Small {
         Part { io, turn, member: self.members[usize::from(part)], at }
     }
 
-    /// A part is under way.
-    #[inline]
-    pub(super) fn sent(&mut self, part: u8, sent: Sent) {
-        self.out |= 1 << part;
-        if sent == Sent::Ordinary {
-            self.ordinary |= 1 << part;
-        }
-    }
-
     /// Takes what came back of a part.
     #[inline]
     fn keep(&mut self, part: u8, op: &mut Op) {
@@ -140,14 +125,6 @@ impl Small {
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
         }
     }
-
-    /// A part is not out any more. True when none is.
-    #[inline]
-    fn back(&mut self, part: u8) -> bool {
-        self.out &= !(1 << part);
-        self.ordinary &= !(1 << part);
-        self.out == 0
-    }
 }
 
 /// All of them.
@@ -156,10 +133,7 @@ pub(crate) struct Smalls {
     free: Vec<u32>,
     /// Those of which nothing is outstanding any more.
     due: Vec<u32>,
-    /// Parts that failed, of all of them.
-    failed: Vec<(PartIo, Failed)>,
-    /// Parts that were made ordinary I/Os while a device had them, by the tokens that these have; and the I/Os.
-    promoted: Vec<(Token, u32)>,
+    strays: Strays,
 }
 
 impl Smalls {
@@ -169,8 +143,7 @@ impl Smalls {
             places: numbers.clone().map(Small::empty).collect(),
             free: numbers.rev().collect(),
             due: Vec::with_capacity(SMALL_WRITES_MAX),
-            failed: Vec::new(),
-            promoted: Vec::new(),
+            strays: Strays::default(),
         }
     }
 
@@ -230,31 +203,26 @@ impl Smalls {
 
     /// The parts of `write` that failed, and how.
     pub(super) fn take_failed(&mut self, write: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
-        let failed = self.failed.extract_if(.., move |(io, _)| io.number == write);
-        failed.map(|(io, failed)| (io.part, failed))
+        self.strays.take_failed(write)
     }
 
     /// A part came back by its own token.
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
         let (io, turn) = (part.io, part.turn);
-        // Asked first when there are any: after 2^30 phases of a place its turns come again.
-        if !self.promoted.is_empty()
-            && let Some(slot) = self.take_promoted(part.done.token)
-        {
+        if let Some(slot) = self.strays.take_promoted(part.done.token) {
             return PartTaken::Promoted(slot);
         }
         let small = &mut self.places[io.number as usize];
-        let mine =
-            small.live && small.turn == turn && small.out & !small.ordinary & 1 << io.part != 0;
+        let mine = small.live && small.turn == turn && small.out.unpromoted() & 1 << io.part != 0;
         assert!(mine, "a device completed an I/O twice");
         small.keep(io.part, &mut part.done.op);
         if let Some(failed) = part.failed(small.members[usize::from(io.part)], small.clock) {
             small.failed = true;
-            self.failed.push((io, failed));
+            self.strays.fail(io, failed);
         }
         let since = small.since;
-        if small.back(io.part) {
+        if small.out.back(io.part) {
             self.due.push(io.number);
         }
         PartTaken::Here(since)
@@ -267,32 +235,26 @@ impl Smalls {
             small.keep(io.part, &mut op);
         }
         small.failed |= failed.is_some();
-        if small.back(io.part) {
+        if small.out.back(io.part) {
             self.due.push(io.number);
         }
-        self.failed.extend(failed.map(|failed| (io, failed)));
-    }
-
-    fn take_promoted(&mut self, token: Token) -> Option<u32> {
-        let at = self.promoted.iter().position(|(promoted, _)| *promoted == token)?;
-        Some(self.promoted.swap_remove(at).1)
+        failed.into_iter().for_each(|failed| self.strays.fail(io, failed));
     }
 
     /// Makes ordinary I/Os of parts that take long.
     pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
         for small in &mut self.places {
-            if !small.live || small.out == small.ordinary || now.since(small.since) < TIMEOUT_CHECK
-            {
+            let unplaced = small.out.unpromoted();
+            if !small.live || unplaced == 0 || now.since(small.since) < TIMEOUT_CHECK {
                 continue;
             }
-            for part in (0..small.parts).filter(|part| small.out & !small.ordinary & 1 << part != 0)
-            {
+            for part in (0..small.parts).filter(|part| unplaced & 1 << part != 0) {
                 let member = small.members[usize::from(part)];
                 let what = Unplaced { member, since: small.since, issued: small.clock };
                 let read = !small.writing;
-                self.promoted.push(members.promote_part(now, small.io(part), what, read));
+                self.strays.promote(members.promote_part(now, small.io(part), what, read));
             }
-            small.ordinary = small.out;
+            small.out.promote();
         }
     }
 

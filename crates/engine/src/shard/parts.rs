@@ -1,0 +1,88 @@
+//! What tables of small writes and of recovered reads know alike about parts.
+//!
+//! A part is out in one of three ways. Its device has it under the part's own token: its bit in `out` alone. It was
+//! promoted, and its device still has it under that token: also in `ordinary`, and the token is in `promoted`. Or a
+//! member could not take it at once: also in `ordinary`, under the token of an ordinary I/O. Only ordinary ones are
+//! given up, so whatever comes back after what it was a part of has ended is in `promoted`, or comes back as an I/O
+//! that nobody waits for.
+
+use strake_block::Token;
+
+use super::members::{Failed, PartIo, Sent};
+
+/// Which parts of one small write or recovered read are out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Out {
+    /// Parts that are not back, as a mask.
+    out: u64,
+    /// Those of them that are ordinary I/Os.
+    ordinary: u64,
+}
+
+impl Out {
+    /// A part is under way.
+    #[inline]
+    pub(super) fn sent(&mut self, part: u8, sent: Sent) {
+        self.out |= 1 << part;
+        if sent == Sent::Ordinary {
+            self.ordinary |= 1 << part;
+        }
+    }
+
+    /// A part is not out any more. True when none is.
+    #[inline]
+    pub(super) fn back(&mut self, part: u8) -> bool {
+        self.out &= !(1 << part);
+        self.ordinary &= !(1 << part);
+        self.out == 0
+    }
+
+    /// Parts that devices have under their own tokens and that nobody promoted, as a mask.
+    #[inline]
+    pub(super) fn unpromoted(&self) -> u64 {
+        self.out & !self.ordinary
+    }
+
+    /// All of them are ordinary I/Os from now on.
+    pub(super) fn promote(&mut self) {
+        self.ordinary = self.out;
+    }
+}
+
+/// What is known of parts beside the places of a table: few have it.
+#[derive(Default)]
+pub(super) struct Strays {
+    /// Parts that failed, of all places.
+    failed: Vec<(PartIo, Failed)>,
+    /// Parts that were made ordinary I/Os while a device had them, by the tokens that these have; and the I/Os.
+    promoted: Vec<(Token, u32)>,
+}
+
+impl Strays {
+    /// A part has failed.
+    pub(super) fn fail(&mut self, io: PartIo, failed: Failed) {
+        self.failed.push((io, failed));
+    }
+
+    /// The parts of place `number` that failed, and how.
+    pub(super) fn take_failed(&mut self, number: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
+        let failed = self.failed.extract_if(.., move |(io, _)| io.number == number);
+        failed.map(|(io, failed)| (io.part, failed))
+    }
+
+    /// A part became an ordinary I/O while its device had it.
+    pub(super) fn promote(&mut self, promoted: (Token, u32)) {
+        self.promoted.push(promoted);
+    }
+
+    /// The ordinary I/O that the part with this token became. To be asked before anything else about a part: after 2^30
+    /// phases of a place its turns come again.
+    #[inline]
+    pub(super) fn take_promoted(&mut self, token: Token) -> Option<u32> {
+        if self.promoted.is_empty() {
+            return None;
+        }
+        let at = self.promoted.iter().position(|(promoted, _)| *promoted == token)?;
+        Some(self.promoted.swap_remove(at).1)
+    }
+}

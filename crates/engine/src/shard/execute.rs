@@ -348,6 +348,20 @@ impl Shard {
             }
         }
         settled(&self.members, group).await;
+        self.take_written(band.stripe, slots, |op| {
+            if let Some(Op::Write { data, .. }) = op {
+                scratch::give_back_list(&self.scratch, data);
+            }
+        })
+    }
+
+    /// Takes writes that are done, and has whoever failed one put out of use. Returns the positions that failed.
+    pub(super) fn take_written(
+        &self,
+        stripe: StripeIndex,
+        slots: impl IntoIterator<Item = (IoSlot, u8)>,
+        mut came_back: impl FnMut(Option<Op>),
+    ) -> Failed {
         let mut failed = Failed::default();
         for (slot, position) in slots {
             let (op, result) = self.members.borrow_mut().take(slot);
@@ -355,11 +369,9 @@ impl Shard {
             if let Err(error) = result {
                 // A write that fails costs the member whatever the reason: its block is stale from now on.
                 failed.member |= 1 << position;
-                self.blame(self.geometry.member(band.stripe, position), error);
+                self.blame(self.geometry.member(stripe, position), error);
             }
-            if let Some(Op::Write { data, .. }) = op {
-                scratch::give_back_list(&self.scratch, data);
-            }
+            came_back(op);
         }
         failed
     }
@@ -397,15 +409,7 @@ impl Shard {
             slots.push((slot, write.position));
         }
         settled(&self.members, group).await;
-        let mut failed = Failed::default();
-        for (slot, position) in slots {
-            let (_, result) = self.members.borrow_mut().take(slot);
-            failed.twin = failed.twin.or(self.members.borrow_mut().take_twin_failed());
-            if let Err(error) = result {
-                failed.member |= 1 << position;
-                self.blame(self.geometry.member(band.stripe, position), error);
-            }
-        }
+        let failed = self.take_written(band.stripe, slots, drop);
         for (_, data) in sources {
             scratch::give_back_list(&self.scratch, data);
         }

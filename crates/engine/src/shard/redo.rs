@@ -300,7 +300,7 @@ impl Shard {
             issue(list);
         }
         settled(&self.members, group).await;
-        let failed = self.take_recorded(band.stripe, slots);
+        let failed = self.take_written(band.stripe, slots, drop);
         scratch::give_back_list(&self.scratch, Sg::from(header));
         let mut redo = self.redo.borrow_mut();
         if failed.any() == 0 && failed.twin.is_none() {
@@ -331,7 +331,7 @@ impl Shard {
             slots.push((slot, write.position));
         }
         settled(&self.members, group).await;
-        let failed = self.take_recorded(band.stripe, slots);
+        let failed = self.take_written(band.stripe, slots, drop);
         let failed = Some(failed).filter(|failed| failed.any() != 0 || failed.twin.is_some());
         if failed.is_none() {
             self.redo.borrow_mut().places.stable(mark);
@@ -347,24 +347,6 @@ impl Shard {
         let op = Op::Write { at: Lba(*at), data, durability: Durability::Fua };
         *at += bytes;
         self.members.borrow_mut().issue(self.now.get(), group, member, Target::Log, op)
-    }
-
-    /// The outcomes of a record's writes.
-    fn take_recorded(
-        &self,
-        stripe: StripeIndex,
-        slots: impl IntoIterator<Item = (IoSlot, u8)>,
-    ) -> Failed {
-        let mut failed = Failed::default();
-        for (slot, position) in slots {
-            let (_, result) = self.members.borrow_mut().take(slot);
-            failed.twin = failed.twin.or(self.members.borrow_mut().take_twin_failed());
-            if let Err(error) = result {
-                failed.member |= 1 << position;
-                self.blame(self.geometry.member(stripe, position), error);
-            }
-        }
-        failed
     }
 
     /// What is about to be written to a strip.

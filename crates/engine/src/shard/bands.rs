@@ -375,6 +375,17 @@ impl Bands {
         entry.joined = Some(self.items.insert(Item { work, origin, next: entry.joined }));
     }
 
+    /// Shows the ranges and buffers of the reads that were put aside.
+    pub(crate) fn each_joined(&mut self, at: u32, mut show: impl FnMut(LbaRange, &mut SgMut)) {
+        let mut next = self.entries.get(at).expect("a task holds its entry").joined;
+        while let Some(item) = next.and_then(|item| self.items.get_mut(item)) {
+            if let Work::Read { range, data, .. } = &mut item.work {
+                show(*range, data);
+            }
+            next = item.next;
+        }
+    }
+
     /// Takes one of those that were put aside.
     pub(crate) fn take_joined(&mut self, at: u32) -> Option<Span> {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");

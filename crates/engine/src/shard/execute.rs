@@ -111,7 +111,7 @@ impl Shard {
     ) -> Result<ReadBufs, Failed> {
         let mut slots = ArrayVec::<IoSlot, STRIPS_MAX>::new();
         for read in plan.reads.iter() {
-            let data = SgMut::from(loan.take(self.bytes(read.blocks)));
+            let data = SgMut::from(loan.take_for(read.strip, self.bytes(read.blocks)));
             let at = self.geometry.member_lba(band.stripe, read.offset);
             let slot = self.issue(group, band.stripe, read.position, Op::Read { at, data });
             if patience == Patience::Short {
@@ -121,6 +121,7 @@ impl Shard {
         }
         settled(&self.members, group).await;
         let mut bufs = ReadBufs::new();
+        let mut strips = ArrayVec::<u8, STRIPS_MAX>::new();
         let mut failed = Failed::default();
         for (read, slot) in plan.reads.iter().zip(slots) {
             let (op, result) = self.members.borrow_mut().take(slot);
@@ -129,12 +130,19 @@ impl Shard {
             }
             if let Some(Op::Read { data, .. }) = op {
                 bufs.extend(data.into_parts());
+                strips.push(read.strip);
             }
         }
         if failed.any() == 0 {
             return Ok(bufs);
         }
-        scratch::give_back(&self.scratch, bufs);
+        for (strip, buf) in strips.into_iter().zip(bufs) {
+            if loan.is_lent(strip) {
+                loan.lend(strip, buf);
+            } else {
+                scratch::give_back(&self.scratch, [buf]);
+            }
+        }
         Err(failed)
     }
 
@@ -178,8 +186,8 @@ impl Shard {
             return wanted;
         }
         let bytes = self.bytes(plan.window.blocks);
-        for _ in plan.recover.iter() {
-            wanted.push(loan.take(bytes));
+        for strip in plan.recover.iter() {
+            wanted.push(loan.take_for(*strip, bytes));
         }
         let recoveries = self.recoveries.as_ref().expect("only parity schemes recover");
         let mut recoveries = recoveries.borrow_mut();

@@ -8,12 +8,15 @@
 
 use arrayvec::ArrayVec;
 use strake_block::{BufMut, Op, SgMut};
-use strake_raid::{Band, Intent, Piece, Plan, Query, Segment, SegmentList, Strategy, Window};
+use strake_raid::{
+    Band, Intent, Piece, Plan, Query, Segment, SegmentList, Strategy, Transfer, Window,
+};
 use strake_units::LbaRange;
 
 use super::execute::{Patience, ReadBufs};
 use super::members::{Group, IoSlot, settled};
 use super::mend::Excluded;
+use super::scratch::Loan;
 use super::{Shard, band_task, scratch};
 use crate::limits::JOIN_MAX;
 use crate::message::{Origin, Span, View, Work};
@@ -154,18 +157,65 @@ impl Shard {
         Gathering { segments: SegmentList::new(), lost, window: None }
     }
 
-    /// Answers the reads that were put aside from what was read and recovered.
-    fn answer_joined(&self, entry: u32, plan: &Plan, reads: &ReadBufs, recovered: &ReadBufs) {
+    /// Lends the buffers of reads that were put aside to `loan`, as far as they hold in the end exactly what `plan` reads
+    /// or recovers of their strips: nothing is copied then.
+    fn lend_joined(&self, entry: u32, plan: &Plan, loan: &mut Loan) {
+        let mut bands = self.bands.borrow_mut();
+        let band = bands.band(entry);
+        bands.each_joined(entry, |range, data| {
+            let Segment { strip, offset, blocks, .. } = self.geometry.segments(band, range)[0];
+            let read = |target: &Transfer| {
+                (target.strip, target.offset, target.blocks) == (strip, offset, blocks)
+            };
+            let recovered =
+                plan.recover.contains(&strip) && plan.window == Window { offset, blocks };
+            let whole = recovered || plan.reads.iter().any(read);
+            if whole && data.parts().len() == 1 && !loan.is_lent(strip) {
+                let lent = std::mem::take(data).into_single();
+                lent.into_iter().for_each(|buf| loan.lend(strip, buf));
+            }
+        });
+    }
+
+    /// Takes back what was lent and is not used: the reads are done one by one. A drive that takes too long keeps the
+    /// user's buffer, and the answer comes in another one.
+    fn take_lent_back(&self, entry: u32, loan: &mut Loan) {
+        let mut bands = self.bands.borrow_mut();
+        let (band, shift) = (bands.band(entry), self.geometry.block_size().shift());
+        bands.each_joined(entry, |range, data| {
+            if data.is_empty() {
+                let strip = self.geometry.segments(band, range)[0].strip;
+                let another = || BufMut::alone((range.blocks as usize) << shift);
+                *data = SgMut::from(loan.take_lent(strip).unwrap_or_else(another));
+            }
+        });
+    }
+
+    /// Answers the reads that were put aside from what was read and recovered: first those that get copies, then those
+    /// whose buffers it is in. Gives the others back.
+    fn answer_joined(&self, entry: u32, plan: &Plan, reads: ReadBufs, recovered: ReadBufs) {
+        let mut owners = ArrayVec::<(u8, Origin), JOIN_MAX>::new();
         while let Some(span) = { self.bands.borrow_mut().take_joined(entry) } {
             let Span { band, work: Work::Read { range, mut data, .. }, origin } = span else {
                 unreachable!("only reads are put aside")
             };
             let segment = self.geometry.segments(band, range)[0];
-            self.copy_out(plan, &segment, reads, recovered, &mut data);
             if plan.recover.contains(&segment.strip) {
                 self.board.count_degraded_reads(1);
             }
+            if data.is_empty() {
+                owners.push((segment.strip, origin));
+                continue;
+            }
+            self.copy_out(plan, &segment, &reads, &recovered, &mut data);
             self.finish(origin, Ok(()), Some(data));
+        }
+        let strips = plan.reads.iter().map(|target| target.strip).zip(reads);
+        for (strip, buf) in strips.chain(plan.recover.iter().copied().zip(recovered)) {
+            match owners.iter().find(|(of, _)| *of == strip) {
+                Some((_, origin)) => self.finish(*origin, Ok(()), Some(SgMut::from(buf))),
+                None => scratch::give_back(&self.scratch, [buf]),
+            }
         }
     }
 }
@@ -224,10 +274,13 @@ async fn read_together(
             scratch::end(&shard.scratch, loan);
             continue;
         }
-        if let Ok(reads) = shard.read_all_within(group, band, &plan, &mut loan, patience).await {
-            let recovered = shard.recover(&plan, &reads, &mut loan);
-            shard.answer_joined(entry, &plan, &reads, &recovered);
-            scratch::give_back(&shard.scratch, reads.into_iter().chain(recovered));
+        shard.lend_joined(entry, &plan, &mut loan);
+        match shard.read_all_within(group, band, &plan, &mut loan, patience).await {
+            Ok(reads) => {
+                let recovered = shard.recover(&plan, &reads, &mut loan);
+                shard.answer_joined(entry, &plan, reads, recovered);
+            }
+            Err(_) => shard.take_lent_back(entry, &mut loan),
         }
         return scratch::end(&shard.scratch, loan);
     }

@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, BufPool, Pages, Sg};
 use strake_reactor::Scheduler;
 
+use super::execute::STRIPS_MAX;
 use super::wait::WaitQueue;
 
 use crate::limits::{KEPT_LARGE_MAX, KEPT_MAX, SMALL_BYTES, SMALL_TOTAL};
@@ -91,17 +92,56 @@ impl Scratch {
     }
 }
 
-/// The buffers of one plan, all of one length.
+/// The buffers of one plan, all of one length; and users' own, for strips that they want as a whole.
 pub(crate) struct Loan {
     bufs: ArrayVec<BufMut, LOAN_MAX>,
+    /// What users have lent for strips, as long as it is not taken.
+    lent: ArrayVec<(u8, BufMut), STRIPS_MAX>,
+    /// The strips that there was or is a user's buffer for, as a mask.
+    strips: u64,
 }
 
 impl Loan {
+    fn empty() -> Self {
+        Self { bufs: ArrayVec::new(), lent: ArrayVec::new(), strips: 0 }
+    }
+
     /// Takes one buffer, cut to `bytes`.
     pub(crate) fn take(&mut self, bytes: usize) -> BufMut {
         let mut buf = self.bufs.pop().expect("a plan used more scratch than it borrowed");
         buf.truncate(bytes);
         buf
+    }
+
+    /// Takes the buffer for `bytes` of a strip: its user's, if one was lent.
+    pub(crate) fn take_for(&mut self, strip: u8, bytes: usize) -> BufMut {
+        match self.take_lent(strip) {
+            Some(buf) => {
+                debug_assert_eq!(buf.len(), bytes, "what is lent fits");
+                buf
+            }
+            None => self.take(bytes),
+        }
+    }
+
+    /// A user's buffer, to be used for exactly what it is to hold in the end.
+    pub(crate) fn lend(&mut self, strip: u8, buf: BufMut) {
+        self.strips |= 1 << strip;
+        self.lent.push((strip, buf));
+    }
+
+    /// True when a user's buffer is used, or was to be used, for `strip`.
+    pub(crate) fn is_lent(&self, strip: u8) -> bool {
+        self.strips & 1 << strip != 0
+    }
+
+    /// Takes what was lent for `strip`, unless it is in use.
+    pub(crate) fn take_lent(&mut self, strip: u8) -> Option<BufMut> {
+        if self.lent.is_empty() {
+            return None;
+        }
+        let at = self.lent.iter().position(|(of, _)| *of == strip)?;
+        Some(self.lent.swap_remove(at).1)
     }
 }
 
@@ -114,7 +154,7 @@ pub(crate) async fn borrow(
     bytes: usize,
     lost: impl Fn() -> bool,
 ) -> Option<Loan> {
-    let mut loan = Loan { bufs: ArrayVec::new() };
+    let mut loan = Loan::empty();
     if count == 0 {
         return Some(loan);
     }
@@ -177,8 +217,9 @@ pub(crate) fn give_back(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item
     scratch.waiting.wake_all();
 }
 
-/// Gives back what is left of a loan.
+/// Gives back what is left of a loan. What users lent is with them again.
 pub(crate) fn end(scratch: &RefCell<Scratch>, loan: Loan) {
+    debug_assert!(loan.lent.is_empty(), "a user's buffer is not scratch memory");
     give_back(scratch, loan.bufs);
 }
 

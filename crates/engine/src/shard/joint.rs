@@ -157,8 +157,8 @@ impl Shard {
         Gathering { segments: SegmentList::new(), lost, window: None }
     }
 
-    /// Lends the buffers of reads that were put aside to `loan`, as far as they hold in the end exactly what `plan` reads
-    /// or recovers of their strips: nothing is copied then.
+    /// Lends the buffers of reads that were put aside to `loan`, as far as they hold in the end exactly what `plan`
+    /// reads or recovers of their strips: nothing is copied then.
     fn lend_joined(&self, entry: u32, plan: &Plan, loan: &mut Loan) {
         let mut bands = self.bands.borrow_mut();
         let band = bands.band(entry);

@@ -29,7 +29,8 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn start(assembled: Assembled, case: &Case, now: Nanos) -> Result<Self, String> {
-        let options = Options { merge: true, steer: true, scratch_bytes: SCRATCH_BYTES };
+        let options =
+            Options { merge: true, steer: true, cache: true, scratch_bytes: SCRATCH_BYTES };
         let (array, pollers) = Array::start_here(assembled, case.cores, options)
             .map_err(|error| format!("start: {error}"))?;
         let core = CoreIndex(case.cores - 1);

@@ -253,12 +253,7 @@ fn open(
         drive: indices[member.at()],
         error,
     };
-    let writes_replayed = if replayed == 0 {
-        0
-    } else {
-        let shape = (&geometry, &regions);
-        replay::carry_out(&found.superblock, shape, &members, &mut planes, wait).map_err(blame)?
-    };
+    let label = found.superblock.clone();
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
@@ -272,9 +267,18 @@ fn open(
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
         superblock.history.push(Activation { epoch, first_generation });
     }
-    superblock.activate(epoch);
     superblock.compat |= COMPAT_HISTORY | COMPAT_STALE_PLANES;
     superblock.clean = false;
+    let mut writes_replayed = 0;
+    if replayed != 0 {
+        if !assembled.has_everybody() {
+            assembled.record_absent(&mut superblock, wait).map_err(blame)?;
+        }
+        let Assembled { drives, planes, .. } = &mut assembled;
+        writes_replayed = replay::carry_out(&label, (&geometry, &regions), drives, planes, wait)
+            .map_err(blame)?;
+    }
+    superblock.activate(epoch);
     let doubt = assembled.planes.intent().count_ones() > 0;
     note_start(&mut superblock, &geometry, absent, doubt, replayed);
     assembled.superblock = superblock;
@@ -482,6 +486,22 @@ impl Assembled {
                 MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
             written.map_err(|error| (member, error))?;
         }
+        Ok(())
+    }
+
+    /// Makes `superblock`, which says who is not here, the label of this activation, before anything of the redo log is
+    /// carried out. Whoever lacks his part of a record stands for one that nobody acted upon: without this label he
+    /// would do so again if he were back after one more crash, when the others have been given theirs.
+    fn record_absent(
+        &mut self,
+        superblock: &mut Superblock,
+        wait: Wait<'_>,
+    ) -> Result<(), (MemberIndex, ArrayError)> {
+        superblock.generation += 1;
+        self.superblock = superblock.clone();
+        self.write_bitmaps(wait)?;
+        self.write_labels(wait)?;
+        self.planes.write_anew();
         Ok(())
     }
 

@@ -164,6 +164,11 @@ impl Planes {
         self.any_dirty = false;
     }
 
+    /// Every page gets the next sequence, so that writing it leaves what was written last alone.
+    pub(crate) fn write_anew(&mut self) {
+        self.sequences.iter_mut().for_each(|sequence| *sequence += 1);
+    }
+
     /// The pages to be written, each under its next sequence. They count as written from here on.
     pub(crate) fn take_dirty(&mut self) -> Vec<(Plane, u32)> {
         let mut pages = Vec::new();

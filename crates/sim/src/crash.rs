@@ -121,7 +121,7 @@ fn wave(run: (u64, Lie), cases: std::ops::Range<u64>, most: usize, threads: usiz
 /// # Errors
 /// What does not hold in it, or that there is no such state.
 pub fn replay(key: &str) -> Result<String, String> {
-    let wrong = || format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT]] is wanted");
+    let wrong = || format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:back]]] is wanted");
     let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
     let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
     let (seed, number) = (seed.parse().map_err(|_| wrong())?, number.parse().map_err(|_| wrong())?);
@@ -186,6 +186,7 @@ fn look(report: &mut Report, record: &Record, known: &Known, state: &State, case
     report.count("torn", u64::from(cut.torn != Torn::Whole));
     report.count("lost_members", state.lost.count_ones().into());
     report.count("second_crash", u64::from(state.then.is_some()));
+    report.count("members_back", if state.back { state.lost.count_ones().into() } else { 0 });
     report.count("degraded", u64::from(!record.case.failed.is_empty()));
     match judge(record, known, state) {
         Ok(seen) => {
@@ -219,7 +220,8 @@ fn cut_recovery(
     let mut rng = Rng::new(state.name());
     for _ in 0..SECOND_CUTS {
         let then = draw_cut(record, &after, &mut rng);
-        look(report, record, known, &State { then: Some(then), ..*state }, (seed, number));
+        let back = state.lost != 0 && rng.one_in(2);
+        look(report, record, known, &State { then: Some(then), back, ..*state }, (seed, number));
         if !report.violations.is_empty() {
             return;
         }

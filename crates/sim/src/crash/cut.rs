@@ -141,6 +141,8 @@ pub(super) struct State {
     pub(super) lost: u64,
     /// A second crash, in the middle of the recovery from the first.
     pub(super) then: Option<Cut>,
+    /// After that the lost members are here again, as they were at the first crash.
+    pub(super) back: bool,
 }
 
 impl State {
@@ -165,7 +167,8 @@ impl fmt::Display for Cut {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{:x}", self.cut, self.lost)?;
-        self.then.map_or(Ok(()), |then| write!(f, ":{then}"))
+        self.then.map_or(Ok(()), |then| write!(f, ":{then}"))?;
+        if self.back { f.write_str(":back") } else { Ok(()) }
     }
 }
 
@@ -204,6 +207,11 @@ impl FromStr for State {
         let lost = words.next().and_then(|lost| u64::from_str_radix(lost, 16).ok());
         let lost = lost.ok_or(format!("{text} does not say which members are lost"))?;
         let then = words.next().map(str::parse).transpose()?;
-        Ok(Self { cut, lost, then })
+        let back = match words.next() {
+            None => false,
+            Some("back") => true,
+            Some(other) => return Err(format!("{other} is nothing that ends a state")),
+        };
+        Ok(Self { cut, lost, then, back })
     }
 }

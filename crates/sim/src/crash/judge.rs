@@ -19,6 +19,9 @@ use crate::textbook;
 /// Of this many states one is started and used; of all of them the media are looked at.
 const RUNS: u64 = 8;
 
+/// Part of what is said of an array of which two halves have each gone on alone.
+const APART: &str = "started apart from each other";
+
 /// Rounds of a resync between two looks at whether it is through.
 const ROUNDS_BETWEEN_LOOKS: u64 = 16;
 
@@ -114,6 +117,8 @@ struct Look<'a> {
     record: &'a Record,
     known: &'a Known,
     lost: u64,
+    /// Those that are lost are back.
+    back: bool,
     disks: Vec<Option<Disk>>,
     tape: Option<Tape>,
     oracle: Oracle,
@@ -135,7 +140,8 @@ fn look(
             writes.images(&after.base, &after.events, cut)
         }
     };
-    let absent = state.lost | record.pulled;
+    let back = state.back && matches!(which, Which::Second(..));
+    let absent = if back { 0 } else { state.lost } | record.pulled;
     let spec = record.case.disk_spec();
     let disk = |(at, image): (usize, &Image)| {
         (absent & 1 << at == 0).then(|| Disk::new(spec, at, image.clone()))
@@ -146,7 +152,7 @@ fn look(
         Which::First | Which::Recorded => known.oracle.clone(),
         Which::Second(after, _) => after.oracle.clone(),
     };
-    let mut look = Look { record, known, lost: state.lost, disks, tape, oracle };
+    let mut look = Look { record, known, lost: state.lost, back, disks, tape, oracle };
     let (start, run) = match which {
         Which::First => (4, state.name().is_multiple_of(RUNS)),
         Which::Recorded => (4, true),
@@ -219,11 +225,19 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn assemble(&self, start: u64) -> Result<(Assembled, bool), String> {
-        let mut policy = AssemblePolicy { allow_degraded: self.lost != 0, accept_loss: false };
-        for _ in 0..2 {
+    fn assemble(&mut self, start: u64) -> Result<(Assembled, bool), String> {
+        let mut policy =
+            AssemblePolicy { allow_degraded: self.lost != 0 && !self.back, accept_loss: false };
+        for _ in 0..3 {
             match self.found(policy, start)? {
                 Outcome::Ready(assembled) => return Ok((*assembled, policy.accept_loss)),
+                Outcome::Refused { what, .. } if self.back && what.contains(APART) => {
+                    // A known defect: the owner has to take away again what came back.
+                    let lost = |at: usize| self.lost & 1 << at != 0;
+                    let disks = self.disks.iter_mut().enumerate();
+                    disks.filter(|(at, _)| lost(*at)).for_each(|(_, disk)| *disk = None);
+                    (self.back, policy.allow_degraded) = (false, true);
+                }
                 Outcome::Refused { .. } if !policy.accept_loss && self.may_refuse() => {
                     policy.accept_loss = true;
                 }

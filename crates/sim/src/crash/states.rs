@@ -151,7 +151,10 @@ impl Chooser<'_> {
                 if lost != 0 && !self.record.geometry.tolerates(out | lost) {
                     continue;
                 }
-                self.offer(mix(media ^ mix(lost ^ chance)), State { cut, lost, then: None });
+                self.offer(
+                    mix(media ^ mix(lost ^ chance)),
+                    State { cut, lost, then: None, back: false },
+                );
             }
         }
     }

@@ -89,6 +89,9 @@ pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
     let most = (states / (case::kinds_count() * 3 / 2)).clamp(20, 50_000) as usize;
     let mut first = 0;
     while report.runs < states && report.violations.len() < VIOLATIONS_MAX {
+        // Towards the end no more than are left to be looked at, as histories with few states leave room for others.
+        let left = (states - report.runs) / WAVE * 5 / 4 + 5;
+        let most = most.min(left as usize);
         let wave = wave((seed, lie), first..first + WAVE, most, threads);
         wave.into_iter().for_each(|case| report.add(case));
         first += WAVE;

@@ -61,7 +61,7 @@ const NIGHTLY_FUZZ_RUNS: &str = "3000000";
 const NIGHTLY_CRASH_STATES: u64 = 3_000_000;
 /// Worlds of the simulator every night.
 const NIGHTLY_SIM_SEEDS: u64 = 30_000;
-/// Crash states with every change: a little more than three minutes on two cores, at 1.6 ms each.
+/// Crash states with every change: between three and four minutes on two cores, at 1.6 ms each.
 const CRASH_STATES: u64 = 250_000;
 /// Worlds with every change: two minutes on two cores, at 0.14 s each.
 const SIM_SEEDS: u64 = 1_500;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::flamegraph;
 use crate::instructions;
+use crate::mutants;
 use crate::run::{self, Outcome, Tally};
 use crate::sim;
 use crate::tidy;
@@ -41,9 +42,10 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 9] = [
+pub const NIGHTLY: [Step; 10] = [
     Step { name: "crash states", run: |root| sim::crash(root, NIGHTLY_CRASH_STATES) },
     Step { name: "simulator", run: |root| sim::worlds(root, NIGHTLY_SIM_SEEDS) },
+    Step { name: "mutants", run: mutants::step },
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },
     Step { name: "miri all of parity", run: |root| miri(root, &["-p", "strake-parity", "--lib"]) },

@@ -15,6 +15,7 @@
 mod ci;
 mod flamegraph;
 mod instructions;
+mod mutants;
 mod run;
 mod scenarios;
 mod sim;
@@ -39,13 +40,15 @@ cargo xtask COMMAND
   flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
-  nightly     the long checks: 3000000 crash states, 30000 worlds, 100000 stripes per parity kernel, fuzzing, Miri,
+  nightly     the long checks: 3000000 crash states, 30000 worlds, mutants, 100000 stripes per parity kernel, fuzzing, Miri,
               aarch64 under emulation, the parity of Linux md in a guest, faults without merging, steering and
               caching, all of `strake bench run G9`; what this machine lacks is skipped with the reason
   crash       cut short histories of small arrays at every write and look at what comes of every state
                 --states N [--seed S]; a closing line of JSON
   sim         worlds of the simulator, those that failed once first
                 --seeds N [--seed S]; a closing line of JSON
+  mutants     patch seeded bugs of the folder mutants into a copy one by one, and see which tier finds each
+                [TEXT] those with TEXT in their name; a closing line of JSON
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
                 [--output json] [--filter TEXT]
                 [--repeat N] run the Rust tests among them N times
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         "crash" | "sim" => {
             return sim::run(&root, &command, &std::env::args().skip(2).collect::<Vec<_>>());
         }
+        "mutants" => return mutants::run(&root, std::env::args().nth(2).as_deref()),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),
         "" | "help" | "-h" | "--help" => {

@@ -1,0 +1,58 @@
+use super::{Mutant, words_of};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const TEXT: &str = "A flag is not set, so that nobody knows.\n\nfile a.rs\ntier unit strake-raid plan\ntier crash 500\n\
+                    <<<<<<<\n    set(1);\n=======\n    set(0);\n>>>>>>>\n";
+
+#[test]
+fn a_mutant_is_read_and_applied_once() {
+    let mutant = Mutant::parse("flag", TEXT).expect("it is whole");
+    assert_eq!(mutant.story, "A flag is not set, so that nobody knows.");
+    assert_eq!((mutant.file.as_str(), mutant.tiers.len()), ("a.rs", 2));
+    assert_eq!(mutant.applied("{\n    set(1);\n}").as_deref(), Ok("{\n    set(0);\n}"));
+    assert!(mutant.applied("{\n}").is_err(), "the text is not there any more");
+    assert!(mutant.applied("    set(1);\n    set(1);\n").is_err(), "which of them?");
+}
+
+#[test]
+fn what_is_not_whole_is_refused() {
+    for (from, to) in [
+        ("<<<<<<<", "<<"),
+        ("=======", "=="),
+        (">>>>>>>", ">>"),
+        ("file a.rs", ""),
+        ("tier unit strake-raid plan\ntier crash 500\n", ""),
+        ("tier crash 500", "tier hope"),
+        ("A flag is not set, so that nobody knows.", ""),
+        ("set(0)", "set(1)"),
+    ] {
+        assert!(Mutant::parse("flag", &TEXT.replace(from, to)).is_err(), "{from:?} -> {to:?}");
+    }
+}
+
+#[test]
+fn tiers_are_commands_that_end() {
+    for tier in ["unit strake-raid", "test strake-engine faults redo", "crash 10", "sim 10"] {
+        let words = words_of(tier).expect("a tier");
+        assert_eq!(words[0], "timeout", "{tier}");
+    }
+}
+
+/// The texts of all mutants are where they say, so that a change of the code changes its mutants in the same commit.
+#[test]
+fn every_mutant_fits_the_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mutants = super::load(&root.join("mutants")).expect("all can be read");
+    for mutant in mutants {
+        let text = std::fs::read_to_string(root.join(&mutant.file)).expect("its file is there");
+        mutant.applied(&text).unwrap_or_else(|why| panic!("{}: {why}", mutant.name));
+    }
+}
+
+#[test]
+fn the_last_line_is_json() {
+    let killers = BTreeMap::from([("crash 500".to_owned(), 2)]);
+    let line = super::closing_line(3, 2, &killers, &["flag"]);
+    assert_eq!(line, r#"{"mutants":3,"killed":2,"by":{"crash 500":2},"left":["flag"]}"#);
+}

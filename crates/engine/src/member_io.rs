@@ -142,7 +142,8 @@ impl<'a> MemberIo<'a> {
         if bytes == 0 {
             return Ok(());
         }
-        let most = bytes.min(TRANSFER_BYTES).min(self.io_bytes_max);
+        // However odd what the drive takes at a time is.
+        let most = bytes.min(TRANSFER_BYTES).min(self.io_bytes_max & !4095).max(4096);
         let mut buffer = BufMut::alone(most as usize);
         let mut done = 0;
         while done < bytes {

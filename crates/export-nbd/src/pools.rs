@@ -1,7 +1,6 @@
 //! A connection's memory for data: two sizes of buffers, fixed when the client is taken on.
 
 use crate::limits::{LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
-use std::sync::Arc;
 use strake_block::{BufMut, BufPool, Sg, SgMut};
 
 /// Small buffers so that many small requests are in flight, large ones so that few large ones are. A
@@ -40,11 +39,27 @@ impl Pools {
         Some(list)
     }
 
-    /// Takes buffers back. What is not from here (see [`strake_block::Completion`]) is dropped.
+    /// Takes back what was taken at once. A drive that takes too long keeps buffers, and others come in their place (see
+    /// [`strake_block::Completion`]): those are dropped, and new ones stand for what was lost, or a client would have
+    /// fewer with each such drive and none in the end.
     pub(crate) fn put(&mut self, list: SgMut) {
+        let bytes = list.len();
+        let (mut own, mut lost) = (0, 0);
         for buf in list.into_parts() {
+            let is_own = self.is_own(&buf);
+            own += usize::from(is_own);
+            lost += usize::from(!is_own);
             self.put_one(buf);
         }
+        if lost > 0 && bytes <= SMALL_BYTES {
+            self.small.replace_lost();
+        } else if lost > 0 {
+            (own..bytes.div_ceil(LARGE_BYTES)).for_each(|_| self.large.replace_lost());
+        }
+    }
+
+    fn is_own(&self, buf: &BufMut) -> bool {
+        [&self.small, &self.large].iter().any(|pool| pool.owns(buf))
     }
 
     /// Takes back buffers that were written from.
@@ -57,13 +72,16 @@ impl Pools {
     }
 
     fn put_one(&mut self, buf: BufMut) {
-        if Arc::ptr_eq(buf.arena(), self.small.arena()) {
+        if self.small.owns(&buf) {
             self.small.put(buf);
         } else {
             self.large.put(buf);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// Gives up writing to received data in exchange for handing it to a device.
 pub(crate) fn freeze(list: SgMut) -> Sg {

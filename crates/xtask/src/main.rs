@@ -40,8 +40,8 @@ cargo xtask COMMAND
   flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
-  nightly     the long checks: 3000000 crash states, 30000 worlds, mutants, 100000 stripes per parity kernel, fuzzing, Miri,
-              aarch64 under emulation, the parity of Linux md in a guest, faults without merging, steering and
+  nightly     the long checks: 3000000 crash states, 30000 worlds, mutants, 100000 stripes per parity kernel, fuzzing,
+              Miri, aarch64 under emulation, the parity of Linux md in a guest, faults without merging, steering and
               caching, all of `strake bench run G9`; what this machine lacks is skipped with the reason
   crash       cut short histories of small arrays at every write and look at what comes of every state
                 --states N [--seed S]; a closing line of JSON

@@ -9,6 +9,8 @@ pub struct BufPool {
     arena: Arc<Arena>,
     chunk_bytes: usize,
     chunks: usize,
+    /// The memory of buffers that stand for such as were lost.
+    replacements: Vec<Arc<Arena>>,
 }
 
 impl BufPool {
@@ -17,7 +19,7 @@ impl BufPool {
     pub fn new(chunks: usize, chunk_bytes: usize) -> Self {
         let free = Arena::carve(chunks, chunk_bytes);
         let arena = Arc::clone(free[0].arena());
-        Self { free, arena, chunk_bytes, chunks }
+        Self { free, arena, chunk_bytes, chunks, replacements: Vec::new() }
     }
 
     /// Bytes in each buffer.
@@ -64,11 +66,28 @@ impl BufPool {
     #[inline]
     pub fn put(&mut self, buf: BufMut) {
         if let Ok(mut whole) = buf.reclaim()
-            && Arc::ptr_eq(whole.arena(), &self.arena)
+            && self.owns(&whole)
         {
             whole.truncate(self.chunk_bytes);
             self.free.push(whole);
         }
+    }
+
+    /// True when the buffer is one of this pool's.
+    #[inline]
+    #[must_use]
+    pub fn owns(&self, buf: &BufMut) -> bool {
+        Arc::ptr_eq(buf.arena(), &self.arena)
+            || self.replacements.iter().any(|arena| Arc::ptr_eq(arena, buf.arena()))
+    }
+
+    /// Makes a new buffer in place of one that does not come back. Memory of its own, so not for a data path.
+    pub fn replace_lost(&mut self) {
+        let buf = BufMut::alone(self.chunk_bytes);
+        // One of those that were made before may be what was lost: nobody has its memory then.
+        self.replacements.retain(|arena| Arc::strong_count(arena) > 1);
+        self.replacements.push(Arc::clone(buf.arena()));
+        self.free.push(buf);
     }
 
     /// Gives a frozen buffer back, on the same terms.

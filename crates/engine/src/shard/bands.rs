@@ -375,7 +375,8 @@ impl Bands {
         entry.joined = Some(self.items.insert(Item { work, origin, next: entry.joined }));
     }
 
-    /// Shows the ranges and buffers of the reads that were put aside.
+    /// Shows the ranges and buffers of the reads that were put aside, in the order in which they are taken. A read
+    /// whose buffer is empty has lent it to whoever does them.
     pub(crate) fn each_joined(&mut self, at: u32, mut show: impl FnMut(LbaRange, &mut SgMut)) {
         let mut next = self.entries.get(at).expect("a task holds its entry").joined;
         while let Some(item) = next.and_then(|item| self.items.get_mut(item)) {

@@ -288,12 +288,14 @@ async fn read_together(
 
 /// Nothing has to be recovered by now: reads each from its member, all at once. Those that fail are put aside again.
 async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) {
-    let mut issued = ArrayVec::<(IoSlot, LbaRange, Origin), JOIN_MAX>::new();
+    // The reads themselves stay where they are, or others might take their places until some of them have to come back.
+    let mut wanted = ArrayVec::<(LbaRange, SgMut), JOIN_MAX>::new();
     let band = shard.bands.borrow().band(entry);
-    while let Some(span) = { shard.bands.borrow_mut().take_joined(entry) } {
-        let Span { work: Work::Read { range, data, .. }, origin, .. } = span else {
-            unreachable!("only reads are put aside")
-        };
+    shard.bands.borrow_mut().each_joined(entry, |range, data| {
+        wanted.push((range, std::mem::take(data)));
+    });
+    let mut issued = ArrayVec::<IoSlot, JOIN_MAX>::new();
+    for (range, data) in wanted {
         let Segment { strip, offset, .. } = shard.geometry.segments(band, range)[0];
         let position = shard.position_of_strip(band.stripe, strip);
         let at = shard.geometry.member_lba(band.stripe, offset);
@@ -301,10 +303,15 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
         if patience == Patience::Short {
             shard.members.borrow_mut().hurry(slot);
         }
-        issued.push((slot, range, origin));
+        issued.push(slot);
     }
     settled(&shard.members, group).await;
-    for (slot, range, origin) in issued {
+    let mut failed = ArrayVec::<(Work, Origin), JOIN_MAX>::new();
+    for slot in issued {
+        let span = shard.bands.borrow_mut().take_joined(entry).expect("it was put aside");
+        let Span { work: Work::Read { range, .. }, origin, .. } = span else {
+            unreachable!("only reads are put aside")
+        };
         let (op, result) = shard.members.borrow_mut().take(slot);
         let bytes = (range.blocks as usize) << shard.geometry.block_size().shift();
         let data = match op {
@@ -315,8 +322,10 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
         if result.is_ok() {
             shard.finish(origin, Ok(()), Some(data));
         } else {
-            let work = Work::Read { range, data, unreadable: 0, avoid: 0 };
-            shard.bands.borrow_mut().join(entry, work, origin);
+            failed.push((Work::Read { range, data, unreadable: 0, avoid: 0 }, origin));
         }
+    }
+    for (work, origin) in failed {
+        shard.bands.borrow_mut().join(entry, work, origin);
     }
 }

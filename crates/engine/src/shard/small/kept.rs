@@ -50,7 +50,7 @@ impl Column {
             && other.offset < self.offset + self.blocks
     }
 
-    /// Fibonacci hashing, as the table of bands does it.
+    /// Fibonacci hashing, as the table of bands does it: only its highest bits depend on all of the key.
     #[inline]
     fn hash(&self) -> u64 {
         let band = self.band.stripe.0.wrapping_mul(64).wrapping_add(u64::from(self.band.index));
@@ -106,6 +106,8 @@ pub(crate) struct Kept {
     bufs: usize,
     /// The place of its set that is used next.
     hand: usize,
+    /// Where the last column in large buffers was that had to make room.
+    large_hand: usize,
 }
 
 impl Kept {
@@ -120,6 +122,7 @@ impl Kept {
             large: 0,
             bufs: 0,
             hand: 0,
+            large_hand: 0,
         }
     }
 
@@ -136,8 +139,8 @@ impl Kept {
         }
         let hash = column.hash();
         // Strips are fewer than 64.
-        let mark = (hash >> 32) as u32 | 0x3f;
-        let place = &mut self.touched[(hash >> 20) as usize % TOUCHED];
+        let mark = (hash >> 20) as u32 | 0x3f;
+        let place = &mut self.touched[(hash >> 52) as usize % TOUCHED];
         let last = std::mem::replace(place, mark ^ u32::from(strip));
         match last ^ mark {
             same if same == u32::from(strip) => Worth::Everything,
@@ -146,7 +149,8 @@ impl Kept {
         }
     }
 
-    /// Takes what is known of `column`, and drops what is known of others that overlap it.
+    /// Takes what is known of `column`, and drops what is known of others that overlap it: whoever is going to write
+    /// it has its band, and calls this first.
     #[inline]
     pub(super) fn take(&mut self, column: &Column, released: impl FnMut(BufMut)) -> Option<Left> {
         if self.live == 0 || self.in_band[column.band_bucket()] == 0 {
@@ -171,9 +175,12 @@ impl Kept {
     /// Keeps what a write of `column` has left behind, now that all of it is written.
     pub(super) fn keep(&mut self, column: Column, left: Left, mut released: impl FnMut(BufMut)) {
         let large = is_large(&left);
-        if self.places.is_empty() || (large && self.large == KEPT_LARGE_MAX) {
+        if self.places.is_empty() {
             release(left, released);
             return;
+        }
+        if large && self.large == KEPT_LARGE_MAX {
+            self.drop_a_large_one(&mut released);
         }
         let set = self.set(&column);
         let empty = self.places[set..set + WAYS].iter().position(Option::is_none);
@@ -199,6 +206,20 @@ impl Kept {
         }
     }
 
+    /// Makes room for another column in large buffers: they go in the order of their places.
+    fn drop_a_large_one(&mut self, released: impl FnMut(BufMut)) {
+        let count = self.places.len();
+        let is_large =
+            |place: &Option<Place>| place.as_ref().is_some_and(|place| is_large(&place.left));
+        let mut order = (1..=count).map(|step| (self.large_hand + step) % count);
+        if let Some(at) = order.find(|at| is_large(&self.places[*at])) {
+            self.large_hand = at;
+            if let Some(place) = self.remove(at) {
+                release(place.left, released);
+            }
+        }
+    }
+
     fn drop_those(&mut self, is_one: impl Fn(&Column) -> bool, mut released: impl FnMut(BufMut)) {
         for at in 0..self.places.len() {
             if self.places[at].as_ref().is_some_and(|place| is_one(&place.column))
@@ -219,7 +240,7 @@ impl Kept {
     }
 
     fn set(&self, column: &Column) -> usize {
-        (column.hash() >> 40) as usize % (KEPT_MAX / WAYS) * WAYS
+        (column.hash() >> 57) as usize % (KEPT_MAX / WAYS) * WAYS
     }
 }
 

@@ -25,27 +25,30 @@ impl Shard {
     /// the other cannot be now.
     #[inline]
     pub(super) fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
-        let strips = match self.geometry.scheme() {
-            Scheme::Copies(_) => Strips { bufs: ArrayVec::new(), known: 0, worth: Worth::Nothing },
-            Scheme::Parity(parities) => {
-                let bytes = (blocks as usize) << self.geometry.block_size().shift();
-                let column = spot.column(blocks);
-                let worth = self.kept.borrow_mut().touch(&column, spot.place.strip);
-                match self.take_kept(&column) {
-                    None => Strips {
-                        bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
-                        known: 0,
-                        worth: if bytes <= KEPT_BYTES_MAX { worth } else { Worth::Nothing },
-                    },
-                    Some(left) => self.strips_of(left, spot, bytes, worth)?,
-                }
-            }
+        let Scheme::Parity(parities) = self.geometry.scheme() else {
+            let none = Strips { bufs: ArrayVec::new(), known: 0, worth: Worth::Nothing };
+            return self.region_table.borrow_mut().enter_now(spot.region).then_some(none);
         };
-        if self.region_table.borrow_mut().enter_now(spot.region) {
-            return Some(strips);
+        let bytes = (blocks as usize) << self.geometry.block_size().shift();
+        let column = spot.column(blocks);
+        let mut strips = match self.take_kept(&column) {
+            Some(left) => self.strips_of(left, spot, bytes)?,
+            None => Strips {
+                bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
+                known: 0,
+                worth: Worth::Nothing,
+            },
+        };
+        if !self.region_table.borrow_mut().enter_now(spot.region) {
+            scratch::give_back(&self.scratch, strips.bufs);
+            return None;
         }
-        scratch::give_back(&self.scratch, strips.bufs);
-        None
+        // Now it begins for certain, once.
+        if bytes <= KEPT_BYTES_MAX {
+            let worth = self.kept.borrow_mut().touch(&column, spot.place.strip);
+            strips.worth = strips.worth.max(worth);
+        }
+        Some(strips)
     }
 
     /// Takes what is kept of a column, and forgets what a write of it makes stale.
@@ -56,7 +59,7 @@ impl Shard {
     }
 
     /// What is left of a column, and a buffer for the old data if those are not among it.
-    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize, worth: Worth) -> Option<Strips> {
+    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize) -> Option<Strips> {
         let Left { parities, data } = left;
         let mut known = ((1 << spot.parts) - 1) & !1;
         let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
@@ -72,7 +75,7 @@ impl Shard {
             return None;
         };
         bufs.push(own);
-        Some(Strips { bufs, known, worth: worth.max(Worth::Parities) })
+        Some(Strips { bufs, known, worth: Worth::Parities })
     }
 
     /// Forgets what is kept of a band, because a task is going to write there.

@@ -39,9 +39,9 @@ impl Pools {
         Some(list)
     }
 
-    /// Takes back what was taken at once. A drive that takes too long keeps buffers, and others come in their place (see
-    /// [`strake_block::Completion`]): those are dropped, and new ones stand for what was lost, or a client would have
-    /// fewer with each such drive and none in the end.
+    /// Takes back what was taken at once. A drive that takes too long keeps buffers, and others come in their place
+    /// (see [`strake_block::Completion`]): those are dropped, and new ones stand for what was lost, or a client would
+    /// have fewer with each such drive and none in the end.
     pub(crate) fn put(&mut self, list: SgMut) {
         let bytes = list.len();
         let (mut own, mut lost) = (0, 0);

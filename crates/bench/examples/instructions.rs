@@ -62,8 +62,10 @@ fn run(
         }
     }
     let device = array.device();
-    // Few enough places that the regions they are in are marked by the first requests, which are not counted.
-    let pattern = Pattern { write_percent, depth: 32, places: 1 << 14, ..Pattern::default() };
+    // Few enough places that the regions they are in are marked by the first requests, which are not counted, and too
+    // many for the same columns to be written again at once.
+    let places = device.info().blocks.min(1 << 18);
+    let pattern = Pattern { write_percent, depth: 32, places, ..Pattern::default() };
     let queue = device.open_queue(CoreIndex(0), pattern.depth).map_err(|e| e.to_string())?;
     let progress = Arc::new(Progress::default());
     let (told, _stopped) = mpsc::sync_channel(1);

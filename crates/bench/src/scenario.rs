@@ -457,13 +457,15 @@ impl Subject {
         self.rig.load(&self.device, &self.patterns)
     }
 
-    /// Puts load on it for a third of `span`, so that it is warm, and then takes a sample.
+    /// Puts load on it for a third of `span`, so that it is warm, and then takes a sample. Writes to an array warm up
+    /// for longer: after a rest regions are marked anew, which is the price of a rest and not of a write.
     ///
     /// # Errors
     /// When requests fail or do not come back: such a run has no number.
     pub fn sample(&self, span: Duration) -> Result<Sample, String> {
         let running = self.load()?;
-        pass(span / 3);
+        let writes = self.patterns.iter().any(|pattern| pattern.write_percent > 0);
+        pass(if self.array.is_some() && writes { span * 2 } else { span / 3 });
         let sample = running.sample(span)?;
         match running.stop()? {
             0 => Ok(sample),

@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::run::{self, Outcome};
 
 /// Seconds that a tier may take on a mutant, which may hang.
-const TIER_SECONDS: &str = "900";
+const TIER_SECONDS: &str = "300";
 
 /// A bug to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,43 +75,19 @@ impl Mutant {
 
 /// The command of a tier: `unit CRATE [FILTER]`, `test CRATE NAME [FILTER]`, `crash STATES` or `sim SEEDS`.
 fn words_of(tier: &str) -> Result<Vec<String>, String> {
-    let mut words: Vec<&str> = match tier.split(' ').collect::<Vec<_>>()[..] {
-        ["unit", package] => vec!["cargo", "test", "-q", "-p", package, "--lib"],
-        ["unit", package, filter] => vec!["cargo", "test", "-q", "-p", package, "--lib", filter],
-        ["test", package, name] => vec!["cargo", "test", "-q", "-p", package, "--test", name],
-        ["test", package, name, filter] => {
-            vec!["cargo", "test", "-q", "-p", package, "--test", name, filter]
-        }
-        ["crash", states] => vec![
-            "cargo",
-            "run",
-            "--release",
-            "-q",
-            "-p",
-            "strake-sim",
-            "--",
-            "--crash",
-            states,
-            "--seed",
-            "1",
-        ],
-        ["sim", seeds] => vec![
-            "cargo",
-            "run",
-            "--release",
-            "-q",
-            "-p",
-            "strake-sim",
-            "--",
-            "--seeds",
-            seeds,
-            "--seed",
-            "1",
-        ],
+    const TESTS: &str = "cargo test -q -p";
+    const SIMULATOR: &str = "cargo run --release -q -p strake-sim -- --seed 1";
+    let command = match tier.split(' ').collect::<Vec<_>>()[..] {
+        ["unit", package] => format!("{TESTS} {package} --lib"),
+        ["unit", package, filter] => format!("{TESTS} {package} --lib {filter}"),
+        ["test", package, name] => format!("{TESTS} {package} --test {name}"),
+        ["test", package, name, filter] => format!("{TESTS} {package} --test {name} {filter}"),
+        ["crash", states] => format!("{SIMULATOR} --crash {states}"),
+        ["sim", seeds] => format!("{SIMULATOR} --seeds {seeds}"),
         _ => return Err(format!("{tier:?} is no tier")),
     };
-    words.splice(0..0, ["timeout", TIER_SECONDS]);
-    Ok(words.into_iter().map(str::to_owned).collect())
+    let words = format!("timeout --kill-after=5 {TIER_SECONDS} {command}");
+    Ok(words.split(' ').map(str::to_owned).collect())
 }
 
 /// `cargo xtask mutants [TEXT]`: all of them, or those with TEXT in their name. The last line is JSON.
@@ -246,7 +222,7 @@ fn tiers(tree: &Path, mutant: &Mutant) -> Result<Fate, String> {
 
 /// Why what the tier runs is not built, if so: a mutant that does not compile shows nothing.
 fn builds(tree: &Path, words: &[String]) -> Option<String> {
-    let mut words: Vec<&str> = words.iter().skip(2).map(String::as_str).collect();
+    let mut words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
     if words[1] == "run" {
         words.truncate(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
         words[1] = "build";

@@ -16,6 +16,7 @@ use crate::shard::LeaderState;
 
 mod bad;
 mod bitmaps;
+mod intents;
 mod replay;
 mod waiting;
 
@@ -254,6 +255,16 @@ fn open(
         error,
     };
     let label = found.superblock.clone();
+    let log = if replayed == 0 {
+        None
+    } else {
+        let log = replay::read(&label, (&geometry, &regions), &members, wait).map_err(blame)?;
+        let unsure = log.unsure(regions.count());
+        if unsure.count_ones() > 0 && !policy.accept_loss {
+            return Err(dirty_and_degraded(&superblock, &geometry, &regions, &unsure).into());
+        }
+        Some(log)
+    };
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
     // one generation, never by two.
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
@@ -270,13 +281,13 @@ fn open(
     superblock.compat |= COMPAT_HISTORY | COMPAT_STALE_PLANES;
     superblock.clean = false;
     let mut writes_replayed = 0;
-    if replayed != 0 {
+    if let Some(log) = log {
         if !assembled.has_everybody() {
             assembled.record_absent(&mut superblock, wait).map_err(blame)?;
         }
         let Assembled { drives, planes, .. } = &mut assembled;
-        writes_replayed = replay::carry_out(&label, (&geometry, &regions), drives, planes, wait)
-            .map_err(blame)?;
+        writes_replayed =
+            log.carry_out(&label, (&geometry, &regions), drives, planes, wait).map_err(blame)?;
     }
     superblock.activate(epoch);
     let doubt = assembled.planes.intent().count_ones() > 0;

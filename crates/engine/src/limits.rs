@@ -5,8 +5,15 @@ use strake_units::Nanos;
 /// Bands one shard works on at a time; each is one task.
 pub const TASKS_MAX: usize = 256;
 
-/// Tasks kept for the leader and for maintenance, which band tasks may be waiting for.
-pub const TASKS_RESERVED: usize = 4;
+/// Tasks kept for the leader, for maintenance and for [`RECORDERS_MAX`], which band tasks may be waiting for.
+pub const TASKS_RESERVED: usize = 4 + RECORDERS_MAX;
+
+/// Tasks beyond those of bands that answer small writes of which parts failed: records of such writes are in the way of
+/// others in the log.
+pub const TASKS_CONCLUDING: usize = 1;
+
+/// Lists of intents that a shard has on their way to the log at a time. What comes meanwhile shares the next one.
+pub const RECORDERS_MAX: usize = 2;
 
 /// Requests taken from one queue in one turn before the next queue gets its share.
 pub const ACCEPT_PER_TURN: usize = 64;

@@ -14,6 +14,7 @@ mod direct;
 mod driver;
 mod execute;
 mod install;
+mod intents;
 mod joint;
 mod leader;
 mod leader_tasks;
@@ -58,6 +59,7 @@ use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
 use self::bad::BadTable;
 use self::bands::{Bands, WriteBatch};
 use self::execute::Failed;
+use self::intents::Intents;
 use self::leader::Leader;
 use self::members::{Failure, Group, Members};
 use self::peers::SitOuts;
@@ -81,6 +83,8 @@ pub(crate) enum Job {
     Band(u32),
     /// Answer a small write of which parts failed.
     Conclude { write: u32 },
+    /// Put the intents of small writes on record.
+    Record,
     /// Flush every member for this request.
     Flush { request: u32 },
     /// Resync and rebuild.
@@ -118,6 +122,10 @@ pub(crate) struct Shard {
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
+    /// Small writes whose intents are to be on record before they write.
+    intents: RefCell<Intents>,
+    /// Tasks that put them there.
+    recorders: Cell<usize>,
     /// What small writes left behind.
     kept: RefCell<Kept>,
     recovered: RefCell<Recovered>,
@@ -150,8 +158,11 @@ pub(crate) struct Shard {
     /// What the board says about requests here: there are some.
     clients_shown: Cell<bool>,
     stopping: Cell<bool>,
-    /// Jobs of the leader and of maintenance: band tasks may wait for them, so they never wait for band tasks.
+    /// Jobs of the leader, of maintenance and of recorders: band tasks may wait for them, so they never wait for band
+    /// tasks that have not begun.
     urgent: RefCell<VecDeque<Job>>,
+    /// Small writes of which parts failed.
+    concluding: RefCell<VecDeque<u32>>,
     /// Flushes to start; bands come from the band table instead.
     jobs: RefCell<VecDeque<Job>>,
     /// Parts of clean reads that failed and go to their owners instead.

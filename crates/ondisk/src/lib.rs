@@ -23,6 +23,7 @@ mod consistency;
 pub mod error;
 pub mod foreign;
 pub mod gpt;
+pub mod intent;
 pub mod layout;
 pub mod lineage;
 pub mod redo;
@@ -51,6 +52,9 @@ pub use foreign::{
     written_over,
 };
 pub use gpt::{protective_head, protective_tail};
+pub use intent::{
+    INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX, Intent, IntentList, IntentPlace, intent_crc,
+};
 pub use layout::{
     AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, PLANE_BYTES, RING_SLOTS,
     SLOT_BYTES, TAIL_BYTES,
@@ -64,7 +68,7 @@ pub use redo::{
 };
 pub use superblock::{
     Address, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, INCOMPAT_BAD_BLOCKS,
-    INCOMPAT_REDO, MemberRecord, RecordedState, RingScan, Superblock, newest,
+    INCOMPAT_INTENTS, INCOMPAT_REDO, MemberRecord, RecordedState, RingScan, Superblock, newest,
 };
 
 #[cfg(test)]

@@ -6,12 +6,15 @@
 //! member that is still one lacks its part was never acted upon, and one that is whole is written again, however much
 //! of it was written before: the outcome is the same.
 //!
+//! A record may also be a list of intents: then there is nothing behind its header; see [`crate::intent`].
+//!
 //! What clients write may look like a header. Blocks of a record that begin as one are stored with their first byte
 //! changed, and the header says which ([`RedoPart::escaped`]), so whatever is found to be a header is one.
 
 use strake_units::{MemberIndex, StripeIndex, Uuid};
 
 use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
+use crate::intent::{Intent, decode_intents};
 use crate::layout::{LOG_BYTES, LOG_OFFSET, MEMBERS_MAX};
 
 /// Bytes of a record's header, and what records are aligned to.
@@ -27,6 +30,7 @@ const AT_VERSION: usize = 8;
 const AT_RING: usize = 10;
 const AT_COUNT: usize = 12;
 const AT_TWIN_SLOT: usize = 13;
+const AT_INTENTS: usize = 14;
 const AT_OFFSET: usize = 16;
 const AT_ARRAY: usize = 24;
 const AT_EPOCH: usize = 40;
@@ -36,9 +40,9 @@ const AT_FLOOR: usize = 72;
 const AT_STRIPE: usize = 80;
 const AT_OUT: usize = 88;
 const AT_TWIN: usize = 96;
-const AT_PARTS: usize = 128;
+pub(crate) const AT_PARTS: usize = 128;
 const PART_BYTES: usize = 40;
-const AT_CRC: usize = 4092;
+pub(crate) const AT_CRC: usize = 4092;
 
 /// In place of a slot: there is none.
 const NO_SLOT: u8 = u8::MAX;
@@ -78,7 +82,7 @@ pub struct RedoHeader {
     pub sequence: u64,
     /// Every record of the ring below this one had been carried out, stably, when this one was written.
     pub floor: u64,
-    /// The stripe that is written.
+    /// The stripe that is written; 0 in a list of intents, each of which has its own.
     pub stripe: StripeIndex,
     /// Members that were not in sync, as a mask.
     pub out: u64,
@@ -93,6 +97,8 @@ pub struct RedoRecord {
     pub header: RedoHeader,
     /// What each member gets, by slot, one row a slot at most.
     pub parts: Vec<RedoPart>,
+    /// Or, in its stead, what was to be written in place at once.
+    pub intents: Vec<Intent>,
 }
 
 /// Byte offset on a member and bytes of ring `ring` of `rings`, a multiple of the header's size.
@@ -113,12 +119,34 @@ pub const fn redo_ring(ring: u16, rings: u16) -> (u64, u64) {
 pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &mut [u8]) {
     assert!(parts.len() <= MEMBERS_MAX, "an array has at most {MEMBERS_MAX} members");
     assert_eq!(out.len(), REDO_HEADER_BYTES, "a header is one block");
-    out.fill(0);
+    out[AT_PARTS..].fill(0);
+    put_header(header, parts.len() as u8, 0, offset, out);
+    for (part, row) in parts.iter().zip(out[AT_PARTS..].chunks_exact_mut(PART_BYTES)) {
+        row[0] = part.slot.0;
+        put(row, 4, &part.crc.to_le_bytes());
+        put(row, 8, &part.offset.to_le_bytes());
+        put(row, 12, &part.blocks.to_le_bytes());
+        put(row, 16, &part.escaped.to_le_bytes());
+        put(row, 24, &part.uuid.0);
+    }
+    seal(out);
+}
+
+/// Writes what comes before the rows of a record's header.
+pub(crate) fn put_header(
+    header: &RedoHeader,
+    parts: u8,
+    intents: u16,
+    offset: u64,
+    out: &mut [u8],
+) {
+    out[..AT_PARTS].fill(0);
     put(out, 0, &MAGIC);
     put(out, AT_VERSION, &VERSION.to_le_bytes());
     put(out, AT_RING, &header.ring.to_le_bytes());
-    out[AT_COUNT] = parts.len() as u8;
+    out[AT_COUNT] = parts;
     out[AT_TWIN_SLOT] = header.twin.map_or(NO_SLOT, |(slot, _)| slot.0);
+    put(out, AT_INTENTS, &intents.to_le_bytes());
     put(out, AT_OFFSET, &offset.to_le_bytes());
     put(out, AT_ARRAY, &header.array.0);
     put(out, AT_EPOCH, &header.epoch.0);
@@ -128,14 +156,10 @@ pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &m
     put(out, AT_STRIPE, &header.stripe.0.to_le_bytes());
     put(out, AT_OUT, &header.out.to_le_bytes());
     put(out, AT_TWIN, &header.twin.map_or(Uuid::NIL, |(_, uuid)| uuid).0);
-    for (part, row) in parts.iter().zip(out[AT_PARTS..].chunks_exact_mut(PART_BYTES)) {
-        row[0] = part.slot.0;
-        put(row, 4, &part.crc.to_le_bytes());
-        put(row, 8, &part.offset.to_le_bytes());
-        put(row, 12, &part.blocks.to_le_bytes());
-        put(row, 16, &part.escaped.to_le_bytes());
-        put(row, 24, &part.uuid.0);
-    }
+}
+
+/// Makes a header one that counts, when all else is in it.
+pub(crate) fn seal(out: &mut [u8]) {
     let crc = crc32c::crc32c(&out[..AT_CRC]);
     put(out, AT_CRC, &crc.to_le_bytes());
 }
@@ -171,7 +195,10 @@ pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
         let bit = 1_u64.checked_shl(part.slot.0.into()).filter(|bit| slots & bit == 0)?;
         slots |= bit;
     }
-    (usize::from(bytes[AT_COUNT]) == parts.len()).then_some(RedoRecord { header, parts })
+    let intents = decode_intents(&bytes[AT_PARTS..AT_CRC], u16_at(bytes, AT_INTENTS))?;
+    let sound =
+        usize::from(bytes[AT_COUNT]) == parts.len() && (parts.is_empty() || intents.is_empty());
+    sound.then_some(RedoRecord { header, parts, intents })
 }
 
 fn decode_part(row: &[u8]) -> RedoPart {

@@ -29,8 +29,10 @@ pub const RO_COMPAT_KNOWN: u64 = 0;
 pub const INCOMPAT_BAD_BLOCKS: u64 = 1;
 /// `incompat`: writes that a crash has cut short may have to be done again from the redo log; see [`crate::redo`].
 pub const INCOMPAT_REDO: u64 = 2;
+/// `incompat`: among the records that have to be carried out are lists of intents; see [`crate::intent`].
+pub const INCOMPAT_INTENTS: u64 = 4;
 /// `incompat` bits known: features that a program must know to read anything.
-pub const INCOMPAT_KNOWN: u64 = INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO;
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO | INCOMPAT_INTENTS;
 
 const AT_VERSION: usize = 8;
 const AT_COPY: usize = 10;
@@ -339,12 +341,16 @@ impl Superblock {
         self.ro_compat & !RO_COMPAT_KNOWN != 0
     }
 
-    /// Says which writes are in the redo log; see [`logged`](Self::logged) and [`logged_since`](Self::logged_since).
+    /// Says which writes are in the redo log in the mode that the label names; see [`logged`](Self::logged) and
+    /// [`logged_since`](Self::logged_since).
     pub fn note_logged(&mut self, logged: u64, since: u64) {
         (self.logged, self.logged_since) = (logged, since);
-        self.incompat &= !INCOMPAT_REDO;
+        self.incompat &= !(INCOMPAT_REDO | INCOMPAT_INTENTS);
         if logged != 0 {
             self.incompat |= INCOMPAT_REDO;
+            if self.consistency == Consistency::Strict {
+                self.incompat |= INCOMPAT_INTENTS;
+            }
         }
     }
 

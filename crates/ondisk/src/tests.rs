@@ -5,6 +5,7 @@ mod bad_blocks;
 mod codecs;
 mod config_record;
 mod foreign;
+mod intent;
 
 use strake_units::{MemberIndex, Uuid};
 

@@ -1,6 +1,11 @@
 //! Carrying out again what the redo log says, before anything else is done with the members.
 //!
-//! A record counts when it may be the last word about its blocks: it is of the last activation, not below the floor
+//! A record shows that all older ones of the same band are done, since a band has one write at a time: of each band only
+//! the newest can be about something that is not, and only that is looked at. What an older one would put back may have
+//! been written over since by a write that only told its intent: lists of intents have no contents, and what they tell of
+//! is made to agree ([`super::intents`]).
+//!
+//! A record with contents counts when it may be the last word about its blocks: it is of the last activation, not below the floor
 //! that any record of its ring tells, and was written while everything that changes its stripe was logged, which the
 //! label says. It was acted upon only if it is whole on every member that was one then and is one now; then all of it
 //! is written in its place, but for members that were out in between and have been given newer contents in another way.
@@ -10,12 +15,13 @@ use std::collections::BTreeMap;
 
 use strake_ondisk::redo::restore;
 use strake_ondisk::{
-    Bits, Consistency, HEAD_BYTES, Plane, REDO_HEADER_BYTES, RecordedState, RedoHeader, RedoPart,
-    RedoRecord, Superblock, decode_redo,
+    Bits, Consistency, HEAD_BYTES, Intent, Plane, REDO_HEADER_BYTES, RecordedState, RedoHeader,
+    RedoPart, RedoRecord, Superblock, decode_redo,
 };
 use strake_raid::{Geometry, Regions};
-use strake_units::MemberIndex;
+use strake_units::{MemberIndex, RegionIndex, StripeIndex};
 
+use super::intents::{Remedy, Site};
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
@@ -72,66 +78,185 @@ struct Found {
     parts: Vec<(MemberIndex, Vec<u8>)>,
 }
 
-/// Writes what the log of the last activation says once more, on all of `drives` that have it, and clears the marks of
-/// regions when that leaves none in doubt. Returns how many writes.
+/// Which record: its ring, and its number there.
+type Name = (u16, u64);
+
+/// A part of a stripe that one write has to itself.
+type BandName = (StripeIndex, u32);
+
+/// What the log of the last activation says, and what is to be done about it.
+pub(super) struct Log {
+    /// Records to be carried out, in order.
+    redo: Vec<Found>,
+    /// What intents come to, and the regions that they are about.
+    remedies: Vec<(RegionIndex, Remedy)>,
+}
+
+/// What is on the members.
+#[derive(Default)]
+struct Records {
+    /// What concerns the same blocks is in one ring.
+    redo: BTreeMap<Name, Found>,
+    intents: BTreeMap<Name, (RedoHeader, Vec<Intent>)>,
+    /// By ring: older records are done.
+    floors: BTreeMap<u16, u64>,
+}
+
+impl Records {
+    fn is_current(&self, (ring, sequence): &Name) -> bool {
+        *sequence >= self.floors.get(ring).copied().unwrap_or(0)
+    }
+
+    /// The newest record of each band that any is about.
+    fn newest(&self, label: &Superblock, geometry: &Geometry) -> BTreeMap<BandName, Name> {
+        let band = |stripe, offset| (stripe, offset / geometry.band_blocks());
+        let mut newest = BTreeMap::<BandName, Name>::new();
+        let mut note = |band: BandName, name: &Name| {
+            let known = newest.entry(band).or_insert(*name);
+            *known = (*known).max(*name);
+        };
+        for (name, found) in self.redo.iter().filter(|(name, _)| self.is_current(name)) {
+            let record = &found.record;
+            let bands = record.parts.iter().map(|part| band(record.header.stripe, part.offset));
+            bands.for_each(|band| note(band, name));
+        }
+        for (name, (header, intents)) in &self.intents {
+            if self.is_current(name) && tells(label, header) {
+                intents.iter().for_each(|i| note(band(i.stripe, i.offset), name));
+            }
+        }
+        newest
+    }
+}
+
+/// Reads the log on all of `drives` that have it, and what intents are about. Changes nothing.
 ///
 /// # Errors
-/// When a member cannot be read or written: it is the one named.
-pub(super) fn carry_out(
+/// When a member cannot be read: it is the one named.
+pub(super) fn read(
     label: &Superblock,
     (geometry, regions): (&Geometry, &Regions),
     drives: &[Option<Drive>],
-    planes: &mut Planes,
     wait: Wait<'_>,
-) -> Result<u64, (MemberIndex, ArrayError)> {
-    // By ring and number: what concerns the same blocks is in one ring.
-    let mut found = BTreeMap::<(u16, u64), Found>::new();
-    let mut floors = BTreeMap::<u16, u64>::new();
+) -> Result<Log, (MemberIndex, ArrayError)> {
+    let records = records(label, (geometry, regions), drives, &mut *wait)?;
+    let newest = records.newest(label, geometry);
+    let band = |stripe, offset| (stripe, offset / geometry.band_blocks());
+    let is_newest = |band: BandName, name: &Name| newest.get(&band) == Some(name);
+    let mut log = Log { redo: Vec::new(), remedies: Vec::new() };
+    for (name, (_, intents)) in &records.intents {
+        // Only arrays with parity have a log.
+        let site = Site::new(label, geometry, drives).map_err(|e| (MemberIndex(0), e))?;
+        for intent in intents.iter().filter(|intent| site.has(intent)) {
+            if is_newest(band(intent.stripe, intent.offset), name) {
+                let remedy = site.remedy(intent, &mut *wait).map_err(|e| (MemberIndex(0), e))?;
+                log.remedies.push((regions.region_of(intent.stripe), remedy));
+            }
+        }
+    }
+    let logged_out = logged_out(label);
+    // Whatever is older is done, and may have been written over since by a write that only told its intent.
+    let is_last = |(name, found): &(&Name, &Found)| {
+        let record = &found.record;
+        record.parts.iter().all(|p| is_newest(band(record.header.stripe, p.offset), name))
+    };
+    let acted = |(name, found): &(&Name, &Found)| {
+        records.is_current(name)
+            && counts(label, logged_out, &found.record)
+            && is_whole(label, drives, found)
+    };
+    let last = records.redo.iter().filter(is_last);
+    let kept: Vec<Name> = last.filter(acted).map(|(name, _)| *name).collect();
+    let mut redo = records.redo;
+    redo.retain(|name, _| kept.contains(name));
+    log.redo = redo.into_values().collect();
+    Ok(log)
+}
+
+fn records(
+    label: &Superblock,
+    (geometry, regions): (&Geometry, &Regions),
+    drives: &[Option<Drive>],
+    wait: Wait<'_>,
+) -> Result<Records, (MemberIndex, ArrayError)> {
+    let mut records = Records::default();
     let here = drives.iter().enumerate();
     let here = here.filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)));
     for (member, drive) in here.clone() {
-        let mut io = MemberIo::open(drive, wait).map_err(|error| (member, error))?;
+        let mut io = MemberIo::open(drive, &mut *wait).map_err(|error| (member, error))?;
         for (offset, record) in headers(label, &mut io).map_err(|error| (member, error))? {
             let header = record.header;
-            let floor = floors.entry(header.ring).or_default();
+            let name = (header.ring, header.sequence);
+            let floor = records.floors.entry(header.ring).or_default();
             *floor = header.floor.max(*floor);
+            if !record.intents.is_empty() {
+                records.intents.entry(name).or_insert((header, record.intents));
+                continue;
+            }
             let own = record.parts.iter().find(|part| part.slot == member).copied();
             let Some(own) = own else { continue };
             let payload =
                 payload(&own, geometry, &mut io, offset).map_err(|error| (member, error))?;
             let Some(payload) = payload else { continue };
-            let entry = found
-                .entry((header.ring, header.sequence))
-                .or_insert(Found { record, parts: Vec::new() });
+            let entry = records.redo.entry(name).or_insert(Found { record, parts: Vec::new() });
             if entry.record.header == header && within(geometry, regions, header.stripe.0, &own) {
                 entry.parts.push((member, payload));
             }
         }
     }
-    let logged_out = logged_out(label);
-    let mut count = 0;
-    for ((ring, sequence), entry) in &found {
-        let current = *sequence >= floors.get(ring).copied().unwrap_or(0);
-        if !current || !counts(label, logged_out, &entry.record) || !is_whole(label, drives, entry)
-        {
-            continue;
-        }
-        count += 1;
-        for (member, payload) in &entry.parts {
-            let part = entry.record.parts.iter().find(|part| part.slot == *member);
-            if !part.is_some_and(|part| takes(label, &entry.record, part)) {
-                continue;
+    Ok(records)
+}
+
+impl Log {
+    /// The regions, of `count`, in which what is lost may not be what it was.
+    pub(super) fn unsure(&self, count: u32) -> Bits {
+        self.marked(count, |remedy| !remedy.sure)
+    }
+
+    fn marked(&self, count: u32, which: impl Fn(&Remedy) -> bool) -> Bits {
+        let mut bits = Bits::new(count);
+        let hit = self.remedies.iter().filter(|(_, remedy)| which(remedy));
+        hit.for_each(|(region, _)| bits.set(region.0));
+        bits
+    }
+
+    /// Writes what it says once more, and clears the marks of regions when that leaves none in doubt. Returns how many
+    /// writes.
+    ///
+    /// # Errors
+    /// When a member cannot be written: it is the one named.
+    pub(super) fn carry_out(
+        &self,
+        label: &Superblock,
+        (geometry, regions): (&Geometry, &Regions),
+        drives: &[Option<Drive>],
+        planes: &mut Planes,
+        wait: Wait<'_>,
+    ) -> Result<u64, (MemberIndex, ArrayError)> {
+        let drive = |member: MemberIndex| drives[member.at()].as_ref().expect("just read from it");
+        for entry in &self.redo {
+            for (member, payload) in &entry.parts {
+                let part = entry.record.parts.iter().find(|part| part.slot == *member);
+                if !part.is_some_and(|part| takes(label, &entry.record, part)) {
+                    continue;
+                }
+                write_part(geometry, drive(*member), *member, entry, payload, &mut *wait)
+                    .map_err(|error| (*member, error))?;
             }
-            let drive = drives[member.at()].as_ref().expect("read from it just now");
-            write_part(geometry, drive, *member, entry, payload, wait)
+        }
+        let mended = self.remedies.iter().filter(|(_, remedy)| !remedy.writes.is_empty());
+        for (member, offset, bytes) in mended.clone().flat_map(|(_, remedy)| &remedy.writes) {
+            MemberIo::open(drive(*member), &mut *wait)
+                .and_then(|mut io| io.write(*offset, bytes, "making parity fit after a crash"))
                 .map_err(|error| (*member, error))?;
         }
+        if covered(label, geometry) == geometry.groups_with(u64::MAX) {
+            // There is no other doubt about these regions than the writes that have been done again.
+            let left = self.marked(regions.count(), |remedy| remedy.left);
+            planes.change(Plane::Intent, |intent| *intent = left.clone());
+        }
+        Ok(self.redo.len() as u64 + mended.count() as u64)
     }
-    if covered(label, geometry) == geometry.groups_with(u64::MAX) {
-        // There is no other doubt about these regions than the writes that have been done again.
-        planes.change(Plane::Intent, |intent| *intent = Bits::new(regions.count()));
-    }
-    Ok(count)
 }
 
 /// What is being done while the log is read, for messages.
@@ -191,6 +316,11 @@ fn within(geometry: &Geometry, regions: &Regions, stripe: u64, part: &RedoPart) 
 fn counts(label: &Superblock, logged_out: u64, record: &RedoRecord) -> bool {
     let RedoHeader { generation, out, .. } = record.header;
     generation >= label.logged_since && (logs_all(label) || out & logged_out != 0)
+}
+
+/// True when what a list of intents tells is true: every write since is on record, in full or as an intent.
+fn tells(label: &Superblock, header: &RedoHeader) -> bool {
+    header.generation >= label.logged_since && logs_all(label)
 }
 
 /// True when a member may be given its part: it, or the drive that has taken its place, has got every write since. One

@@ -14,6 +14,7 @@ use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 use super::Shard;
 use super::bad::BadTable;
 use super::bands::Bands;
+use super::intents::Intents;
 use super::leader::{Leader, LeaderState};
 use super::members::Members;
 use super::peers::SitOuts;
@@ -115,6 +116,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         standing: Cell::new(Standing::default()),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new()),
+        intents: RefCell::new(Intents::new()),
+        recorders: Cell::new(0),
         recovered: RefCell::new(Recovered::new(geometry.data_strips())),
         kept: RefCell::new(Kept::new(keeps)),
         small_writes: small::has_small_writes(&geometry),
@@ -145,6 +148,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         clients_shown: Cell::new(false),
         stopping: Cell::new(false),
         urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
+        concluding: RefCell::new(VecDeque::with_capacity(SMALL_WRITES_MAX)),
         jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + TASKS_RESERVED)),
         retries: RefCell::new(VecDeque::new()),
         outbox: RefCell::new(outbox),

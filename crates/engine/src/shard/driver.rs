@@ -15,10 +15,14 @@ use super::leader::Change;
 use super::members::HostRead;
 use super::members::{Pairing, Whole};
 use super::redo::{Roll, logging};
-use super::{Job, Shard, band_task, leader_tasks, rebuild, scratch, serve, small, workers};
+use super::{
+    Job, Shard, band_task, intents, leader_tasks, rebuild, scratch, serve, small, workers,
+};
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
-use crate::limits::{LATENCY_LOOK, REQUESTS_MAX, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
+use crate::limits::{
+    LATENCY_LOOK, REQUESTS_MAX, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK,
+};
 use crate::message::{Control, Peer, View};
 use crate::port::{self, Port};
 
@@ -55,6 +59,7 @@ pub(super) async fn run_job(shard: &Rc<Shard>, job: Job) {
     match job {
         Job::Band(entry) => band_task::run(shard, entry).await,
         Job::Conclude { write } => small::conclude(shard, write).await,
+        Job::Record => intents::record(shard).await,
         Job::Flush { request } => serve::flush(shard, request).await,
         Job::Maintain => rebuild::run(Rc::clone(shard)).await,
         Job::Labels => leader_tasks::labels(Rc::clone(shard)).await,
@@ -276,7 +281,13 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         if let Some(job) = shard.urgent.borrow_mut().pop_front() {
             return Some(job);
         }
-        if self.busy() + TASKS_RESERVED >= self.tasks.capacity() {
+        let kept = TASKS_RESERVED + self.busy();
+        if kept < self.tasks.capacity()
+            && let Some(write) = shard.concluding.borrow_mut().pop_front()
+        {
+            return Some(Job::Conclude { write });
+        }
+        if kept + TASKS_CONCLUDING >= self.tasks.capacity() {
             return None;
         }
         let flush = shard.jobs.borrow_mut().pop_front();

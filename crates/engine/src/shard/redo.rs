@@ -80,6 +80,8 @@ pub(crate) struct Redo {
     serving: u64,
     /// Members to whose stripes writes are logged, as a mask: whole groups.
     logging: u64,
+    /// Small writes to stripes of which no member is out tell their intents instead.
+    intends: bool,
     /// The clock of the views when each write began that a task does.
     writers: Slab<u64>,
     /// The version of views which is to be reported once every write is done that began before this clock.
@@ -103,23 +105,29 @@ impl Redo {
             next_ticket: 0,
             serving: 0,
             logging: 0,
+            intends: false,
             writers: Slab::new(TASKS_MAX),
             draining: None,
         }
     }
 
-    /// From now on the members are these, and writes to the stripes of those in `logging` are logged. Older writes are
-    /// waited for, and `version` is reported when they are done.
-    pub(super) fn adopt(&mut self, roll: Arc<Roll>, logging: u64, version: u64, clock: u64) {
+    /// From now on the members are these, and writes are logged so. Older writes are waited for, and `version` is
+    /// reported when they are done.
+    pub(super) fn adopt(&mut self, roll: Arc<Roll>, logging: Logging, version: u64, clock: u64) {
         self.roll = roll;
-        self.logging = logging;
+        self.begin(logging);
         self.draining = Some((version, clock));
     }
 
     /// The same at the start, when there are no older writes but perhaps regions to be resynchronized.
-    pub(super) fn begin(&mut self, logging: u64) {
-        self.logging = logging;
+    pub(super) fn begin(&mut self, logging: Logging) {
+        (self.logging, self.intends) = (logging.members, logging.intends);
         self.draining = Some((0, 0));
+    }
+
+    /// True when small writes tell their intents.
+    pub(super) fn intends(&self) -> bool {
+        self.intends
     }
 
     /// Members to whose stripes writes are logged, as a mask.
@@ -213,15 +221,25 @@ async fn offer(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Opt
     .await
 }
 
-/// The members to whose stripes writes are logged while `impaired` are not in sync, as a mask.
-pub(crate) fn logging(geometry: &Geometry, consistency: Consistency, impaired: u64) -> u64 {
-    if geometry.parity_strips() == 0 {
-        return 0;
-    }
+/// Which writes are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Logging {
+    /// The members to whose stripes they are, as a mask.
+    members: u64,
+    /// But small writes to stripes that miss nobody only tell their intents.
+    intends: bool,
+}
+
+/// How writes are logged while `impaired` are not in sync.
+pub(crate) fn logging(geometry: &Geometry, consistency: Consistency, impaired: u64) -> Logging {
+    let parities = geometry.parity_strips();
     match consistency {
-        Consistency::None | Consistency::Resync => 0,
-        Consistency::Safe => geometry.groups_with(impaired),
-        Consistency::Strict => geometry.groups_with(u64::MAX),
+        Consistency::Safe | Consistency::Strict if parities == 0 => Logging::default(),
+        Consistency::None | Consistency::Resync => Logging::default(),
+        Consistency::Safe => Logging { members: geometry.groups_with(impaired), intends: false },
+        Consistency::Strict => {
+            Logging { members: geometry.groups_with(u64::MAX), intends: parities >= 2 }
+        }
     }
 }
 
@@ -237,6 +255,9 @@ pub(super) enum Recorded {
 
 /// The writes of a record, and the positions that they are for.
 type Slots = ArrayVec<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>;
+
+/// The positions that a record is written to.
+pub(super) type Positions = ArrayVec<u8, STRIPS_MAX>;
 
 /// New content of one strip, in order and without gaps.
 type Payload = ArrayVec<Buf, PARTS_MAX>;
@@ -254,36 +275,21 @@ impl Shard {
         band: Band,
         plan: &Plan,
         (batch, parity): (&WriteBatch, &[Buf]),
-        mut header: BufMut,
+        header: BufMut,
     ) -> Recorded {
         let longest = plan.writes.iter().map(|write| write.blocks).max().unwrap_or(0);
         let bytes = record_bytes(u64::from(longest) << self.geometry.block_size().shift());
-        let lost = || self.board.is_lost();
-        if !turn(&self.redo, lost).await {
-            scratch::give_back(&self.scratch, [header]);
-            return Recorded::Lost;
-        }
-        let entry = loop {
-            let offer = offer(&self.redo, bytes, lost).await;
-            let failed = match offer {
-                Some(Offer::Place(entry)) => break entry,
-                Some(Offer::Mark(mark)) => {
-                    self.encode_header(band, &[], mark, header.as_mut_slice());
-                    let (back, failed) = self.write_mark(group, band, plan, mark, header).await;
-                    header = back;
-                    failed
+        let positions = plan.writes.iter().map(|write| write.position).collect();
+        let (entry, mut header) =
+            match self.place_record(group, band.stripe, positions, bytes, header).await {
+                Ok(placed) => placed,
+                Err((recorded, header)) => {
+                    scratch::give_back(&self.scratch, [header]);
+                    return recorded;
                 }
-                Some(Offer::Nothing) | None => None,
             };
-            if failed.is_some() || lost() {
-                end_turn(&self.redo);
-                scratch::give_back(&self.scratch, [header]);
-                return failed.map_or(Recorded::Lost, Recorded::Failed);
-            }
-        };
-        end_turn(&self.redo);
         let parts = self.redo_parts(band, plan, batch, parity);
-        self.encode_header(band, &parts, entry, header.as_mut_slice());
+        encode_redo(&self.header(band.stripe, entry), &parts, entry.at, header.as_mut_slice());
         let header = header.freeze();
         let mut slots = Slots::new();
         for (write, part) in plan.writes.iter().zip(&parts) {
@@ -302,40 +308,78 @@ impl Shard {
         settled(&self.members, group).await;
         let failed = self.take_written(band.stripe, slots, drop);
         scratch::give_back_list(&self.scratch, Sg::from(header));
-        let mut redo = self.redo.borrow_mut();
-        if failed.any() == 0 && failed.twin.is_none() {
-            redo.places.stable(entry);
-            redo.waiting.wake_all();
-            return Recorded::Entry(entry);
-        }
-        redo.places.failed(entry);
-        redo.waiting.wake_all();
-        Recorded::Failed(failed)
+        self.end_record(entry, failed)
     }
 
-    /// Writes a mark to every member that `plan` writes: as many as any record has, so one of them is left as long as
-    /// the array is. Returns the memory, and what failed.
-    async fn write_mark(
+    /// A record was written, but for what `failed`.
+    pub(super) fn end_record(&self, entry: Entry, failed: Failed) -> Recorded {
+        let mut redo = self.redo.borrow_mut();
+        let recorded = if failed.any() == 0 && failed.twin.is_none() {
+            redo.places.stable(entry);
+            Recorded::Entry(entry)
+        } else {
+            redo.places.failed(entry);
+            Recorded::Failed(failed)
+        };
+        redo.waiting.wake_all();
+        recorded
+    }
+
+    /// A place for a record of `bytes` bytes on the members at `positions` of `stripe`, among which one is left as long
+    /// as the array is; with `header`, memory for a header. Or why there is none.
+    pub(super) async fn place_record(
         &self,
         group: Group,
-        band: Band,
-        plan: &Plan,
-        mark: Entry,
+        stripe: StripeIndex,
+        positions: Positions,
+        bytes: u64,
+        mut header: BufMut,
+    ) -> Result<(Entry, BufMut), (Recorded, BufMut)> {
+        let lost = || self.board.is_lost();
+        if !turn(&self.redo, lost).await {
+            return Err((Recorded::Lost, header));
+        }
+        let placed = loop {
+            let mark = match offer(&self.redo, bytes, lost).await {
+                Some(Offer::Place(entry)) => break Ok(entry),
+                Some(Offer::Mark(mark)) => mark,
+                Some(Offer::Nothing) | None => break Err(Recorded::Lost),
+            };
+            let about = self.header(StripeIndex(0), mark);
+            encode_redo(&about, &[], mark.at, header.as_mut_slice());
+            let (back, failed) = self.write_header(group, stripe, &positions, mark, header).await;
+            header = back;
+            if failed.any() != 0 || failed.twin.is_some() {
+                break Err(Recorded::Failed(failed));
+            }
+            self.redo.borrow_mut().places.stable(mark);
+        };
+        end_turn(&self.redo);
+        match placed {
+            Ok(entry) => Ok((entry, header)),
+            Err(recorded) => Err((recorded, header)),
+        }
+    }
+
+    /// Writes a header that nothing follows to the members at `positions` of `stripe`. Returns the memory, and what
+    /// failed.
+    pub(super) async fn write_header(
+        &self,
+        group: Group,
+        stripe: StripeIndex,
+        positions: &Positions,
+        entry: Entry,
         header: BufMut,
-    ) -> (BufMut, Option<Failed>) {
+    ) -> (BufMut, Failed) {
         let header = header.freeze();
         let mut slots = Slots::new();
-        for write in plan.writes.iter() {
-            let member = self.geometry.member(band.stripe, write.position);
-            let slot = self.issue_log(group, member, &mut { mark.at }, Sg::from(header.clone()));
-            slots.push((slot, write.position));
+        for position in positions {
+            let member = self.geometry.member(stripe, *position);
+            let slot = self.issue_log(group, member, &mut { entry.at }, Sg::from(header.clone()));
+            slots.push((slot, *position));
         }
         settled(&self.members, group).await;
-        let failed = self.take_written(band.stripe, slots, drop);
-        let failed = Some(failed).filter(|failed| failed.any() != 0 || failed.twin.is_some());
-        if failed.is_none() {
-            self.redo.borrow_mut().places.stable(mark);
-        }
+        let failed = self.take_written(stripe, slots, drop);
         // A device that timed out keeps what it has.
         let mut header = header.reclaim().unwrap_or_else(|header| copied(&header));
         header.truncate(REDO_HEADER_BYTES);
@@ -387,22 +431,22 @@ impl Shard {
         plan.writes.iter().map(part).collect()
     }
 
-    fn encode_header(&self, band: Band, parts: &[RedoPart], entry: Entry, out: &mut [u8]) {
+    /// What a record at `entry` says of a write to `stripe`.
+    pub(super) fn header(&self, stripe: StripeIndex, entry: Entry) -> RedoHeader {
         let redo = self.redo.borrow();
         let members = self.members.borrow();
         let all = u64::MAX >> (64 - self.geometry.members());
-        let header = RedoHeader {
+        RedoHeader {
             array: redo.roll.array,
             epoch: redo.roll.epoch,
             generation: redo.roll.generation,
             ring: redo.ring,
             sequence: entry.sequence,
             floor: entry.floor,
-            stripe: band.stripe,
+            stripe,
             out: all & !members.viewed(View::InSync),
             twin: redo.roll.twin,
-        };
-        encode_redo(&header, parts, entry.at, out);
+        }
     }
 
     /// Reports to the leader when no write is under way any more that older views began.
@@ -461,6 +505,7 @@ fn escaped(mut payload: Payload, marks: u64) -> Payload {
     payload
 }
 
+/// The same bytes in memory of their own.
 fn copied(buf: &Buf) -> BufMut {
     let mut copy = BufMut::alone(buf.len());
     copy.as_mut_slice().copy_from_slice(buf.as_slice());

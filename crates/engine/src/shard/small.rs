@@ -4,9 +4,9 @@
 //!
 //! ```text
 //!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered
-//!                 (copies have nothing to read)         |                                   |
-//!                                                       v a read failed,                    v a write failed
-//!                                                       something changed                   task: out of use, answered
+//!                 (copies have nothing to read)         |               (on record, |       |
+//!                                                       v a read failed,  `strict`) |       v a write failed
+//!                                                       something changed  <--------'       task: out of use, answered
 //!                                         to the head of its band, for a task
 //! ```
 //!
@@ -21,13 +21,15 @@ mod table;
 
 use arrayvec::ArrayVec;
 use strake_block::{Durability, IoError, Sg, SgMut, Token};
+use strake_ondisk::INTENT_BLOCKS_MAX;
 use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 
+use super::intents::RecordIndex;
 use super::members::{Failed, Members, PartIo, Unplaced, Whole};
 use super::mend::LOST;
-use super::{Job, Shard, scratch};
+use super::{Shard, scratch};
 use crate::limits::TIMEOUT_CHECK;
 use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
@@ -35,8 +37,7 @@ use crate::pacing::Came;
 pub(crate) use kept::Kept;
 use kept::{Column, Worth};
 use strips::Strips;
-use table::Small;
-pub(crate) use table::Smalls;
+pub(crate) use table::{Small, Smalls};
 
 /// Strips that a small write reads and writes: its own and the parities, or its copies.
 pub(crate) const PARTS_MAX: usize = 5;
@@ -212,13 +213,16 @@ impl Shard {
     }
 
     /// Members that small writes may be sent to, as a mask. Those of other strips do not matter: what is missing of a
-    /// stripe is neither read nor changed. But what has to be on record before it is written takes a task.
+    /// stripe is neither read nor changed. But what has to be on record whole before it is written takes a task.
     pub(crate) fn small_members(&self) -> u64 {
-        if self.small_writes && self.no_bad_blocks() {
-            self.members.borrow().plain() & !self.redo.borrow().logging()
-        } else {
-            0
+        if !self.small_writes || !self.no_bad_blocks() {
+            return 0;
         }
+        let plain = self.members.borrow().plain();
+        let redo = self.redo.borrow();
+        let logged =
+            if redo.intends() { self.geometry.groups_with(!plain) } else { redo.logging() };
+        plain & !logged
     }
 
     /// Where a small write of `range` writes; `None` when it is in more than one band, or needs a member that is not
@@ -229,7 +233,7 @@ impl Shard {
         let place = geometry.place(range.start);
         let band_blocks = geometry.band_blocks();
         let within = band_blocks - (place.offset & (band_blocks - 1));
-        if range.blocks > within.into() {
+        if range.blocks > within.min(INTENT_BLOCKS_MAX).into() {
             return None;
         }
         let mut members = [MemberIndex(0); PARTS_MAX];
@@ -277,7 +281,17 @@ impl Shard {
         self.read_parts(&mut members, small, strips);
         if all_known {
             self.update_small(small);
-            self.write_parts(&mut members, small);
+            self.write_on_record(&mut members, small);
+        }
+    }
+
+    /// Writes what is updated, as soon as the intent is on record where it has to be.
+    #[inline]
+    fn write_on_record(&self, members: &mut Members, small: &mut Small) {
+        if self.redo.borrow().intends() {
+            self.intend(small.number());
+        } else {
+            self.write_parts(members, small);
         }
     }
 
@@ -302,6 +316,9 @@ impl Shard {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
         let now = self.now.get();
         small.begin_phase(true, now);
+        // What is on record must be stable in its place before the record is given up.
+        let cached = small.record.is_some() && members.to_flush() != 0;
+        let durability = if cached { Durability::Fua } else { small.durability };
         for part in 0..small.parts {
             let data = match small.bufs[usize::from(part)].take() {
                 Some(parity) => Sg::from(parity.freeze()),
@@ -311,7 +328,7 @@ impl Shard {
                 }
                 None => small.data.clone(),
             };
-            let sent = members.write_part(now, small.part(part, at), data, small.durability);
+            let sent = members.write_part(now, small.part(part, at), data, durability);
             small.out.sent(part, sent);
         }
     }
@@ -332,7 +349,7 @@ impl Shard {
                     let unchanged = members.clock() == small.clock && small.needs() & !may == 0;
                     if !failed && unchanged {
                         self.update_small(small);
-                        self.write_parts(&mut members, small);
+                        self.write_on_record(&mut members, small);
                     } else {
                         drop(members);
                         self.hand_over(&mut smalls, write);
@@ -341,6 +358,33 @@ impl Shard {
             }
         }
         count
+    }
+
+    /// Writes what is on record now, unless something has changed meanwhile.
+    pub(super) fn write_recorded(&self, write: u32) {
+        let mut smalls = self.smalls.borrow_mut();
+        let may = self.small_members();
+        let small = smalls.get(write);
+        let mut members = self.members.borrow_mut();
+        if members.clock() == small.clock && small.needs() & !may == 0 {
+            self.write_parts(&mut members, small);
+        } else {
+            drop(members);
+            self.hand_over(&mut smalls, write);
+        }
+    }
+
+    /// Puts a write that could not be put on record to the head of its band.
+    pub(super) fn hand_back(&self, write: u32) {
+        self.hand_over(&mut self.smalls.borrow_mut(), write);
+    }
+
+    /// Answers a write of which nothing is written, because the array has stopped.
+    pub(super) fn lose_small(&self, write: u32) {
+        let mut smalls = self.smalls.borrow_mut();
+        let small = smalls.get(write);
+        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        self.end_small(&mut smalls, write, Err(LOST));
     }
 
     /// Brings the change of the data into what was read of the parities, and gives back what the old data were read
@@ -371,6 +415,7 @@ impl Shard {
         // Whoever does it again finds out for itself what failed.
         smalls.take_failed(write).for_each(drop);
         let small = smalls.get(write);
+        self.leave_record(small.record.take());
         self.region_table.borrow_mut().leave(small.region);
         scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
         let (range, durability) = (small.range, small.durability);
@@ -392,6 +437,7 @@ impl Shard {
     /// Answers a small write that is done, and goes on with its band.
     fn end_small(&self, smalls: &mut Smalls, write: u32, result: Result<(), IoError>) {
         let small = smalls.get(write);
+        self.leave_record(small.record.take());
         self.region_table.borrow_mut().leave(small.region);
         if small.updates {
             if small.worth > Worth::Nothing {
@@ -432,7 +478,7 @@ impl Shard {
         if self.board.is_lost() {
             self.end_small(smalls, write, Err(LOST));
         } else {
-            self.jobs.borrow_mut().push_back(Job::Conclude { write });
+            self.concluding.borrow_mut().push_back(write);
         }
     }
 

@@ -6,6 +6,7 @@ mod control;
 mod fair;
 mod hang;
 mod intent;
+mod intents;
 mod kept;
 mod latency;
 mod media;

@@ -70,7 +70,7 @@ impl Kind {
 }
 
 /// Level, members, how many may go out.
-const LEVELS: [(Level, usize, usize); 8] = [
+const LEVELS: [(Level, usize, usize); 10] = [
     (Level::Raid5, 3, 1),
     (Level::Raid6, 4, 2),
     (Level::Raid5, 4, 1),
@@ -79,13 +79,16 @@ const LEVELS: [(Level, usize, usize); 8] = [
     (Level::Raid10, 4, 1),
     (Level::Raid1, 3, 2),
     (Level::Raid73, 6, 2),
+    // Wide enough for small writes, and with the parities for intents.
+    (Level::Raid6, 6, 2),
+    (Level::Raid73, 8, 2),
 ];
 
 const MODES: [Consistency; 4] =
     [Consistency::Safe, Consistency::Strict, Consistency::Resync, Consistency::None];
 
 /// From one case to the next in the list of kinds, so that few cases show many kinds. Nothing but 1 divides both this
-/// and their number, which is 160.
+/// and their number, which is 208.
 const STRIDE: u64 = 61;
 
 /// Every kind once.

@@ -266,10 +266,15 @@ impl Look<'_> {
     }
 
     /// Only a parity array that lacks members may be refused, and not where the labels promised that a crash does no
-    /// harm.
+    /// harm. What intents promise is for one member that is lost with the crash, or in the midst of the history.
     fn may_refuse(&self) -> bool {
         let Promise { logged, out } = self.known.promise;
-        self.record.geometry.parity_strips() > 0 && (out | self.lost) & !logged != 0
+        let case = &self.record.case;
+        let before = case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
+        let at_once = ((out | self.lost) & !before).count_ones();
+        let intends = case.mode == Consistency::Strict && self.record.geometry.parity_strips() > 1;
+        self.record.geometry.parity_strips() > 0
+            && ((out | self.lost) & !logged != 0 || intends && at_once > 1)
     }
 
     /// What only parity can bring back may be anything in stripes in which a write was under way.

@@ -218,13 +218,13 @@ impl Player {
         Ok(())
     }
 
-    /// Writes to the last strip until the ring of the redo log is about to begin anew.
+    /// Writes to the last two strips, which is more than only its intent is told of, until the ring of the redo log is about to begin anew.
     fn go_around(&mut self, case: &Case) -> Result<(), String> {
         let tape = Tape::default();
         self.disks.iter().for_each(|disk| disk.record(&tape, case.seed));
         let size = self.geometry.block_size();
         let strip = u64::from(self.geometry.strip_blocks());
-        let range = LbaRange::new(Lba(self.geometry.capacity_blocks() - strip), strip);
+        let range = LbaRange::new(Lba(self.geometry.capacity_blocks() - 2 * strip), 2 * strip);
         let (start, bytes) = strake_ondisk::redo_ring(0, 1);
         // As long as the longest there is, and none begins less than that before the end.
         let record = strake_ondisk::REDO_HEADER_BYTES as u64 + u64::from(case.strip_bytes);

@@ -76,8 +76,8 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
             return;
         }
         let (logged, since) = leader.all_logged();
-        leader.state.superblock.note_logged(logged, since);
         leader.state.superblock.consistency = leader.consistency;
+        leader.state.superblock.note_logged(logged, since);
     }
     if record(shard, group).await {
         // Writing the label may have cost members.

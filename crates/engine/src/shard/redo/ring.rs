@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     /// The record's number; 0 for a mark.
     pub(super) sequence: u64,
     /// Where it begins, in bytes from the start of the member.
-    pub(super) at: u64,
+    pub(in crate::shard) at: u64,
     /// What its header tells.
     pub(super) floor: u64,
 }
@@ -72,7 +72,7 @@ impl Ring {
     /// A ring of `bytes` bytes at `start`, for records of at most `largest` bytes.
     pub(super) fn new(start: u64, bytes: u64, largest: u64) -> Self {
         assert!(MARKS_BYTES + largest <= bytes, "a ring has room for the largest record");
-        let records = bytes as usize / (2 * REDO_HEADER_BYTES) + 1;
+        let records = bytes as usize / REDO_HEADER_BYTES + 1;
         Self {
             start,
             line: bytes - largest,

@@ -9,14 +9,15 @@ use strake_raid::Place;
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use super::{
-    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, TIMEOUT_CHECK, Unplaced, Whole, Worth,
+    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced,
+    Whole, Worth,
 };
 use crate::limits::SMALL_WRITES_MAX;
 use crate::shard::members::{Part, PartBack, PartTaken, next_turn};
 use crate::shard::parts::{Out, Strays};
 
 /// A small write.
-pub(super) struct Small {
+pub(crate) struct Small {
     write: u32,
     /// Counts phases of this place: a part that comes back in another one than it left in is not this one's.
     turn: u32,
@@ -33,19 +34,21 @@ pub(super) struct Small {
     /// What of what it leaves behind is kept.
     pub(super) worth: Worth,
     pub(super) durability: Durability,
+    /// The record that its intent is in.
+    pub(in crate::shard) record: Option<RecordIndex>,
     /// Where its parts are: its own strip, then the parities; or the copies.
     pub(super) members: [MemberIndex; PARTS_MAX],
     /// Its band's.
     pub(super) entry: u32,
     pub(super) region: RegionIndex,
-    pub(super) place: Place,
+    pub(in crate::shard) place: Place,
     /// [`Members::clock`] when it was begun.
     pub(super) clock: u64,
     /// When the phase began.
     since: Nanos,
-    pub(super) range: LbaRange,
+    pub(in crate::shard) range: LbaRange,
     /// The user's; empty while copies are written.
-    pub(super) data: Sg,
+    pub(in crate::shard) data: Sg,
     pub(super) caller: Caller,
     /// Positions of the stripe whose members failed to write their part, as a mask.
     pub(super) missed: u64,
@@ -66,6 +69,7 @@ impl Small {
             updates: false,
             worth: Worth::Nothing,
             durability: Durability::Normal,
+            record: None,
             members: [MemberIndex(0); PARTS_MAX],
             entry: 0,
             region: RegionIndex(0),
@@ -80,6 +84,12 @@ impl Small {
         }
     }
 
+    /// Its place in the table.
+    #[inline]
+    pub(super) fn number(&self) -> u32 {
+        self.write
+    }
+
     /// Its parts are read, or written, from now on.
     #[inline]
     pub(super) fn begin_phase(&mut self, writing: bool, now: Nanos) {
@@ -87,11 +97,20 @@ impl Small {
         (self.writing, self.since) = (writing, now);
     }
 
+    /// The members of its parts.
+    pub(in crate::shard) fn written_on(&self) -> &[MemberIndex] {
+        &self.members[..usize::from(self.parts)]
+    }
+
+    /// The parities that it is about to write, in order.
+    pub(in crate::shard) fn new_parities(&self) -> impl Iterator<Item = &[u8]> {
+        self.bufs[1..usize::from(self.parts)].iter().flatten().map(|buf| buf.as_slice())
+    }
+
     /// The members of its parts, as a mask.
     #[inline]
     pub(super) fn needs(&self) -> u64 {
-        let members = &self.members[..usize::from(self.parts)];
-        members.iter().fold(0, |mask, member| mask | 1 << member.0)
+        self.written_on().iter().fold(0, |mask, member| mask | 1 << member.0)
     }
 
     /// What names a part of this phase.
@@ -182,7 +201,7 @@ impl Smalls {
     }
 
     #[inline]
-    pub(super) fn get(&mut self, write: u32) -> &mut Small {
+    pub(in crate::shard) fn get(&mut self, write: u32) -> &mut Small {
         let small = &mut self.places[write as usize];
         assert!(small.live, "a small write outlives its I/Os");
         small

@@ -1,0 +1,232 @@
+//! Making the strips of a stripe agree where small writes were under way, from what their intents tell.
+//!
+//! Each block of such a write is old or new, and its checksum says which ([`strake_ondisk::intent`]). Parities that are
+//! as new as the data say what a lost strip held. If there are too few of them, those that are not say it together with
+//! the data's other content, which is one more unknown. Whatever was written only in part is taken back or completed:
+//! the data that is there stays, and parity is made to fit.
+
+use strake_ondisk::{HEAD_BYTES, Intent, RecordedState, Superblock, intent_crc};
+use strake_parity::{Code, CodeError, Recovery, encode};
+use strake_raid::{Geometry, Role};
+use strake_units::MemberIndex;
+
+use crate::create::Drive;
+use crate::error::{ArrayError, ArrayErrorKind};
+use crate::member_io::{MemberIo, Wait};
+
+/// Reads of the control plane begin and end at multiples of this.
+const ALIGN: u64 = 4096;
+
+/// One block of every strip of a stripe, data first; `None` where it cannot be read.
+type Row<'a> = [Option<&'a [u8]>];
+
+/// What the data strips of a row hold, and how that is known.
+#[derive(Debug, PartialEq, Eq)]
+struct Agreed {
+    /// By strip.
+    data: Vec<Vec<u8>>,
+    /// What could not be read is what it was. Otherwise it is made up, to agree with the rest.
+    sure: bool,
+}
+
+/// Finds what all data strips of a row hold of which strip `written` was being written, with the parities. `new` is a
+/// mask of the strips that hold what was to be written. `None` when more is missing than there is parity.
+fn agree(code: &Code, row: &Row<'_>, written: u8, new: u64) -> Result<Option<Agreed>, CodeError> {
+    let k = code.data() as u8;
+    let is_new = |strip: &u8| new & 1 << strip != 0;
+    let known = |strip: &u8| row[usize::from(*strip)].is_some();
+    let lost: Vec<u8> = (0..k).filter(|strip| !known(strip)).collect();
+    let parities: Vec<u8> = (k..row.len() as u8).filter(known).collect();
+    let (news, olds): (Vec<u8>, Vec<u8>) = parities.iter().partition(|strip| is_new(strip));
+    let with_written = || lost.iter().copied().chain([written]).collect::<Vec<u8>>();
+    let solve = |unknown: &[u8], from: &[u8]| recover(code, row, unknown, from);
+    if !known(&written) {
+        // Either content will do, as long as parities agree about it.
+        let from = [&news, &olds].into_iter().find(|from| from.len() >= lost.len());
+        let sure = from.is_some();
+        let from = from.unwrap_or(&parities);
+        return Ok(solve(&lost, from)?.map(|data| Agreed { data, sure }));
+    }
+    let (alike, others) = if is_new(&written) { (&news, &olds) } else { (&olds, &news) };
+    if alike.len() >= lost.len() {
+        return Ok(solve(&lost, alike)?.map(|data| Agreed { data, sure: true }));
+    }
+    let whole = if others.len() > lost.len() { solve(&with_written(), others)? } else { None };
+    if let Some(mut data) = whole {
+        // What was solved for is its other content.
+        data[usize::from(written)] = row[usize::from(written)].expect("known").to_vec();
+        return Ok(Some(Agreed { data, sure: true }));
+    }
+    Ok(solve(&lost, &parities)?.map(|data| Agreed { data, sure: false }))
+}
+
+/// All data strips of a row, those in `unknown` from the others and the parities in `from`; `None` when there are too
+/// few of those.
+fn recover(
+    code: &Code,
+    row: &Row<'_>,
+    unknown: &[u8],
+    from: &[u8],
+) -> Result<Option<Vec<Vec<u8>>>, CodeError> {
+    let strips = 0..code.data() as u8;
+    let Some(from) = from.get(..unknown.len()) else { return Ok(None) };
+    let known: Vec<u8> =
+        strips.clone().filter(|s| !unknown.contains(s)).chain(from.iter().copied()).collect();
+    let block = |strip: &u8| row[usize::from(*strip)].expect("it is known");
+    let sources: Vec<&[u8]> = known.iter().map(block).collect();
+    let mut found = vec![vec![0; sources[0].len()]; unknown.len()];
+    if !unknown.is_empty() {
+        let mut targets: Vec<&mut [u8]> = found.iter_mut().map(Vec::as_mut_slice).collect();
+        Recovery::new(code, &known, unknown)?.apply(&sources, &mut targets)?;
+    }
+    let mut found = unknown.iter().zip(found).collect::<Vec<_>>();
+    let data = strips.map(|strip| match found.iter().position(|(of, _)| **of == strip) {
+        Some(at) => std::mem::take(&mut found[at].1),
+        None => block(&strip).to_vec(),
+    });
+    Ok(Some(data.collect()))
+}
+
+/// What is to be done about one intent.
+#[derive(Debug, Default)]
+pub(super) struct Remedy {
+    /// What members have to be given, each with its byte offset on the member.
+    pub(super) writes: Vec<(MemberIndex, u64, Vec<u8>)>,
+    /// What is lost of the stripe is certain to be what it was.
+    pub(super) sure: bool,
+    /// Parity of the stripe is left wrong.
+    pub(super) left: bool,
+}
+
+/// Where intents are looked at.
+pub(super) struct Site<'a> {
+    pub(super) label: &'a Superblock,
+    pub(super) geometry: &'a Geometry,
+    pub(super) drives: &'a [Option<Drive>],
+    code: Code,
+}
+
+impl<'a> Site<'a> {
+    /// # Errors
+    /// When no program of this version can compute such parity.
+    pub(super) fn new(
+        label: &'a Superblock,
+        geometry: &'a Geometry,
+        drives: &'a [Option<Drive>],
+    ) -> Result<Self, ArrayError> {
+        let (k, m) = (geometry.data_strips(), geometry.parity_strips());
+        let code = Code::new(k.into(), m.into()).map_err(|error| unusable(&error))?;
+        Ok(Self { label, geometry, drives, code })
+    }
+
+    fn member(&self, intent: &Intent, strip: u8) -> MemberIndex {
+        let k = self.geometry.data_strips();
+        let role = if strip < k {
+            Role::Data { strip, copy: 0 }
+        } else {
+            Role::Parity { index: strip - k }
+        };
+        self.geometry.member(intent.stripe, self.geometry.position(intent.stripe, role))
+    }
+
+    /// True when the array has what the intent is about.
+    pub(super) fn has(&self, intent: &Intent) -> bool {
+        let end = u64::from(intent.offset) + u64::from(intent.blocks);
+        intent.stripe.0 < self.geometry.stripes()
+            && intent.strip < self.geometry.data_strips()
+            && intent.parities == self.geometry.parity_strips()
+            && end <= self.geometry.strip_blocks().into()
+    }
+
+    /// Byte offset on every member of what the intent is about.
+    fn offset(&self, intent: &Intent) -> u64 {
+        let at = self.geometry.member_lba(intent.stripe, intent.offset);
+        HEAD_BYTES + at.bytes(self.geometry.block_size())
+    }
+
+    /// The intent's blocks of a strip; `None` when the member that has them is not in sync, or cannot read them.
+    fn read(&self, intent: &Intent, strip: u8, wait: Wait<'_>) -> Option<Vec<u8>> {
+        let member = self.member(intent, strip);
+        if self.label.members[member.at()].state != RecordedState::InSync {
+            return None;
+        }
+        let drive = self.drives[member.at()].as_ref()?;
+        let (start, bytes) = (self.offset(intent), self.bytes(intent));
+        let from = start / ALIGN * ALIGN;
+        let until = (start + bytes).next_multiple_of(ALIGN);
+        let read = MemberIo::open(drive, wait).and_then(|mut io| {
+            io.read(from, until - from, "reading what was being written at the crash")
+        });
+        // Whoever cannot be read is made up for.
+        let read = read.ok()?;
+        let skipped = (start - from) as usize;
+        Some(read[skipped..skipped + bytes as usize].to_vec())
+    }
+
+    fn bytes(&self, intent: &Intent) -> u64 {
+        u64::from(intent.blocks) << self.geometry.block_size().shift()
+    }
+
+    /// What has to be done so that all strips agree where `intent` was to write.
+    ///
+    /// # Errors
+    /// When parity cannot be computed, which is this program's fault.
+    pub(super) fn remedy(&self, intent: &Intent, wait: Wait<'_>) -> Result<Remedy, ArrayError> {
+        let k = self.geometry.data_strips();
+        let strips: Vec<Option<Vec<u8>>> =
+            (0..k + intent.parities).map(|strip| self.read(intent, strip, &mut *wait)).collect();
+        let mut remedy = Remedy { sure: true, ..Remedy::default() };
+        let size = self.geometry.block_size().bytes() as usize;
+        for block in 0..intent.blocks {
+            let bytes = block as usize * size..(block as usize + 1) * size;
+            let row: Vec<Option<&[u8]>> = strips
+                .iter()
+                .map(|strip| strip.as_deref().map(|strip| &strip[bytes.clone()]))
+                .collect();
+            self.remedy_row(intent, block, &row, &mut remedy).map_err(|e| unusable(&e))?;
+        }
+        Ok(remedy)
+    }
+
+    fn remedy_row(
+        &self,
+        intent: &Intent,
+        block: u32,
+        row: &Row<'_>,
+        remedy: &mut Remedy,
+    ) -> Result<(), CodeError> {
+        let k = self.geometry.data_strips();
+        let parts = (0..=intent.parities).map(|part| {
+            let strip = if part == 0 { intent.strip } else { k + part - 1 };
+            (strip, intent.crc(part, block))
+        });
+        let holds = |(strip, crc): &(u8, u32)| {
+            row[usize::from(*strip)].is_some_and(|bytes| intent_crc(bytes) == *crc)
+        };
+        let new = parts.filter(holds).fold(0, |mask, (strip, _)| mask | 1 << strip);
+        let Some(agreed) = agree(&self.code, row, intent.strip, new)? else {
+            (remedy.sure, remedy.left) = (false, true);
+            return Ok(());
+        };
+        remedy.sure &= agreed.sure;
+        let data: Vec<&[u8]> = agreed.data.iter().map(Vec::as_slice).collect();
+        let mut parity = vec![vec![0; data[0].len()]; intent.parities.into()];
+        let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        encode(&self.code, &data, &mut targets)?;
+        let size = self.geometry.block_size().bytes();
+        let offset = self.offset(intent) + u64::from(block) * u64::from(size);
+        for (strip, right) in (k..).zip(parity) {
+            if row[usize::from(strip)].is_some_and(|found| found != right) {
+                remedy.writes.push((self.member(intent, strip), offset, right));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unusable(error: &CodeError) -> ArrayError {
+    ArrayError::new(ArrayErrorKind::Usage, error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

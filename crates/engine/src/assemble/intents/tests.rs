@@ -1,0 +1,78 @@
+use strake_parity::{Code, encode};
+
+use super::agree;
+
+/// A row of `k` data and `m` parity blocks before and after a write of strip `written`.
+fn rows(code: &Code, written: usize, seed: u8) -> [Vec<Vec<u8>>; 2] {
+    let (k, m) = (code.data(), code.parity());
+    let byte = |strip: usize, at: usize, salt: u8| {
+        (strip as u8).wrapping_mul(73) ^ (at as u8).wrapping_mul(29) ^ seed.wrapping_add(salt)
+    };
+    [0, 1].map(|age: u8| {
+        let salt = |strip| if strip == written { age * 91 } else { 0 };
+        let mut row: Vec<Vec<u8>> =
+            (0..k).map(|s| (0..64).map(|at| byte(s, at, salt(s))).collect()).collect();
+        let mut parity = vec![vec![0; 64]; m];
+        {
+            let data: Vec<&[u8]> = row.iter().map(Vec::as_slice).collect();
+            let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            encode(code, &data, &mut targets).expect("equally long");
+        }
+        row.append(&mut parity);
+        row
+    })
+}
+
+/// What a row is like after a crash: a mask of what got there, and a mask of what is lost.
+fn check(code: &Code, written: usize, arrived: u64, lost: u64) -> bool {
+    let (k, m) = (code.data(), code.parity());
+    let [old, new] = rows(code, written, 5);
+    let here = |strip: usize| lost & 1 << strip == 0;
+    let found = |strip: usize| if arrived & 1 << strip != 0 { &new[strip] } else { &old[strip] };
+    let row: Vec<Option<&[u8]>> =
+        (0..k + m).map(|strip| here(strip).then(|| found(strip).as_slice())).collect();
+    let agreed = agree(code, &row, written as u8, arrived & !lost).expect("a sound code");
+    let Some(agreed) = agreed else {
+        assert!(lost.count_ones() as usize > m, "{arrived:b} {lost:b}: it can be made up");
+        return false;
+    };
+    for strip in (0..k).filter(|strip| here(*strip)) {
+        assert_eq!(&agreed.data[strip], found(strip), "what is there stays");
+    }
+    let either = agreed.data[written] == old[written] || agreed.data[written] == new[written];
+    let bystanders = (0..k).filter(|s| *s != written).all(|s| agreed.data[s] == old[s]);
+    assert!(
+        !agreed.sure || either && bystanders,
+        "{k}+{m}, strip {written} written, arrived {arrived:b}, lost {lost:b}: sure and wrong"
+    );
+    agreed.sure
+}
+
+/// Every state of every write, with every loss that the code survives.
+#[test]
+fn whoever_is_sure_is_right_and_with_one_lost_everybody_is_sure_exhaustive() {
+    for (k, m) in [(3, 2), (4, 2), (5, 3), (6, 4)] {
+        let code = Code::new(k, m).expect("small");
+        for written in 0..k {
+            for state in 0..1_u64 << (m + 1) {
+                let arrived = (state & 1) << written | (state >> 1) << k;
+                for lost in (0..1_u64 << (k + m)).filter(|l| l.count_ones() as usize <= m) {
+                    let sure = check(&code, written, arrived, lost);
+                    assert!(
+                        sure || lost.count_ones() > 1,
+                        "{k}+{m}, strip {written} written, arrived {arrived:b}, lost {lost:b}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// With two parities and two strips lost there are states that say nothing; nobody may be sure of them.
+#[test]
+fn two_lost_of_two_parities_that_differ_are_beyond_it() {
+    let code = Code::new(4, 2).expect("small");
+    let p_only = 1 << 4;
+    assert!(!check(&code, 0, p_only, 0b110));
+    assert!(check(&code, 0, p_only | 0b1, 0b10), "one is not");
+}

@@ -1,0 +1,237 @@
+//! Intents of small writes: in mode `strict` each is on record before anything is written in its place.
+//!
+//! A record holds the checksums of what is about to be written ([`strake_ondisk::intent`]), of many writes at a time:
+//! those that become ready while other records are on their way share the next one. It lies in the ring of the redo
+//! log, so that it is in order with the records of other writes of the same bands, on as many members as any record has.
+//!
+//! ```text
+//!  updated --> waiting --> in a record with others, stable --> written in place --> answered
+//!                                    |                               (all of the record: its place is given up)
+//!                                    v a member failed, or something changed
+//!                          to the head of its band, for a task
+//! ```
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use strake_block::BufMut;
+use strake_ondisk::redo::payload_crc;
+use strake_ondisk::{
+    INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX, IntentList, IntentPlace, REDO_HEADER_BYTES,
+};
+use strake_units::StripeIndex;
+
+use super::execute::Failed;
+use super::members::Group;
+use super::redo::{Entry, Positions, Recorded};
+use super::small::Small;
+use super::{Job, Shard};
+use crate::limits::{RECORDERS_MAX, SMALL_WRITES_MAX};
+use crate::slab::Slab;
+
+/// Intents in one record: more of the smallest ones do not fit.
+const LISTED_MAX: usize = 160;
+
+/// Checksums of one intent.
+const CRCS_MAX: usize = INTENT_BLOCKS_MAX as usize * (1 + INTENT_PARITIES_MAX as usize);
+
+/// Which record an intent is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordIndex(u32);
+
+/// A record of which not all writes are done.
+struct Open {
+    entry: Entry,
+    /// Writes that are not.
+    left: usize,
+}
+
+pub(crate) struct Intents {
+    /// Small writes that are not in a record yet, the oldest first.
+    waiting: VecDeque<u32>,
+    open: Slab<Open>,
+    /// Memory for records, one for each recorder that is not at work.
+    pages: ArrayVec<BufMut, RECORDERS_MAX>,
+}
+
+impl Intents {
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: VecDeque::with_capacity(SMALL_WRITES_MAX),
+            open: Slab::new(SMALL_WRITES_MAX + RECORDERS_MAX),
+            pages: (0..RECORDERS_MAX).map(|_| BufMut::alone(REDO_HEADER_BYTES)).collect(),
+        }
+    }
+}
+
+/// Writes that share a record.
+type Listed = ArrayVec<u32, LISTED_MAX>;
+
+impl Shard {
+    /// Has the intent of a small write put on record, and then the write go on.
+    pub(super) fn intend(&self, write: u32) {
+        let mut intents = self.intents.borrow_mut();
+        intents.waiting.push_back(write);
+        let recorders = self.recorders.get();
+        if recorders < RECORDERS_MAX {
+            self.recorders.set(recorders + 1);
+            self.urgent.borrow_mut().push_back(Job::Record);
+        }
+    }
+
+    /// A small write is done, or is not going to be done, that had its intent in `record`.
+    pub(super) fn leave_record(&self, record: Option<RecordIndex>) {
+        let Some(RecordIndex(at)) = record else { return };
+        let mut intents = self.intents.borrow_mut();
+        let open = intents.open.get_mut(at).expect("a record outlives its writes");
+        open.left -= 1;
+        if open.left == 0 {
+            let entry = intents.open.remove(at).entry;
+            self.redo.borrow_mut().done(entry);
+        }
+    }
+
+    /// Where a record about the oldest write that waits is written: that write's own members, of which one is left as
+    /// long as the array is. `None` when none waits.
+    fn record_place(&self) -> Option<(StripeIndex, Positions)> {
+        let write = *self.intents.borrow().waiting.front()?;
+        let mut smalls = self.smalls.borrow_mut();
+        let small = smalls.get(write);
+        let stripe = small.place.stripe;
+        let position = |member| self.geometry.position_of_member(stripe, member);
+        let positions = small.written_on().iter().filter_map(|member| position(*member));
+        Some((stripe, positions.collect()))
+    }
+
+    /// Lists as many intents in `page` as there are and as there is room for.
+    fn list_intents(&self, page: &mut [u8]) -> (IntentList, Listed) {
+        let mut intents = self.intents.borrow_mut();
+        let mut smalls = self.smalls.borrow_mut();
+        let (mut list, mut listed) = (IntentList::default(), Listed::new());
+        let parities = self.geometry.parity_strips();
+        while let Some(write) = intents.waiting.front().filter(|_| !listed.is_full()) {
+            let small = smalls.get(*write);
+            let (place, blocks) = (small.place, small.range.blocks as u32);
+            if !list.has_room_for(blocks, parities) {
+                break;
+            }
+            let (stripe, strip, offset) = (place.stripe, place.strip, place.offset);
+            let place = IntentPlace { stripe, strip, offset, blocks, parities };
+            list.push(page, place, self.crcs(small).into_iter());
+            listed.push(*write);
+            intents.waiting.pop_front();
+        }
+        (list, listed)
+    }
+
+    /// The checksums of what a small write is about to write.
+    fn crcs(&self, small: &Small) -> ArrayVec<u32, CRCS_MAX> {
+        let block = self.geometry.block_size().bytes() as usize;
+        let mut crcs = ArrayVec::new();
+        let data = small.data.parts().iter().map(|part| part.as_slice());
+        push_crcs(data, block, &mut crcs);
+        for parity in small.new_parities() {
+            push_crcs([parity].into_iter(), block, &mut crcs);
+        }
+        crcs
+    }
+
+    /// Goes on with the writes of a record that is stable: as they are, if nothing has changed meanwhile.
+    fn write_listed(&self, entry: Entry, listed: Listed) {
+        let record = {
+            let mut intents = self.intents.borrow_mut();
+            RecordIndex(intents.open.insert(Open { entry, left: listed.len() }))
+        };
+        for write in listed {
+            self.smalls.borrow_mut().get(write).record = Some(record);
+            self.write_recorded(write);
+        }
+    }
+
+    /// Does something else about the writes of a record that was not written as a whole.
+    async fn turn_back(&self, listed: Listed, failed: Option<Failed>) {
+        // Whoever does them again waits for others that failed; nobody else has heard of a twin that did.
+        if let Some(failed) = failed
+            && self.expel_twin(failed.twin).await.is_err()
+        {
+            return self.turn_back_lost(listed);
+        }
+        if self.board.is_lost() {
+            return self.turn_back_lost(listed);
+        }
+        for write in listed {
+            self.hand_back(write);
+        }
+    }
+
+    fn turn_back_lost(&self, listed: Listed) {
+        for write in listed {
+            self.lose_small(write);
+        }
+    }
+}
+
+/// The checksums of blocks of `block` bytes in `parts`, which are one after the other.
+fn push_crcs<'a>(
+    parts: impl Iterator<Item = &'a [u8]>,
+    block: usize,
+    out: &mut ArrayVec<u32, CRCS_MAX>,
+) {
+    let (mut crc, mut filled) = (0, 0);
+    for mut part in parts {
+        while !part.is_empty() {
+            let (piece, rest) = part.split_at(part.len().min(block - filled));
+            (crc, filled, part) = (payload_crc(crc, piece), filled + piece.len(), rest);
+            if filled == block {
+                out.push(crc);
+                (crc, filled) = (0, 0);
+            }
+        }
+    }
+}
+
+/// Puts intents on record until none waits.
+pub(super) async fn record(shard: &Shard) {
+    let group = shard.open_group();
+    let mut page = shard.intents.borrow_mut().pages.pop().expect("one for each recorder");
+    while let Some((stripe, positions)) = shard.record_place() {
+        page = record_list(shard, group, (stripe, positions), page).await;
+    }
+    shard.intents.borrow_mut().pages.push(page);
+    shard.recorders.set(shard.recorders.get() - 1);
+    shard.members.borrow_mut().close_group(group);
+}
+
+/// Puts as many intents on record as one record holds, on the members at `positions` of `stripe`.
+async fn record_list(
+    shard: &Shard,
+    group: Group,
+    (stripe, positions): (StripeIndex, Positions),
+    page: BufMut,
+) -> BufMut {
+    let bytes = REDO_HEADER_BYTES as u64;
+    let place = shard.place_record(group, stripe, positions.clone(), bytes, page).await;
+    let (entry, mut page) = match place {
+        Ok(placed) => placed,
+        Err((recorded, mut page)) => {
+            let (_, listed) = shard.list_intents(page.as_mut_slice());
+            let failed = match recorded {
+                Recorded::Failed(failed) => Some(failed),
+                Recorded::Entry(_) | Recorded::Lost => None,
+            };
+            shard.turn_back(listed, failed).await;
+            return page;
+        }
+    };
+    let (list, listed) = shard.list_intents(page.as_mut_slice());
+    // Another recorder may have had the last of them; then this one records nothing, in its place.
+    list.seal(&shard.header(StripeIndex(0), entry), entry.at, page.as_mut_slice());
+    let (page, failed) = shard.write_header(group, stripe, &positions, entry, page).await;
+    match shard.end_record(entry, failed) {
+        Recorded::Entry(entry) if listed.is_empty() => shard.redo.borrow_mut().done(entry),
+        Recorded::Entry(entry) => shard.write_listed(entry, listed),
+        Recorded::Failed(failed) => shard.turn_back(listed, Some(failed)).await,
+        Recorded::Lost => shard.turn_back(listed, None).await,
+    }
+    page
+}

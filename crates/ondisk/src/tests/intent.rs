@@ -1,0 +1,100 @@
+//! Lists of intents, there and back, and damaged.
+
+use strake_units::StripeIndex;
+
+use super::uuid;
+use crate::{
+    INTENT_BLOCKS_MAX, IntentList, IntentPlace, REDO_HEADER_BYTES, RedoHeader, decode_redo,
+};
+
+const OFFSET: u64 = 7 << 20;
+
+fn header() -> RedoHeader {
+    RedoHeader {
+        array: uuid(1),
+        epoch: uuid(2),
+        generation: 9,
+        ring: 3,
+        sequence: 77,
+        floor: 70,
+        stripe: StripeIndex(0),
+        out: 0,
+        twin: None,
+    }
+}
+
+/// Places of different sizes, for `parities`.
+fn place(nth: u64, parities: u8) -> IntentPlace {
+    let blocks = 1 + (nth * 7 % u64::from(INTENT_BLOCKS_MAX)) as u32;
+    let blocks = if nth.is_multiple_of(3) { 1 } else { blocks };
+    IntentPlace { stripe: StripeIndex(nth * 1001), strip: nth as u8, offset: 4, blocks, parities }
+}
+
+fn crc(nth: u64, at: u32) -> u32 {
+    (nth as u32).wrapping_mul(0x9e37_79b9) ^ at
+}
+
+/// As many intents as a page holds, up to `count`, in dirty memory.
+fn page(count: u64, parities: u8) -> (Vec<u8>, u64) {
+    let mut page = vec![0xa5; REDO_HEADER_BYTES];
+    let mut list = IntentList::default();
+    let mut taken = 0;
+    while taken < count {
+        let place = place(taken, parities);
+        let crcs = place.blocks * (1 + u32::from(parities));
+        let room = list.has_room_for(place.blocks, parities);
+        assert_eq!(room, list.push(&mut page, place, (0..crcs).map(|at| crc(taken, at))));
+        if !room {
+            break;
+        }
+        taken += 1;
+    }
+    list.seal(&header(), OFFSET, &mut page);
+    (page, taken)
+}
+
+#[test]
+fn what_was_listed_is_read_again() {
+    for parities in 1..=4 {
+        for count in [0, 1, 2, 5, 1000] {
+            let (page, taken) = page(count, parities);
+            let record = decode_redo(&page, OFFSET).expect("sound");
+            assert_eq!(record.header, header());
+            assert!(record.parts.is_empty());
+            assert_eq!(record.intents.len() as u64, taken);
+            assert!(taken == count || taken > 2, "a page has room for more than one");
+            for (nth, intent) in record.intents.iter().enumerate() {
+                let IntentPlace { stripe, strip, offset, blocks, parities } =
+                    place(nth as u64, parities);
+                assert_eq!(
+                    (intent.stripe, intent.strip, intent.offset, intent.blocks, intent.parities),
+                    (stripe, strip, offset, blocks, parities)
+                );
+                for part in 0..=parities {
+                    for block in 0..blocks {
+                        let at = u32::from(part) * blocks + block;
+                        assert_eq!(intent.crc(part, block), crc(nth as u64, at));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_torn_list_is_none_and_a_wrong_one_is_refused() {
+    let (whole, _) = page(30, 2);
+    for torn in (0..REDO_HEADER_BYTES).step_by(512) {
+        let mut page = whole.clone();
+        page[torn..torn + 512].fill(0x11);
+        assert_eq!(decode_redo(&page, OFFSET), None, "torn at {torn}");
+    }
+    assert_eq!(decode_redo(&whole, OFFSET + 4096), None, "it lies elsewhere");
+    // Sound by its checksum, and still not a list: no blocks, too many parities, more rows than there are.
+    for (at, byte) in [(128 + 14, 0), (128 + 13, 5), (14, 255), (15, 255), (12, 1)] {
+        let mut page = whole.clone();
+        page[at] = byte;
+        crate::redo::seal(&mut page);
+        assert_eq!(decode_redo(&page, OFFSET), None, "byte {at}");
+    }
+}

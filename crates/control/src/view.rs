@@ -226,8 +226,8 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
     });
     lines.push(match status.consistency {
         Consistency::Strict if status.consistency_wanted.is_none() => {
-            let more = "; one that costs more than one: the same, or the array is not started by itself and the regions \
-                        are listed";
+            let more = "; one that costs more than one: the same, or the array is not started by itself and the \
+                        regions are listed";
             let more = if geometry.parity_strips() > 1 { more } else { "" };
             format!("{crash} that costs a member as well: the same{more}")
         }

@@ -1,17 +1,22 @@
-//! Intents: what a write is about to change in place, told by checksums alone.
+//! Intents: what a write is about to change in place, told by one word of each block.
 //!
 //! A small write changes the same blocks of one data strip and of every parity. After a crash each of these blocks is
-//! old or new, whatever order they were written in; with the checksums of the new ones it can be told which. That is
-//! enough to make them agree again, and to compute what one lost member held: a parity that is as new as the data does
-//! for it, and if none is, two parities that are not do for the lost block and the data's other content. So nothing of
-//! what is written has to be written twice. It takes blocks that drives write whole or not at all, and two parities.
+//! old or new, whatever order they were written in, and what is needed is to tell which. A parity changes exactly in
+//! the bytes in which the data change, by the change itself times a number that is not 0. So where one word of the data
+//! is another than before, the same word of every parity is: that word's new values tell the new blocks from the old
+//! ones, without a checksum of anything and without a chance of error.
+//!
+//! That is enough to make the blocks agree again, and to compute what one lost member held: a parity that is as new as
+//! the data does for it, and if none is, two parities that are not do for the lost block and the data's other
+//! content. So nothing of what is written has to be written twice. It takes blocks that drives write whole or not at
+//! all, and two parities.
 //!
 //! Many intents share one record ([`crate::redo`]), as rows behind its header. Designed for this format; the counting
-//! of unknowns is that of the design's page on performance, section 6.
+//! of unknowns is that of the design's page on performance, section 6, which has checksums in the words' place.
 
 use strake_units::StripeIndex;
 
-use crate::bytes::{put, u32_at, u64_at};
+use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::redo::{AT_CRC, AT_PARTS, REDO_HEADER_BYTES, RedoHeader, put_header, seal};
 
 /// Most blocks of a strip that one intent is about.
@@ -19,12 +24,36 @@ pub const INTENT_BLOCKS_MAX: u32 = 128;
 /// Most parities that one intent tells of.
 pub const INTENT_PARITIES_MAX: u8 = 4;
 
+/// Bytes of the word that tells a block.
+pub const WITNESS_BYTES: usize = 4;
+
 const ROW_BYTES: usize = 16;
 
-const _: () = assert!(
-    ROW_BYTES + 4 * INTENT_BLOCKS_MAX as usize * (1 + INTENT_PARITIES_MAX as usize)
-        <= AT_CRC - AT_PARTS
-);
+/// In place of a word: the block stays as it is.
+const UNCHANGED: u16 = u16::MAX;
+
+const _: () = assert!(row_bytes(INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX) <= AT_CRC - AT_PARTS);
+
+/// What tells one new block of the data strip, and the same one of each parity, from the old ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// The first word, of [`WITNESS_BYTES`], in which they differ; `None` when the write changes nothing in them.
+    pub word: Option<u16>,
+    /// Its new values: in the data, then in each parity. What is beyond the parities that there are is 0.
+    pub values: [u32; 1 + INTENT_PARITIES_MAX as usize],
+}
+
+impl Witness {
+    /// True when `block` of the data (`part` 0) or of parity `part` - 1 is the new one.
+    ///
+    /// # Panics
+    /// When the block ends before the word does.
+    #[must_use]
+    pub fn is_new(&self, part: u8, block: &[u8]) -> bool {
+        let Some(word) = self.word else { return true };
+        u32_at(block, usize::from(word) * WITNESS_BYTES) == self.values[usize::from(part)]
+    }
+}
 
 /// What one write is about to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,19 +68,8 @@ pub struct Intent {
     pub blocks: u32,
     /// How many parities there are, all of which are written, at most [`INTENT_PARITIES_MAX`].
     pub parities: u8,
-    /// CRC-32C of each new block: those of the data strip in order, then those of each parity.
-    pub crcs: Vec<u32>,
-}
-
-impl Intent {
-    /// The checksum of new block `block` of the data (`part` 0) or of parity `part` - 1.
-    ///
-    /// # Panics
-    /// When there is no such block.
-    #[must_use]
-    pub fn crc(&self, part: u8, block: u32) -> u32 {
-        self.crcs[(u32::from(part) * self.blocks + block) as usize]
-    }
+    /// What tells the new blocks, in order.
+    pub witnesses: Vec<Witness>,
 }
 
 /// A list of intents on its way into a record.
@@ -79,13 +97,13 @@ pub struct IntentPlace {
 }
 
 impl IntentList {
-    /// Adds an intent to the list in `page`, a record's header to be. `crcs` are the checksums of the new blocks, in
-    /// the order of [`Intent::crcs`], and exactly as many. False when the list has no room for it.
+    /// Adds an intent to the list in `page`, a record's header to be, with one witness for each of its blocks. False
+    /// when the list has no room for it.
     pub fn push(
         &mut self,
         page: &mut [u8],
         place: IntentPlace,
-        crcs: impl Iterator<Item = u32>,
+        witnesses: impl Iterator<Item = Witness>,
     ) -> bool {
         let end = AT_PARTS + self.bytes + row_bytes(place.blocks, place.parities);
         if end > AT_CRC {
@@ -95,8 +113,12 @@ impl IntentList {
         put(row, 0, &place.stripe.0.to_le_bytes());
         put(row, 8, &place.offset.to_le_bytes());
         put(row, 12, &[place.strip, place.parities, place.blocks as u8, 0]);
-        for (out, crc) in row[ROW_BYTES..].chunks_exact_mut(4).zip(crcs) {
-            out.copy_from_slice(&crc.to_le_bytes());
+        let blocks = row[ROW_BYTES..].chunks_exact_mut(block_bytes(place.parities));
+        for (out, witness) in blocks.zip(witnesses) {
+            put(out, 0, &witness.word.unwrap_or(UNCHANGED).to_le_bytes());
+            for (out, value) in out[2..].chunks_exact_mut(4).zip(witness.values) {
+                out.copy_from_slice(&value.to_le_bytes());
+            }
         }
         self.bytes = end - AT_PARTS;
         self.count += 1;
@@ -121,8 +143,13 @@ impl IntentList {
     }
 }
 
+/// Bytes of a row about one block.
+const fn block_bytes(parities: u8) -> usize {
+    2 + WITNESS_BYTES * (1 + parities as usize)
+}
+
 const fn row_bytes(blocks: u32, parities: u8) -> usize {
-    ROW_BYTES + 4 * blocks as usize * (1 + parities as usize)
+    ROW_BYTES + blocks as usize * block_bytes(parities)
 }
 
 /// The `count` intents in `rows`; `None` when there are not so many, or one of them is not sound.
@@ -141,15 +168,18 @@ pub(crate) fn decode_intents(mut rows: &[u8], count: u16) -> Option<Vec<Intent>>
             offset: u32_at(row, 8),
             blocks,
             parities,
-            crcs: row[ROW_BYTES..].chunks_exact(4).map(|crc| u32_at(crc, 0)).collect(),
+            witnesses: row[ROW_BYTES..].chunks_exact(block_bytes(parities)).map(witness).collect(),
         });
         rows = rest;
     }
     Some(intents)
 }
 
-/// The checksum by which an intent tells a block.
-#[must_use]
-pub fn intent_crc(block: &[u8]) -> u32 {
-    crc32c::crc32c(block)
+fn witness(row: &[u8]) -> Witness {
+    let word = u16_at(row, 0);
+    let mut values = [0; 1 + INTENT_PARITIES_MAX as usize];
+    for (value, bytes) in values.iter_mut().zip(row[2..].chunks_exact(WITNESS_BYTES)) {
+        *value = u32_at(bytes, 0);
+    }
+    Witness { word: (word != UNCHANGED).then_some(word), values }
 }

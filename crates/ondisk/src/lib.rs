@@ -53,7 +53,7 @@ pub use foreign::{
 };
 pub use gpt::{protective_head, protective_tail};
 pub use intent::{
-    INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX, Intent, IntentList, IntentPlace, intent_crc,
+    INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX, Intent, IntentList, IntentPlace, WITNESS_BYTES, Witness,
 };
 pub use layout::{
     AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, PLANE_BYTES, RING_SLOTS,

@@ -334,8 +334,8 @@ pub enum Consistency {
     Resync,
     /// The same, and while members are missing writes to their stripes go through a redo log.
     Safe,
-    /// Every write goes through a redo log: not even a crash that costs a member damages anything. Writes take twice as
-    /// many I/Os of drives.
+    /// Every write is on record first: not even a crash that costs a member damages anything. Small writes of arrays
+    /// with two parities only tell their intent, many in one block; others take twice as many I/Os of drives.
     Strict,
     /// For scratch arrays: nothing is marked, and what a crash leaves behind is not looked at.
     None,

@@ -1,11 +1,11 @@
 //! Making the strips of a stripe agree where small writes were under way, from what their intents tell.
 //!
-//! Each block of such a write is old or new, and its checksum says which ([`strake_ondisk::intent`]). Parities that are
-//! as new as the data say what a lost strip held. If there are too few of them, those that are not say it together with
-//! the data's other content, which is one more unknown. Whatever was written only in part is taken back or completed:
-//! the data that is there stays, and parity is made to fit.
+//! Each block of such a write is old or new, and one of its words says which ([`strake_ondisk::intent`]). Parities
+//! that are as new as the data say what a lost strip held. If there are too few of them, those that are not say it
+//! together with the data's other content, which is one more unknown. Whatever was written only in part is taken back
+//! or completed: the data that is there stays, and parity is made to fit.
 
-use strake_ondisk::{HEAD_BYTES, Intent, RecordedState, Superblock, intent_crc};
+use strake_ondisk::{HEAD_BYTES, Intent, RecordedState, Superblock, WITNESS_BYTES, Witness};
 use strake_parity::{Code, CodeError, Recovery, encode};
 use strake_raid::{Geometry, Role};
 use strake_units::MemberIndex;
@@ -132,7 +132,10 @@ impl<'a> Site<'a> {
     /// True when the array has what the intent is about.
     pub(super) fn has(&self, intent: &Intent) -> bool {
         let end = u64::from(intent.offset) + u64::from(intent.blocks);
-        intent.stripe.0 < self.geometry.stripes()
+        let words = self.geometry.block_size().bytes() as usize / WITNESS_BYTES;
+        let inside = |witness: &Witness| witness.word.is_none_or(|word| usize::from(word) < words);
+        intent.witnesses.iter().all(inside)
+            && intent.stripe.0 < self.geometry.stripes()
             && intent.strip < self.geometry.data_strips()
             && intent.parities == self.geometry.parity_strips()
             && end <= self.geometry.strip_blocks().into()
@@ -196,14 +199,13 @@ impl<'a> Site<'a> {
         remedy: &mut Remedy,
     ) -> Result<(), CodeError> {
         let k = self.geometry.data_strips();
-        let parts = (0..=intent.parities).map(|part| {
-            let strip = if part == 0 { intent.strip } else { k + part - 1 };
-            (strip, intent.crc(part, block))
-        });
-        let holds = |(strip, crc): &(u8, u32)| {
-            row[usize::from(*strip)].is_some_and(|bytes| intent_crc(bytes) == *crc)
+        let witness = &intent.witnesses[block as usize];
+        let strip_of = |part| if part == 0 { intent.strip } else { k + part - 1 };
+        let parts = (0..=intent.parities).map(|part| (part, strip_of(part)));
+        let holds = |(part, strip): &(u8, u8)| {
+            row[usize::from(*strip)].is_some_and(|bytes| witness.is_new(*part, bytes))
         };
-        let new = parts.filter(holds).fold(0, |mask, (strip, _)| mask | 1 << strip);
+        let new = parts.filter(holds).fold(0, |mask, (_, strip)| mask | 1 << strip);
         let Some(agreed) = agree(&self.code, row, intent.strip, new)? else {
             (remedy.sure, remedy.left) = (false, true);
             return Ok(());

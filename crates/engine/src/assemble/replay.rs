@@ -1,15 +1,15 @@
 //! Carrying out again what the redo log says, before anything else is done with the members.
 //!
-//! A record shows that all older ones of the same band are done, since a band has one write at a time: of each band only
-//! the newest can be about something that is not, and only that is looked at. What an older one would put back may have
-//! been written over since by a write that only told its intent: lists of intents have no contents, and what they tell of
-//! is made to agree ([`super::intents`]).
+//! A record shows that all older ones of the same band are done, since a band has one write at a time: of each band
+//! only the newest can be about something that is not, and only that is looked at. What an older one would put back
+//! may have been written over since by a write that only told its intent: lists of intents have no contents, and what
+//! they tell of is made to agree ([`super::intents`]).
 //!
-//! A record with contents counts when it may be the last word about its blocks: it is of the last activation, not below the floor
-//! that any record of its ring tells, and was written while everything that changes its stripe was logged, which the
-//! label says. It was acted upon only if it is whole on every member that was one then and is one now; then all of it
-//! is written in its place, but for members that were out in between and have been given newer contents in another way.
-//! Nothing is changed in the log, so a crash in the middle of this is one more of the same.
+//! A record with contents counts when it may be the last word about its blocks: it is of the last activation, not
+//! below the floor that any record of its ring tells, and was written while everything that changes its stripe was
+//! logged, which the label says. It was acted upon only if it is whole on every member that was one then and is one
+//! now; then all of it is written in its place, but for members that were out in between and have been given newer
+//! contents in another way. Nothing is changed in the log, so a crash in the middle of this is one more of the same.
 
 use std::collections::BTreeMap;
 

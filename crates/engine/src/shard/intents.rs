@@ -1,8 +1,9 @@
 //! Intents of small writes: in mode `strict` each is on record before anything is written in its place.
 //!
-//! A record holds the checksums of what is about to be written ([`strake_ondisk::intent`]), of many writes at a time:
-//! those that become ready while other records are on their way share the next one. It lies in the ring of the redo
-//! log, so that it is in order with the records of other writes of the same bands, on as many members as any record has.
+//! A record holds a word of each block that is about to be written ([`strake_ondisk::intent`]), of many writes at a
+//! time: those that become ready while other records are on their way share the next one. It lies in the ring of the
+//! redo log, so that it is in order with the records of other writes of the same bands, on as many members as any
+//! record has.
 //!
 //! ```text
 //!  updated --> waiting --> in a record with others, stable --> written in place --> answered
@@ -14,26 +15,21 @@
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
-use strake_block::BufMut;
-use strake_ondisk::redo::payload_crc;
-use strake_ondisk::{
-    INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX, IntentList, IntentPlace, REDO_HEADER_BYTES,
-};
+use strake_block::{Buf, BufMut};
+use strake_ondisk::{IntentList, IntentPlace, REDO_HEADER_BYTES, WITNESS_BYTES, Witness};
+use strake_parity::first_difference;
 use strake_units::StripeIndex;
 
 use super::execute::Failed;
 use super::members::Group;
 use super::redo::{Entry, Positions, Recorded};
 use super::small::Small;
-use super::{Job, Shard};
+use super::{Job, Shard, scratch};
 use crate::limits::{RECORDERS_MAX, SMALL_WRITES_MAX};
 use crate::slab::Slab;
 
 /// Intents in one record: more of the smallest ones do not fit.
 const LISTED_MAX: usize = 160;
-
-/// Checksums of one intent.
-const CRCS_MAX: usize = INTENT_BLOCKS_MAX as usize * (1 + INTENT_PARITIES_MAX as usize);
 
 /// Which record an intent is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,23 +113,21 @@ impl Shard {
             }
             let (stripe, strip, offset) = (place.stripe, place.strip, place.offset);
             let place = IntentPlace { stripe, strip, offset, blocks, parities };
-            list.push(page, place, self.crcs(small).into_iter());
+            list.push(page, place, self.witnesses(small));
+            scratch::give_back(&self.scratch, small.take_old());
             listed.push(*write);
             intents.waiting.pop_front();
         }
         (list, listed)
     }
 
-    /// The checksums of what a small write is about to write.
-    fn crcs(&self, small: &Small) -> ArrayVec<u32, CRCS_MAX> {
-        let block = self.geometry.block_size().bytes() as usize;
-        let mut crcs = ArrayVec::new();
-        let data = small.data.parts().iter().map(|part| part.as_slice());
-        push_crcs(data, block, &mut crcs);
-        for parity in small.new_parities() {
-            push_crcs([parity].into_iter(), block, &mut crcs);
-        }
-        crcs
+    /// What tells the blocks that a small write is about to write from those that are there.
+    fn witnesses<'a>(&self, small: &'a Small) -> impl Iterator<Item = Witness> + 'a {
+        let size = self.geometry.block_size().bytes() as usize;
+        let old = small.old_data().chunks_exact(size).enumerate();
+        old.map(move |(nth, old)| {
+            witness(small.data.parts(), small.new_parities(), nth * size, old)
+        })
     }
 
     /// Goes on with the writes of a record that is stable: as they are, if nothing has changed meanwhile.
@@ -171,23 +165,51 @@ impl Shard {
     }
 }
 
-/// The checksums of blocks of `block` bytes in `parts`, which are one after the other.
-fn push_crcs<'a>(
-    parts: impl Iterator<Item = &'a [u8]>,
-    block: usize,
-    out: &mut ArrayVec<u32, CRCS_MAX>,
-) {
-    let (mut crc, mut filled) = (0, 0);
-    for mut part in parts {
-        while !part.is_empty() {
-            let (piece, rest) = part.split_at(part.len().min(block - filled));
-            (crc, filled, part) = (payload_crc(crc, piece), filled + piece.len(), rest);
-            if filled == block {
-                out.push(crc);
-                (crc, filled) = (0, 0);
+/// What tells the block at byte `start` of what is in `parts`, one after the other, from `old`, which it replaces.
+/// `parities` are the new ones, as long as all parts.
+fn witness<'a>(
+    parts: &[Buf],
+    parities: impl Iterator<Item = &'a [u8]>,
+    start: usize,
+    old: &[u8],
+) -> Witness {
+    let mut witness = Witness { word: None, values: [0; _] };
+    let mut at = 0;
+    for part in parts {
+        let (end, block_end) = (at + part.len(), start + old.len());
+        let (from, until) = (start.max(at), block_end.min(end));
+        if from < until
+            && let Some(first) = first_difference(
+                &part.as_slice()[from - at..until - at],
+                &old[from - start..until - start],
+            )
+        {
+            let word = (from - start + first) / WITNESS_BYTES;
+            let byte = start + word * WITNESS_BYTES;
+            witness.word = Some(word as u16);
+            witness.values[0] = word_at(parts, byte);
+            for (value, parity) in witness.values[1..].iter_mut().zip(parities) {
+                let bytes = parity[byte..].first_chunk().expect("as long as the data");
+                *value = u32::from_le_bytes(*bytes);
             }
+            return witness;
         }
+        at = end;
     }
+    witness
+}
+
+/// The word at byte `start` of `parts`, which are one after the other.
+fn word_at(parts: &[Buf], mut start: usize) -> u32 {
+    let mut word = [0; WITNESS_BYTES];
+    let mut out = &mut word[..];
+    for part in parts {
+        let from = start.min(part.len());
+        let count = out.len().min(part.len() - from);
+        out[..count].copy_from_slice(&part.as_slice()[from..from + count]);
+        (start, out) = (start - from, &mut out[count..]);
+    }
+    u32::from_le_bytes(word)
 }
 
 /// Puts intents on record until none waits.
@@ -235,3 +257,6 @@ async fn record_list(
     }
     page
 }
+
+#[cfg(test)]
+mod tests;

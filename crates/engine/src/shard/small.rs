@@ -388,7 +388,7 @@ impl Shard {
     }
 
     /// Brings the change of the data into what was read of the parities, and gives back what the old data were read
-    /// into.
+    /// into, unless the intent has to be told from them.
     fn update_small(&self, small: &mut Small) {
         let code = self.code.as_ref().expect("only parity schemes read before they write");
         let [own, parities @ ..] = &mut small.bufs;
@@ -407,7 +407,11 @@ impl Shard {
                 .expect("all buffers are equally long");
             offset = part.end;
         }
-        scratch::give_back(&self.scratch, [old]);
+        if self.redo.borrow().intends() {
+            small.bufs[0] = Some(old);
+        } else {
+            scratch::give_back(&self.scratch, [old]);
+        }
     }
 
     /// Puts a write that needs more thought to the head of its band. Nothing of it is written.

@@ -138,8 +138,8 @@ fn f03_a_small_write_cut_short_and_any_member_lost_harms_nobody() {
     }
 }
 
-/// Stops dead after every possible number of rounds, with small and large writes of the same blocks under way, on drives
-/// that answer in any order and lose what they had not made stable; and every member is the one that is lost.
+/// Stops dead after every possible number of rounds, with small and large writes of the same blocks under way, on
+/// drives that answer in any order and lose what they had not made stable; and every member is the one that is lost.
 #[test]
 fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
     for rounds in 0..96_u64 {

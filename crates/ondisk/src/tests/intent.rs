@@ -4,7 +4,7 @@ use strake_units::StripeIndex;
 
 use super::uuid;
 use crate::{
-    INTENT_BLOCKS_MAX, IntentList, IntentPlace, REDO_HEADER_BYTES, RedoHeader, decode_redo,
+    INTENT_BLOCKS_MAX, IntentList, IntentPlace, REDO_HEADER_BYTES, RedoHeader, Witness, decode_redo,
 };
 
 const OFFSET: u64 = 7 << 20;
@@ -30,8 +30,12 @@ fn place(nth: u64, parities: u8) -> IntentPlace {
     IntentPlace { stripe: StripeIndex(nth * 1001), strip: nth as u8, offset: 4, blocks, parities }
 }
 
-fn crc(nth: u64, at: u32) -> u32 {
-    (nth as u32).wrapping_mul(0x9e37_79b9) ^ at
+fn witness(nth: u64, block: u32, parities: u8) -> Witness {
+    let salt = (nth as u32).wrapping_mul(0x9e37_79b9) ^ block;
+    let word = (!salt.is_multiple_of(5)).then_some((salt >> 7) as u16 & 1023);
+    let value =
+        |part: usize| if part <= parities.into() { salt.rotate_left(part as u32) } else { 0 };
+    Witness { word, values: std::array::from_fn(value) }
 }
 
 /// As many intents as a page holds, up to `count`, in dirty memory.
@@ -41,9 +45,9 @@ fn page(count: u64, parities: u8) -> (Vec<u8>, u64) {
     let mut taken = 0;
     while taken < count {
         let place = place(taken, parities);
-        let crcs = place.blocks * (1 + u32::from(parities));
+        let witnesses = (0..place.blocks).map(|block| witness(taken, block, parities));
         let room = list.has_room_for(place.blocks, parities);
-        assert_eq!(room, list.push(&mut page, place, (0..crcs).map(|at| crc(taken, at))));
+        assert_eq!(room, list.push(&mut page, place, witnesses));
         if !room {
             break;
         }
@@ -70,12 +74,9 @@ fn what_was_listed_is_read_again() {
                     (intent.stripe, intent.strip, intent.offset, intent.blocks, intent.parities),
                     (stripe, strip, offset, blocks, parities)
                 );
-                for part in 0..=parities {
-                    for block in 0..blocks {
-                        let at = u32::from(part) * blocks + block;
-                        assert_eq!(intent.crc(part, block), crc(nth as u64, at));
-                    }
-                }
+                let expected: Vec<Witness> =
+                    (0..blocks).map(|block| witness(nth as u64, block, parities)).collect();
+                assert_eq!(intent.witnesses, expected);
             }
         }
     }

@@ -218,7 +218,8 @@ impl Player {
         Ok(())
     }
 
-    /// Writes to the last two strips, which is more than only its intent is told of, until the ring of the redo log is about to begin anew.
+    /// Writes to the last two strips, which is more than only its intent is told of, until the ring of the redo log
+    /// is about to begin anew.
     fn go_around(&mut self, case: &Case) -> Result<(), String> {
         let tape = Tape::default();
         self.disks.iter().for_each(|disk| disk.record(&tape, case.seed));

@@ -102,6 +102,16 @@ impl Small {
         &self.members[..usize::from(self.parts)]
     }
 
+    /// The data that it is about to overwrite, as long as its intent is not on record.
+    pub(in crate::shard) fn old_data(&self) -> &[u8] {
+        self.bufs[0].as_ref().expect("kept until then").as_slice()
+    }
+
+    /// Takes the memory of those.
+    pub(in crate::shard) fn take_old(&mut self) -> Option<BufMut> {
+        self.bufs[0].take()
+    }
+
     /// The parities that it is about to write, in order.
     pub(in crate::shard) fn new_parities(&self) -> impl Iterator<Item = &[u8]> {
         self.bufs[1..usize::from(self.parts)].iter().flatten().map(|buf| buf.as_slice())

@@ -226,6 +226,8 @@ impl Control {
         if dry_run {
             return Ok(("planned", crate::verdict::planned(&record, &found.drives, policy)?));
         }
+        // What the members know of a new array is still to be read: until then nothing else may be written there.
+        let _reserved = self.try_reserve(vec![array_key(uuid)])?;
         let assembled = assemble_one(&found.drives, policy)?;
         let new = self.run(|m| {
             let new = m.record_import(record)?;

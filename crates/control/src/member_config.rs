@@ -63,9 +63,11 @@ struct Due {
 impl Control {
     /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
     pub(crate) fn record_on_members(&self) -> Result<(), ControlError> {
-        for due in self.run(|m| Ok(m.due_on_members()))? {
-            let Some(_reserved) = self.try_reserve(vec![array_key(&due.array)])? else { continue };
-            self.store_on_members(due)?;
+        let due = self.run(|m| Ok(m.due_on_members()))?;
+        for array in due.into_iter().map(|due| due.array) {
+            let Some(_reserved) = self.try_reserve(vec![array_key(&array)])? else { continue };
+            // Looked at again: whoever had the array until now may have changed what is to be written.
+            self.record_before_leaving(&array)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ mod full;
 mod halves;
 mod hooks;
 mod life;
+mod recall;
 mod scrub;
 mod spares;
 mod told;

@@ -1,0 +1,48 @@
+//! What the members of an array remember of it, and who may change that.
+
+use super::{Folder, array, raid6, stop};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use strake_api::v1::{CreateExportRequest, ImportArraysRequest};
+
+/// An array was imported into an empty state directory after a power loss, and had lost its exports, once in fifty
+/// times: between its start and the look at what its members know, the upkeep of that second had found an array without
+/// exports, and had written that to the members as the newest there is.
+#[test]
+fn f36_upkeep_beside_an_import_forgets_nothing() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let listen = format!("unix:{}", folder.path("nbd.sock").display());
+    let request = CreateExportRequest {
+        array: "tank".into(),
+        name: "first".into(),
+        listen,
+        ..Default::default()
+    };
+    control.run(|m| m.create_export(&request)).expect("it is offered");
+    control.tick().expect("it answers");
+    stop(&control);
+    drop(control);
+
+    for _ in 0..5 {
+        fs::remove_dir_all(folder.path("state")).expect("it can be removed");
+        let control = folder.control();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    control.record_on_members().expect("it answers");
+                }
+            });
+            let import = ImportArraysRequest { drives: drives.clone(), ..Default::default() };
+            control.import_arrays(&import).expect("its drives are here");
+            done.store(true, Ordering::Relaxed);
+        });
+        let view = array(&control, "tank").expect("it is there");
+        assert_eq!(view.exports, ["first"]);
+        stop(&control);
+    }
+}

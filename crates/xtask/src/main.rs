@@ -20,6 +20,7 @@ mod run;
 mod scenarios;
 mod sim;
 mod tidy;
+mod write_log;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,8 +42,9 @@ cargo xtask COMMAND
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
   nightly     the long checks: 3000000 crash states, 30000 worlds, mutants, 100000 stripes per parity kernel, fuzzing,
-              Miri, aarch64 under emulation, the parity of Linux md in a guest, faults without merging, steering and
-              caching, all of `strake bench run G9`; what this machine lacks is skipped with the reason
+              Miri, aarch64 under emulation, the parity of Linux md, kill -9 and power cuts in a guest, faults without
+              merging, steering and caching, all of `strake bench run G9`; what this machine lacks is skipped with the
+              reason
   crash       cut short histories of small arrays at every write and look at what comes of every state
                 --states N [--seed S]; a closing line of JSON
   sim         worlds of the simulator, those that failed once first
@@ -52,6 +54,8 @@ cargo xtask COMMAND
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
                 [--output json] [--filter TEXT]
                 [--repeat N] run the Rust tests among them N times
+  write-log   take apart and replay what QEMU's blklogwrites wrote down of a drive
+                cuts LOG, or apply LOG --from A --to B --slice BYTES [--some SEED] IMAGE...
   hash-docs   print the lines that tie format sources to their documents
 ";
 
@@ -79,6 +83,9 @@ fn main() -> ExitCode {
         "mutants" => return mutants::run(&root, std::env::args().nth(2).as_deref()),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),
+        "write-log" => {
+            return write_log::run(&std::env::args().skip(2).collect::<Vec<_>>());
+        }
         "" | "help" | "-h" | "--help" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

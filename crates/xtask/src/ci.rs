@@ -42,7 +42,7 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 10] = [
+pub const NIGHTLY: [Step; 12] = [
     Step { name: "crash states", run: |root| sim::crash(root, NIGHTLY_CRASH_STATES) },
     Step { name: "simulator", run: |root| sim::worlds(root, NIGHTLY_SIM_SEEDS) },
     Step { name: "mutants", run: mutants::step },
@@ -50,7 +50,9 @@ pub const NIGHTLY: [Step; 10] = [
     Step { name: "parity fuzz", run: parity_fuzz },
     Step { name: "miri all of parity", run: |root| miri(root, &["-p", "strake-parity", "--lib"]) },
     Step { name: "parity on aarch64", run: parity_aarch64 },
-    Step { name: "parity of md", run: parity_of_md },
+    Step { name: "parity of md", run: |root| nightly_script(root, "md-parity") },
+    Step { name: "kill -9 in a guest", run: |root| nightly_script(root, "kill9-guest") },
+    Step { name: "power cuts in a guest", run: |root| nightly_script(root, "power-cuts") },
     Step { name: "faults without what can be turned off", run: engine_switched_off },
     Step { name: "bench G9", run: bench_g9 },
 ];
@@ -300,8 +302,10 @@ fn parity_aarch64(root: &Path) -> Outcome {
 
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
-fn parity_of_md(root: &Path) -> Outcome {
-    match run::command(root, &["tests/nightly/md-parity.sh"]).status().map(|s| s.code()) {
+/// Runs `tests/nightly/NAME.sh`, which says itself what it lacks.
+fn nightly_script(root: &Path, name: &str) -> Outcome {
+    let script = format!("tests/nightly/{name}.sh");
+    match run::command(root, &[&script]).status().map(|s| s.code()) {
         Ok(Some(0)) => Outcome::passed(""),
         Ok(Some(SCRIPT_SKIPPED)) => Outcome::skipped("the script says why above"),
         Ok(code) => Outcome::failed(format!("ended with {code:?}")),

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# kill -9 of straked under fio with verification and under SQLite, on XFS and on ext4 over its NBD export, in a guest
+# with emulated NVMe drives: half of the kills on each. No acknowledged transaction is lost, fio finds what it wrote,
+# the file system is clean and so is the database; healthy, degraded and rebuilding. Ends with a line of JSON.
+#
+# Usage: tests/nightly/kill9-guest.sh [KILLS]      [default: 50]
+#
+# RIG is the folder of the rig's scripts (run-vm.sh, mkrig.sh) [default: ../shared/rig beside the checkout]; it needs
+# qemu-system-x86_64 and downloads a kernel once, into RIG_KERNEL [default: build/rig]. In the guest run the tools of
+# this machine: fio, mkfs.xfs, mkfs.ext4 and a Python with SQLite (Debian: fio xfsprogs e2fsprogs python3).
+# STRAKE_SEED repeats the choices, not the timing. STRAKE_BIN_DIR holds strake and straked; they are built when it is
+# not set. Exit code 77: cannot run here.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+PATH="$PATH:/usr/sbin:/sbin"
+
+kills=${1:-50}
+seed=${STRAKE_SEED:-$RANDOM}
+rig=${RIG:-$PWD/../shared/rig}
+kernel=${RIG_KERNEL:-$PWD/build/rig}
+skip() { printf 'kill9-guest: skipped: %s\n' "$*"; exit 77; }
+[[ -x $rig/run-vm.sh ]] || skip "no rig at $rig; name it with RIG"
+for tool in qemu-system-x86_64 fio mkfs.xfs xfs_repair mkfs.ext4 e2fsck; do
+    command -v "$tool" >/dev/null || skip "$tool is not installed"
+done
+/usr/bin/python3 -c 'import sqlite3' 2>/dev/null || skip "/usr/bin/python3 with SQLite is not installed"
+[[ -e $kernel/vmlinuz ]] || "$rig/mkrig.sh" "$kernel" trixie || skip "the guest's kernel could not be fetched"
+
+[[ -n ${STRAKE_BIN_DIR:-} ]] || cargo build --quiet --release -p strake-cli -p strake-daemon
+programs=$(cd "${STRAKE_BIN_DIR:-${CARGO_TARGET_DIR:-target}/release}" && pwd)
+work=$(mktemp -d -p "${TMPDIR:-/tmp}")
+trap 'rm -rf "$work"' EXIT
+printf 'kill9-guest: seed %s (STRAKE_SEED=%s repeats the choices, not the timing)\n' "$seed" "$seed"
+
+# on FILESYSTEM KILLS: one guest with eight drives, six of which are members. What it told is in $work/FILESYSTEM.told.
+on() {
+    local devices=() i at=$work/$1
+    mkdir "$at"
+    for ((i = 0; i < 8; i++)); do
+        truncate -s 128M "$at/d$i"
+        devices+=(-drive "if=none,id=d$i,file=$at/d$i,format=raw,cache=unsafe" -device "nvme,drive=d$i,serial=KILL$i")
+    done
+    cat >"$at/guest.sh" <<GUEST
+export PATH=/host$programs:\$PATH
+/usr/bin/python3 /host$PWD/tests/nightly/_kill9.py --kills $2 --seed $seed --filesystem $1
+GUEST
+    TIMEOUT=$((300 + $2 * 150)) MEM=1280 SMP=2 MODS=nvme,nbd,$1 LOG=$at/log \
+        "$rig/run-vm.sh" "$kernel" "$at/guest.sh" "${devices[@]}" | grep --line-buffered -v '^RIG-' || true
+    tr -d '\r' <"$at/log" | sed -n 's/^KILL9 //p' >"$at/told"
+    grep -q '"verdict": "held"' "$at/told" || { printf 'kill9-guest: failed on %s\n' "$1"; exit 1; }
+}
+
+# A guest seldom keeps more than one core busy.
+on xfs $(((kills + 1) / 2)) &
+first=$!
+code=0
+(on ext4 $((kills / 2))) || code=1
+wait "$first" || code=1
+[[ $code -eq 0 ]] || exit 1
+/usr/bin/python3 - "$work/xfs/told" "$work/ext4/told" <<'SUM'
+import json, sys
+runs = [json.load(open(path)) for path in sys.argv[1:]]
+total = {key: sum(run[key] for run in runs) for key in ("kills", "held", "dropped", "lost_acks", "fio_errors", "fio_verified_kib", "acks", "fsck")}
+total["states"] = {state: sum(run["states"][state] for run in runs) for state in runs[0]["states"]}
+print(json.dumps(dict(total, seed=runs[0]["seed"], filesystems=[run["filesystem"] for run in runs], filesystem="clean", db="ok")))
+SUM

@@ -12,7 +12,7 @@ use strake_engine::{Drive, refuse_occupied};
 use strake_units::{ByteSize, CoreIndex, Lba, LbaRange};
 
 use crate::load::histogram::Counts;
-use crate::machine::{Machine, available_memory};
+use crate::machine::{Machine, Others, available_memory};
 use crate::rig::{Sample, pass};
 use crate::scenario::{Case, Made, Subject};
 
@@ -133,10 +133,12 @@ pub fn run(wish: &Wish, mut live: impl FnMut(&Sample)) -> Result<Outcome, String
     }
     let own_ns = own_cost(&wish.case)?;
     // Whatever becomes of it, the array has left its drives before they are emptied, and they are emptied.
+    let others = Others::now();
     let measured = on_drives(wish, drives, !real, &mut live);
+    let machine = Machine { others: others.since(), ..Machine::here() };
     emptied.iter().try_for_each(empty_edges)?;
     let (sample, seconds, failed) = measured?;
-    Ok(outcome(wish, &sample, (seconds, failed, own_ns)))
+    Ok(outcome(wish, machine, &sample, (seconds, failed, own_ns)))
 }
 
 fn on_drives(
@@ -170,7 +172,12 @@ fn on_drives(
     Ok((last.since(&first), seconds, failed))
 }
 
-fn outcome(wish: &Wish, sample: &Sample, (seconds, failed, own_ns): (f64, u64, f64)) -> Outcome {
+fn outcome(
+    wish: &Wish,
+    machine: Machine,
+    sample: &Sample,
+    (seconds, failed, own_ns): (f64, u64, f64),
+) -> Outcome {
     let kind = |per_second: f64, latency: &Counts| Kind {
         per_second,
         gb_per_second: per_second * wish.case.bytes as f64 / 1e9,
@@ -186,7 +193,7 @@ fn outcome(wish: &Wish, sample: &Sample, (seconds, failed, own_ns): (f64, u64, f
     };
     Outcome {
         case: wish.case.name(),
-        machine: Machine::here(),
+        machine,
         seconds,
         reads: kind(sample.reads, &sample.read_latency),
         writes: kind(sample.writes, &sample.write_latency),

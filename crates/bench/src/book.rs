@@ -67,7 +67,8 @@ fn write_machines(out: &mut String, reports: &[&Report]) -> std::fmt::Result {
         let kind = if machine.is_virtual { ", a virtual machine" } else { "" };
         let text =
             format!("{}, {} CPUs{kind}, Linux {}", machine.cpu, machine.cpus, machine.kernel);
-        let line = format!("{} ({})", report.id, machine.load);
+        let others = machine.others.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}"));
+        let line = format!("{} ({others})", report.id);
         match machines.iter_mut().find(|(known, _)| *known == text) {
             Some((_, ids)) => ids.push(line),
             None => machines.push((text, vec![line])),
@@ -91,8 +92,7 @@ fn write_machines(out: &mut String, reports: &[&Report]) -> std::fmt::Result {
 
 /// Whether others did enough to disturb.
 fn is_busy(report: &Report) -> bool {
-    let load: Option<f64> = report.machine.load.parse().ok();
-    load.is_some_and(|load| load >= 0.1)
+    report.machine.others.is_some_and(|cpus| cpus >= 0.1)
 }
 
 /// A line for everything on the list, measured or not.

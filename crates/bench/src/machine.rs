@@ -13,13 +13,23 @@ pub struct Machine {
     pub last_cache: usize,
     /// The kernel.
     pub kernel: String,
-    /// CPUs that others kept busy during the run, on average: what they did disturbs.
-    pub load: String,
+    /// CPUs that others kept busy during the run, on average: what they did disturbs. `None` when nobody has looked.
+    #[serde(default)]
+    pub others: Option<f64>,
     /// Whether it is a virtual machine.
     pub is_virtual: bool,
 }
 
 impl Machine {
+    /// What others did meanwhile, in words.
+    #[must_use]
+    pub fn others_in_words(&self) -> String {
+        match self.others {
+            Some(cpus) => format!("{cpus:.2} CPUs used by others"),
+            None => "what others did is not known".to_owned(),
+        }
+    }
+
     /// This machine, as far as it tells.
     #[must_use]
     pub fn here() -> Machine {
@@ -33,7 +43,7 @@ impl Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             last_cache: last_cache(),
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load: String::new(),
+            others: None,
             is_virtual: field("flags").is_some_and(|f| f.split(' ').any(|w| w == "hypervisor")),
         }
     }
@@ -136,21 +146,21 @@ impl Others {
         Some(Self { busy: all - idle, own, all })
     }
 
-    /// CPUs that others kept busy since then, on average; "?" when the kernel does not say.
+    /// CPUs that others kept busy since then, on average, in hundredths; `None` when the kernel does not say.
     #[must_use]
-    pub fn since(self) -> String {
+    pub fn since(self) -> Option<f64> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.until(Self::now(), cpus)
     }
 
-    fn until(self, now: Self, cpus: usize) -> String {
+    fn until(self, now: Self, cpus: usize) -> Option<f64> {
         let all = now.all.saturating_sub(self.all);
         if all == 0 {
-            return "?".to_owned();
+            return None;
         }
         let own = now.own.saturating_sub(self.own);
         let others = now.busy.saturating_sub(self.busy).saturating_sub(own);
-        format!("{:.2}", others as f64 / all as f64 * cpus as f64)
+        Some((others as f64 / all as f64 * cpus as f64 * 100.0).round() / 100.0)
     }
 }
 
@@ -167,9 +177,9 @@ mod tests {
         };
         let begin = at(100, 1000, 50, 0);
         // Of 200 ticks of two CPUs 120 were busy, and 100 of those are ours or a child's.
-        assert_eq!(begin.until(at(220, 1080, 110, 40), 2), "0.20");
-        assert_eq!(begin.until(at(200, 1100, 150, 0), 2), "0.00");
-        assert_eq!(begin.until(begin, 2), "?");
+        assert_eq!(begin.until(at(220, 1080, 110, 40), 2), Some(0.2));
+        assert_eq!(begin.until(at(200, 1100, 150, 0), 2), Some(0.0));
+        assert_eq!(begin.until(begin, 2), None);
         assert!(Others::parse("cpu  1 2", "7 (x) R").is_none());
     }
 

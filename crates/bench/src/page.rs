@@ -28,7 +28,7 @@ fn write_page(out: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(out, "- CPU: {}, {} CPUs{note}", machine.cpu, machine.cpus)?;
     writeln!(out, "- Last cache as reported: {} MiB", machine.last_cache >> 20)?;
     writeln!(out, "- Kernel of the system: Linux {}", machine.kernel)?;
-    writeln!(out, "- Load average when it began: {}", machine.load)?;
+    writeln!(out, "- Meanwhile: {}", machine.others_in_words())?;
     report.notes.iter().try_for_each(|note| writeln!(out, "- {note}"))?;
     writeln!(
         out,

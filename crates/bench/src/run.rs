@@ -100,7 +100,7 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
     }
     report.notes.extend(about_drives(&report));
     report.notes.extend(steal.since());
-    report.machine.load = others.since();
+    report.machine.others = others.since();
     Ok(report)
 }
 

@@ -62,8 +62,12 @@ pub fn reports(reports: &[Report], width: usize) -> String {
 pub fn report(report: &Report, width: usize) -> String {
     let machine = &report.machine;
     let mut about = format!(
-        "{} on {}, {} CPUs, load {}. {}",
-        report.id, machine.cpu, machine.cpus, machine.load, report.title
+        "{} on {}, {} CPUs, {}. {}",
+        report.id,
+        machine.cpu,
+        machine.cpus,
+        machine.others_in_words(),
+        report.title
     );
     for note in &report.notes {
         about = format!("{}. {note}", about.trim_end_matches('.'));
@@ -114,8 +118,13 @@ fn cells(row: &Row) -> [String; 10] {
 pub fn load(outcome: &Outcome, width: usize) -> String {
     let machine = &outcome.machine;
     let mut about = format!(
-        "{} for {:.1} s on {}, {} CPUs, load {}. Protection: {}.",
-        outcome.case, outcome.seconds, machine.cpu, machine.cpus, machine.load, outcome.protection
+        "{} for {:.1} s on {}, {} CPUs, {}. Protection: {}.",
+        outcome.case,
+        outcome.seconds,
+        machine.cpu,
+        machine.cpus,
+        machine.others_in_words(),
+        outcome.protection
     );
     outcome.notes.iter().for_each(|note| about += &format!(" {note}"));
     about +=

@@ -137,7 +137,7 @@ impl Shard {
             return Ok(bufs);
         }
         for (strip, buf) in strips.into_iter().zip(bufs) {
-            if loan.is_lent(strip) {
+            if loan.was_lent(strip) {
                 loan.lend(strip, buf);
             } else {
                 scratch::give_back(&self.scratch, [buf]);

@@ -170,7 +170,7 @@ impl Shard {
             let recovered =
                 plan.recover.contains(&strip) && plan.window == Window { offset, blocks };
             let whole = recovered || plan.reads.iter().any(read);
-            if whole && data.parts().len() == 1 && !loan.is_lent(strip) {
+            if whole && data.parts().len() == 1 && !loan.was_lent(strip) {
                 let lent = std::mem::take(data).into_single();
                 lent.into_iter().for_each(|buf| loan.lend(strip, buf));
             }

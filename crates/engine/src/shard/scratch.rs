@@ -131,7 +131,7 @@ impl Loan {
     }
 
     /// True when a user's buffer is used, or was to be used, for `strip`.
-    pub(crate) fn is_lent(&self, strip: u8) -> bool {
+    pub(crate) fn was_lent(&self, strip: u8) -> bool {
         self.strips & 1 << strip != 0
     }
 

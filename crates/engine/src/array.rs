@@ -12,7 +12,7 @@ use crate::assemble::Assembled;
 use crate::board::{Board, MemberHealth, MemberStatus};
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES};
+use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::Control;
 use crate::shard::{Link, Roll, ShardSpec, drive, view_of};
 
@@ -43,11 +43,15 @@ pub struct Options {
     /// Memory of each shard for old data, parity and reconstruction, in bytes. However little it is, the largest plan
     /// has room; more lets more plans run at a time.
     pub scratch_bytes: usize,
+    /// Bands that each shard works on at a time. How many requests and small writes it takes in follows from that, and
+    /// so does most of what a start has to make. However few they are, there is room for maintenance beside clients.
+    pub tasks: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { merge: true, steer: true, cache: true, scratch_bytes: SCRATCH_BYTES }
+        let (scratch_bytes, tasks) = (SCRATCH_BYTES, TASKS_MAX);
+        Self { merge: true, steer: true, cache: true, scratch_bytes, tasks }
     }
 }
 

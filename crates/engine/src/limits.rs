@@ -24,9 +24,6 @@ pub const SMALL_WRITES_MAX: usize = 512;
 /// Reads recovered without a task that a shard has under way at a time.
 pub const RECOVERED_READS_MAX: usize = 64;
 
-/// Reads of that kind that wait for a place.
-pub const RECOVERED_WAITING_MAX: usize = REQUESTS_MAX;
-
 /// Spans of host requests (and maintenance steps) one shard holds, waiting or in progress.
 pub const ITEMS_MAX: usize = 4096;
 

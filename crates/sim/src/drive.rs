@@ -26,7 +26,7 @@ use strake_block::{
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
 use crate::faults::Faults;
-use crate::medium::{Medium, PAGE};
+use crate::medium::{Medium, PageBytes};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use state::{Lane, State};
@@ -226,14 +226,8 @@ impl SimDrive {
 
     /// The 4 KiB at `offset` as a reader would see them, whatever is in flight; `None` when they are zeroes.
     #[must_use]
-    pub fn page(&self, offset: u64) -> Option<Box<[u8; PAGE]>> {
-        let state = self.state();
-        if state.visible.is_zero_page(offset) {
-            return None;
-        }
-        let mut page = Box::new([0; PAGE]);
-        state.visible.read(offset, &mut page[..]);
-        page.iter().any(|b| *b != 0).then_some(page)
+    pub fn page(&self, offset: u64) -> Option<PageBytes> {
+        self.state().visible.page_bytes(offset)
     }
 }
 

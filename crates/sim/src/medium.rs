@@ -8,18 +8,27 @@ use crate::rng::mix;
 /// Bytes shared, copied and zeroed together.
 pub const PAGE: usize = 4096;
 
+/// The bytes of one page. Whoever has them shares them.
+pub type PageBytes = Arc<[u8; PAGE]>;
+
 #[derive(Clone, Debug)]
 enum Page {
     /// What the drive held when it was new.
     Fresh,
     Zero,
-    Bytes(Arc<[u8; PAGE]>),
+    Bytes(PageBytes),
 }
+
+/// Pages of a chunk: what a picture of a drive costs is a pointer for each of these.
+const CHUNK_PAGES: usize = 64;
+
+type Chunk = Arc<[Page; CHUNK_PAGES]>;
 
 /// The content of a drive.
 #[derive(Clone, Debug)]
 pub struct Medium {
-    pages: Vec<Page>,
+    chunks: Vec<Chunk>,
+    pages: usize,
     /// A new drive is full of junk made from this, or of zeroes.
     junk: Option<u64>,
 }
@@ -28,29 +37,58 @@ impl Medium {
     /// A medium of `bytes` bytes, a multiple of [`PAGE`], full of zeroes, or of junk.
     #[must_use]
     pub fn new(bytes: u64, junk: Option<u64>) -> Self {
-        Self { pages: vec![Page::Fresh; bytes as usize / PAGE], junk }
+        let pages = bytes as usize / PAGE;
+        let chunk: Chunk = Arc::new([const { Page::Fresh }; CHUNK_PAGES]);
+        Self { chunks: vec![chunk; pages.div_ceil(CHUNK_PAGES)], pages, junk }
     }
 
     /// Moves the end. What is new is zeroes.
     pub fn resize(&mut self, bytes: u64) {
-        self.pages.resize(bytes as usize / PAGE, Page::Zero);
+        let pages = bytes as usize / PAGE;
+        let chunk: Chunk = Arc::new([const { Page::Zero }; CHUNK_PAGES]);
+        self.chunks.resize(pages.div_ceil(CHUNK_PAGES), chunk);
+        // What the last chunk holds beyond the end was never there.
+        (self.pages.min(pages)..self.chunks.len() * CHUNK_PAGES)
+            .for_each(|page| self.put(page, Page::Zero));
+        self.pages = pages;
+    }
+
+    fn page(&self, page: usize) -> &Page {
+        assert!(page < self.pages, "page {page} is beyond the end");
+        &self.chunks[page / CHUNK_PAGES][page % CHUNK_PAGES]
+    }
+
+    fn put(&mut self, page: usize, content: Page) {
+        Arc::make_mut(&mut self.chunks[page / CHUNK_PAGES])[page % CHUNK_PAGES] = content;
     }
 
     /// True when the page at `offset` is known to hold nothing but zeroes.
     #[must_use]
     pub fn is_zero_page(&self, offset: u64) -> bool {
-        match &self.pages[offset as usize / PAGE] {
+        match self.page(offset as usize / PAGE) {
             Page::Fresh => self.junk.is_none(),
             Page::Zero => true,
             Page::Bytes(_) => false,
         }
     }
 
+    /// The page at `offset`, `None` when it holds nothing but zeroes.
+    #[must_use]
+    pub fn page_bytes(&self, offset: u64) -> Option<PageBytes> {
+        let page = offset as usize / PAGE;
+        let bytes = match (self.page(page), self.junk) {
+            (Page::Zero, _) | (Page::Fresh, None) => return None,
+            (Page::Bytes(bytes), _) => Arc::clone(bytes),
+            (Page::Fresh, Some(junk)) => Arc::new(junk_page(junk, page)),
+        };
+        (!is_zero(&bytes[..])).then_some(bytes)
+    }
+
     /// Copies bytes out.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         for (page, within, part) in split(offset, data.len()) {
             let target = &mut data[part];
-            match &self.pages[page] {
+            match self.page(page) {
                 Page::Bytes(bytes) => target.copy_from_slice(&bytes[within..within + target.len()]),
                 Page::Zero => target.fill(0),
                 Page::Fresh => match self.junk {
@@ -66,16 +104,30 @@ impl Medium {
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (page, within, part) in split(offset, data.len()) {
             let source = &data[part];
+            if source.len() == PAGE {
+                self.write_page((page * PAGE) as u64, share(source));
+                continue;
+            }
             let bytes = self.page_mut(page);
             bytes[within..within + source.len()].copy_from_slice(source);
         }
     }
 
+    /// Makes the page at `offset` what somebody else holds as well, or zeroes.
+    pub fn write_page(&mut self, offset: u64, bytes: Option<PageBytes>) {
+        let page = offset as usize / PAGE;
+        assert!(page < self.pages, "page {page} is beyond the end");
+        self.put(page, bytes.map_or(Page::Zero, Page::Bytes));
+    }
+
     /// Zeroes bytes.
     pub fn zero(&mut self, offset: u64, bytes: u64) {
         for (page, within, part) in split(offset, bytes as usize) {
+            if self.is_zero_page((page * PAGE) as u64) {
+                continue;
+            }
             if part.len() == PAGE {
-                self.pages[page] = Page::Zero;
+                self.put(page, Page::Zero);
             } else {
                 self.page_mut(page)[within..within + part.len()].fill(0);
             }
@@ -83,7 +135,8 @@ impl Medium {
     }
 
     fn page_mut(&mut self, page: usize) -> &mut [u8; PAGE] {
-        let place = &mut self.pages[page];
+        assert!(page < self.pages, "page {page} is beyond the end");
+        let place = &mut Arc::make_mut(&mut self.chunks[page / CHUNK_PAGES])[page % CHUNK_PAGES];
         match place {
             Page::Bytes(_) => {}
             Page::Zero => *place = Page::Bytes(Arc::new([0; PAGE])),
@@ -99,11 +152,33 @@ impl Medium {
     }
 }
 
+fn is_zero(bytes: &[u8]) -> bool {
+    // Most pages that hold anything begin with it.
+    bytes[..16] == [0; 16] && bytes == [0; PAGE]
+}
+
+/// A page to be shared, `None` when it is all zeroes.
+///
+/// # Panics
+/// When `bytes` are not a page.
+#[must_use]
+pub fn share(bytes: &[u8]) -> Option<PageBytes> {
+    if is_zero(bytes) {
+        return None;
+    }
+    let bytes: Arc<[u8]> = Arc::from(bytes);
+    Some(PageBytes::try_from(bytes).expect("bytes of one page"))
+}
+
 fn junk_page(junk: u64, page: usize) -> [u8; PAGE] {
     let mut bytes = [0; PAGE];
     let base = mix(junk ^ page as u64);
     for (at, word) in bytes.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&base.rotate_left(at as u32).wrapping_add(at as u64).to_le_bytes());
+    }
+    if page == 0 {
+        // Junk, but not by chance what the first sector of a partition table ends with.
+        bytes[510..512].fill(0);
     }
     bytes
 }

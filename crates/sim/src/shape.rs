@@ -67,12 +67,14 @@ impl Shape {
     #[must_use]
     pub fn draw(rng: &mut Rng) -> Self {
         let (level, widths, groups) = rng.pick(&LEVELS);
-        let width = rng.between(widths[0], widths[1]);
+        // Wide ones cost most and see little that others do not.
+        let width = rng.between(widths[0], widths[1]).min(rng.between(widths[0], widths[1]));
         let members = width * rng.between(groups[0], groups[1]);
-        let strip_bytes = rng.pick(&[4u32, 4, 8, 8, 16, 16, 32, 64, 64, 256]) << 10;
+        let large = rng.one_in(8);
+        let strip_bytes = Self::strip(rng, large);
         let mixed = rng.one_in(5);
         let small = rng.one_in(2);
-        let rows = Self::rows(rng, strip_bytes);
+        let rows = Self::rows(rng, strip_bytes, large, members);
         let deallocate =
             if rng.one_in(4) { DeallocateReads::Unspecified } else { DeallocateReads::Zeroes };
         let cached = rng.below(4);
@@ -99,7 +101,8 @@ impl Shape {
         let clients = usize::from(cores) + rng.below(2) as usize;
         let depth = rng.pick(&[1, 4, 8, 16]);
         let rates = Self::rates(rng);
-        let requests = rng.between(100, 500);
+        // Most histories are short and eventful; what takes long to come about is left to the others.
+        let requests = if rng.one_in(20) { rng.between(200, 400) } else { rng.between(20, 60) };
         Self {
             level,
             members: members as usize,
@@ -117,31 +120,40 @@ impl Shape {
             merge,
             // Follows from another number of the seed, so that the worlds of kept seeds stay what they were.
             steer: !requests.is_multiple_of(3),
-            cache: !requests.is_multiple_of(4),
+            cache: !requests.is_multiple_of(3) == requests.is_multiple_of(2),
             clients,
             depth,
             rates,
             requests,
-            calm: rng.pick(&[15, 40, 120]),
+            calm: rng.pick(&[3, 6, 16]),
         }
     }
 
-    /// Few rows keep a rebuild short; some worlds are larger, so that they have several regions.
-    fn rows(rng: &mut Rng, strip_bytes: u32) -> u64 {
+    fn strip(rng: &mut Rng, large: bool) -> u32 {
+        let usual = if rng.one_in(16) { [256; 5] } else { [4, 8, 16, 32, 64] };
+        let sizes = if large { [32, 64, 64, 128, 256] } else { usual };
+        rng.pick(&sizes) << 10
+    }
+
+    /// As few as there may be keep a rebuild short; `large` worlds have several regions.
+    fn rows(rng: &mut Rng, strip_bytes: u32, large: bool, members: u64) -> u64 {
         let fewest = (1u64 << 20).div_ceil(u64::from(strip_bytes));
-        let most = if rng.one_in(4) { 1_200 } else { 300 };
-        rng.between(fewest, most.max(fewest))
+        if large {
+            let bytes = rng.between(20, 64) << 20;
+            return (bytes / (members * u64::from(strip_bytes))).max(fewest);
+        }
+        rng.between(fewest, 2 * fewest)
     }
 
     fn rates(rng: &mut Rng) -> Rates {
         let rate =
             |rng: &mut Rng, most: u64| if rng.one_in(2) { 0 } else { rng.below(most) as u32 };
         Rates {
-            medium: rate(rng, 8_000),
-            device: rate(rng, 1_500),
-            vanish: rate(rng, 800),
-            hang: rate(rng, 800),
-            delay: rate(rng, 5_000),
+            medium: rate(rng, 80_000),
+            device: rate(rng, 9_000),
+            vanish: rate(rng, 1_800),
+            hang: rate(rng, 3_600),
+            delay: rate(rng, 27_000),
         }
     }
 

@@ -4,7 +4,7 @@
 use strake_raid::{Geometry, Scheme};
 use strake_units::StripeIndex;
 
-use crate::medium::PAGE;
+use crate::medium::{PAGE, PageBytes};
 
 /// Multiplies in GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), bit by bit.
 #[must_use]
@@ -55,7 +55,7 @@ fn place(geometry: &Geometry, stripe: u64, strip: u8) -> (usize, u64) {
 }
 
 /// A page of a member: its number and the byte offset on its drive; `None` when it is all zeroes.
-pub type ReadPage<'a> = &'a dyn Fn(usize, u64) -> Option<Box<[u8; PAGE]>>;
+pub type ReadPage<'a> = &'a dyn Fn(usize, u64) -> Option<PageBytes>;
 
 /// Checks that parity, or all copies, of every stripe agree with the data on the drives.
 ///
@@ -73,9 +73,12 @@ pub fn verify(geometry: &Geometry, read: ReadPage<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// For every parity and data strip, what each byte contributes.
+/// For every parity and data strip, what each byte contributes; none for up to three parities.
 fn tables(geometry: &Geometry) -> Vec<Vec<[u8; 256]>> {
     let (k, m) = (geometry.data_strips(), geometry.parity_strips());
+    if m <= 3 {
+        return Vec::new();
+    }
     let table = |parity: u8, data: u8| {
         let factor = coefficient(m, parity, data);
         std::array::from_fn(|byte| multiply(byte as u8, factor))
@@ -113,7 +116,7 @@ fn verify_parity(
 ) -> Result<(), String> {
     let (k, m) = (geometry.data_strips(), geometry.parity_strips());
     for at in (0..u64::from(geometry.strip_bytes())).step_by(PAGE) {
-        let pages: Vec<Option<Box<[u8; PAGE]>>> = (0..k + m)
+        let pages: Vec<Option<PageBytes>> = (0..k + m)
             .map(|strip| {
                 let (member, offset) = place(geometry, stripe, strip);
                 read(member, strake_ondisk::HEAD_BYTES + offset + at)
@@ -123,12 +126,17 @@ fn verify_parity(
         if pages.iter().all(Option::is_none) {
             continue;
         }
-        for (index, (held, tables)) in parity.iter().zip(tables).enumerate() {
-            let expected = encode(data, tables);
-            let held = held.clone().unwrap_or_else(|| Box::new([0; PAGE]));
-            if let Some(byte) = held.iter().zip(expected.iter()).position(|(a, b)| a != b) {
-                let (member, _) = place(geometry, stripe, k + index as u8);
-                let byte = at as usize + byte;
+        for (index, held) in (0..m).zip(parity) {
+            let expected = if m <= 3 {
+                encode_powers(data, index)
+            } else {
+                encode(data, &tables[usize::from(index)])
+            };
+            let held: &[u8; PAGE] = held.as_deref().unwrap_or(&ZEROES);
+            if *held != *expected {
+                let byte = held.iter().zip(expected.iter()).position(|(a, b)| a != b);
+                let (member, _) = place(geometry, stripe, k + index);
+                let byte = at as usize + byte.unwrap_or(0);
                 return Err(format!(
                     "stripe {stripe}: parity {index} is wrong at byte {byte} of its strip on member {member}"
                 ));
@@ -137,6 +145,8 @@ fn verify_parity(
     }
     Ok(())
 }
+
+const ZEROES: [u8; PAGE] = [0; PAGE];
 
 /// The data strips of a page of every strip of a stripe, `at` bytes into the strip, as the members that are not
 /// `absent` (a mask) have them or determine them. With `agree` everything else on those members has to agree with that.
@@ -159,7 +169,8 @@ pub fn recover(
 }
 
 fn page_of(read: ReadPage<'_>, member: usize, offset: u64) -> Box<[u8; PAGE]> {
-    read(member, strake_ondisk::HEAD_BYTES + offset).unwrap_or_else(|| Box::new([0; PAGE]))
+    let page = read(member, strake_ondisk::HEAD_BYTES + offset);
+    Box::new(page.map_or(ZEROES, |bytes| *bytes))
 }
 
 fn recover_copies(
@@ -273,13 +284,28 @@ fn add_product(sum: &mut [u8], factor: u8, page: &[u8]) {
     }
 }
 
-fn encode(data: &[Option<Box<[u8; PAGE]>>], tables: &[[u8; 256]]) -> Box<[u8; PAGE]> {
+fn encode(data: &[Option<PageBytes>], tables: &[[u8; 256]]) -> Box<[u8; PAGE]> {
     let mut sum = Box::new([0u8; PAGE]);
     for (page, table) in data.iter().zip(tables) {
         if let Some(page) = page {
             sum.iter_mut()
                 .zip(page.iter())
                 .for_each(|(sum, byte)| *sum ^= table[usize::from(*byte)]);
+        }
+    }
+    sum
+}
+
+/// Parity `index` of up to three: the polynomial whose coefficients are the data, at {02} to the power of `index`, by
+/// Horner's rule.
+fn encode_powers(data: &[Option<PageBytes>], index: u8) -> Box<[u8; PAGE]> {
+    let mut sum = Box::new([0u8; PAGE]);
+    for page in data.iter().rev() {
+        for _ in 0..index {
+            sum.iter_mut().for_each(|sum| *sum = (*sum << 1) ^ (((*sum as i8) >> 7) as u8 & 0x1d));
+        }
+        if let Some(page) = page {
+            sum.iter_mut().zip(page.iter()).for_each(|(sum, byte)| *sum ^= byte);
         }
     }
     sum

@@ -28,7 +28,10 @@ const SPIN_ROUNDS: u32 = 100_000;
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
 
 /// Memory of a shard. Filling what a real one has takes longer than most worlds.
-const SCRATCH_BYTES: usize = 4 << 20;
+const SCRATCH_BYTES: usize = 1 << 20;
+
+/// Bands that a shard works on at a time, for the same reason. Clients are few, and come to wait for one all the same.
+const TASKS: usize = 24;
 
 /// How a run is done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,6 +149,7 @@ impl World {
             .map(|(at, spec)| SimDrive::new(*spec, at as u8, at, &mut rng, trace, &faults))
             .collect();
         let mut now = Nanos(0);
+
         let assembled = make(shape, &drives, false, &mut rng, &mut now)?;
         let geometry = assembled.1;
         faults.set_geometry(geometry);
@@ -180,7 +184,7 @@ impl World {
 
     fn start(&mut self, assembled: strake_engine::Assembled) -> Result<(), String> {
         let Shape { merge, steer, cache, .. } = self.shape;
-        let options = Options { merge, steer, cache, scratch_bytes: SCRATCH_BYTES };
+        let options = Options { merge, steer, cache, scratch_bytes: SCRATCH_BYTES, tasks: TASKS };
         let (array, pollers) = Array::start_here(assembled, self.shape.cores, options)
             .map_err(|e| format!("start: {e}"))?;
         let device = array.device();

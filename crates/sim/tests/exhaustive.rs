@@ -201,9 +201,9 @@ impl Rig {
 
     fn check_parity(&self, context: &str) {
         let page = |member: usize, offset: u64| {
-            let mut page = Box::new([0u8; PAGE]);
+            let mut page = [0u8; PAGE];
             self.rams[member].read_at(offset, &mut page[..]).expect("on the drive");
-            page.iter().any(|b| *b != 0).then_some(page)
+            page.iter().any(|b| *b != 0).then(|| page.into())
         };
         textbook::verify(&self.geometry, &page).unwrap_or_else(|what| panic!("{context}: {what}"));
     }

@@ -11,18 +11,13 @@ use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
 use strake_units::{Lba, LbaRange};
 
 use super::small::Head;
-use crate::limits::{
-    MERGE_MAX, RECOVERED_READS_MAX, RECOVERED_WAITING_MAX, SMALL_WRITES_MAX, TASKS_MAX,
-};
+use crate::limits::MERGE_MAX;
 use crate::message::{Fill, Origin, Span, Work};
 use crate::scrub::ScrubOrder;
 use crate::slab::Slab;
 
 /// Hash buckets.
 const BUCKETS: usize = 2048;
-
-/// Small writes and recovered reads, each of which may be put back.
-const HELD_MAX: usize = SMALL_WRITES_MAX + RECOVERED_READS_MAX + RECOVERED_WAITING_MAX;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -154,16 +149,20 @@ pub(crate) struct Bands {
     buckets: Box<[u32; BUCKETS]>,
     entries: Slab<Entry>,
     items: Slab<Item>,
+    /// Items kept for holders of bands without a task.
+    held: usize,
     /// Entries that have work and no task yet.
     ready: VecDeque<u32>,
 }
 
 impl Bands {
-    pub(crate) fn new(items: usize) -> Self {
-        let items = items + HELD_MAX;
+    /// Room for `items` that wait, for `held` bands without a task and for those of `tasks`.
+    pub(crate) fn new(items: usize, held: usize, tasks: usize) -> Self {
+        let items = items + held;
         // A band that is worked on has its entry though nothing waits for it.
-        let entries = items + TASKS_MAX + HELD_MAX;
+        let entries = items + tasks + held;
         Self {
+            held,
             buckets: Box::new([NONE; BUCKETS]),
             entries: Slab::new(entries),
             items: Slab::new(items),
@@ -173,7 +172,7 @@ impl Bands {
 
     /// Items that can still be taken in. Whatever holds a band without a task may be put back.
     pub(crate) fn room(&self) -> usize {
-        self.items.room().saturating_sub(HELD_MAX)
+        self.items.room().saturating_sub(self.held)
     }
 
     /// True when nothing waits or is worked on.

@@ -16,7 +16,7 @@ use super::bad::BadTable;
 use super::bands::Bands;
 use super::intents::Intents;
 use super::leader::{Leader, LeaderState};
-use super::members::Members;
+use super::members::{Capacity, Members};
 use super::peers::SitOuts;
 use super::rebuild::{RebuildTable, Window};
 use super::recovered::{Recovered, Standing};
@@ -25,7 +25,6 @@ use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::Scratch;
 use super::scrub::ScrubTable;
-use super::serve::items_capacity;
 use super::small::{self, Kept, Smalls};
 use super::wait::WaitQueue;
 use super::workers::Workers;
@@ -33,8 +32,8 @@ use crate::array::{Options, Waker};
 use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
-    IO_BYTES_MAX, JOIN_MAX, MERGE_MAX, RECOVERED_READS_MAX, RECOVERIES_MAX, REQUESTS_MAX,
-    SMALL_WRITES_MAX, TASKS_MAX, TASKS_RESERVED,
+    IO_BYTES_MAX, ITEMS_MAX, JOIN_MAX, MAILBOX_DEPTH, MERGE_MAX, RECOVERED_READS_MAX,
+    RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX, TASKS_MAX, TASKS_RESERVED,
 };
 use crate::message::{Control, Peer, View};
 
@@ -69,28 +68,79 @@ pub(crate) struct ShardSpec {
     pub(crate) replayed: u64,
 }
 
+/// How much a shard has room for.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) tasks: usize,
+    pub(super) requests: usize,
+    small_writes: usize,
+    recovered_reads: usize,
+    items: usize,
+}
+
+impl Room {
+    /// As much of everything as there are tasks of [`TASKS_MAX`].
+    pub(super) fn of(options: &Options) -> Self {
+        let tasks = options.tasks.clamp(2 * TASKS_RESERVED, TASKS_MAX);
+        let share = |most: usize| (most * tasks / TASKS_MAX).max(1);
+        Self {
+            tasks,
+            requests: share(REQUESTS_MAX),
+            small_writes: share(SMALL_WRITES_MAX),
+            recovered_reads: share(RECOVERED_READS_MAX),
+            items: share(ITEMS_MAX),
+        }
+    }
+
+    /// In the band table: what a shard hands out itself, and what every other one may send.
+    fn items(&self, cores: u16) -> usize {
+        self.items + usize::from(cores) * MAILBOX_DEPTH + self.requests
+    }
+
+    /// I/Os that tasks may have in flight, and those that parts of small writes and recovered reads may become. For
+    /// each task a band's, every strip of a stripe and what merging adds, or those of reads that are done together; or a
+    /// flush's, every member of the array.
+    fn ios(&self, geometry: &Geometry) -> usize {
+        let band = (usize::from(geometry.width()) + 2 * MERGE_MAX).max(JOIN_MAX);
+        self.tasks * band.max(geometry.members() + 1)
+            + self.small_writes * small::PARTS_MAX
+            + self.recovered_reads * usize::from(geometry.data_strips())
+    }
+
+    /// Holders of bands without a task.
+    fn held(&self) -> usize {
+        self.small_writes + self.recovered_reads + self.requests
+    }
+}
+
 /// Builds the shard that `spec` describes. Takes the leader's state out of it.
 ///
 /// # Errors
 /// When a member's queue cannot be opened.
 pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard, ArrayError> {
     let geometry = spec.geometry;
+    let room = Room::of(&spec.options);
     let block_size = geometry.block_size();
     let band_bytes = (geometry.band_blocks() << block_size.shift()) as usize;
     let width = usize::from(geometry.width());
     let own = own_untrusted(spec);
     let mut region_table = RegionTable::new(scheduler, spec.regions.count());
     own.iter().for_each(|region| region_table.distrust(*region));
-    let mut redo =
-        Redo::new(scheduler, Arc::clone(&spec.roll), (spec.core, spec.cores), band_bytes);
+    let mut redo = Redo::new(
+        scheduler,
+        Arc::clone(&spec.roll),
+        (spec.core, spec.cores),
+        band_bytes,
+        room.tasks,
+    );
     let impaired = impaired(&spec.views);
     redo.begin(logging(&geometry, spec.roll.consistency, impaired));
     region_table.be_careless(spec.roll.consistency == Consistency::None);
     let leader = spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler)));
     let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
     let requests =
-        Requests::new(REQUESTS_MAX, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
-    let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(REQUESTS_MAX)).collect();
+        Requests::new(room.requests, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
+    let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(room.requests)).collect();
     let code = code_of(&geometry)?;
     let keeps = spec.options.cache && code.is_some() && small::has_small_writes(&geometry);
     // Each of them with its data.
@@ -110,18 +160,22 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         hint: Cell::new(0),
         scheduler: scheduler.clone(),
         workers: RefCell::new(Workers::new(scheduler)),
-        members: RefCell::new(open_members(spec)?),
+        members: RefCell::new(open_members(spec, room)?),
         readable: Cell::new(0),
         writable: Cell::new(0),
         standing: Cell::new(Standing::default()),
         sits: RefCell::new(SitOuts::new()),
-        smalls: RefCell::new(Smalls::new()),
+        smalls: RefCell::new(Smalls::new(room.small_writes)),
         intents: RefCell::new(Intents::new()),
         recorders: Cell::new(0),
-        recovered: RefCell::new(Recovered::new(geometry.data_strips())),
+        recovered: RefCell::new(Recovered::new(
+            geometry.data_strips(),
+            room.recovered_reads,
+            room.requests,
+        )),
         kept: RefCell::new(Kept::new(keeps)),
         small_writes: small::has_small_writes(&geometry),
-        bands: RefCell::new(Bands::new(items_capacity(spec.cores))),
+        bands: RefCell::new(Bands::new(room.items(spec.cores), room.held(), room.tasks)),
         requests: RefCell::new(requests),
         region_table: RefCell::new(region_table),
         redo: RefCell::new(redo),
@@ -132,7 +186,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         untrusted: RefCell::new(own),
         scratch: RefCell::new(Scratch::new(
             scheduler,
-            TASKS_MAX,
+            room.tasks,
             spec.options.scratch_bytes,
             band_bytes,
             width,
@@ -142,14 +196,14 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
-        task_ios: task_ios(&geometry) + part_ios(&geometry),
+        task_ios: room.ios(&geometry),
         maintaining: Cell::new(false),
         maintained: Cell::new(false),
         clients_shown: Cell::new(false),
         stopping: Cell::new(false),
         urgent: RefCell::new(VecDeque::with_capacity(TASKS_RESERVED)),
         concluding: RefCell::new(VecDeque::with_capacity(SMALL_WRITES_MAX)),
-        jobs: RefCell::new(VecDeque::with_capacity(REQUESTS_MAX + TASKS_RESERVED)),
+        jobs: RefCell::new(VecDeque::with_capacity(room.requests + TASKS_RESERVED)),
         retries: RefCell::new(VecDeque::new()),
         outbox: RefCell::new(outbox),
         leader,
@@ -163,30 +217,19 @@ pub(super) fn impaired(views: &[View]) -> u64 {
     out.fold(0, |mask, (at, _)| mask | 1 << at)
 }
 
-/// I/Os that tasks may have in flight. For each a band task's, every strip of a stripe and what merging adds, or those
-/// of reads that are done together; or a flush's, every member of the array.
-fn task_ios(geometry: &Geometry) -> usize {
-    let band = (usize::from(geometry.width()) + 2 * MERGE_MAX).max(JOIN_MAX);
-    TASKS_MAX * band.max(geometry.members() + 1)
-}
-
-/// I/Os that parts of small writes and recovered reads may become.
-fn part_ios(geometry: &Geometry) -> usize {
-    SMALL_WRITES_MAX * small::PARTS_MAX + RECOVERED_READS_MAX * usize::from(geometry.data_strips())
-}
-
 fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {
     let ours = |r: &RegionIndex| spec.regions.owner(*r, spec.cores) == CoreIndex(spec.core);
     spec.untrusted.iter().copied().filter(ours).collect()
 }
 
-fn open_members(spec: &ShardSpec) -> Result<Members, ArrayError> {
+fn open_members(spec: &ShardSpec, room: Room) -> Result<Members, ArrayError> {
     let geometry = &spec.geometry;
-    let inflight = task_ios(geometry) + part_ios(geometry) + 2 * REQUESTS_MAX;
+    let inflight = room.ios(geometry) + 2 * room.requests;
     let core = CoreIndex(spec.core);
     let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
+    let capacity = Capacity { inflight, tasks: room.tasks, requests: room.requests };
     let mut members =
-        Members::new(core, geometry.block_size(), geometry.members(), inflight, TASKS_MAX, times);
+        Members::new(core, geometry.block_size(), geometry.members(), capacity, times);
     for (at, device) in spec.devices.iter().enumerate() {
         if let Some(device) = device {
             members.install(MemberIndex(at as u8), &**device, strake_ondisk::HEAD_BYTES)?;

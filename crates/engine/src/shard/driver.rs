@@ -9,7 +9,7 @@ use strake_ondisk::Consistency;
 use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 
-use super::build::{Link, ShardSpec, build, impaired};
+use super::build::{Link, Room, ShardSpec, build, impaired};
 use super::install::Install;
 use super::leader::Change;
 use super::members::HostRead;
@@ -21,7 +21,7 @@ use super::{
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{
-    LATENCY_LOOK, REQUESTS_MAX, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK,
+    LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK,
 };
 use crate::message::{Control, Peer, View};
 use crate::port::{self, Port};
@@ -34,7 +34,8 @@ const TASKS_PER_TURN: usize = TASKS_MAX;
 /// # Errors
 /// When a member's queue cannot be opened.
 pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
-    let scheduler = Scheduler::new(TASKS_MAX);
+    let room = Room::of(&spec.options);
+    let scheduler = Scheduler::new(room.tasks);
     let shard = build(&mut spec, &scheduler)?;
     shard.begin(&spec.untrusted);
     let shard = Rc::new(shard);
@@ -46,7 +47,7 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
         control: spec.control,
         links: spec.links,
         inbox: VecDeque::new(),
-        host_reads: VecDeque::with_capacity(REQUESTS_MAX),
+        host_reads: VecDeque::with_capacity(room.requests),
         next_timeout_check: Nanos(0),
         next_latency_look: Nanos(0),
         quiesced: Vec::new(),

@@ -190,6 +190,17 @@ pub(crate) struct HostRead {
     pub(crate) issued: u64,
 }
 
+/// What there is room for.
+#[derive(Clone, Copy)]
+pub(crate) struct Capacity {
+    /// I/Os under way.
+    pub(crate) inflight: usize,
+    /// Tasks that wait for some of them.
+    pub(crate) tasks: usize,
+    /// Host reads that are passed on as they are.
+    pub(crate) requests: usize,
+}
+
 pub(crate) struct Members {
     core: CoreIndex,
     block_size: BlockSize,
@@ -230,8 +241,7 @@ impl Members {
         core: CoreIndex,
         block_size: BlockSize,
         count: usize,
-        inflight: usize,
-        tasks: usize,
+        Capacity { inflight, tasks, requests }: Capacity,
         times: Arc<CoreTimes>,
     ) -> Self {
         let member = |_| Member {
@@ -261,7 +271,7 @@ impl Members {
             times,
             members: (0..=count).take(64).map(member).collect(),
             inflight: Slab::new(inflight),
-            direct: Direct::new(),
+            direct: Direct::new(requests),
             parts: 0,
             unrung: 0,
             groups: Slab::new(tasks),

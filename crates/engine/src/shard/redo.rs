@@ -33,7 +33,7 @@ use super::execute::{Failed, PARTS_MAX, STRIPS_MAX};
 use super::members::{Group, IoSlot, settled};
 use super::wait::WaitQueue;
 use super::{Shard, scratch};
-use crate::limits::{MERGE_MAX, TASKS_MAX};
+use crate::limits::MERGE_MAX;
 use crate::message::{Peer, View};
 use crate::slab::Slab;
 
@@ -89,12 +89,13 @@ pub(crate) struct Redo {
 }
 
 impl Redo {
-    /// Ring number `ring` of `rings`, for records whose parts are of at most `largest` bytes.
+    /// Ring number `ring` of `rings`, for records whose parts are of at most `largest` bytes, written by `tasks` at most.
     pub(super) fn new(
         scheduler: &Scheduler,
         roll: Arc<Roll>,
         (ring, rings): (u16, u16),
         largest: usize,
+        tasks: usize,
     ) -> Self {
         let (start, bytes) = redo_ring(ring, rings);
         Self {
@@ -106,7 +107,7 @@ impl Redo {
             serving: 0,
             logging: 0,
             intends: false,
-            writers: Slab::new(TASKS_MAX),
+            writers: Slab::new(tasks),
             draining: None,
         }
     }

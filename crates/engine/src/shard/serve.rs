@@ -9,7 +9,7 @@ use super::execute::Failed;
 use super::members::{Failure, HostRead, Members, settled};
 use super::requests::Body;
 use super::{Job, Shard};
-use crate::limits::{ITEMS_MAX, MAILBOX_DEPTH, REQUESTS_MAX, SPANS_PER_WRITE, STALLS_PER_TURN};
+use crate::limits::{MAILBOX_DEPTH, SPANS_PER_WRITE, STALLS_PER_TURN};
 use crate::message::{Origin, Peer, Span, View, Work};
 
 /// Kinds of requests, as they are handed out.
@@ -270,11 +270,6 @@ impl Shard {
             origin: self.origin(request),
         });
     }
-}
-
-/// Room in the band table: what this shard hands out itself, and what every other shard may send.
-pub(crate) fn items_capacity(cores: u16) -> usize {
-    ITEMS_MAX + usize::from(cores) * MAILBOX_DEPTH + REQUESTS_MAX
 }
 
 /// Makes every completed write stable on every member.

@@ -10,7 +10,7 @@ use strake_engine::Drive;
 use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
 
 use super::image::{Change, Image};
-use crate::medium::PAGE;
+use crate::medium::PageBytes;
 use crate::oracle::Content;
 use crate::rng::Rng;
 
@@ -119,7 +119,7 @@ impl Disk {
     }
 
     /// The 4 KiB at `offset`; `None` when they are zeroes.
-    pub(super) fn page(&self, offset: u64) -> Option<Box<[u8; PAGE]>> {
+    pub(super) fn page(&self, offset: u64) -> Option<PageBytes> {
         self.state().image.page(offset)
     }
 

@@ -16,6 +16,9 @@ const PATIENCE: u64 = 100_000;
 /// Memory of a shard: enough for a few stripes of the sizes used here.
 const SCRATCH_BYTES: usize = 256 << 10;
 
+/// Bands that a shard works on at a time: as many as there are requests.
+const TASKS: usize = 24;
+
 /// Requests under way at a time.
 const DEPTH: u32 = 16;
 
@@ -29,8 +32,7 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn start(assembled: Assembled, case: &Case, now: Nanos) -> Result<Self, String> {
-        let options =
-            Options { merge: true, steer: true, cache: true, scratch_bytes: SCRATCH_BYTES };
+        let options = Options { scratch_bytes: SCRATCH_BYTES, tasks: TASKS, ..Options::default() };
         let (array, pollers) = Array::start_here(assembled, case.cores, options)
             .map_err(|error| format!("start: {error}"))?;
         let core = CoreIndex(case.cores - 1);

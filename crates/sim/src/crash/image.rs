@@ -73,10 +73,10 @@ impl Image {
     }
 
     /// The page at `offset`, a multiple of its size; `None` when it was never written or is zeroes.
-    pub(super) fn page(&self, offset: u64) -> Option<Box<[u8; PAGE]>> {
+    pub(super) fn page(&self, offset: u64) -> Option<Arc<[u8; PAGE]>> {
         let at = offset as usize / PAGE;
         let page = self.chunks[at / CHUNK_PAGES].as_ref()?.0[at % CHUNK_PAGES].as_ref()?;
-        page.iter().any(|byte| *byte != 0).then(|| Box::new(**page))
+        page.iter().any(|byte| *byte != 0).then(|| Arc::clone(page))
     }
 
     /// Copies bytes in.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use strake_block::{
-    Completion, CompletionBatch, DeallocateReads, Durability, Io, IoError, IoErrorKind, Op,
+    Completion, CompletionBatch, DeallocateReads, Durability, Io, IoError, IoErrorKind, Op, Sg,
     VolatileCache,
 };
 use strake_units::{LbaRange, Nanos};
 
 use super::{Crash, DriveSpec, describe, kind};
 use crate::faults::{Faults, Mutant, Rates};
-use crate::medium::{Medium, PAGE};
+use crate::medium::{Medium, PAGE, PageBytes, share};
 use crate::rng::Rng;
 use crate::trace::Trace;
 
@@ -38,16 +38,47 @@ pub(super) struct Lane {
     pub(super) pending: Vec<Pending>,
 }
 
+#[derive(Clone)]
 pub(super) enum Change {
     Bytes(Vec<u8>),
+    /// Whole pages, those that are not zeroes shared by all who hold them.
+    Pages(Vec<Option<PageBytes>>),
     Zeroes(u64),
 }
 
 impl Change {
+    /// What a write of `data` to byte `offset` changes.
+    fn of(offset: u64, data: &Sg) -> Self {
+        let aligned = |len: u64| len.is_multiple_of(PAGE as u64);
+        let parts = || data.parts().iter().map(|part| part.as_slice());
+        if !aligned(offset) || !parts().all(|part| aligned(part.len() as u64)) {
+            let mut all = vec![0; data.len()];
+            data.copy_to(&mut all);
+            return Self::Bytes(all);
+        }
+        Self::Pages(parts().flat_map(|part| part.chunks_exact(PAGE)).map(share).collect())
+    }
+
     fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Pages(pages) => (pages.len() * PAGE) as u64,
             Self::Zeroes(len) => *len,
+        }
+    }
+
+    /// Its bytes `from .. from + len`.
+    fn part(&self, from: u64, len: u64) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(bytes[from as usize..(from + len) as usize].to_vec()),
+            Self::Zeroes(_) => Self::Zeroes(len),
+            Self::Pages(pages) => {
+                let byte = |at: u64| {
+                    let page = pages[at as usize / PAGE].as_ref();
+                    page.map_or(0, |bytes| bytes[at as usize % PAGE])
+                };
+                Self::Bytes((from..from + len).map(byte).collect())
+            }
         }
     }
 }
@@ -270,9 +301,8 @@ impl State {
                 }
             }
             Op::Write { data, durability, .. } => {
-                let mut all = vec![0; data.len()];
-                data.copy_to(&mut all);
-                self.change(offset, Change::Bytes(all), *durability);
+                let change = Change::of(offset, data);
+                self.change(offset, change, *durability);
             }
             Op::Flush => {
                 if self.faults.mutant() != Mutant::IdleFlush {
@@ -360,11 +390,7 @@ impl State {
         let (offset, bytes) = self.range_bytes(op);
         let change = match op {
             Op::Read { .. } | Op::Flush => return,
-            Op::Write { data, .. } => {
-                let mut all = vec![0; data.len()];
-                data.copy_to(&mut all);
-                Change::Bytes(all)
-            }
+            Op::Write { data, .. } => Change::of(offset, data),
             Op::WriteZeroes { .. } => Change::Zeroes(bytes),
             Op::Deallocate { .. } if self.spec.deallocate == DeallocateReads::Zeroes => {
                 Change::Zeroes(bytes)
@@ -399,13 +425,7 @@ impl State {
             if keep {
                 let from = index * unit;
                 let len = unit.min(change.len() - from);
-                let part = match change {
-                    Change::Bytes(bytes) => {
-                        Change::Bytes(bytes[from as usize..(from + len) as usize].to_vec())
-                    }
-                    Change::Zeroes(_) => Change::Zeroes(len),
-                };
-                parts.push((offset + from, part));
+                parts.push((offset + from, change.part(from, len)));
             }
         }
         parts
@@ -457,6 +477,11 @@ impl State {
 fn apply(medium: &mut Medium, offset: u64, change: &Change) {
     match change {
         Change::Bytes(bytes) => medium.write(offset, bytes),
+        Change::Pages(pages) => {
+            for (at, page) in (offset..).step_by(PAGE).zip(pages) {
+                medium.write_page(at, page.clone());
+            }
+        }
         Change::Zeroes(len) => medium.zero(offset, *len),
     }
 }

@@ -11,6 +11,9 @@ use crate::drive::{Crash, SimDrive};
 /// Part of what is said of a drive that was taken back too early: old writes may still be on their way to it.
 pub(in crate::world) const OWES_ANSWERS: &str = "has not answered";
 
+/// Drives that were members once and are kept beside those that are.
+const RETIRED_MAX: usize = 3;
+
 /// Attempts of a restart: plain, degraded, with loss accepted.
 const ATTEMPTS: usize = 3;
 
@@ -171,6 +174,9 @@ impl World {
         match self.array().begin_replace(member, &drive, uuid) {
             Ok(replacing) => {
                 let old = std::mem::replace(&mut self.drives[slot], fresh);
+                if self.retired.len() == RETIRED_MAX {
+                    self.retired.remove(0);
+                }
                 self.retired.push(old);
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
             }

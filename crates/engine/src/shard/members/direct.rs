@@ -8,7 +8,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
 use super::token::{self, Named};
 use super::{Inflight, Members, Waiter};
-use crate::limits::{MEMBER_DEPTH, REQUESTS_MAX, TIMEOUT_CHECK};
+use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::message::View;
 use crate::pacing::Came;
 
@@ -68,9 +68,10 @@ pub(super) enum Back<'a> {
 }
 
 impl Direct {
-    pub(super) fn new() -> Self {
-        let free = (0..REQUESTS_MAX as u32).rev().collect();
-        Self { places: vec![Place::default(); REQUESTS_MAX].into(), free, turn: 0 }
+    /// Room for `requests` of them.
+    pub(super) fn new(requests: usize) -> Self {
+        let free = (0..requests as u32).rev().collect();
+        Self { places: vec![Place::default(); requests].into(), free, turn: 0 }
     }
 
     /// How many devices have, promoted or not.

@@ -10,7 +10,7 @@ use strake_raid::Place;
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, StripeIndex};
 
 use super::Reader;
-use crate::limits::{RECOVERED_READS_MAX, RECOVERED_WAITING_MAX, TIMEOUT_CHECK};
+use crate::limits::TIMEOUT_CHECK;
 use crate::message::Origin;
 use crate::shard::members::{
     DirectRead, Failed, Members, Part, PartBack, PartIo, PartTaken, Unplaced, Whole, next_turn,
@@ -95,21 +95,24 @@ pub(crate) struct Recovered {
     /// Those of which nothing is outstanding any more.
     due: Vec<u32>,
     waiting: VecDeque<Wanted>,
+    waiting_max: usize,
     strays: Strays,
 }
 
 impl Recovered {
-    /// For stripes of `data_strips` strips of data.
-    pub(crate) fn new(data_strips: u8) -> Self {
-        let numbers = 0..RECOVERED_READS_MAX as u32;
+    /// For stripes of `data_strips` strips of data, with places for `reads` and room for
+    /// `waiting` more.
+    pub(crate) fn new(data_strips: u8, reads: usize, waiting: usize) -> Self {
+        let numbers = 0..reads as u32;
         let strips_each = usize::from(data_strips);
         Self {
             places: numbers.clone().map(Read::empty).collect(),
             free: numbers.rev().collect(),
-            strips: (0..RECOVERED_READS_MAX * strips_each).map(|_| Strip::default()).collect(),
+            strips: (0..reads * strips_each).map(|_| Strip::default()).collect(),
             strips_each,
-            due: Vec::with_capacity(RECOVERED_READS_MAX),
-            waiting: VecDeque::with_capacity(RECOVERED_WAITING_MAX),
+            waiting_max: waiting,
+            due: Vec::with_capacity(reads),
+            waiting: VecDeque::with_capacity(waiting),
             strays: Strays::default(),
         }
     }
@@ -117,7 +120,7 @@ impl Recovered {
     /// True when another read may be taken in, to wait if need be.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.waiting.len() < RECOVERED_WAITING_MAX
+        self.waiting.len() < self.waiting_max
     }
 
     /// True when there is a place for another read.

@@ -12,7 +12,6 @@ use super::{
     Caller, Failed, Members, Origin, PARTS_MAX, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced,
     Whole, Worth,
 };
-use crate::limits::SMALL_WRITES_MAX;
 use crate::shard::members::{Part, PartBack, PartTaken, next_turn};
 use crate::shard::parts::{Out, Strays};
 
@@ -166,12 +165,13 @@ pub(crate) struct Smalls {
 }
 
 impl Smalls {
-    pub(crate) fn new() -> Self {
-        let numbers = 0..SMALL_WRITES_MAX as u32;
+    /// Room for `writes` of them.
+    pub(crate) fn new(writes: usize) -> Self {
+        let numbers = 0..writes as u32;
         Self {
             places: numbers.clone().map(Small::empty).collect(),
             free: numbers.rev().collect(),
-            due: Vec::with_capacity(SMALL_WRITES_MAX),
+            due: Vec::with_capacity(writes),
             strays: Strays::default(),
         }
     }

@@ -120,7 +120,7 @@ impl Shape {
             merge,
             // Follows from another number of the seed, so that the worlds of kept seeds stay what they were.
             steer: !requests.is_multiple_of(3),
-            cache: !requests.is_multiple_of(3) == requests.is_multiple_of(2),
+            cache: requests.is_multiple_of(3) != requests.is_multiple_of(2),
             clients,
             depth,
             rates,

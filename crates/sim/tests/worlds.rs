@@ -105,12 +105,12 @@ fn check_found_out(mutant: Mutant, at_least: usize, of: u64) {
 
 #[test]
 fn a_lost_write_is_found_out() {
-    check_found_out(Mutant::LostWrite, 8, 12);
+    check_found_out(Mutant::LostWrite, 8, 24);
 }
 
 #[test]
 fn a_wrong_read_is_found_out() {
-    check_found_out(Mutant::WrongRead, 8, 12);
+    check_found_out(Mutant::WrongRead, 8, 24);
 }
 
 #[test]

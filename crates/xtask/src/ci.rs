@@ -64,11 +64,11 @@ const NIGHTLY_FUZZ_RUNS: &str = "3000000";
 /// Crash states every night.
 const NIGHTLY_CRASH_STATES: u64 = 3_000_000;
 /// Worlds of the simulator every night.
-const NIGHTLY_SIM_SEEDS: u64 = 30_000;
+const NIGHTLY_SIM_SEEDS: u64 = 200_000;
 /// Crash states with every change: one minute on two cores, at 1.6 ms each. All checks together have 25 minutes.
 const CRASH_STATES: u64 = 80_000;
-/// Worlds with every change beside those of the tests: 20 seconds on two cores, at 0.14 s each.
-const SIM_SEEDS: u64 = 300;
+/// Worlds with every change beside those of the tests: two minutes on two cores, at 20 ms each.
+const SIM_SEEDS: u64 = 10_000;
 
 /// What continuous integration runs, cheapest answers first.
 pub const ALL: [Step; 14] = [

@@ -98,8 +98,8 @@ impl Room {
     }
 
     /// I/Os that tasks may have in flight, and those that parts of small writes and recovered reads may become. For
-    /// each task a band's, every strip of a stripe and what merging adds, or those of reads that are done together; or a
-    /// flush's, every member of the array.
+    /// each task a band's, every strip of a stripe and what merging adds, or those of reads that are done together; or
+    /// a flush's, every member of the array.
     fn ios(&self, geometry: &Geometry) -> usize {
         let band = (usize::from(geometry.width()) + 2 * MERGE_MAX).max(JOIN_MAX);
         self.tasks * band.max(geometry.members() + 1)

@@ -89,7 +89,8 @@ pub(crate) struct Redo {
 }
 
 impl Redo {
-    /// Ring number `ring` of `rings`, for records whose parts are of at most `largest` bytes, written by `tasks` at most.
+    /// Ring number `ring` of `rings`, for records whose parts are of at most `largest` bytes, written by `tasks` tasks
+    /// at most.
     pub(super) fn new(
         scheduler: &Scheduler,
         roll: Arc<Roll>,

@@ -20,9 +20,7 @@ use super::{
 };
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
-use crate::limits::{
-    LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK,
-};
+use crate::limits::{LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
 use crate::message::{Control, Peer, View};
 use crate::port::{self, Port};
 

@@ -169,6 +169,14 @@ class Walk:
         for drive in drives:
             os.truncate(self.path(drive), 0)
 
+    def do_spoil(self, drive, offset, count):
+        """DRIVE OFFSET BYTES: bytes become others, and the drive says nothing."""
+        with open(self.path(drive), "r+b") as medium:
+            medium.seek(int(offset))
+            old = medium.read(int(count))
+            medium.seek(int(offset))
+            medium.write(bytes(byte ^ 0x5A for byte in old))
+
     def do_machine(self, name):
         """NAME: what follows is typed on another machine, which sees the same drives."""
         self.host = self.machine(name)

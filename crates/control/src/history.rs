@@ -232,14 +232,15 @@ command!(
     |r| array(&r.name),
     false,
     format!(
-        "array set {}{}{}{}{}{}{}",
+        "array set {}{}{}{}{}{}{}{}",
         r.name,
         value("--rebuild-priority", r.rebuild_priority),
         value("--auto-replace", r.auto_replace),
         value("--auto-readd", r.auto_readd),
         value("--replace-after-errors", r.replace_after_errors),
         value("--consistency", r.consistency.as_ref()),
-        value("--scrub-every", r.scrub_every_s.map(crate::scrub::every))
+        value("--scrub-every", r.scrub_every_s.map(crate::scrub::every)),
+        value("--scrub-repair", r.scrub_repair)
     )
 );
 command!(

@@ -40,6 +40,7 @@ mod readd;
 mod remove;
 pub mod scan;
 mod scrub;
+mod scrub_file;
 mod settings;
 mod sick;
 mod spares;

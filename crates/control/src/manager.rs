@@ -23,6 +23,7 @@ use crate::newest::Newest;
 use crate::offline::Offline;
 use crate::prospects::{Prospect, Sight};
 use crate::readd::PathKey;
+use crate::scrub::KeptScrub;
 use crate::sick::Sick;
 use crate::spares::SpareState;
 use crate::store::{Config, Settings, Store};
@@ -114,6 +115,8 @@ pub(crate) struct Running {
     pub(crate) fresh: bool,
     pub(crate) resync_bytes_at_start: u64,
     pub(crate) meters: Meters,
+    /// What was last recorded of its scrub.
+    pub(crate) scrub: KeptScrub,
 }
 
 impl Running {
@@ -130,6 +133,7 @@ impl Running {
             fresh,
             resync_bytes_at_start,
             meters: Meters::default(),
+            scrub: KeptScrub::default(),
         }
     }
 
@@ -303,6 +307,7 @@ impl Manager {
             errors.extend(server.stop().err().map(ControlError::from));
         }
         self.note_newest_at_stop();
+        self.keep_scrubs();
         for running in self.running.drain(..) {
             errors.extend(running.array.stop().err().map(ControlError::from));
         }

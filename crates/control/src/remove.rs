@@ -64,6 +64,10 @@ impl Control {
         }
         let mut warnings = Vec::new();
         let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
+        self.run(|m| {
+            crate::scrub_file::forget(m.store.dir(), &view.uuid);
+            Ok(())
+        })?;
         for drive in stop(removed, &mut warnings) {
             warnings.extend(retire(&drive, &view.uuid).err().map(|e| e.what));
         }
@@ -130,6 +134,7 @@ impl Manager {
         self.written.remove(uuid);
         self.config = prepared.commit()?;
         let at = self.running.iter().position(|r| r.uuid() == uuid);
+        at.into_iter().for_each(|at| self.keep_scrub(at, true));
         Ok(at.map(|at| self.running.remove(at)))
     }
 }

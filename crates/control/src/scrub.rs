@@ -1,19 +1,31 @@
 //! Scrubs: started, changed and shown.
 
 use strake_api::v1::{self as api, ChangeScrubRequest, ScrubChange, StartScrubRequest};
-use strake_engine::{ScrubCounts, ScrubFinding, ScrubMode, ScrubState};
+use strake_engine::{ScrubCounts, ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
 use strake_raid::Geometry;
 use strake_units::{BlockSize, ByteSize};
 
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note, Severity};
-use crate::limits::SCRUB_EVERY_MIN_S;
+use crate::limits::{SCRUB_EVERY_MIN_S, SCRUB_KEEP_EVERY_US};
 use crate::manager::Manager;
+use crate::scrub_file::{self, Kept};
 use crate::store::{ScrubAim, ScrubRecord, UnderWay};
 
 /// Microseconds in a second.
 const SECOND_US: u64 = 1_000_000;
+
+/// What was last recorded of the scrub of an array that runs.
+#[derive(Debug, Default)]
+pub(crate) struct KeptScrub {
+    /// It was looked whether there is one to be taken up.
+    looked: bool,
+    /// Which scrub the array's last one is: when it was begun.
+    begun_us: u64,
+    /// When that was recorded, and what.
+    kept: Option<(u64, ScrubPosition)>,
+}
 
 impl ScrubAim {
     const fn mode(self) -> ScrubMode {
@@ -87,7 +99,10 @@ impl Manager {
         self.check_open()?;
         let aim = ScrubAim::parse(&request.mode)?;
         let at = self.find_running(&request.name)?;
-        self.begin_scrub(at, UnderWay { mode: aim, paused: false, scheduled: false })?;
+        self.begin_scrub(at, {
+            let begun_us = self.options.clock.now_us();
+            UnderWay { mode: aim, paused: false, scheduled: false, begun_us }
+        })?;
         let scrub = Some(self.scrub(&request.name)?);
         Ok(ScrubChange { result: "created".into(), scrub })
     }
@@ -99,7 +114,9 @@ impl Manager {
         if before.under_way.is_none() {
             self.put_scrub(&uuid, ScrubRecord { under_way: Some(scrub), ..before })?;
         }
-        let array = &self.running[at].array;
+        let running = &mut self.running[at];
+        running.scrub.begun_us = scrub.begun_us;
+        let array = &running.array;
         if let Err(error) = array.begin_scrub(scrub.mode.mode()) {
             if before.under_way.is_none() {
                 self.put_scrub(&uuid, before)?;
@@ -227,11 +244,84 @@ impl Manager {
         Ok(())
     }
 
+    /// Takes up the scrub that is recorded of an array that was started, or shows the last one.
+    fn take_up_scrub(&mut self, at: usize) {
+        let uuid = self.running[at].uuid();
+        self.running[at].scrub.looked = true;
+        let kept = match scrub_file::read(self.store.dir(), &uuid) {
+            Ok(Some(kept)) => kept,
+            Ok(None) => return,
+            Err(why) => {
+                let array = self.running[at].array.name();
+                tracing::warn!(%array, %why, "where its scrub stood is not understood: it begins anew");
+                return;
+            }
+        };
+        let Kept { begun_us, mut position } = kept;
+        let over = matches!(position.state, ScrubState::Finished | ScrubState::Stopped);
+        position.state = match self.scrub_record(&uuid).under_way {
+            // Another one was begun, of which nothing was recorded yet.
+            Some(scrub) if scrub.begun_us != begun_us => return,
+            Some(_) if over => position.state,
+            Some(scrub) if scrub.paused => ScrubState::Paused,
+            Some(_) => ScrubState::Running,
+            None if over => position.state,
+            None => ScrubState::Stopped,
+        };
+        if self.running[at].array.take_up_scrub(&position) {
+            self.running[at].scrub.begun_us = begun_us;
+        } else {
+            let array = self.running[at].array.name();
+            tracing::warn!(%array, "where its scrub stood is not in this array: it begins anew");
+        }
+    }
+
+    /// Records where the scrubs of all arrays stand.
+    pub(crate) fn keep_scrubs(&mut self) {
+        (0..self.running.len()).for_each(|at| self.keep_scrub(at, true));
+    }
+
+    /// Records where the scrub of an array stands, if that is due or `now`. A directory that refuses is asked again
+    /// with the next round; that it refuses is told by others.
+    pub(crate) fn keep_scrub(&mut self, at: usize, now: bool) {
+        let now_us = self.options.clock.now_us();
+        let running = &mut self.running[at];
+        let Some(status) = running.array.status().scrub else { return };
+        let due = match &running.scrub.kept {
+            None => true,
+            Some((kept_us, kept)) => {
+                let waited = now_us.abs_diff(*kept_us) >= SCRUB_KEEP_EVERY_US;
+                kept.state != status.state || kept.mode != status.mode || waited
+            }
+        };
+        if !(now || due) {
+            return;
+        }
+        let Some(position) = running.array.scrub_position() else { return };
+        if running.scrub.kept.as_ref().is_some_and(|(_, kept)| *kept == position) {
+            return;
+        }
+        let (uuid, begun_us) = (running.uuid(), running.scrub.begun_us);
+        let kept = Kept { begun_us, position };
+        match scrub_file::write(self.store.dir(), &uuid, &kept) {
+            Ok(()) => running.scrub.kept = Some((now_us, kept.position)),
+            Err(error) => {
+                let array = running.array.name();
+                tracing::debug!(%array, %error, "where its scrub stands could not be recorded");
+            }
+        }
+    }
+
     fn tend_scrub(&mut self, at: usize, now_us: u64) -> Result<(), ControlError> {
         if self.stopping {
             return Ok(());
         }
         let uuid = self.running[at].uuid();
+        if !self.running[at].scrub.looked && !self.running[at].array.status().lost {
+            self.take_up_scrub(at);
+        }
+        // Before the end is recorded: of a scrub that is under way, a start takes up what was recorded last.
+        self.keep_scrub(at, false);
         let status = self.running[at].array.status();
         let record = self.scrub_record(&uuid);
         match (status.scrub.map(|scrub| scrub.state), record.under_way) {
@@ -245,7 +335,8 @@ impl Manager {
             (None, Some(scrub)) if !status.lost => return self.begin_scrub(at, scrub),
             (Some(_) | None, Some(_) | None) => {}
         }
-        let every_s = self.settings(&uuid).scrub_every_s;
+        let settings = self.settings(&uuid);
+        let every_s = settings.scrub_every_s;
         let scheduled = every_s > 0 && has_redundancy(&status.geometry);
         if !scheduled || record.under_way.is_some() || status.lost {
             return Ok(());
@@ -257,8 +348,8 @@ impl Manager {
         if now_us - record.since_us < every_s.saturating_mul(SECOND_US) {
             return Ok(());
         }
-        let scrub = UnderWay { mode: ScrubAim::Check, paused: false, scheduled: true };
-        self.begin_scrub(at, scrub)
+        let mode = if settings.scrub_repair { ScrubAim::Repair } else { ScrubAim::Check };
+        self.begin_scrub(at, UnderWay { mode, paused: false, scheduled: true, begun_us: now_us })
     }
 }
 
@@ -292,9 +383,15 @@ fn show(name: &str) -> String {
     format!("strake array scrub show {name}")
 }
 
-/// A scrub of array `name` began.
-pub(crate) fn started(name: &str, mode: ScrubMode) -> Note {
-    let what = format!("array {name} is being scrubbed: {}", purpose(mode));
+/// A scrub of array `name` began, or goes on after it was over so many bytes.
+pub(crate) fn started(name: &str, mode: ScrubMode, done_bytes: u64) -> Note {
+    let how = match done_bytes {
+        0 => "is being scrubbed".to_owned(),
+        done => {
+            format!("is being scrubbed from where that was interrupted, after {}", ByteSize(done))
+        }
+    };
+    let what = format!("array {name} {how}: {}", purpose(mode));
     note(name, EventKind::ScrubStarted, what)
 }
 

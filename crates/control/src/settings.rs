@@ -23,6 +23,7 @@ impl Settings {
             auto_readd: self.auto_readd,
             replace_after_errors: self.replace_after_errors,
             scrub_every_s: self.scrub_every_s,
+            scrub_repair: self.scrub_repair,
         }
     }
 }
@@ -214,6 +215,7 @@ impl Manager {
         if let Some(seconds) = request.scrub_every_s {
             after.scrub_every_s = crate::scrub::parse_every(seconds)?;
         }
+        after.scrub_repair = request.scrub_repair.unwrap_or(before.scrub_repair);
         let plan = differences(before, after);
         let result = if plan.is_empty() {
             "unchanged"
@@ -261,5 +263,6 @@ fn differences(before: Settings, after: Settings) -> Vec<String> {
     differ("replace after errors", errors(before), errors(after));
     let every = |s: Settings| crate::scrub::every(s.scrub_every_s);
     differ("scrub every", every(before), every(after));
+    differ("scrub repair", word(before.scrub_repair), word(after.scrub_repair));
     plan
 }

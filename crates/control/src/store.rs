@@ -115,6 +115,9 @@ pub struct UnderWay {
     /// The schedule began it.
     #[serde(default)]
     pub scheduled: bool,
+    /// When it was begun, in microseconds since 1970: which scrub a recorded position is of.
+    #[serde(default)]
+    pub begun_us: u64,
 }
 
 /// What a scrub does about what it finds, as it is recorded.
@@ -149,6 +152,8 @@ pub struct Settings {
     pub paused: bool,
     /// Seconds from one scrub to the next; 0 for never.
     pub scrub_every_s: u64,
+    /// A scrub that begins by itself repairs.
+    pub scrub_repair: bool,
 }
 
 impl Default for Settings {
@@ -160,6 +165,7 @@ impl Default for Settings {
             replace_after_errors: 20,
             paused: false,
             scrub_every_s: SCRUB_EVERY_S,
+            scrub_repair: false,
         }
     }
 }

@@ -239,7 +239,9 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
             let what = format!("{count} events of array {name} came too fast to be recorded");
             Some(note(EventKind::EventsDropped, what))
         }
-        ArrayEventKind::ScrubStarted { mode } => Some(scrub::started(name, mode)),
+        ArrayEventKind::ScrubStarted { mode, done_bytes } => {
+            Some(scrub::started(name, mode, done_bytes))
+        }
         ArrayEventKind::ScrubFound { counts } => Some(scrub::has_found(name, &counts)),
         ArrayEventKind::ScrubEnded { whole, counts } => Some(scrub::ended(name, whole, &counts)),
         ArrayEventKind::MemberFailed { .. }

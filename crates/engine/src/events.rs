@@ -77,6 +77,8 @@ pub enum ArrayEventKind {
     ScrubStarted {
         /// What it does.
         mode: ScrubMode,
+        /// Bytes of the array that it was over before it was interrupted; 0 when it begins.
+        done_bytes: u64,
     },
     /// A scrub has found something; told once a minute at most.
     ScrubFound {

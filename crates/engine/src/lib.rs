@@ -51,6 +51,8 @@ pub use histogram::{ArrayLatencies, Latencies, LatencyCounts};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};
 pub use pacing::Maintenance;
-pub use scrub::{ScrubCounts, ScrubFinding, ScrubMode, ScrubState, ScrubStatus, ScrubVerdict};
+pub use scrub::{
+    ScrubCounts, ScrubFinding, ScrubMode, ScrubPosition, ScrubState, ScrubStatus, ScrubVerdict,
+};
 pub use strake_ondisk::{Consistency, OnDrive, Superblock};
 pub use undelete::{mark_destroyed, unmark_destroyed};

@@ -5,9 +5,7 @@
 //! say, nothing is changed, unless somebody decides that the data as it is read is to count.
 
 use strake_raid::Geometry;
-use strake_units::{LbaRange, MemberIndex, Nanos, StripeIndex};
-
-use crate::limits::{SCRUB_FINDINGS_MAX, SCRUB_TELL_EVERY};
+use strake_units::{LbaRange, MemberIndex, StripeIndex};
 
 /// What a scrub does about what it finds. Blocks that cannot be read are recovered and written back by each, as reads
 /// of clients do.
@@ -51,6 +49,9 @@ pub enum ScrubState {
 }
 
 impl ScrubState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Running, Self::Paused, Self::Finished, Self::Stopped];
+
     /// What the interface calls it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -62,7 +63,7 @@ impl ScrubState {
         }
     }
 
-    const fn is_over(self) -> bool {
+    pub(crate) const fn is_over(self) -> bool {
         match self {
             Self::Running | Self::Paused => false,
             Self::Finished | Self::Stopped => true,
@@ -88,6 +89,16 @@ pub enum ScrubVerdict {
 }
 
 impl ScrubVerdict {
+    /// Every verdict.
+    pub const ALL: [Self; 6] = [
+        Self::DataWrong,
+        Self::ParityWrong,
+        Self::CopyWrong,
+        Self::ParityDiffers,
+        Self::CopiesDiffer,
+        Self::Unreadable,
+    ];
+
     /// What the interface calls it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -182,6 +193,21 @@ impl ScrubCounts {
         self.found().saturating_sub(self.repaired)
     }
 
+    /// Counts what was found in rows of blocks of `1 << shift` bytes.
+    pub(crate) fn note(&mut self, finding: &ScrubFinding, shift: u32) {
+        let bytes = finding.rows.blocks << shift;
+        match finding.verdict {
+            ScrubVerdict::DataWrong | ScrubVerdict::ParityWrong | ScrubVerdict::CopyWrong => {
+                self.wrong += bytes;
+            }
+            ScrubVerdict::ParityDiffers | ScrubVerdict::CopiesDiffer => self.unsure += bytes,
+            ScrubVerdict::Unreadable => self.unreadable += bytes,
+        }
+        if finding.repaired {
+            self.repaired += bytes;
+        }
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.checked += other.checked;
         self.unchecked += other.unchecked;
@@ -195,7 +221,7 @@ impl ScrubCounts {
 /// A scrub: the one under way, or the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// Counts scrubs since the array was started, from 1.
+    /// Counts scrubs since the array was started, from 1; one that goes on from before counts anew.
     pub number: u64,
     /// What it does.
     pub mode: ScrubMode,
@@ -215,118 +241,12 @@ pub(crate) struct ScrubOrder {
     pub(crate) runs: bool,
 }
 
-/// What was found in one band.
-#[derive(Default)]
-pub(crate) struct ScrubReport {
-    /// But for what was checked and what could not be, which each core counts for itself.
-    pub(crate) counts: ScrubCounts,
-    pub(crate) findings: Vec<ScrubFinding>,
-}
+pub(crate) use self::board::{ScrubBoard, ScrubReport};
 
-/// The scrub that was begun last, as all shards share it.
-pub(crate) struct ScrubBoard {
-    geometry: Geometry,
-    status: Option<ScrubStatus>,
-    /// Shards that are not through.
-    shards_left: u16,
-    findings: Vec<ScrubFinding>,
-    /// When it was last told that something was found.
-    told: Option<Nanos>,
-}
+mod board;
+mod position;
 
-impl ScrubBoard {
-    pub(crate) const fn new(geometry: Geometry) -> Self {
-        Self { geometry, status: None, shards_left: 0, findings: Vec::new(), told: None }
-    }
-
-    /// Begins a scrub, unless one is under way. False then.
-    pub(crate) fn begin(&mut self, mode: ScrubMode, shards: u16) -> bool {
-        if self.status.is_some_and(|status| !status.state.is_over()) {
-            return false;
-        }
-        let number = self.status.map_or(0, |status| status.number) + 1;
-        self.status = Some(ScrubStatus {
-            number,
-            mode,
-            state: ScrubState::Running,
-            counts: ScrubCounts::default(),
-            unlisted: 0,
-        });
-        self.findings.clear();
-        (self.shards_left, self.told) = (shards, None);
-        true
-    }
-
-    /// Moves the scrub that is under way to `state`. False when there is none, or it is there already.
-    pub(crate) fn change(&mut self, state: ScrubState) -> bool {
-        match &mut self.status {
-            Some(status) if !status.state.is_over() && status.state != state => {
-                status.state = state;
-                true
-            }
-            Some(_) | None => false,
-        }
-    }
-
-    pub(crate) fn status(&self) -> Option<ScrubStatus> {
-        self.status
-    }
-
-    pub(crate) fn order(&self) -> Option<ScrubOrder> {
-        self.status.map(|ScrubStatus { number, mode, state, .. }| ScrubOrder {
-            number,
-            mode,
-            runs: state == ScrubState::Running,
-        })
-    }
-
-    pub(crate) fn findings(&self) -> Vec<ScrubFinding> {
-        let mut findings = self.findings.clone();
-        findings.sort_unstable_by_key(|finding| (finding.array.start, finding.member));
-        findings
-    }
-
-    /// Takes note of what was found in a band by scrub `number`. What was found so far, when that is to be told.
-    pub(crate) fn report(
-        &mut self,
-        number: u64,
-        report: &ScrubReport,
-        now: Nanos,
-    ) -> Option<ScrubCounts> {
-        let status = self.status.as_mut().filter(|status| status.number == number)?;
-        status.counts.add(&report.counts);
-        for finding in &report.findings {
-            let geometry = &self.geometry;
-            if self.findings.iter_mut().rev().any(|known| known.join(finding, geometry)) {
-                continue;
-            }
-            if self.findings.len() < SCRUB_FINDINGS_MAX {
-                self.findings.push(*finding);
-            } else {
-                status.unlisted += 1;
-            }
-        }
-        let due = self.told.is_none_or(|told| now.since(told) >= SCRUB_TELL_EVERY);
-        if !due {
-            return None;
-        }
-        self.told = Some(now);
-        Some(status.counts)
-    }
-
-    /// A shard has scrubbed all it owns. True when it was the last one.
-    pub(crate) fn shard_done(&mut self, number: u64) -> bool {
-        let Some(status) = self.status.as_mut().filter(|status| status.number == number) else {
-            return false;
-        };
-        self.shards_left -= 1;
-        let last = self.shards_left == 0 && !status.state.is_over();
-        if last {
-            status.state = ScrubState::Finished;
-        }
-        last
-    }
-}
+pub use self::position::ScrubPosition;
 
 #[cfg(test)]
 mod tests;

@@ -97,7 +97,7 @@ pub enum ArrayVerb {
   strake array set tank --auto-replace on --replace-after-errors 20
   strake array set tank --auto-readd off
   strake array set tank --consistency strict
-  strake array set tank --scrub-every 14d")]
+  strake array set tank --scrub-every 14d --scrub-repair on")]
     Set(Set),
     /// Read everything, and find what silently went wrong: parity or copies that do not agree with the data.
     #[command(
@@ -298,6 +298,7 @@ pub struct Readd {
 #[command(group = ArgGroup::new("setting").required(true).multiple(true)
     .args([
         "rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors", "consistency", "scrub_every",
+        "scrub_repair",
     ]))]
 pub struct Set {
     /// Name or UUID.
@@ -318,9 +319,12 @@ pub struct Set {
     /// How writes are made safe against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
-    /// Time from the end of one scrub to the next that begins by itself and only checks, such as 14d; off for never.
+    /// Time from the end of one scrub to the next that begins by itself, such as 14d; off for never.
     #[arg(long, value_parser = parse::every, value_name = "TIME|off")]
     pub scrub_every: Option<u64>,
+    /// Whether a scrub that begins by itself rewrites strips that are known to be wrong, or only tells of them.
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub scrub_repair: Option<Switch>,
     /// Do not ask before crashes are no longer taken care of.
     #[arg(long)]
     pub yes: bool,
@@ -375,7 +379,7 @@ pub enum ScrubVerb {
     #[command(after_help = "Examples:
   strake array scrub stop tank")]
     Stop(ScrubWhich),
-    /// How far the scrub has come, or what the last one found since the array was started.
+    /// How far the scrub has come, or what the last one found.
     #[command(after_help = "Examples:
   strake array scrub show tank
   strake array scrub show tank --watch

@@ -119,6 +119,7 @@ async fn set(arguments: Set, socket: &Path, out: &Output) -> Result<Exit, CliErr
         replace_after_errors: arguments.replace_after_errors,
         consistency: arguments.consistency.map(|mode| mode.word().to_owned()),
         scrub_every_s: arguments.scrub_every,
+        scrub_repair: arguments.scrub_repair.map(Switch::is_on),
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     changed(&arrays.set_array(request).await?.into_inner(), out)

@@ -32,7 +32,7 @@ pub fn scrub(scrub: &Scrub, width: usize) -> String {
     let mut out = String::new();
     if scrub.state.is_empty() {
         let name = &scrub.array;
-        out += &sentence(&format!("{name} was not scrubbed since it was started"), width);
+        out += &sentence(&format!("{name} was not scrubbed yet, as far as is known here"), width);
     } else {
         out += &sentence(&format!("{}: {}", scrub.array, verdict(scrub)), width);
         field(&mut out, "scrub", &line(scrub), width);

@@ -158,6 +158,7 @@ fn settings(settings: &ArraySettings) -> String {
     };
     let scrub = match settings.scrub_every_s {
         0 => "never scrub by itself".to_owned(),
+        s if settings.scrub_repair => format!("scrub every {} and repair", job::time(s)),
         s => format!("scrub every {}", job::time(s)),
     };
     format!(

@@ -108,7 +108,7 @@ kinds! {
     ResyncStarted "resync_started" Info "Parity or copies began to be made to agree."
     ResyncFinished "resync_finished" Info "Parity or copies agree everywhere."
     ResyncHalted "resync_halted" Warning "A resync stands still."
-    ScrubStarted "scrub_started" Info "A scrub began to compare data with parity or copies."
+    ScrubStarted "scrub_started" Info "A scrub began to compare data with parity or copies, or goes on after a restart."
     ScrubFound "scrub_found" Warning "A scrub has found something wrong; told at most once a minute."
     ScrubFinished "scrub_finished" Info "A scrub has been over the whole array."
     ScrubStopped "scrub_stopped" Info "A scrub was ended before it had been over the whole array."

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strake_api::v1::{
     ChangeJobRequest, ChangeScrubRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest,
 };
+use strake_raid::Regions;
 
 /// Where the data area of a drive begins.
 const DATA: u64 = 16 << 20;
@@ -97,7 +98,7 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
     let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
     let job = jobs.iter().find(|job| job.kind == "scrub").expect("it is a job");
     assert_eq!((job.id.as_str(), job.state.as_str()), ("tank/scrub", "paused"));
-    // After a restart it begins anew, and is paused as it was.
+    // After a restart it goes on, and is paused as it was.
     stop(&control);
     drop(control);
     let control = folder.control();
@@ -122,6 +123,93 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
 
 /// Hours that a scrub is due after.
 const EVERY_H: u64 = 10;
+
+/// What a scrub found is there after a restart, and one that was killed goes on where it was; a file that is damaged, or
+/// of another scrub, is not believed.
+#[test]
+fn a_scrub_that_was_killed_goes_on_where_it_was() {
+    let folder = Folder::new();
+    let (control, drives) = tank(&folder, Options::default());
+    spoil(&drives[2], 64 << 10);
+    start(&control, "check").expect("none is under way");
+    let found = finished(&control);
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    tick_until(&control, "the last scrub", || scrub(&control).state == "finished");
+    let again = scrub(&control);
+    assert_eq!((&again.findings, again.ended_us), (&found.findings, found.ended_us));
+    assert_eq!((again.checked_bytes, again.left_bytes), (found.checked_bytes, 4096));
+    let view = control.run(|m| m.array("tank")).expect("it runs");
+    assert_eq!(view.next_action, "strake array scrub show tank");
+    // One that is under way, and of which half is done.
+    let uuid = control.run(|m| Ok(m.running[0].uuid())).expect("it answers");
+    let geometry = control.run(|m| Ok(m.running[0].array.status().geometry)).expect("it runs");
+    let mut settings = control.run(|m| Ok(m.settings(&uuid))).expect("it answers");
+    settings.paused = true;
+    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    start(&control, "repair").expect("the other is over");
+    control.tick().expect("it answers");
+    stop(&control);
+    drop(control);
+    let dir = folder.path("state");
+    let path = dir.join(format!("scrub-{uuid}.json"));
+    let page = std::fs::read_to_string(&path).expect("it was recorded");
+    assert!(page.contains("\"done\":[]"), "{page}");
+    let half = page.replace("\"done\":[]", "\"done\":[[0,1]]");
+    let stripes = Regions::new(&geometry).stripes_per_region();
+    let region = (stripes * geometry.stripe_data_blocks()) << geometry.block_size().shift();
+    let half = half.replace("\"checked\":0", &format!("\"checked\":{region}"));
+    let check = |page: &str, checked: u64| {
+        std::fs::write(&path, page).expect("it can be written");
+        let control = folder.control();
+        tick_until(&control, "the scrub", || {
+            control.run(|m| m.scrub("tank")).is_ok_and(|scrub| scrub.state == "paused")
+        });
+        assert_eq!(scrub(&control).checked_bytes, checked);
+        stop(&control);
+    };
+    check(&half, region);
+    check(&half.replace("\"begun_us\":", "\"begun_us\":1"), 0);
+    check("{", 0);
+    check(&page.replace("\"regions\":", "\"regions\":1"), 0);
+    check(&half, region);
+    let control = folder.control();
+    settings.paused = false;
+    tick_until(&control, "the array", || control.run(|m| m.array("tank")).is_ok());
+    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    let rest = finished(&control);
+    assert_eq!(rest.checked_bytes, found.checked_bytes);
+    assert_eq!(rest.left_bytes, 0, "the first region holds what was spoiled, and counts as done");
+    stop(&control);
+}
+
+#[test]
+fn a_scrub_of_the_schedule_repairs_where_that_is_wanted() {
+    let folder = Folder::new();
+    let hour = 3_600_000_000;
+    let now = Arc::new(AtomicU64::new(1_000_000 * hour));
+    let clock = {
+        let now = Arc::clone(&now);
+        WallClock::new(move || now.load(Ordering::Relaxed))
+    };
+    let (control, drives) = tank(&folder, Options { clock, ..Options::default() });
+    let set = SetArrayRequest {
+        name: "tank".into(),
+        scrub_every_s: Some(EVERY_H * 3600),
+        scrub_repair: Some(true),
+        ..Default::default()
+    };
+    let changed = control.set_array(&set).expect("it is recorded");
+    assert_eq!(changed.plan, ["scrub every 10h instead of 30d", "scrub repair on instead of off"]);
+    control.tick().expect("it answers");
+    spoil(&drives[1], 0);
+    now.fetch_add(EVERY_H * hour, Ordering::Relaxed);
+    control.tick().expect("it answers");
+    let found = finished(&control);
+    assert_eq!((found.mode.as_str(), found.wrong_bytes, found.left_bytes), ("repair", 4096, 0));
+    stop(&control);
+}
 
 #[test]
 fn the_schedule_begins_scrubs_that_only_check() {

@@ -9,7 +9,7 @@ use crate::error::ArrayError;
 use crate::events::ArrayEvent;
 use crate::message::Control;
 use crate::pacing::Maintenance;
-use crate::scrub::{ScrubFinding, ScrubMode, ScrubState};
+use crate::scrub::{ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
 
 impl Array {
     /// Takes `member` out of use. What is not being written at that moment is flushed and unmarked first, so that a
@@ -64,6 +64,23 @@ impl Array {
         }
         self.tell_scrub();
         Ok(())
+    }
+
+    /// Takes up a scrub where it was interrupted when the array last ran, or shows one that is over. False when there
+    /// was a scrub since the array was started, or `position` is not one in this array.
+    pub fn take_up_scrub(&self, position: &ScrubPosition) -> bool {
+        let taken = !self.board.is_lost() && self.board.take_up_scrub(position);
+        if taken {
+            self.tell_scrub();
+        }
+        taken
+    }
+
+    /// From where the scrub that was begun last could be taken up if it were interrupted now, for
+    /// [`take_up_scrub`](Self::take_up_scrub).
+    #[must_use]
+    pub fn scrub_position(&self) -> Option<ScrubPosition> {
+        self.board.scrub_position()
     }
 
     /// Lets the scrub that is under way rest, or go on. False when there is none, or it does so already.

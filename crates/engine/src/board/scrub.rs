@@ -1,14 +1,16 @@
 //! The scrub on the board.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use strake_units::Nanos;
+use strake_units::{Nanos, RegionIndex};
 
 use super::Board;
 use crate::events::ArrayEventKind;
 use crate::scrub::{
-    ScrubBoard, ScrubFinding, ScrubMode, ScrubOrder, ScrubReport, ScrubState, ScrubStatus,
+    ScrubBoard, ScrubFinding, ScrubMode, ScrubOrder, ScrubPosition, ScrubReport, ScrubState,
+    ScrubStatus,
 };
 
 impl Board {
@@ -22,15 +24,42 @@ impl Board {
         if !scrub.begin(mode, self.cores.len() as u16) {
             return false;
         }
-        self.scrub_number.store(scrub.status().map_or(0, |status| status.number), Relaxed);
-        self.scrub_runs.store(true, Relaxed);
+        self.show_scrub(&scrub);
+        drop(scrub);
+        self.tell(None, ArrayEventKind::ScrubStarted { mode, done_bytes: 0 });
+        true
+    }
+
+    /// Takes up a scrub where it was interrupted, or shows one that is over. False when there was another one since
+    /// the array was started, or the position is not one in this array.
+    pub(crate) fn take_up_scrub(&self, position: &ScrubPosition) -> bool {
+        let mut scrub = self.scrub();
+        if !scrub.take_up(position, self.cores.len() as u16) {
+            return false;
+        }
+        self.show_scrub(&scrub);
+        drop(scrub);
+        if !position.state.is_over() {
+            let (mode, done_bytes) = (position.mode, position.counts.done());
+            self.tell(None, ArrayEventKind::ScrubStarted { mode, done_bytes });
+        }
+        true
+    }
+
+    /// Has every core count for the scrub that was just begun.
+    fn show_scrub(&self, scrub: &ScrubBoard) {
+        let order = scrub.order();
+        self.scrub_number.store(order.map_or(0, |order| order.number), Relaxed);
+        self.scrub_runs.store(order.is_some_and(|order| order.runs), Relaxed);
         for core in &self.cores {
             core.scrub_checked.store(0, Relaxed);
             core.scrub_unchecked.store(0, Relaxed);
         }
-        drop(scrub);
-        self.tell(None, ArrayEventKind::ScrubStarted { mode });
-        true
+    }
+
+    /// From where the scrub could be taken up if it were interrupted now.
+    pub(crate) fn scrub_position(&self) -> Option<ScrubPosition> {
+        self.scrub().position()
     }
 
     /// Pauses, resumes or stops the scrub that is under way. False when there is none, or it is so already.
@@ -60,7 +89,9 @@ impl Board {
 
     /// The scrub that was begun last, with what all cores have counted.
     pub(crate) fn scrub_status(&self) -> Option<ScrubStatus> {
-        let mut status = self.scrub().status()?;
+        let scrub = self.scrub();
+        let mut status = scrub.status()?;
+        // Under the lock: what a core has counted moves when its region is done.
         for core in &self.cores {
             status.counts.checked += core.scrub_checked.load(Relaxed);
             status.counts.unchecked += core.scrub_unchecked.load(Relaxed);
@@ -81,17 +112,43 @@ impl Board {
         }
     }
 
-    /// Takes note of what scrub `number` found in a band.
-    pub(crate) fn report_scrub(&self, number: u64, report: &ScrubReport, now: Nanos) {
-        let told = self.scrub().report(number, report, now);
+    /// Takes note of what `core` found in a band for scrub `number`.
+    pub(crate) fn report_scrub(&self, core: u16, number: u64, report: &ScrubReport, now: Nanos) {
+        let told = self.scrub().report((core, number), report, now);
         if let Some(counts) = told {
             self.tell(None, ArrayEventKind::ScrubFound { counts });
         }
     }
 
+    /// The region that `core` is to scrub first.
+    pub(crate) fn first_to_scrub(&self, core: u16) -> Option<RegionIndex> {
+        self.scrub().next(RegionIndex(0), (core, self.cores.len() as u16))
+    }
+
+    /// `core` has been over all of `region` for scrub `number`. The region that it is to scrub next, if there is one
+    /// and the scrub is not over.
+    pub(crate) fn scrubbed(
+        &self,
+        core: u16,
+        number: u64,
+        region: RegionIndex,
+    ) -> Option<RegionIndex> {
+        let mut scrub = self.scrub();
+        let counted = &self.cores[usize::from(core)];
+        let take = |count: &AtomicU64| count.load(Relaxed);
+        let bytes = (take(&counted.scrub_checked), take(&counted.scrub_unchecked));
+        if !scrub.region_done((core, number), region, bytes) {
+            return None;
+        }
+        counted.scrub_checked.store(0, Relaxed);
+        counted.scrub_unchecked.store(0, Relaxed);
+        scrub.next(region, (core, self.cores.len() as u16))
+    }
+
     /// A core has scrubbed all that it owns.
     pub(crate) fn scrub_shard_done(&self, number: u64) {
-        if self.scrub().shard_done(number) {
+        let last = self.scrub().shard_done(number);
+        if last {
             self.scrub_runs.store(false, Relaxed);
             self.tell_scrub_over();
         }

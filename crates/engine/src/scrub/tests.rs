@@ -1,9 +1,10 @@
 //! The list of findings is bounded, and like ones that adjoin are one.
 
-use strake_raid::{Geometry, GeometrySpec, Level};
-use strake_units::{BlockSize, Lba, LbaRange, MemberIndex, Nanos, StripeIndex};
+use strake_raid::{Geometry, GeometrySpec, Level, Regions};
+use strake_units::{BlockSize, Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use super::*;
+use crate::limits::SCRUB_FINDINGS_MAX;
 
 fn geometry() -> Geometry {
     let spec = GeometrySpec {
@@ -32,8 +33,7 @@ fn reported(findings: &[ScrubFinding]) -> (Vec<ScrubFinding>, u64) {
     let mut board = ScrubBoard::new(geometry());
     assert!(board.begin(ScrubMode::Check, 1));
     for finding in findings {
-        let report = ScrubReport { counts: ScrubCounts::default(), findings: vec![*finding] };
-        board.report(1, &report, Nanos(0));
+        board.report((0, 1), &ScrubReport { findings: vec![*finding] }, Nanos(0));
     }
     (board.findings(), board.status().expect("it was begun").unlisted)
 }
@@ -67,11 +67,10 @@ fn what_does_not_fit_is_counted() {
 fn findings_are_told_once_a_minute() {
     let mut board = ScrubBoard::new(geometry());
     assert!(board.begin(ScrubMode::Check, 1));
-    let counts = ScrubCounts { wrong: 1, ..ScrubCounts::default() };
-    let report = ScrubReport { counts, findings: vec![finding(1, 0, 1)] };
+    let report = ScrubReport { findings: vec![finding(1, 0, 1)] };
     let mut check = |number, seconds: u64, want: Option<u64>| {
-        let told = board.report(number, &report, Nanos(seconds * Nanos::SECOND.0));
-        assert_eq!(told.map(|counts| counts.wrong), want, "after {seconds} s");
+        let told = board.report((0, number), &report, Nanos(seconds * Nanos::SECOND.0));
+        assert_eq!(told.map(|counts| counts.wrong / 4096), want, "after {seconds} s");
     };
     check(1, 100, Some(1));
     check(1, 159, None);
@@ -95,4 +94,39 @@ fn one_scrub_at_a_time() {
     assert!(!board.change(ScrubState::Stopped), "it is over");
     assert!(board.begin(ScrubMode::Repair, 2));
     assert_eq!(board.status().map(|s| (s.number, s.state)), Some((2, ScrubState::Running)));
+}
+
+/// What is found in a region that was not finished is found again, except what was put right.
+#[test]
+fn a_position_holds_what_is_not_found_again() {
+    let mut board = ScrubBoard::new(geometry());
+    assert!(board.begin(ScrubMode::Repair, 2));
+    let region = |row: u64| Regions::new(&geometry()).region_of(StripeIndex(row / 16));
+    let late = 1 << 17;
+    let report = |board: &mut ScrubBoard, core, finding| {
+        board.report((core, 1), &ScrubReport { findings: vec![finding] }, Nanos(0));
+    };
+    report(&mut board, 0, finding(1, 0, 1));
+    report(&mut board, 1, finding(2, late, 1));
+    report(&mut board, 1, ScrubFinding { repaired: true, ..finding(2, late + 1, 1) });
+    assert!(board.region_done((0, 1), region(0), (100, 10)));
+    assert_eq!(board.status().map(|status| status.counts.wrong), Some(3 * 4096));
+    let position = board.position().expect("it was begun");
+    let rows: Vec<u64> = position.findings.iter().map(|f| f.rows.start.0).collect();
+    assert_eq!((rows, position.done.as_slice()), (vec![0, late + 1], &[0..1][..]));
+    let want = ScrubCounts {
+        checked: 100,
+        unchecked: 10,
+        wrong: 2 * 4096,
+        repaired: 4096,
+        ..ScrubCounts::default()
+    };
+    assert_eq!(position.counts, want);
+    let mut next = ScrubBoard::new(geometry());
+    assert!(next.take_up(&position, 3));
+    assert_eq!(next.position(), Some(position));
+    assert_eq!(next.next(RegionIndex(0), (0, 3)), Some(RegionIndex(3)), "the first is done");
+    assert_eq!(next.next(RegionIndex(0), (1, 3)), Some(RegionIndex(1)));
+    report(&mut next, 0, finding(2, late, 1));
+    assert_eq!(next.findings().len(), 3, "what was put right is listed once");
 }

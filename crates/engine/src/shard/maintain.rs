@@ -7,6 +7,7 @@ use strake_raid::{Band, Intent, Place, Query, Scheme, Segment, SegmentList, Wind
 use super::bad::{Columns, all_of};
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
+pub(super) use super::recovered::bits;
 use super::{Shard, scratch};
 use crate::message::{BadNote, Origin};
 
@@ -160,10 +161,6 @@ async fn maintain_by_columns(
     }
     // Before the band counts as done: what was not filled must not be believed.
     shard.note_bad(notes).await
-}
-
-pub(super) fn bits(mask: u64) -> impl Iterator<Item = u8> {
-    (0..64).filter(move |bit| mask & 1 << bit != 0)
 }
 
 /// The rows of `window` in data strip `strip`.

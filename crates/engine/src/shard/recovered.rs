@@ -26,11 +26,9 @@ use super::scratch::Scratch;
 use super::{Shard, scratch};
 use crate::message::{Origin, View, Work};
 
+pub(super) use super::execute::STRIPS_MAX;
 pub(crate) use table::Recovered;
 use table::{Strip, Wanted};
-
-/// Strips that one read may need.
-pub(crate) const STRIPS_MAX: usize = 64;
 
 /// Who is answered.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +85,7 @@ fn survivors(geometry: &Geometry, wanted: u8, hidden: u64) -> Option<u64> {
 }
 
 /// The numbers of the bits set in `mask`, ascending.
-fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let bit = mask.trailing_zeros() as u8;
         mask &= mask.wrapping_sub(1);

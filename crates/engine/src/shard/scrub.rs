@@ -22,7 +22,9 @@ use crate::scrub::{ScrubOrder, ScrubReport};
 #[derive(Default)]
 pub(crate) struct ScrubTable {
     order: Option<ScrubOrder>,
-    /// The next band to look at; `None` when there is none.
+    /// The region that it is at; `None` when there is none left.
+    region: Option<RegionIndex>,
+    /// The next band of it to look at; `None` when all were handed out.
     next: Option<Band>,
     /// The others know that this shard is through.
     through: bool,
@@ -34,68 +36,68 @@ impl ScrubTable {
         self.order.is_some_and(|order| order.runs) && !self.through
     }
 
-    /// Takes the band that is next, and moves on within the regions of shard `core` of `cores`.
-    fn take(
-        &mut self,
-        geometry: &Geometry,
-        regions: &Regions,
-        (core, cores): (u16, u16),
-    ) -> Option<(Band, ScrubOrder)> {
+    /// Goes to the first band of a region.
+    fn enter(&mut self, region: Option<RegionIndex>, regions: &Regions) {
+        let first = |region| StripeIndex(regions.stripes(region).start);
+        self.region = region;
+        self.next = region.map(|region| Band { stripe: first(region), index: 0 });
+    }
+
+    /// Takes the band that is next, and moves on within the region.
+    fn take(&mut self, geometry: &Geometry, regions: &Regions) -> Option<(Band, ScrubOrder)> {
         let (band, order) = (self.next?, self.order?);
         let Band { stripe, index } = band;
         self.next = if index + 1 < geometry.bands_per_stripe() {
             Some(Band { stripe, index: index + 1 })
         } else {
             let after = StripeIndex(stripe.0 + 1);
-            let region = regions.region_of(after);
-            let first = match region == regions.region_of(stripe) {
-                true => Some(after),
-                false => first_stripe(regions, own_region(region, core, cores)),
-            };
-            first.filter(|s| s.0 < geometry.stripes()).map(|stripe| Band { stripe, index: 0 })
+            let inside = regions.stripes(regions.region_of(stripe)).contains(&after.0);
+            inside.then_some(Band { stripe: after, index: 0 })
         };
         Some((band, order))
     }
-}
-
-/// The first region from `region` on that shard `core` of `cores` owns.
-fn own_region(region: RegionIndex, core: u16, cores: u16) -> RegionIndex {
-    let (core, cores) = (u32::from(core), u32::from(cores));
-    RegionIndex(region.0 + (core + cores - region.0 % cores) % cores)
-}
-
-fn first_stripe(regions: &Regions, region: RegionIndex) -> Option<StripeIndex> {
-    let stripes = regions.stripes(region);
-    (!stripes.is_empty()).then_some(StripeIndex(stripes.start))
 }
 
 /// Scrubs until everything was looked at, something more urgent turns up, or somebody wants it to rest. False when
 /// maintenance has nothing more to do.
 pub(super) async fn go_on(shard: &Shard) -> bool {
     let rests = || shard.stopping() || !shard.scrub.borrow().is_wanted();
-    while !rests() && !shard.redundancy_wanted() {
-        may_go(shard, || rests() || shard.redundancy_wanted()).await;
-        if rests() || shard.redundancy_wanted() {
+    let gives_way = || rests() || shard.redundancy_wanted();
+    while !gives_way() {
+        may_go(shard, gives_way).await;
+        if gives_way() {
             break;
         }
-        let whose = (shard.core, shard.cores);
-        let next = shard.scrub.borrow_mut().take(&shard.geometry, &shard.regions, whose);
-        let Some((band, order)) = next else { break };
-        hand_out(shard, band, Work::Scrub { order });
+        let next = shard.scrub.borrow_mut().take(&shard.geometry, &shard.regions);
+        match next {
+            Some((band, order)) => hand_out(shard, band, Work::Scrub { order }),
+            None => end_region(shard).await,
+        }
     }
     all_back(&shard.window).await;
     // A band fails only when the array is lost, which everybody sees.
     let _ = shard.window.borrow_mut().take_error();
-    let done = {
-        let mut table = shard.scrub.borrow_mut();
-        let order = table.order.filter(|_| table.next.is_none() && !table.through);
-        table.through |= order.is_some() && !shard.stopping();
-        order
+    !rests() || shard.redundancy_wanted()
+}
+
+/// All bands of a region were handed out: when they are back it is done, and the next one is entered.
+async fn end_region(shard: &Shard) {
+    all_back(&shard.window).await;
+    if shard.stopping() {
+        return;
+    }
+    let mut table = shard.scrub.borrow_mut();
+    let Some(order) = table.order.filter(|_| table.next.is_none()) else {
+        // Another scrub was begun meanwhile.
+        return;
     };
-    if let Some(order) = done.filter(|_| !shard.stopping()) {
+    let done = table.region.take();
+    let next = done.and_then(|region| shard.board.scrubbed(shard.core, order.number, region));
+    table.enter(next, &shard.regions);
+    if next.is_none() {
+        table.through = true;
         shard.board.scrub_shard_done(order.number);
     }
-    !rests() || shard.redundancy_wanted()
 }
 
 /// Looks at one band: whether its parity or copies agree, and what can be done if they do not.
@@ -126,7 +128,7 @@ pub(super) async fn band(
         }
     }
     if !report.findings.is_empty() {
-        shard.board.report_scrub(order.number, &report, shard.now.get());
+        shard.board.report_scrub(shard.core, order.number, &report, shard.now.get());
     }
     Ok(())
 }
@@ -252,9 +254,7 @@ impl Shard {
             let mut table = self.scrub.borrow_mut();
             let known = table.order.map(|order| order.number);
             if order.map(|order| order.number) != known {
-                let own = own_region(RegionIndex(0), self.core, self.cores);
-                let first = first_stripe(&self.regions, own);
-                table.next = first.map(|stripe| Band { stripe, index: 0 });
+                table.enter(self.board.first_to_scrub(self.core), &self.regions);
                 table.through = false;
             }
             table.order = order;

@@ -2,6 +2,7 @@
 
 mod any;
 mod badblocks;
+mod bugs;
 mod control;
 mod fair;
 mod hang;
@@ -10,6 +11,7 @@ mod intents;
 mod kept;
 mod latency;
 mod media;
+mod modes;
 mod queues;
 mod readd;
 mod rebuild;
@@ -17,6 +19,9 @@ mod recovered;
 mod redo;
 mod replace;
 mod scrub;
+mod scrub_again;
+mod scrub_damage;
+mod silent;
 mod slow;
 mod stage;
 mod start;

@@ -13,11 +13,11 @@ use strake_units::{Lba, MemberIndex, StripeIndex};
 
 use crate::stage::{DATA, Set, Stage};
 
-const KIB: u64 = 1024;
+pub const KIB: u64 = 1024;
 
 /// A strip of a stripe: data, then parity; of copies, the nth copy of a data strip.
 #[derive(Clone, Copy, Debug)]
-enum Strip {
+pub enum Strip {
     Data(u8),
     Parity(u8),
     Copy(u8, u8),
@@ -25,18 +25,18 @@ enum Strip {
 
 /// Bytes `from..to` of one strip become others.
 #[derive(Clone, Copy, Debug)]
-struct Harm {
-    stripe: u64,
-    strip: Strip,
-    from: u64,
-    to: u64,
+pub struct Harm {
+    pub stripe: u64,
+    pub strip: Strip,
+    pub from: u64,
+    pub to: u64,
 }
 
-fn harm(stripe: u64, strip: Strip, from: u64, to: u64) -> Harm {
+pub fn harm(stripe: u64, strip: Strip, from: u64, to: u64) -> Harm {
     Harm { stripe, strip, from, to }
 }
 
-fn member_of(stage: &Stage, harm: &Harm) -> usize {
+pub fn member_of(stage: &Stage, harm: &Harm) -> usize {
     let geometry = stage.status().geometry;
     let stripe = StripeIndex(harm.stripe);
     let role = match harm.strip {
@@ -48,7 +48,7 @@ fn member_of(stage: &Stage, harm: &Harm) -> usize {
 }
 
 /// Changes every byte.
-fn corrupt(stage: &Stage, harm: &Harm) {
+pub fn corrupt(stage: &Stage, harm: &Harm) {
     let geometry = stage.status().geometry;
     let member = member_of(stage, harm);
     let top = geometry.member_lba(StripeIndex(harm.stripe), 0).bytes(stage.size);
@@ -62,7 +62,7 @@ fn corrupt(stage: &Stage, harm: &Harm) {
 }
 
 /// Everything on the media.
-fn media(stage: &Stage) -> Vec<Vec<u8>> {
+pub fn media(stage: &Stage) -> Vec<Vec<u8>> {
     let geometry = stage.status().geometry;
     let bytes = geometry.member_blocks_used() << stage.size.shift();
     let read = |disk: &crate::stage::Disk| {
@@ -73,19 +73,19 @@ fn media(stage: &Stage) -> Vec<Vec<u8>> {
     stage.disks.iter().map(read).collect()
 }
 
-fn finished(stage: &mut Stage) -> ScrubStatus {
+pub fn finished(stage: &mut Stage) -> ScrubStatus {
     stage.until("the end of the scrub", |stage| {
         stage.status().scrub.is_some_and(|scrub| scrub.state == ScrubState::Finished)
     });
     stage.status().scrub.expect("there was one")
 }
 
-fn scrub(stage: &mut Stage, mode: ScrubMode) -> (ScrubStatus, Vec<ScrubFinding>) {
+pub fn scrub(stage: &mut Stage, mode: ScrubMode) -> (ScrubStatus, Vec<ScrubFinding>) {
     stage.array().begin_scrub(mode).expect("none is under way");
     (finished(stage), stage.array().scrub_findings())
 }
 
-fn clean(stage: &mut Stage) {
+pub fn clean(stage: &mut Stage) {
     let (status, findings) = scrub(stage, ScrubMode::Check);
     assert_eq!((status.counts.found(), &findings[..]), (0, &[][..]), "a second scrub is clean");
     assert_eq!(status.counts.unchecked, 0);
@@ -94,7 +94,7 @@ fn clean(stage: &mut Stage) {
 }
 
 /// A level with its members and those of a group.
-type Shape = (Level, usize, Option<u8>);
+pub type Shape = (Level, usize, Option<u8>);
 
 fn shapes() -> Vec<Shape> {
     vec![
@@ -110,14 +110,14 @@ fn shapes() -> Vec<Shape> {
     ]
 }
 
-fn set((level, members, group): Shape, cores: u16) -> Set {
+pub fn set((level, members, group): Shape, cores: u16) -> Set {
     let mut set = Set::new(level, members);
     (set.group, set.cores, set.strip) = (group, cores, 64 << 10);
     set.disk_bytes = 30 << 20;
     set
 }
 
-fn staged(shape: Shape, cores: u16) -> Stage {
+pub fn staged(shape: Shape, cores: u16) -> Stage {
     let mut stage = set(shape, cores).build().expect("sound");
     stage.fill(9_000, 300, 5);
     stage

@@ -131,6 +131,77 @@ fn b06_a_partly_recovered_member_that_is_re_added_is_not_in_sync() {
     }
 }
 
+/// Two spares of a ZFS dRAID were at work at once; clearing the errors of a drive afterwards left blocks of other spares
+/// wrong, because what had been rebuilt while it was away was not noted as missing there (`b403040c4c`). Here a member goes out
+/// and comes back while the drive in another's place is being filled.
+#[test]
+fn b11_a_member_that_comes_back_among_rebuilds_lacks_nothing() {
+    for (level, members) in [(Level::Raid6, 5), (Level::Raid73, 6), (Level::Raid1, 3)] {
+        check(&Cast::new(level, members).with_regions(), |stage| {
+            stage.work(80)?;
+            for _ in 0..3 {
+                let first = stage.below(members as u64) as usize;
+                let second = (first + 1 + stage.below(members as u64 - 1) as usize) % members;
+                stage.fail(first)?;
+                stage.work(10)?;
+                let order = stage.begin_replace(first)?;
+                let turns = stage.below(400);
+                stage.turns(turns)?;
+                // It was there for some of the rebuild, is away for some of it, and is back for the rest.
+                stage.fail(second)?;
+                stage.load(30);
+                let turns = stage.below(400);
+                stage.turns(turns)?;
+                stage.settle()?;
+                stage.readd(second)?;
+                stage.finish(order)?;
+                stage.wait_maintenance()?;
+                stage.check_parity()?;
+            }
+            stage.all_is_well()
+        });
+    }
+}
+
+/// A rebuild of ZFS did not write to a drive that was degraded itself, and took a part for rebuilt before it was: what had
+/// been "rebuilt" had checksum errors (`2abf469be5`, `b8d9596403`). Here two members are filled at once, and clients write; then everything has to be there from the two alone, as far as they go.
+#[test]
+fn b12_a_rebuild_writes_every_member_that_lacks_something() {
+    for (level, members) in [(Level::Raid6, 5), (Level::Raid73, 6), (Level::Raid1, 4)] {
+        check(&Cast::new(level, members).with_regions(), |stage| {
+            stage.work(80)?;
+            let (one, other) = (0, members - 1);
+            stage.fail(one)?;
+            stage.fail(other)?;
+            let first = stage.begin_replace(one)?;
+            let turns = stage.below(300);
+            stage.turns(turns)?;
+            let second = stage.begin_replace(other)?;
+            stage.load(60);
+            stage.finish(first)?;
+            stage.finish(second)?;
+            stage.settle()?;
+            stage.wait_maintenance()?;
+            stage.check_parity()?;
+            // The others leave, as many as may: both have to answer for what they were given.
+            for slot in 1..members - 1 {
+                if stage
+                    .geometry()
+                    .tolerates(stage.out().iter().fold(1 << slot, |all, out| all | 1 << out))
+                {
+                    stage.fail(slot)?;
+                }
+            }
+            stage.read_back()?;
+            for slot in stage.out() {
+                stage.readd(slot)?;
+            }
+            stage.wait_maintenance()?;
+            stage.all_is_well()
+        });
+    }
+}
+
 /// Two drives of a ZFS pool failed in the same moment; the restart of the rebuild for the second was asked for while
 /// the first was being set up, and missed (`2be0a124af`). The vdev stayed degraded for ever.
 #[test]

@@ -54,6 +54,7 @@ pub fn array(states: &[&str]) -> Array {
             auto_readd: true,
             replace_after_errors: 10,
             scrub_every_s: 30 * 24 * 3600,
+            scrub_repair: false,
         }),
         ..Array::default()
     }

@@ -136,7 +136,7 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
         }
         let verdict = ScrubVerdict::Unreadable;
         let finding = finding(shard, rows.band, rows.window, (verdict, Some(position)), repaired);
-        note(shard, report, finding);
+        report.findings.push(finding);
     }
     for wrong in &seen.wrong {
         if wrong.positions == 0 {
@@ -149,7 +149,7 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
             if let Some(strip) = wrong.strip {
                 finding.array = of_strip(shard, rows.band, wrong.window, strip);
             }
-            note(shard, report, finding);
+            report.findings.push(finding);
         }
         for position in bits(wrong.positions) {
             let verdict = match shard.geometry.role(rows.band.stripe, position) {
@@ -159,7 +159,8 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
             };
             let repaired = gone(wrong.strip, wrong.window, 1 << position);
             let who = (verdict, Some(position));
-            note(shard, report, finding(shard, rows.band, wrong.window, who, repaired));
+            let finding = finding(shard, rows.band, wrong.window, who, repaired);
+            report.findings.push(finding);
         }
     }
 }
@@ -204,20 +205,4 @@ fn finding(
         array,
         repaired,
     }
-}
-
-fn note(shard: &Shard, report: &mut ScrubReport, finding: ScrubFinding) {
-    let bytes = finding.rows.blocks << shard.geometry.block_size().shift();
-    let counts = &mut report.counts;
-    match finding.verdict {
-        ScrubVerdict::DataWrong | ScrubVerdict::ParityWrong | ScrubVerdict::CopyWrong => {
-            counts.wrong += bytes;
-        }
-        ScrubVerdict::ParityDiffers | ScrubVerdict::CopiesDiffer => counts.unsure += bytes,
-        ScrubVerdict::Unreadable => counts.unreadable += bytes,
-    }
-    if finding.repaired {
-        counts.repaired += bytes;
-    }
-    report.findings.push(finding);
 }

@@ -1,0 +1,285 @@
+//! Bugs that others had, each as its story and as what would show it here. More of them are where what they are about is
+//! tested, and in the simulator's scenarios; `docs/scenarios.md` lists all.
+
+use strake_block::{IoErrorKind, Op};
+use strake_dev_mem::{Effect, Ops, Rule, When};
+use strake_engine::{AssemblePolicy, Consistency};
+use strake_raid::Level;
+use strake_units::{Lba, LbaRange, Nanos};
+
+use crate::scrub::{clean, media};
+use crate::stage::{DATA, Set, Stage};
+
+const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+
+/// Where a block of a RAID 0 of `members` lies: member and byte of its data area, by the textbook.
+fn textbook(at: u64, members: u64, strip: u64) -> (usize, usize) {
+    let (nth, offset) = (at / strip, at % strip);
+    ((nth % members) as usize, ((nth / members * strip + offset) * 512) as usize)
+}
+
+/// Over drives of different sizes md's RAID 0 mapped blocks in one way, and since some version in another: an array that
+/// was moved to the newer one read its data from the wrong places (`c84a1372df92`). Here all members are used as far as the
+/// smallest goes, and a block lies where the textbook says whatever the sizes are.
+#[test]
+fn b01_no_size_of_a_drive_moves_a_block() {
+    for disk_bytes in [28 << 20, 29 << 20, (31 << 20) + 4096] {
+        for members in 2..5u64 {
+            let mut set = Set::new(Level::Raid0, members as usize);
+            set.disk_bytes = disk_bytes;
+            let mut stage = set.build().expect("sound");
+            stage.fill(3000, 170, 3);
+            let media = media(&stage);
+            for at in 0..3000 {
+                let (member, byte) = textbook(at, members, 32);
+                let model = &stage.model[at as usize * 512..(at as usize + 1) * 512];
+                assert!(
+                    media[member][byte..byte + 512] == *model,
+                    "block {at} of {members} members"
+                );
+            }
+        }
+    }
+}
+
+/// md's RAID 0 computed the place of what to deallocate by another layout than that of writes, and erased somebody else's
+/// data (`e836007089`). What is deallocated here is looked for on the drives.
+#[test]
+fn b02_a_deallocation_reaches_the_blocks_that_a_write_reaches() {
+    for members in 2..5u64 {
+        let mut stage = Set::new(Level::Raid0, members as usize).build().expect("sound");
+        stage.fill(3000, 170, 3);
+        for (at, blocks) in [(0, 1), (31, 2), (64, 96), (500, 333), (1024, 1024)] {
+            assert_eq!(
+                stage.run(0, Op::Deallocate { range: LbaRange::new(Lba(at), blocks) }),
+                Ok(())
+            );
+            let before = stage.model.clone();
+            let media = media(&stage);
+            for block in 0..3000u64 {
+                let (member, byte) = textbook(block, members, 32);
+                let found = &media[member][byte..byte + 512];
+                let from = block as usize * 512;
+                let kept = found == &before[from..from + 512];
+                let inside = (at..at + blocks).contains(&block);
+                assert!(kept || inside && found.iter().all(|b| *b == 0), "block {block}");
+                stage.model[from..from + 512].copy_from_slice(found);
+            }
+        }
+        stage.verify(3000);
+    }
+}
+
+/// A degraded RAID 6 of md never finished a write that was not aligned to its pages: it waited for blocks that it would
+/// not read (`67f455486d2e`). Every alignment within 4 KiB, with every set of members out.
+#[test]
+fn b07_a_degraded_write_at_any_alignment_ends() {
+    let all = (0..5u8).flat_map(|one| (one..5).map(move |other| (one, other)));
+    for (one, other) in all {
+        for level in [Level::Raid6, Level::Raid5] {
+            if level == Level::Raid5 && one != other {
+                continue;
+            }
+            let mut stage = Set::new(level, 5).build().expect("sound");
+            stage.fill(1000, 170, 3);
+            stage.fail(one).expect("allowed");
+            if other != one {
+                stage.fail(other).expect("allowed");
+            }
+            for blocks in [1, 3, 7, 8, 9, 33] {
+                for at in (0..8).map(|nth| 90 + nth * 33) {
+                    assert_eq!(stage.write(at, blocks, at * 64 + blocks), Ok(()));
+                }
+            }
+            stage.verify(1000);
+            stage.replace(one).expect("replaceable");
+            if other != one {
+                stage.replace(other).expect("replaceable");
+            }
+            stage.healthy();
+            stage.verify(1000);
+            stage.check_parity(12);
+        }
+    }
+}
+
+/// A trim that ZFS had begun by hand was overtaken by writes to the same blocks, and took away what they had written
+/// (`8a74070128`). Here the drives take long over a deallocation, and writes to some of its blocks come in
+/// meanwhile.
+#[test]
+fn b16_a_trim_is_never_done_after_a_newer_write() {
+    for (level, members) in
+        [(Level::Raid0, 4), (Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 6)]
+    {
+        for slow in 0..members {
+            let mut stage = Set::new(level, members).build().expect("sound");
+            stage.fill(2000, 170, 3);
+            let delay = Rule::new(Ops::DEALLOCATE.and(Ops::ZEROES), Effect::Delay(Nanos(400_000)));
+            stage.disks[slow].plan.add(delay);
+            // Whole stripes of every level.
+            let range = LbaRange::new(Lba(0), 3 * 4 * 32);
+            let trim = stage.submit(0, Op::Deallocate { range });
+            stage.rounds(5);
+            let mut ids = Vec::new();
+            for at in (0..384).step_by(24) {
+                let op = stage.write_op(at, 5, at + 1);
+                ids.push((stage.submit(0, op), at));
+            }
+            for (id, at) in ids {
+                assert_eq!(stage.result(id), Ok(()));
+                stage.expect(at, 5, at + 1);
+            }
+            assert_eq!(stage.result(trim), Ok(()));
+            stage.rounds(1000);
+            for at in (0..384).step_by(24) {
+                let from = at as usize * 512;
+                let found = stage.read(0, at, 5).expect("readable");
+                assert!(found == stage.model[from..from + found.len()], "{level:?}, block {at}");
+            }
+            if level.is_grouped() || matches!(level, Level::Raid5 | Level::Raid6) {
+                stage.check_parity(4);
+            }
+            if level != Level::Raid0 {
+                clean(&mut stage);
+            }
+        }
+    }
+}
+
+/// SPDK's raid5f computed parity in scratch memory that another request was using by the time it tried again
+/// (`f84f0cc811`): parity was wrong, silently. Here there is scratch for one plan at a time, so everybody waits for
+/// it, and reads fail all the time, so everybody tries again.
+#[test]
+fn b20_memory_of_a_plan_that_is_tried_again_is_nobody_elses() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6), (Level::Raid73, 7)] {
+        for cores in [1, 2] {
+            let mut set = Set::new(level, members);
+            (set.options.scratch_bytes, set.options.cache, set.cores) = (0, false, cores);
+            let mut stage = set.build().expect("sound");
+            stage.fill(2000, 170, 3);
+            for (nth, disk) in stage.disks.iter().enumerate() {
+                let fails = Effect::Fail(IoErrorKind::Medium);
+                let rule = Rule::new(Ops::READ, fails).when(When::Every(5 + nth as u64 % 3));
+                disk.plan.add(rule.limit(40));
+                disk.plan
+                    .add(Rule::new(Ops::READ, Effect::Delay(Nanos(9000))).when(When::Every(2)));
+            }
+            let mut ids = Vec::new();
+            for round in 0..60u64 {
+                // No two of them overlap.
+                let at = round * 33;
+                let op = stage.write_op(at, 1 + round % 32, 700 + round);
+                ids.push((stage.submit(0, op), at, 1 + round % 32, 700 + round));
+            }
+            for (id, at, blocks, seed) in ids {
+                match stage.result(id) {
+                    Ok(()) => stage.expect(at, blocks, seed),
+                    // Two drives that cannot read the same block are more than one parity covers.
+                    Err(error) => assert_eq!((error, level), (IoErrorKind::Medium, Level::Raid5)),
+                }
+            }
+            stage.disks.iter().for_each(|disk| disk.plan.clear());
+            if level != Level::Raid5 {
+                clean(&mut stage);
+                stage.fail(1).expect("allowed");
+                stage.verify(2000);
+            }
+        }
+    }
+}
+
+/// Crucible held writes back and let newer ones pass, and replayed what was in flight over what had been written since
+/// (`862cd981`, `b7b9d566`); its repair waited for ever when everything had failed (`ba953748`). Here writes that overlap are
+/// sent at once, again and again, and everything stops in the middle: what is found is one of those that nobody had
+/// answered, or the last that was answered, never an older one.
+#[test]
+fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
+    for (consistency, out) in
+        [(Consistency::Safe, true), (Consistency::Strict, false), (Consistency::Resync, false)]
+    {
+        for rounds in [0, 3, 9, 20, 60, 200] {
+            let mut set = Set::new(Level::Raid6, 6);
+            (set.consistency, set.cores) = (consistency, 1 + (rounds % 2) as u16);
+            let mut stage = set.build().expect("sound");
+            stage.fill(500, 50, 3);
+            if out {
+                stage.fail(2).expect("allowed");
+                stage.until("the log", |stage| stage.status().logged == 1 << 2);
+            }
+            for disk in &stage.disks {
+                disk.plan
+                    .add(Rule::new(Ops::WRITE, Effect::Delay(Nanos(7000))).when(When::Every(3)));
+            }
+            // Waves: what is in one was sent when all of the wave before had been answered.
+            for wave in 0..4u64 {
+                for seed in wave * 10..wave * 10 + 5 {
+                    let op = stage.write_op(40, 6, seed);
+                    stage.submit(0, op);
+                }
+                if wave < 3 {
+                    stage.until("the answers", |stage| stage.answers.len() == 5);
+                    stage.answers.clear();
+                    let found = stage.read(0, 40, 6).expect("readable");
+                    let of_wave = |seed| found == Stage::pattern(6 * 512, seed);
+                    assert!((wave * 10..wave * 10 + 5).any(of_wave), "wave {wave} is a mixture");
+                }
+            }
+            stage.rounds(rounds);
+            let answered = !stage.answers.is_empty();
+            stage.disks.iter().for_each(|disk| disk.plan.clear());
+            stage.again(STRICTLY);
+            let found = stage.read(0, 40, 6).expect("readable");
+            let oldest = if answered { 30 } else { 20 };
+            for (nth, block) in found.chunks(512).enumerate() {
+                let of = |seed| Stage::pattern(6 * 512, seed)[nth * 512..(nth + 1) * 512] == *block;
+                let known = (oldest..25).chain(30..35).any(of);
+                assert!(known, "{consistency:?}, {rounds} rounds: block {nth} is older");
+            }
+            stage.model[40 * 512..46 * 512].copy_from_slice(&found);
+            stage.until("resynchronizing", |stage| stage.status().resync.is_none());
+            stage.verify(500);
+            if out {
+                stage.replace(2).expect("replaceable");
+                stage.healthy();
+            }
+            clean(&mut stage);
+        }
+    }
+}
+
+/// And nothing waits for ever when everything has failed: whoever asks is answered.
+#[test]
+fn b28_a_repair_ends_when_everything_has_failed() {
+    for level in [Level::Raid5, Level::Raid6, Level::Raid1] {
+        let mut stage = Set::new(level, 4).build().expect("sound");
+        stage.fill(2000, 170, 3);
+        stage.fail(1).expect("allowed");
+        stage.replace(1).expect("replaceable");
+        let op = stage.write_op(5, 40, 9);
+        let id = stage.submit(0, op);
+        stage.disks.iter().for_each(|disk| disk.plan.vanish());
+        assert!(stage.result(id).is_err());
+        assert!(stage.read(0, 0, 8).is_err());
+        stage.until("the end of the rebuild", |stage| stage.status().lost);
+        let pending = stage.array().begin_stop();
+        // There is nobody left to record it.
+        assert!(stage.asked(pending).is_err() || stage.status().lost);
+    }
+}
+
+/// A copying program ignored errors of parts that came later and called the copy good (libnbd, CVE-2022-0485). Here a
+/// part of a request fails on the one drive that has it, whichever part that is: the request fails.
+#[test]
+fn b29_an_error_of_any_part_fails_the_request() {
+    for part in 0..6u64 {
+        for effect in [Effect::Fail(IoErrorKind::Medium), Effect::Fail(IoErrorKind::Device)] {
+            let mut stage = Set::new(Level::Raid0, 3).build().expect("sound");
+            stage.fill(1000, 170, 3);
+            let (member, byte) = stage.home(part * 32 + 7);
+            assert!(byte >= DATA);
+            let range = stage.on_disk(byte, 1);
+            stage.disks[member].plan.add(Rule::new(Ops::READ, effect).within(range));
+            assert!(stage.read(0, 0, 6 * 32).is_err(), "part {part}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What each consistency mode is worth: the table of docs/guarantees.md, cell by cell.
+//!
+//! Every story is about one small write that was under way on a RAID 5 when everything stopped, and about the bystander:
+//! blocks in the same columns, which nobody wrote. What the write had for one member has not got there.
+
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
+use strake_raid::{Level, MemberState};
+use strake_units::MemberIndex;
+
+use crate::stage::{DATA, Set, Stage};
+
+/// Blocks that are written: the first ones of the write, and how many.
+const WRITE: (u64, u64) = (5, 3);
+
+/// Blocks of a strip.
+const STRIP: u64 = 32;
+
+/// All that was ever written.
+const WRITTEN: u64 = 2000;
+
+const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+const AT_ANY_PRICE: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
+
+/// What a mode promises after an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    /// Every block is as it was, or new where it was being written; parity fits.
+    Everything,
+    /// The array does not start; the regions are named. With the loss accepted, only columns that were being
+    /// written may hold something else.
+    Named,
+    /// It starts, and blocks in the columns that were being written may be wrong as soon as a member is out.
+    Unsaid,
+}
+
+use Consistency::{None as Careless, Resync, Safe, Strict};
+use Holds::{Everything, Named, Unsaid};
+
+/// The member that holds the bystander, two further blocks of the same columns, and one more.
+fn bystander(stage: &Stage) -> usize {
+    stage.home(WRITE.0 + STRIP).0
+}
+
+fn built(mode: Consistency) -> Stage {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.consistency = mode;
+    let mut stage = set.build().expect("sound");
+    stage.fill(WRITTEN, 170, 3);
+    stage
+}
+
+/// Takes out the member that holds the bystander, and waits until a mode that keeps a log relies on it.
+fn take_out(stage: &mut Stage) -> usize {
+    let out = bystander(stage);
+    stage.fail(out as u8).expect("allowed");
+    let logs = matches!(stage.set.consistency, Safe | Strict);
+    stage.until("the log", |stage| !logs || stage.status().logged & 1 << out != 0);
+    out
+}
+
+/// Everything stops while the write is under way. What it had for `stuck` has not got there.
+fn cut_short(stage: &mut Stage, stuck: usize) {
+    let shift = stage.set.disk_block.shift();
+    let range = strake_units::LbaRange::new(
+        strake_units::Lba(DATA >> shift),
+        (stage.set.disk_bytes - DATA - (4 << 20)) >> shift,
+    );
+    stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(range));
+    let op = stage.write_op(WRITE.0, WRITE.1, 99);
+    stage.submit(0, op);
+    stage.rounds(300);
+    stage.down();
+    stage.disks[stuck].plan.clear();
+}
+
+fn lose(stage: &Stage, member: usize) {
+    stage.disks[member].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+}
+
+/// Starts what was cut short, with nothing accepted that `holds` does not need.
+fn start(stage: &mut Stage, policy: AssemblePolicy, holds: Holds) {
+    match (stage.find(policy), holds) {
+        (Outcome::Ready(assembled), Everything | Unsaid) => stage.start(*assembled),
+        (Outcome::Refused { what, .. }, Named) => {
+            assert!(what.contains("0+") && what.contains("--accept-loss"), "{what}");
+            stage.again(AT_ANY_PRICE);
+        }
+        (Outcome::Ready(_), Named) => panic!("it starts"),
+        (Outcome::Refused { what, .. } | Outcome::Waiting { what, .. }, _) => panic!("{what}"),
+    }
+}
+
+/// Reads everything: outside of the columns that were being written nothing may differ, and what was being written is
+/// old or new. True when the bystander is what it was.
+fn read_all(stage: &mut Stage) -> bool {
+    let block = 1_usize << stage.size.shift();
+    let new = Stage::pattern(WRITE.1 as usize * block, 99);
+    let (mut at, mut sound) = (0, true);
+    while at < WRITTEN {
+        let found = stage.read(0, at, 1).expect("readable");
+        let old = &stage.model[at as usize * block..(at as usize + 1) * block];
+        let columns = WRITE.0..WRITE.0 + WRITE.1;
+        let column = at % STRIP;
+        match at < 3 * STRIP && columns.contains(&column) {
+            true if columns.contains(&at) => {
+                let nth = (at - WRITE.0) as usize * block;
+                sound &= found == old || found == new[nth..nth + block];
+            }
+            true => sound &= found == old,
+            false => assert!(found == old, "block {at} was not being written"),
+        }
+        at += 1;
+    }
+    sound
+}
+
+/// Reads everything now, and without each of the members in turn. False when something of the columns that were being
+/// written is neither old nor new.
+fn sound_without_any(stage: &mut Stage) -> bool {
+    let mut sound = read_all(stage);
+    let out = |stage: &Stage| (0..4).find(|at| stage.state(*at) != MemberState::InSync);
+    match out(stage) {
+        Some(member) => stage.replace(member as u8).expect("replaceable"),
+        None => {
+            let member = bystander(stage) as u8;
+            stage.fail(member).expect("allowed");
+            sound &= read_all(stage);
+            stage.replace(member).expect("replaceable");
+        }
+    }
+    stage.healthy();
+    sound & read_all(stage)
+}
+
+fn resynced(stage: &mut Stage) {
+    stage.until("resynchronizing", |stage| stage.status().resync.is_none());
+}
+
+/// Plays `story` for each member that may lack its part, and holds what is found against what each mode promises.
+/// Where nothing is promised, something has to go wrong, or the table is too modest.
+fn check(promises: [(Consistency, Holds); 4], story: impl Fn(&mut Stage, usize, Holds) -> bool) {
+    for (mode, holds) in promises {
+        let mut harmed = 0;
+        for stuck in 0..4 {
+            let mut stage = built(mode);
+            let sound = story(&mut stage, stuck, holds);
+            assert!(sound || holds != Everything, "{mode:?}, {stuck} stuck");
+            if holds == Everything {
+                stage.check_parity(4);
+            }
+            harmed += u32::from(!sound);
+        }
+        assert!(harmed > 0 || holds != Unsaid, "{mode:?} holds more than {holds:?}");
+    }
+}
+
+#[test]
+fn a_crash_of_a_healthy_array() {
+    let promises =
+        [(Resync, Everything), (Safe, Everything), (Strict, Everything), (Careless, Unsaid)];
+    check(promises, |stage, stuck, holds| {
+        cut_short(stage, stuck);
+        start(stage, STRICTLY, holds);
+        let sound = read_all(stage);
+        resynced(stage);
+        sound_without_any(stage) & sound
+    });
+}
+
+#[test]
+fn a_crash_while_degraded() {
+    let promises = [(Resync, Named), (Safe, Everything), (Strict, Everything), (Careless, Unsaid)];
+    check(promises, |stage, stuck, holds| {
+        let out = take_out(stage);
+        if stuck == out {
+            return true;
+        }
+        cut_short(stage, stuck);
+        start(stage, STRICTLY, holds);
+        sound_without_any(stage)
+    });
+}
+
+/// The member may come back: nobody starts without it before somebody says so.
+#[test]
+fn a_crash_that_costs_a_member() {
+    let promises = [(Resync, Named), (Safe, Named), (Strict, Everything), (Careless, Unsaid)];
+    check(promises, |stage, stuck, holds| {
+        let lost = bystander(stage);
+        cut_short(stage, stuck);
+        lose(stage, lost);
+        assert!(matches!(stage.find(STRICTLY), Outcome::Waiting { .. }));
+        start(stage, DEGRADED, holds);
+        stage.disks[lost].plan.clear();
+        sound_without_any(stage)
+    });
+}
+
+/// Whatever is being made up for when everything stops once more is made up for at the next start.
+#[test]
+fn a_crash_while_a_crash_is_made_up_for() {
+    let promises =
+        [(Resync, Everything), (Safe, Everything), (Strict, Everything), (Careless, Unsaid)];
+    for rounds in [0, 3, 20] {
+        check(promises, |stage, stuck, holds| {
+            cut_short(stage, stuck);
+            for _ in 0..3 {
+                start(stage, STRICTLY, holds);
+                stage.rounds(rounds);
+                stage.down();
+            }
+            start(stage, STRICTLY, holds);
+            let sound = read_all(stage);
+            resynced(stage);
+            sound_without_any(stage) & sound
+        });
+    }
+}
+
+/// The write goes to a stripe that the new member has or has not yet.
+#[test]
+fn a_crash_during_a_rebuild() {
+    let promises = [(Resync, Named), (Safe, Everything), (Strict, Everything), (Careless, Unsaid)];
+    for rebuilt in [false, true] {
+        check(promises, |stage, stuck, holds| {
+            let out = take_out(stage);
+            stage.array().set_maintenance(Maintenance { priority: 50, paused: !rebuilt });
+            stage.replace(out as u8).expect("replaceable");
+            if rebuilt {
+                let lacked = |stage: &Stage| stage.status().members[out].stale_bytes;
+                let all = lacked(stage);
+                stage.until("a region rebuilt", |stage| lacked(stage) < all);
+                stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
+            }
+            assert!(matches!(stage.state(out), MemberState::Rebuilding { .. }));
+            cut_short(stage, stuck);
+            start(stage, STRICTLY, holds);
+            let sound = read_all(stage);
+            stage.healthy();
+            sound_without_any(stage) & sound
+        });
+    }
+}
+
+/// The regions that were in doubt stay so, and what is asked of a member that is out then may be wrong without a word.
+/// After another crash that is said; after an orderly stop it is not. Where writes are logged nothing is in doubt.
+#[test]
+fn a_member_lost_during_the_resync_after_a_crash() {
+    let promises = [(Resync, Unsaid), (Safe, Unsaid), (Strict, Everything), (Careless, Unsaid)];
+    for orderly in [false, true] {
+        check(promises, |stage, stuck, holds| {
+            cut_short(stage, stuck);
+            start(stage, STRICTLY, holds);
+            stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
+            stage.rounds(10);
+            let doubtful = matches!(stage.set.consistency, Resync | Safe);
+            assert_eq!(stage.status().resync.is_some(), doubtful);
+            let lost = bystander(stage);
+            stage.fail(lost as u8).expect("allowed");
+            let sound = read_all(stage);
+            if orderly {
+                stage.stop().expect("it stops in order");
+            }
+            stage.down();
+            let holds = if doubtful && !orderly { Named } else { holds };
+            start(stage, STRICTLY, holds);
+            sound_without_any(stage) & sound
+        });
+    }
+}
+
+#[test]
+fn an_orderly_stop_while_degraded() {
+    for mode in [Resync, Safe, Strict, Careless] {
+        for parity_out in [false, true] {
+            let mut stage = built(mode);
+            let out = if parity_out { stage.home(3 * STRIP).0 } else { take_out(&mut stage) };
+            if parity_out {
+                stage.fail(out as u8).expect("allowed");
+            }
+            assert_eq!(stage.write(WRITE.0, WRITE.1, 99), Ok(()));
+            stage.stop().expect("it stops in order");
+            assert_eq!(stage.again(STRICTLY), 0, "{mode:?}: nothing is in doubt");
+            stage.verify(WRITTEN);
+            stage.replace(out as u8).expect("replaceable");
+            stage.healthy();
+            stage.verify(WRITTEN);
+            stage.check_parity(40);
+        }
+    }
+}
+
+/// Nobody is out and nothing was being written: there is nothing to make up for, in any mode.
+#[test]
+fn a_crash_when_nothing_was_being_written() {
+    for mode in [Resync, Safe, Strict, Careless] {
+        for degraded in [false, true] {
+            let mut stage = built(mode);
+            let out = degraded.then(|| take_out(&mut stage));
+            // Long enough for marks to be taken back.
+            stage.pass(10);
+            assert_eq!(stage.again(STRICTLY), 0, "{mode:?}, {out:?} is out");
+            stage.verify(WRITTEN);
+            if let Some(out) = out {
+                assert_eq!(stage.array().begin_fail(MemberIndex(out as u8)).is_ok(), true);
+                stage.replace(out as u8).expect("replaceable");
+                stage.healthy();
+            }
+            stage.verify(WRITTEN);
+            stage.check_parity(40);
+        }
+    }
+}

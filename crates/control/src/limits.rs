@@ -42,5 +42,6 @@ pub const BAD_RANGES_MAX: usize = 64;
 /// Seconds between scheduled scrubs, at least.
 pub const SCRUB_EVERY_MIN_S: u64 = 3600;
 
-/// Microseconds between two records of where a scrub stands, while it goes on: what is lost by a crash is looked at again.
+/// Microseconds between two records of where a scrub stands, while it goes on: what is lost by a crash is looked at
+/// again.
 pub const SCRUB_KEEP_EVERY_US: u64 = 5_000_000;

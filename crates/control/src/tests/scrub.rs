@@ -124,8 +124,8 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
 /// Hours that a scrub is due after.
 const EVERY_H: u64 = 10;
 
-/// What a scrub found is there after a restart, and one that was killed goes on where it was; a file that is damaged, or
-/// of another scrub, is not believed.
+/// What a scrub found is there after a restart, and one that was killed goes on where it was; a file that is damaged,
+/// or of another scrub, is not believed.
 #[test]
 fn a_scrub_that_was_killed_goes_on_where_it_was() {
     let folder = Folder::new();

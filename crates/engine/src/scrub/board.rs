@@ -1,7 +1,7 @@
 //! The scrub that was begun last, as all shards share it.
 //!
-//! What is found in a region counts for good when the region is done: a scrub that is interrupted looks at regions again
-//! that were not, and must not count twice what it finds there.
+//! What is found in a region counts for good when the region is done: a scrub that is interrupted looks at regions
+//! again that were not, and must not count twice what it finds there.
 
 use strake_raid::{Geometry, Regions};
 use strake_units::{Nanos, RegionIndex};
@@ -205,8 +205,8 @@ impl ScrubBoard {
         own.into_iter().find(|region| !self.done.contains(*region))
     }
 
-    /// Shard `core` has been over all of `region` for scrub `number`; `checked` and `unchecked` are the bytes it counted
-    /// there. False when that scrub is over.
+    /// Shard `core` has been over all of `region` for scrub `number`; `checked` and `unchecked` are the bytes it
+    /// counted there. False when that scrub is over.
     pub(crate) fn region_done(
         &mut self,
         (core, number): (u16, u64),

@@ -1,5 +1,5 @@
-//! Bugs that others had, each as its story and as what would show it here. More of them are where what they are about is
-//! tested, and in the simulator's scenarios; `docs/scenarios.md` lists all.
+//! Bugs that others had, each as its story and as what would show it here. More of them are where what they are about
+//! is tested, and in the simulator's scenarios; `docs/scenarios.md` lists all.
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
@@ -18,9 +18,9 @@ fn textbook(at: u64, members: u64, strip: u64) -> (usize, usize) {
     ((nth % members) as usize, ((nth / members * strip + offset) * 512) as usize)
 }
 
-/// Over drives of different sizes md's RAID 0 mapped blocks in one way, and since some version in another: an array that
-/// was moved to the newer one read its data from the wrong places (`c84a1372df92`). Here all members are used as far as the
-/// smallest goes, and a block lies where the textbook says whatever the sizes are.
+/// Over drives of different sizes md's RAID 0 mapped blocks in one way, and since some version in another: an array
+/// that was moved to the newer one read its data from the wrong places (`c84a1372df92`). Here all members are used as
+/// far as the smallest goes, and a block lies where the textbook says whatever the sizes are.
 #[test]
 fn b01_no_size_of_a_drive_moves_a_block() {
     for disk_bytes in [28 << 20, 29 << 20, (31 << 20) + 4096] {
@@ -42,8 +42,8 @@ fn b01_no_size_of_a_drive_moves_a_block() {
     }
 }
 
-/// md's RAID 0 computed the place of what to deallocate by another layout than that of writes, and erased somebody else's
-/// data (`e836007089`). What is deallocated here is looked for on the drives.
+/// md's RAID 0 computed the place of what to deallocate by another layout than that of writes, and erased somebody
+/// else's data (`e836007089`). What is deallocated here is looked for on the drives.
 #[test]
 fn b02_a_deallocation_reaches_the_blocks_that_a_write_reaches() {
     for members in 2..5u64 {
@@ -189,9 +189,9 @@ fn b20_memory_of_a_plan_that_is_tried_again_is_nobody_elses() {
 }
 
 /// Crucible held writes back and let newer ones pass, and replayed what was in flight over what had been written since
-/// (`862cd981`, `b7b9d566`); its repair waited for ever when everything had failed (`ba953748`). Here writes that overlap are
-/// sent at once, again and again, and everything stops in the middle: what is found is one of those that nobody had
-/// answered, or the last that was answered, never an older one.
+/// (`862cd981`, `b7b9d566`); its repair waited for ever when everything had failed (`ba953748`). Here writes that
+/// overlap are sent at once, again and again, and everything stops in the middle: what is found is one of those that
+/// nobody had answered, or the last that was answered, never an older one.
 #[test]
 fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
     for (consistency, out) in

@@ -1,7 +1,7 @@
 //! What each consistency mode is worth: the table of docs/guarantees.md, cell by cell.
 //!
-//! Every story is about one small write that was under way on a RAID 5 when everything stopped, and about the bystander:
-//! blocks in the same columns, which nobody wrote. What the write had for one member has not got there.
+//! Every story is about one small write that was under way on a RAID 5 when everything stopped, and about the
+//! bystander: blocks in the same columns, which nobody wrote. What the write had for one member has not got there.
 
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};

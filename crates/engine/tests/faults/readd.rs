@@ -262,9 +262,9 @@ fn what_a_member_missed_survives_a_crash_at_any_round() {
     }
 }
 
-/// Two drives of a ZFS pool failed at once and one rebuild was forgotten (B19, `2be0a124af`); SPDK crashed when a second base
-/// device was removed during a rebuild (B22, #3305). Members go out one after the other and together here, and come back in
-/// the middle of each other's rebuild.
+/// Two drives of a ZFS pool failed at once and one rebuild was forgotten (B19, `2be0a124af`); SPDK crashed when a
+/// second base device was removed during a rebuild (B22, #3305). Members go out one after the other and together here,
+/// and come back in the middle of each other's rebuild.
 #[test]
 fn b19_b22_members_go_and_come_at_any_step() {
     for rounds in [0, 5, 40, 200, 1000] {

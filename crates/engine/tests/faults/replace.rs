@@ -277,8 +277,8 @@ fn a_member_of_every_level_is_replaced_while_it_serves() {
 }
 
 /// B04 from its other side: md's RAID 10 went on writing to the old drive when the replacement had its place
-/// (`e7c0c3fa2928`), so the old drive was the newer one. Here it is in the machine again, alone or beside the others: it is
-/// nobody.
+/// (`e7c0c3fa2928`), so the old drive was the newer one. Here it is in the machine again, alone or beside the others:
+/// it is nobody.
 #[test]
 fn b04_the_old_drive_comes_back_and_is_not_the_member() {
     for level in [Level::Raid1, Level::Raid5] {
@@ -301,8 +301,8 @@ fn b04_the_old_drive_comes_back_and_is_not_the_member() {
     }
 }
 
-/// In the moment in which md's replacement took over, a write went to the old drive only (B04, `e7c0c3fa2928`). The machine
-/// stops in that moment here, while labels change hands, and some of the drives do not come back.
+/// In the moment in which md's replacement took over, a write went to the old drive only (B04, `e7c0c3fa2928`). The
+/// machine stops in that moment here, while labels change hands, and some of the drives do not come back.
 #[test]
 fn b04_a_crash_between_labels_leaves_one_member() {
     for extra in (0..60).step_by(3) {
@@ -330,10 +330,9 @@ fn b04_a_crash_between_labels_leaves_one_member() {
     }
 }
 
-/// Of the two drives of md's replacement the wrong one was believed (B04, `e7c0c3fa2928`). One of them is pulled here while
-/// labels change hands: the other one is the member. Without merging writes wait
-/// for each other: one read the old drive in vain, went around it, and was acknowledged when the new drive had its
-/// place, although neither had got it.
+/// Of the two drives of md's replacement the wrong one was believed (B04, `e7c0c3fa2928`). One of them is pulled here
+/// while labels change hands: the other one is the member. Without merging writes wait for each other: one read the old
+/// drive in vain, went around it, and was acknowledged when the new drive had its place, although neither had got it.
 #[test]
 fn b04_either_drive_goes_while_the_labels_change_hands() {
     for extra in (0..60).step_by(4) {

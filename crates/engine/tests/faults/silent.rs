@@ -1,5 +1,5 @@
-//! What nobody reports: writes that are lost or go elsewhere, bits that flip, drives that lie. There are no checksums of
-//! data; these tests show what holds all the same, and where it ends.
+//! What nobody reports: writes that are lost or go elsewhere, bits that flip, drives that lie. There are no checksums
+//! of data; these tests show what holds all the same, and where it ends.
 
 use strake_block::{BufMut, DeallocateReads, Durability, Op, Sg};
 use strake_dev_mem::{Effect, Fate, Flush, Ops, Rule, When};
@@ -86,9 +86,9 @@ fn f05_both_victims_of_a_misdirected_write_are_healed_where_two_parities_are_lef
     }
 }
 
-/// Every scheme that was analysed by others lets one wrong strip spread into parity by the next write. Here a write of a
-/// neighbour that needs the old parity only changes it by the difference: the wrong strip is still the one that does not
-/// fit, and is healed.
+/// Every scheme that was analysed by others lets one wrong strip spread into parity by the next write. Here a write of
+/// a neighbour that needs the old parity only changes it by the difference: the wrong strip is still the one that does
+/// not fit, and is healed.
 #[test]
 fn f07_a_small_write_beside_a_wrong_strip_does_not_hide_it() {
     let mut stage = built(Level::Raid6, 8);

@@ -131,9 +131,9 @@ fn b06_a_partly_recovered_member_that_is_re_added_is_not_in_sync() {
     }
 }
 
-/// Two spares of a ZFS dRAID were at work at once; clearing the errors of a drive afterwards left blocks of other spares
-/// wrong, because what had been rebuilt while it was away was not noted as missing there (`b403040c4c`). Here a member goes out
-/// and comes back while the drive in another's place is being filled.
+/// Two spares of a ZFS dRAID were at work at once; clearing the errors of a drive afterwards left blocks of other
+/// spares wrong, because what had been rebuilt while it was away was not noted as missing there (`b403040c4c`). Here a
+/// member goes out and comes back while the drive in another's place is being filled.
 #[test]
 fn b11_a_member_that_comes_back_among_rebuilds_lacks_nothing() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid73, 6), (Level::Raid1, 3)] {
@@ -163,8 +163,9 @@ fn b11_a_member_that_comes_back_among_rebuilds_lacks_nothing() {
     }
 }
 
-/// A rebuild of ZFS did not write to a drive that was degraded itself, and took a part for rebuilt before it was: what had
-/// been "rebuilt" had checksum errors (`2abf469be5`, `b8d9596403`). Here two members are filled at once, and clients write; then everything has to be there from the two alone, as far as they go.
+/// A rebuild of ZFS did not write to a drive that was degraded itself, and took a part for rebuilt before it was: what
+/// had been "rebuilt" had checksum errors (`2abf469be5`, `b8d9596403`). Here two members are filled at once, and
+/// clients write; then everything has to be there from the two alone, as far as they go.
 #[test]
 fn b12_a_rebuild_writes_every_member_that_lacks_something() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid73, 6), (Level::Raid1, 4)] {

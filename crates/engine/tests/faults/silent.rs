@@ -305,7 +305,7 @@ fn f43_copies_and_parity_agree_though_the_client_uses_its_buffer_again_at_once()
             let id =
                 stage.submit(0, Op::Write { at: Lba(at), data, durability: Durability::Normal });
             drop(stage.answer(id));
-            let mut buf = shared.reclaim().ok().expect("nobody reads from it after the answer");
+            let mut buf = shared.reclaim().expect("nobody reads from it after the answer");
             buf.as_mut_slice().fill(0xff);
             own = Some(buf);
         }

@@ -245,7 +245,7 @@ fn open(
         known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
     let dirty = intent.count_ones() > 0 && geometry.parity_strips() > 0;
     let crashed = !superblock.clean;
-    let replayed = if crashed { replay::covered(&found.superblock, &geometry) } else { 0 };
+    let mut replayed = if crashed { replay::covered(&found.superblock, &geometry) } else { 0 };
     let uncovered = absent & !replayed != 0;
     if uncovered && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
         return Err(dirty_and_degraded(&superblock, &geometry, &regions, intent).into());
@@ -258,7 +258,8 @@ fn open(
     let log = if replayed == 0 {
         None
     } else {
-        let log = replay::read(&label, (&geometry, &regions), &members, wait).map_err(blame)?;
+        let log = replay::read(&label, (&geometry, &regions), (&members, &bad.list), wait)
+            .map_err(blame)?;
         let unsure = log.unsure(regions.count());
         if unsure.count_ones() > 0 && !policy.accept_loss {
             return Err(dirty_and_degraded(&superblock, &geometry, &regions, &unsure).into());
@@ -286,6 +287,10 @@ fn open(
             assembled.record_absent(&mut superblock, wait).map_err(blame)?;
         }
         let Assembled { drives, planes, .. } = &mut assembled;
+        if log.leaves_doubt() {
+            // Parity is not trusted there, so it may not be called good for the whole of the array.
+            replayed = 0;
+        }
         writes_replayed =
             log.carry_out(&label, (&geometry, &regions), drives, planes, wait).map_err(blame)?;
     }

@@ -13,7 +13,7 @@ pub const TASKS_RESERVED: usize = 4 + RECORDERS_MAX;
 pub const TASKS_CONCLUDING: usize = 1;
 
 /// Lists of intents that a shard has on their way to the log at a time. What comes meanwhile shares the next one.
-pub const RECORDERS_MAX: usize = 2;
+pub const RECORDERS_MAX: usize = 4;
 
 /// Requests taken from one queue in one turn before the next queue gets its share.
 pub const ACCEPT_PER_TURN: usize = 64;

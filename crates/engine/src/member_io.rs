@@ -1,7 +1,7 @@
 //! Labels, bitmaps and signatures of one drive, read and written from the control plane.
 
 use strake_block::blocking::Blocking;
-use strake_block::{BufMut, DeallocateReads, IoError, Op, Sg};
+use strake_block::{BufMut, DeallocateReads, IoError, IoErrorKind, Op, Sg};
 use strake_ondisk::{
     AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
 };
@@ -16,6 +16,9 @@ pub type Wait<'a> = &'a mut dyn FnMut() -> Option<Nanos>;
 
 /// Bytes at a drive's end that show whether the partition table there is ours.
 const TABLE_BYTES: u64 = 64 << 10;
+
+/// What is read at a time where some may not be readable.
+const READ_BYTES: usize = 4096;
 
 /// Largest single transfer of the control plane.
 const TRANSFER_BYTES: u64 = 256 << 10;
@@ -155,6 +158,32 @@ impl<'a> MemberIo<'a> {
             done += part;
         }
         Ok(())
+    }
+
+    /// Reads as `read` does, but passes over blocks of 4 KiB that cannot be read: false for those, and zeroes.
+    ///
+    /// # Errors
+    /// When the drive fails in another way.
+    pub(crate) fn read_around(
+        &mut self,
+        offset: u64,
+        bytes: u64,
+        doing: &str,
+    ) -> Result<(Vec<u8>, Vec<bool>), ArrayError> {
+        let (mut out, mut readable) = (Vec::with_capacity(bytes as usize), Vec::new());
+        let mut at = offset;
+        while at < offset + bytes {
+            let read = self.io.read(self.lba(at), BufMut::alone(READ_BYTES));
+            let medium = |e: &IoError| e.kind == IoErrorKind::Medium;
+            readable.push(read.is_ok());
+            match read {
+                Ok(block) => out.extend_from_slice(block.as_slice()),
+                Err(error) if medium(&error) => out.resize(out.len() + READ_BYTES, 0),
+                Err(error) => return Err(self.failed(doing, error)),
+            }
+            at += READ_BYTES as u64;
+        }
+        Ok((out, readable))
     }
 
     /// Writes `bytes` at `offset`, stable.

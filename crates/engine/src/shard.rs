@@ -338,6 +338,7 @@ impl Shard {
     fn is_quiet(&self) -> bool {
         self.bands.borrow().is_idle()
             && self.no_small_writes()
+            && self.recorders.get() == 0
             && self.requests.borrow().live() == 0
             && !self.maintaining.get()
             && self.jobs.borrow().is_empty()

@@ -5,10 +5,12 @@
 //! together with the data's other content, which is one more unknown. Whatever was written only in part is taken back
 //! or completed: the data that is there stays, and parity is made to fit.
 
-use strake_ondisk::{HEAD_BYTES, Intent, RecordedState, Superblock, WITNESS_BYTES, Witness};
+use strake_ondisk::{
+    BadList, HEAD_BYTES, Intent, RecordedState, Superblock, WITNESS_BYTES, Witness,
+};
 use strake_parity::{Code, CodeError, Recovery, encode};
 use strake_raid::{Geometry, Role};
-use strake_units::MemberIndex;
+use strake_units::{Lba, LbaRange, MemberIndex};
 
 use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
@@ -94,15 +96,33 @@ pub(super) struct Remedy {
     pub(super) writes: Vec<(MemberIndex, u64, Vec<u8>)>,
     /// What is lost of the stripe is certain to be what it was.
     pub(super) sure: bool,
-    /// Parity of the stripe is left wrong.
+    /// Parity of the stripe is left as it is, though nobody knows whether it fits.
     pub(super) left: bool,
+}
+
+/// What a member has of an intent's blocks.
+struct Strip {
+    bytes: Vec<u8>,
+    blocks: Vec<Block>,
+}
+
+/// How a block of a strip stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    /// It can be read.
+    Here,
+    /// It cannot, but written.
+    Unreadable,
+    /// What is there is not used.
+    Unused,
 }
 
 /// Where intents are looked at.
 pub(super) struct Site<'a> {
-    pub(super) label: &'a Superblock,
-    pub(super) geometry: &'a Geometry,
-    pub(super) drives: &'a [Option<Drive>],
+    label: &'a Superblock,
+    geometry: &'a Geometry,
+    drives: &'a [Option<Drive>],
+    bad: &'a BadList,
     code: Code,
 }
 
@@ -113,10 +133,11 @@ impl<'a> Site<'a> {
         label: &'a Superblock,
         geometry: &'a Geometry,
         drives: &'a [Option<Drive>],
+        bad: &'a BadList,
     ) -> Result<Self, ArrayError> {
         let (k, m) = (geometry.data_strips(), geometry.parity_strips());
         let code = Code::new(k.into(), m.into()).map_err(|error| unusable(&error))?;
-        Ok(Self { label, geometry, drives, code })
+        Ok(Self { label, geometry, drives, bad, code })
     }
 
     fn member(&self, intent: &Intent, strip: u8) -> MemberIndex {
@@ -147,46 +168,62 @@ impl<'a> Site<'a> {
         HEAD_BYTES + at.bytes(self.geometry.block_size())
     }
 
-    /// The intent's blocks of a strip; `None` when the member that has them is not in sync, or cannot read them.
-    fn read(&self, intent: &Intent, strip: u8, wait: Wait<'_>) -> Option<Vec<u8>> {
+    /// The intent's blocks of a strip; `None` when the member that has them is not in sync.
+    fn read(
+        &self,
+        intent: &Intent,
+        strip: u8,
+        wait: Wait<'_>,
+    ) -> Result<Option<Strip>, (MemberIndex, ArrayError)> {
         let member = self.member(intent, strip);
-        if self.label.members[member.at()].state != RecordedState::InSync {
-            return None;
-        }
-        let drive = self.drives[member.at()].as_ref()?;
-        let (start, bytes) = (self.offset(intent), self.bytes(intent));
+        let in_sync = self.label.members[member.at()].state == RecordedState::InSync;
+        let Some(drive) = self.drives[member.at()].as_ref().filter(|_| in_sync) else {
+            return Ok(None);
+        };
+        let size = u64::from(self.geometry.block_size().bytes());
+        let start = self.offset(intent);
+        let bytes = u64::from(intent.blocks) * size;
         let from = start / ALIGN * ALIGN;
         let until = (start + bytes).next_multiple_of(ALIGN);
         let read = MemberIo::open(drive, wait).and_then(|mut io| {
-            io.read(from, until - from, "reading what was being written at the crash")
+            io.read_around(from, until - from, "reading what was being written at the crash")
         });
-        // Whoever cannot be read is made up for.
-        let read = read.ok()?;
+        let (found, readable) = read.map_err(|error| (member, error))?;
+        let first = self.geometry.member_lba(intent.stripe, intent.offset);
+        let stands = |nth: u64| {
+            let at = LbaRange::new(Lba(first.0 + nth), 1);
+            if self.bad.within(member, at).next().is_some() {
+                Block::Unused
+            } else if readable[((start + nth * size - from) / ALIGN) as usize] {
+                Block::Here
+            } else {
+                Block::Unreadable
+            }
+        };
         let skipped = (start - from) as usize;
-        Some(read[skipped..skipped + bytes as usize].to_vec())
-    }
-
-    fn bytes(&self, intent: &Intent) -> u64 {
-        u64::from(intent.blocks) << self.geometry.block_size().shift()
+        Ok(Some(Strip {
+            bytes: found[skipped..skipped + bytes as usize].to_vec(),
+            blocks: (0..intent.blocks.into()).map(stands).collect(),
+        }))
     }
 
     /// What has to be done so that all strips agree where `intent` was to write.
     ///
     /// # Errors
-    /// When parity cannot be computed, which is this program's fault.
-    pub(super) fn remedy(&self, intent: &Intent, wait: Wait<'_>) -> Result<Remedy, ArrayError> {
+    /// When a member cannot be read at all: it is the one named.
+    pub(super) fn remedy(
+        &self,
+        intent: &Intent,
+        wait: Wait<'_>,
+    ) -> Result<Remedy, (MemberIndex, ArrayError)> {
         let k = self.geometry.data_strips();
-        let strips: Vec<Option<Vec<u8>>> =
-            (0..k + intent.parities).map(|strip| self.read(intent, strip, &mut *wait)).collect();
+        let strips = (0..k + intent.parities).map(|strip| self.read(intent, strip, &mut *wait));
+        let strips = strips.collect::<Result<Vec<Option<Strip>>, _>>()?;
         let mut remedy = Remedy { sure: true, ..Remedy::default() };
-        let size = self.geometry.block_size().bytes() as usize;
         for block in 0..intent.blocks {
-            let bytes = block as usize * size..(block as usize + 1) * size;
-            let row: Vec<Option<&[u8]>> = strips
-                .iter()
-                .map(|strip| strip.as_deref().map(|strip| &strip[bytes.clone()]))
-                .collect();
-            self.remedy_row(intent, block, &row, &mut remedy).map_err(|e| unusable(&e))?;
+            // Codes of arrays can be computed with, so this does not happen.
+            let blamed = |e: CodeError| (self.member(intent, intent.strip), unusable(&e));
+            self.remedy_row(intent, block, &strips, &mut remedy).map_err(blamed)?;
         }
         Ok(remedy)
     }
@@ -195,31 +232,44 @@ impl<'a> Site<'a> {
         &self,
         intent: &Intent,
         block: u32,
-        row: &Row<'_>,
+        strips: &[Option<Strip>],
         remedy: &mut Remedy,
     ) -> Result<(), CodeError> {
         let k = self.geometry.data_strips();
-        let witness = &intent.witnesses[block as usize];
+        let size = self.geometry.block_size().bytes() as usize;
+        let at = block as usize;
+        let stands = |strip: &Option<Strip>| strip.as_ref().map(|strip| strip.blocks[at]);
+        let here = |strip: &'_ Option<Strip>| stands(strip) == Some(Block::Here);
+        let row: Vec<Option<&[u8]>> = strips
+            .iter()
+            .map(|strip| {
+                let bytes = strip.as_ref().filter(|_| here(strip))?;
+                Some(&bytes.bytes[at * size..(at + 1) * size])
+            })
+            .collect();
+        let witness = &intent.witnesses[at];
         let strip_of = |part| if part == 0 { intent.strip } else { k + part - 1 };
         let parts = (0..=intent.parities).map(|part| (part, strip_of(part)));
         let holds = |(part, strip): &(u8, u8)| {
             row[usize::from(*strip)].is_some_and(|bytes| witness.is_new(*part, bytes))
         };
         let new = parts.filter(holds).fold(0, |mask, (_, strip)| mask | 1 << strip);
-        let Some(agreed) = agree(&self.code, row, intent.strip, new)? else {
+        let Some(agreed) = agree(&self.code, &row, intent.strip, new)? else {
             (remedy.sure, remedy.left) = (false, true);
             return Ok(());
         };
         remedy.sure &= agreed.sure;
         let data: Vec<&[u8]> = agreed.data.iter().map(Vec::as_slice).collect();
-        let mut parity = vec![vec![0; data[0].len()]; intent.parities.into()];
+        let mut parity = vec![vec![0; size]; intent.parities.into()];
         let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
         encode(&self.code, &data, &mut targets)?;
-        let size = self.geometry.block_size().bytes();
-        let offset = self.offset(intent) + u64::from(block) * u64::from(size);
-        for (strip, right) in (k..).zip(parity) {
-            if row[usize::from(strip)].is_some_and(|found| found != right) {
-                remedy.writes.push((self.member(intent, strip), offset, right));
+        let offset = self.offset(intent) + (at * size) as u64;
+        for (strip, right) in (0..).zip(agreed.data.iter().chain(&parity)) {
+            let differs = row[usize::from(strip)].is_some_and(|found| found != right);
+            // What cannot be read may be old, and be read one day.
+            let unreadable = stands(&strips[usize::from(strip)]) == Some(Block::Unreadable);
+            if differs || unreadable {
+                remedy.writes.push((self.member(intent, strip), offset, right.clone()));
             }
         }
         Ok(())

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 use strake_ondisk::redo::restore;
 use strake_ondisk::{
-    Bits, Consistency, HEAD_BYTES, Intent, Plane, REDO_HEADER_BYTES, RecordedState, RedoHeader,
-    RedoPart, RedoRecord, Superblock, decode_redo,
+    BadList, Bits, Consistency, HEAD_BYTES, Intent, Plane, REDO_HEADER_BYTES, RecordedState,
+    RedoHeader, RedoPart, RedoRecord, Superblock, decode_redo,
 };
 use strake_raid::{Geometry, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex};
@@ -136,7 +136,7 @@ impl Records {
 pub(super) fn read(
     label: &Superblock,
     (geometry, regions): (&Geometry, &Regions),
-    drives: &[Option<Drive>],
+    (drives, bad): (&[Option<Drive>], &BadList),
     wait: Wait<'_>,
 ) -> Result<Log, (MemberIndex, ArrayError)> {
     let records = records(label, (geometry, regions), drives, &mut *wait)?;
@@ -146,10 +146,10 @@ pub(super) fn read(
     let mut log = Log { redo: Vec::new(), remedies: Vec::new() };
     for (name, (_, intents)) in &records.intents {
         // Only arrays with parity have a log.
-        let site = Site::new(label, geometry, drives).map_err(|e| (MemberIndex(0), e))?;
+        let site = Site::new(label, geometry, drives, bad).map_err(|e| (MemberIndex(0), e))?;
         for intent in intents.iter().filter(|intent| site.has(intent)) {
             if is_newest(band(intent.stripe, intent.offset), name) {
-                let remedy = site.remedy(intent, &mut *wait).map_err(|e| (MemberIndex(0), e))?;
+                let remedy = site.remedy(intent, &mut *wait)?;
                 log.remedies.push((regions.region_of(intent.stripe), remedy));
             }
         }
@@ -162,7 +162,7 @@ pub(super) fn read(
     };
     let acted = |(name, found): &(&Name, &Found)| {
         records.is_current(name)
-            && counts(label, logged_out, &found.record)
+            && counts(label, geometry, logged_out, &found.record)
             && is_whole(label, drives, found)
     };
     let last = records.redo.iter().filter(is_last);
@@ -190,7 +190,9 @@ fn records(
             let floor = records.floors.entry(header.ring).or_default();
             *floor = header.floor.max(*floor);
             if !record.intents.is_empty() {
-                records.intents.entry(name).or_insert((header, record.intents));
+                if header.sequence >= *floor {
+                    records.intents.entry(name).or_insert((header, record.intents));
+                }
                 continue;
             }
             let own = record.parts.iter().find(|part| part.slot == member).copied();
@@ -198,11 +200,19 @@ fn records(
             let payload =
                 payload(&own, geometry, &mut io, offset).map_err(|error| (member, error))?;
             let Some(payload) = payload else { continue };
-            let entry = records.redo.entry(name).or_insert(Found { record, parts: Vec::new() });
-            if entry.record.header == header && within(geometry, regions, header.stripe.0, &own) {
+            let inside = |part: &RedoPart| within(geometry, regions, header.stripe.0, part);
+            if !record.parts.iter().all(inside) {
+                continue;
+            }
+            let found = Found { record: record.clone(), parts: Vec::new() };
+            let entry = records.redo.entry(name).or_insert(found);
+            if entry.record == record {
                 entry.parts.push((member, payload));
             }
         }
+        let Records { intents, floors, .. } = &mut records;
+        let floor = |ring: &u16| floors.get(ring).copied().unwrap_or(0);
+        intents.retain(|(ring, sequence), _| *sequence >= floor(ring));
     }
     Ok(records)
 }
@@ -211,6 +221,11 @@ impl Log {
     /// The regions, of `count`, in which what is lost may not be what it was.
     pub(super) fn unsure(&self, count: u32) -> Bits {
         self.marked(count, |remedy| !remedy.sure)
+    }
+
+    /// True when parity is left somewhere that may not fit.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        self.remedies.iter().any(|(_, remedy)| remedy.left)
     }
 
     fn marked(&self, count: u32, which: impl Fn(&Remedy) -> bool) -> Bits {
@@ -312,10 +327,12 @@ fn within(geometry: &Geometry, regions: &Regions, stripe: u64, part: &RedoPart) 
         && end <= geometry.strip_blocks().into()
 }
 
-/// True when every write to the record's stripe was logged since it was written.
-fn counts(label: &Superblock, logged_out: u64, record: &RedoRecord) -> bool {
-    let RedoHeader { generation, out, .. } = record.header;
-    generation >= label.logged_since && (logs_all(label) || out & logged_out != 0)
+/// True when every write to the record's stripe was logged since it was written: somebody who has a part of that very
+/// stripe was out then, and is.
+fn counts(label: &Superblock, geometry: &Geometry, logged_out: u64, record: &RedoRecord) -> bool {
+    let RedoHeader { generation, out, stripe, .. } = record.header;
+    let concerned = geometry.groups_with(1 << geometry.member(stripe, 0).0);
+    generation >= label.logged_since && (logs_all(label) || out & logged_out & concerned != 0)
 }
 
 /// True when what a list of intents tells is true: every write since is on record, in full or as an intent.

@@ -359,6 +359,13 @@ impl Members {
         plain.fold(0, |mask, member| mask | 1 << member.0)
     }
 
+    /// True when every member writes a block of the array whole or not at all: it is one of the device's.
+    pub(crate) fn writes_whole_blocks(&self) -> bool {
+        let whole =
+            |m: &Member| m.queue.is_none() || m.area.device_shift == self.block_size.shift();
+        self.members.iter().all(whole)
+    }
+
     /// What the failure of a part of a small write means.
     pub(crate) fn failure(&self, failed: Failed) -> Failure {
         let Failed { kind, place, issued, former } = failed;

@@ -218,10 +218,15 @@ impl Shard {
         if !self.small_writes || !self.no_bad_blocks() {
             return 0;
         }
-        let plain = self.members.borrow().plain();
+        let members = self.members.borrow();
+        let plain = members.plain();
         let redo = self.redo.borrow();
-        let logged =
-            if redo.intends() { self.geometry.groups_with(!plain) } else { redo.logging() };
+        // Of a block that is torn no word tells the age.
+        let logged = if redo.intends() && members.writes_whole_blocks() {
+            self.geometry.groups_with(!plain)
+        } else {
+            redo.logging()
+        };
         plain & !logged
     }
 

@@ -71,6 +71,12 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// When the device is gone or the machine lacks a resource, with what to do about it.
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError>;
+
+    /// The first part of `range` that may hold something other than zeroes, or `None` when all of it reads as zeroes.
+    /// Nothing is read to find out: a device that does not know answers with the whole range.
+    fn data_within(&self, range: LbaRange) -> Option<LbaRange> {
+        Some(range)
+    }
 }
 
 /// How an idle core may wait for a queue.

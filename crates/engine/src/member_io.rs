@@ -1,7 +1,7 @@
 //! Labels, bitmaps and signatures of one drive, read and written from the control plane.
 
 use strake_block::blocking::Blocking;
-use strake_block::{BufMut, DeallocateReads, IoError, IoErrorKind, Op, Sg};
+use strake_block::{BlockDevice, BufMut, DeallocateReads, IoError, IoErrorKind, Op, Sg};
 use strake_ondisk::{
     AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
 };
@@ -78,6 +78,7 @@ impl Rings {
 /// One drive, addressed in bytes, one operation at a time.
 pub struct MemberIo<'a> {
     io: Blocking<'a>,
+    device: &'a dyn BlockDevice,
     path: &'a str,
     block_size: BlockSize,
     bytes: u64,
@@ -95,6 +96,7 @@ impl<'a> MemberIo<'a> {
         let queue = drive.device.open_queue(CoreIndex(0), 1)?;
         Ok(Self {
             io: Blocking::new(queue, wait),
+            device: &*drive.device,
             path: &drive.path,
             block_size: info.block_size,
             bytes: info.bytes(),
@@ -129,12 +131,15 @@ impl<'a> MemberIo<'a> {
         bytes: u64,
         doing: &str,
     ) -> Result<Vec<u8>, ArrayError> {
-        let mut out = Vec::with_capacity(bytes as usize);
-        self.read_pieces(offset, bytes, doing, |_, piece| out.extend_from_slice(piece))?;
+        let mut out = vec![0; bytes as usize];
+        self.read_pieces(offset, bytes, doing, |at, piece| {
+            out[(at - offset) as usize..][..piece.len()].copy_from_slice(piece);
+        })?;
         Ok(out)
     }
 
-    /// The same a piece at a time, each with its offset; pieces are multiples of 4 KiB as well.
+    /// The same a piece at a time, each with its offset; pieces are multiples of 4 KiB as well. What the device knows
+    /// to be zeroes is left out.
     pub(crate) fn read_pieces(
         &mut self,
         offset: u64,
@@ -142,20 +147,15 @@ impl<'a> MemberIo<'a> {
         doing: &str,
         mut each: impl FnMut(u64, &[u8]),
     ) -> Result<(), ArrayError> {
-        if bytes == 0 {
-            return Ok(());
-        }
         // However odd what the drive takes at a time is.
-        let most = bytes.min(TRANSFER_BYTES).min(self.io_bytes_max & !4095).max(4096);
-        let mut buffer = BufMut::alone(most as usize);
-        let mut done = 0;
-        while done < bytes {
-            let part = (bytes - done).min(most);
-            buffer.truncate(part as usize);
-            let at = self.lba(offset + done);
-            buffer = self.io.read(at, buffer).map_err(|e| self.failed(doing, e))?;
-            each(offset + done, buffer.as_slice());
-            done += part;
+        let most = TRANSFER_BYTES.min(self.io_bytes_max & !4095).max(4096);
+        let (mut at, end) = (offset, offset + bytes);
+        while let Some((from, to)) = self.data_within(at, end) {
+            let buffer = BufMut::alone((to - from).min(most) as usize);
+            let lba = self.lba(from);
+            let buffer = self.io.read(lba, buffer).map_err(|e| self.failed(doing, e))?;
+            each(from, buffer.as_slice());
+            at = from + buffer.len() as u64;
         }
         Ok(())
     }
@@ -184,6 +184,18 @@ impl<'a> MemberIo<'a> {
             at += READ_BYTES as u64;
         }
         Ok((out, readable))
+    }
+
+    /// The first bytes from `from` to `to` that have to be read, in whole pages.
+    fn data_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        if from >= to {
+            return None;
+        }
+        let range = LbaRange::new(self.lba(from), (to - from) >> self.block_size.shift());
+        let data = self.device.data_within(range)?;
+        let start = data.start.bytes(self.block_size);
+        let end = start + (data.blocks << self.block_size.shift());
+        Some((start & !4095, end.next_multiple_of(4096).min(to)))
     }
 
     /// Writes `bytes` at `offset`, stable.

@@ -8,6 +8,7 @@
 //! recoveries are cut in the same way.
 
 mod case;
+pub mod corrupt;
 mod cut;
 mod disk;
 mod host;
@@ -32,10 +33,10 @@ use crate::drive::Crash;
 use crate::rng::Rng;
 
 /// Of this many states the recovery from one is cut as well.
-const RECOVERIES: u64 = 24;
+const RECOVERIES: u64 = 48;
 
 /// Cuts of such a recovery.
-const SECOND_CUTS: u64 = 4;
+const SECOND_CUTS: u64 = 8;
 
 /// Cases that are begun together. A run ends between two of these.
 const WAVE: u64 = 64;
@@ -92,31 +93,36 @@ pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
         // Towards the end no more than are left to be looked at, as histories with few states leave room for others.
         let left = (states - report.runs) / WAVE * 5 / 4 + 5;
         let most = most.min(left as usize);
-        let wave = wave((seed, lie), first..first + WAVE, most, threads);
-        wave.into_iter().for_each(|case| report.add(case));
+        let case = |number| run_case((seed, lie), number, most);
+        in_parallel(first..first + WAVE, threads, case).into_iter().for_each(|c| report.add(c));
         first += WAVE;
     }
     report
 }
 
-fn wave(run: (u64, Lie), cases: std::ops::Range<u64>, most: usize, threads: usize) -> Vec<Report> {
-    let next = AtomicU64::new(cases.start);
-    let reports = Mutex::new(BTreeMap::new());
-    let work = || {
+/// What `work` makes of each of `numbers`, in their order, on `threads` threads.
+fn in_parallel<T: Send>(
+    numbers: std::ops::Range<u64>,
+    threads: usize,
+    work: impl Fn(u64) -> T + Sync,
+) -> Vec<T> {
+    let next = AtomicU64::new(numbers.start);
+    let done = Mutex::new(BTreeMap::new());
+    let one = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= cases.end {
+            if number >= numbers.end {
                 return;
             }
-            let report = run_case(run, number, most);
-            reports.lock().unwrap_or_else(PoisonError::into_inner).insert(number, report);
+            let result = work(number);
+            done.lock().unwrap_or_else(PoisonError::into_inner).insert(number, result);
         }
     };
     std::thread::scope(|scope| {
-        (1..threads.max(1)).for_each(|_| drop(scope.spawn(work)));
-        work();
+        (1..threads.max(1)).for_each(|_| drop(scope.spawn(one)));
+        one();
     });
-    reports.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
 /// Looks at one state again, or at a case as a whole: what [`Report::violations`] names. Returns what the case was.

@@ -5,6 +5,8 @@
 use std::process::ExitCode;
 
 // The library has modules of some of these names, at the place where these would be looked for.
+#[path = "main/corrupt.rs"]
+mod corrupt;
 #[path = "main/crash.rs"]
 mod crash;
 #[path = "main/kept.rs"]
@@ -19,6 +21,8 @@ use worlds::Worlds;
 const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST] [--seconds T] [--kept] [--print]
        strake-sim --crash STATES [--seed S]
        strake-sim --crash-replay STATE
+       strake-sim --corrupt RUNS [--seed S]
+       strake-sim --corrupt-replay WOUND
        strake-sim --load LEVEL [NAME=NUMBER ...]
   runs N worlds (default 100) from seed FIRST on (default 1), beginning none after T seconds;
   --operators makes them worlds of an operator who does anything, and not only what makes sense;
@@ -26,6 +30,8 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   --print writes every event of every world to standard error
   --crash cuts short histories at every write and looks at about STATES of the states that come of it
   --crash-replay looks at one of them again
+  --corrupt writes over any 4 KiB of any one member of RUNS arrays that are not in use, and starts them
+  --corrupt-replay does one of these again
   --load measures clients beside a rebuild on modelled drives, in simulated time; numbers: drives=8 slower=1
   cores=1 depth=16 strip-kib=64 member-gib=16 millis=500 turn-ns=500 seed=1";
 
@@ -36,6 +42,7 @@ fn main() -> ExitCode {
             println!("{report}");
             ExitCode::SUCCESS
         }),
+        word if word.starts_with("--corrupt") => corrupt::run(&words),
         word if word.starts_with("--crash") => crash::run(&words),
         _ => worlds(words.into_iter()).and_then(|worlds| worlds.run()),
     };

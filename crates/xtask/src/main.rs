@@ -41,12 +41,14 @@ cargo xtask COMMAND
   flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
-  nightly     the long checks: 3000000 crash states, 30000 worlds, mutants, 100000 stripes per parity kernel, fuzzing,
-              Miri, aarch64 under emulation, the parity of Linux md, kill -9 and power cuts in a guest, faults without
-              merging, steering and caching, all of `strake bench run G9`; what this machine lacks is skipped with the
-              reason
+  nightly     the long checks: 3000000 crash states, 300000 corruptions, 200000 worlds, mutants, 100000 stripes per
+              parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of Linux md, kill -9 and power cuts in a
+              guest, faults without merging, steering and caching, all of `strake bench run G9`; what this machine lacks
+              is skipped with the reason
   crash       cut short histories of small arrays at every write and look at what comes of every state
                 --states N [--seed S]; a closing line of JSON
+  corrupt     write over any 4 KiB of any one member of arrays that are not in use, and start them
+                --runs N [--seed S]; a closing line of JSON
   sim         worlds of the simulator, those that failed once first
                 --seeds N [--seed S]; a closing line of JSON
   mutants     patch seeded bugs of the folder mutants into a copy one by one, and see which tier finds each
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
         "doc" => vec![ci::DOC],
         "deny" => vec![ci::DENY, ci::ADVISORIES],
         "miri" => vec![ci::MIRI_BUFFERS, ci::MIRI_PARITY, ci::MIRI_PURE],
-        "test" => vec![ci::TEST, ci::CRASH, ci::SIM, ci::BINARIES, ci::END_TO_END],
+        "test" => vec![ci::TEST, ci::CRASH, ci::CORRUPT, ci::SIM, ci::BINARIES, ci::END_TO_END],
         "instructions" if std::env::args().nth(2).as_deref() == Some("--update") => {
             vec![ci::KEEP_INSTRUCTIONS]
         }
@@ -77,7 +79,7 @@ fn main() -> ExitCode {
         "flamegraph" => vec![ci::FLAMEGRAPH],
         "ci" => ci::ALL.to_vec(),
         "nightly" => ci::NIGHTLY.to_vec(),
-        "crash" | "sim" => {
+        "crash" | "corrupt" | "sim" => {
             return sim::run(&root, &command, &std::env::args().skip(2).collect::<Vec<_>>());
         }
         "mutants" => return mutants::run(&root, std::env::args().nth(2).as_deref()),

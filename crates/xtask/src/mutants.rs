@@ -73,17 +73,19 @@ impl Mutant {
     }
 }
 
-/// The command of a tier: `unit CRATE [FILTER]`, `test CRATE NAME [FILTER]`, `crash STATES` or `sim SEEDS`.
+/// The command of a tier: `unit CRATE [FILTER]`, `test CRATE NAME [FILTER]`, `crash STATES`, `corrupt RUNS` or
+/// `sim SEEDS`.
 fn words_of(tier: &str) -> Result<Vec<String>, String> {
     const TESTS: &str = "cargo test -q -p";
-    const SIMULATOR: &str = "cargo run --release -q -p strake-sim -- --seed 1";
+    const SIMULATOR: &str = "cargo run --release -q -p strake-sim --";
     let command = match tier.split(' ').collect::<Vec<_>>()[..] {
         ["unit", package] => format!("{TESTS} {package} --lib"),
         ["unit", package, filter] => format!("{TESTS} {package} --lib {filter}"),
         ["test", package, name] => format!("{TESTS} {package} --test {name}"),
         ["test", package, name, filter] => format!("{TESTS} {package} --test {name} {filter}"),
-        ["crash", states] => format!("{SIMULATOR} --crash {states}"),
-        ["sim", seeds] => format!("{SIMULATOR} --seeds {seeds}"),
+        ["crash", states] => format!("{SIMULATOR} --crash {states} --seed 1"),
+        ["corrupt", runs] => format!("{SIMULATOR} --corrupt {runs} --seed 1"),
+        ["sim", seeds] => format!("{SIMULATOR} --seeds {seeds} --seed 1"),
         _ => return Err(format!("{tier:?} is no tier")),
     };
     let words = format!("timeout --kill-after=5 {TIER_SECONDS} {command}");
@@ -147,7 +149,7 @@ fn closing_line(
     let by: Vec<String> = killers.iter().map(|(tier, count)| format!("{tier:?}:{count}")).collect();
     let left: Vec<String> = left.iter().map(|name| format!("{name:?}")).collect();
     format!(
-        "{{\"mutants\":{mutants},\"killed\":{killed},\"by\":{{{}}},\"left\":[{}]}}",
+        "{{\"mutants\":{mutants},\"killed\":{killed},\"tiers\":{{{}}},\"left\":[{}]}}",
         by.join(","),
         left.join(",")
     )

@@ -1,4 +1,5 @@
-//! The enumerator of crashes and the simulator, as release builds, with a fresh seed unless one is given.
+//! The enumerator of crashes, random corruptions and the simulator, as release builds, with a fresh seed unless one is
+//! given.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,6 +10,11 @@ use crate::run::{self, Outcome};
 /// Looks at this many crash states.
 pub fn crash(root: &Path, states: u64) -> Outcome {
     check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed()])
+}
+
+/// Writes over a member of this many arrays.
+pub fn corrupt(root: &Path, runs: u64) -> Outcome {
+    check(root, &["--corrupt", &runs.to_string(), "--seed", &fresh_seed()])
 }
 
 /// Runs the worlds that failed once, and this many others.
@@ -28,7 +34,8 @@ fn fresh_seed() -> String {
     (since.as_nanos() as u64 & 0xffff_ffff_ffff).to_string()
 }
 
-/// `cargo xtask crash --states N [--seed S]` and `cargo xtask sim --seeds N [--seed S]`: the last line is JSON.
+/// `cargo xtask crash --states N [--seed S]`, `cargo xtask corrupt --runs N [--seed S]` and `cargo xtask sim --seeds N
+/// [--seed S]`: the last line is JSON.
 pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
     let (count, seed) = match numbers(command, words) {
         Ok(numbers) => numbers,
@@ -41,6 +48,7 @@ pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
     println!("seed {seed}");
     let outcome = match command {
         "crash" => check(root, &["--crash", &count, "--seed", &seed]),
+        "corrupt" => check(root, &["--corrupt", &count, "--seed", &seed]),
         _ => check(root, &["--kept", "--seeds", &count, "--seed", &seed]),
     };
     if outcome.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -48,7 +56,11 @@ pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
 
 /// How many, and from which seed on.
 fn numbers(command: &str, words: &[String]) -> Result<(String, Option<String>), String> {
-    let counted = if command == "crash" { "--states" } else { "--seeds" };
+    let counted = match command {
+        "crash" => "--states",
+        "corrupt" => "--runs",
+        _ => "--seeds",
+    };
     let wrong = || format!("usage: cargo xtask {command} {counted} N [--seed S]");
     let number = |word: &String| word.parse::<u64>().map(|n| n.to_string()).map_err(|_| wrong());
     match words {

@@ -133,6 +133,8 @@ pub(super) struct Case {
     pub(super) lie: Lie,
     /// The ring of the redo log is about to begin anew when the history begins.
     pub(super) around: bool,
+    /// The history ends with an orderly stop, whatever chance says.
+    pub(super) stops: bool,
     /// What the requests draw from, once the geometry is known.
     script: Rng,
 }
@@ -167,6 +169,7 @@ impl Case {
             before: rng.pick(&[Before::Busy, Before::Rested, Before::Restarted]),
             lie,
             around,
+            stops: false,
             script: rng.fork(),
         }
     }
@@ -201,7 +204,7 @@ impl Case {
             steps.push(if rng.one_in(2) { Step::Settle } else { Step::Rounds(rng.below(16)) });
         }
         steps.push(Step::Settle);
-        match rng.below(4) {
+        match if self.stops { 1 } else { rng.below(4) } {
             0 => steps.push(Step::Rest),
             1 => steps.push(Step::Stop),
             2 => steps.extend([Step::Requests(vec![Request::Flush]), Step::Settle]),

@@ -7,7 +7,7 @@ use strake_block::{
     Io, IoQueue, Op, Readiness, VolatileCache,
 };
 use strake_engine::Drive;
-use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
 use super::image::{Change, Image};
 use crate::medium::PageBytes;
@@ -154,6 +154,13 @@ impl BlockDevice for Disk {
 
     fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         Ok(Box::new(Queue { disk: self.clone(), depth, unrung: Vec::new(), flying: Vec::new() }))
+    }
+
+    fn data_within(&self, range: LbaRange) -> Option<LbaRange> {
+        let shift = self.spec.block_size.shift();
+        let (from, to) = (range.start.0 << shift, (range.start.0 + range.blocks) << shift);
+        let (from, to) = self.state().image.data_within(from, to)?;
+        Some(LbaRange::new(Lba(from >> shift), (to - from) >> shift))
     }
 }
 

@@ -79,6 +79,28 @@ impl Image {
         page.iter().any(|byte| *byte != 0).then(|| Arc::clone(page))
     }
 
+    /// The first bytes from `from` to `to` that may be other than zeroes, up to the next page that was never written.
+    pub(super) fn data_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let pages = from as usize / PAGE..(to as usize).div_ceil(PAGE);
+        let first = self.next_page(pages.clone(), true)?;
+        let end = self.next_page(first..pages.end, false).unwrap_or(pages.end);
+        Some((from.max((first * PAGE) as u64), to.min((end * PAGE) as u64)))
+    }
+
+    /// The first of these pages that was ever written, or that never was.
+    fn next_page(&self, pages: std::ops::Range<usize>, written: bool) -> Option<usize> {
+        let mut at = pages.start;
+        while at < pages.end {
+            match &self.chunks[at / CHUNK_PAGES] {
+                Some(chunk) if chunk.0[at % CHUNK_PAGES].is_some() == written => return Some(at),
+                Some(_) => at += 1,
+                None if written => at = (at / CHUNK_PAGES + 1) * CHUNK_PAGES,
+                None => return Some(at),
+            }
+        }
+        None
+    }
+
     /// Copies bytes in.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
         let (from, to) = (offset as usize, offset as usize + data.len());

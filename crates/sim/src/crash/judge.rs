@@ -17,7 +17,7 @@ use crate::oracle::Oracle;
 use crate::textbook;
 
 /// Of this many states one is started and used; of all of them the media are looked at.
-const RUNS: u64 = 8;
+const RUNS: u64 = 20;
 
 /// Part of what is said of an array of which two halves have each gone on alone.
 const APART: &str = "started apart from each other";
@@ -47,6 +47,18 @@ impl Known {
             promise: record.promise(point),
             writes: Writes::before(&record.events, point, crash, &spec),
         }
+    }
+
+    pub(super) const fn oracle(&self) -> &Oracle {
+        &self.oracle
+    }
+
+    pub(super) const fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    pub(super) const fn writes(&self) -> &Writes {
+        &self.writes
     }
 
     pub(super) fn is_of(&self, cut: &Cut) -> bool {
@@ -172,7 +184,7 @@ impl Look<'_> {
         let states = assembled.states().to_vec();
         let careless = self.record.case.mode == Consistency::None;
         if refused || careless {
-            self.give_up(&states);
+            give_up(&mut self.oracle, self.record, self.known, &states);
         }
         let oracle = self.oracle.clone();
         // Without a region in doubt everything that is there has to agree.
@@ -277,29 +289,28 @@ impl Look<'_> {
             && ((out | self.lost) & !logged != 0 || intends && at_once > 1)
     }
 
-    /// What only parity can bring back may be anything in stripes in which a write was under way.
-    fn give_up(&mut self, states: &[MemberState]) {
-        let geometry = &self.record.geometry;
-        for stripe in self.known.unsettled.iter().map(|stripe| StripeIndex(*stripe)) {
-            for strip in 0..geometry.data_strips() {
-                let position = geometry.position(stripe, Role::Data { strip, copy: 0 });
-                let copies = geometry.copies() > 1;
-                if !copies && states[geometry.member(stripe, position).at()] == MemberState::InSync
-                {
-                    continue;
-                }
-                let first = geometry.lba(Place { stripe, strip, offset: 0 }).0;
-                let blocks = u64::from(geometry.strip_blocks());
-                (first..first + blocks).for_each(|lba| self.oracle.give_up(lba));
-            }
-        }
-    }
-
     /// Reads everything that is watched and compares it with what may be there.
     fn read(&mut self, host: &mut Host) -> Result<(), String> {
         let range = self.record.watched();
         let begun = self.oracle.begin(u64::MAX);
         let data = host.read(range, self.record.geometry.block_size())?;
         self.oracle.end_read(begun, range, &data)
+    }
+}
+
+/// What only parity can bring back may be anything in stripes in which a write was under way.
+pub(super) fn give_up(oracle: &mut Oracle, record: &Record, known: &Known, states: &[MemberState]) {
+    let geometry = &record.geometry;
+    for stripe in known.unsettled.iter().map(|stripe| StripeIndex(*stripe)) {
+        for strip in 0..geometry.data_strips() {
+            let position = geometry.position(stripe, Role::Data { strip, copy: 0 });
+            let copies = geometry.copies() > 1;
+            if !copies && states[geometry.member(stripe, position).at()] == MemberState::InSync {
+                continue;
+            }
+            let first = geometry.lba(Place { stripe, strip, offset: 0 }).0;
+            let blocks = u64::from(geometry.strip_blocks());
+            (first..first + blocks).for_each(|lba| oracle.give_up(lba));
+        }
     }
 }

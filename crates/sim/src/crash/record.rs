@@ -5,6 +5,7 @@ use std::sync::Arc;
 use strake_block::{Completion, Op};
 use strake_engine::{
     AssemblePolicy, Consistency, CreateSpec, Drive, Ids, Outcome, assemble, create, plan_create,
+    store_config,
 };
 use strake_ondisk::RecordedState;
 use strake_raid::Geometry;
@@ -17,6 +18,9 @@ use super::image::Image;
 use crate::drive::Crash;
 use crate::oracle::{Begun, Content, Oracle};
 use crate::rng::Rng;
+
+/// What the control plane has written down on every member.
+pub(super) const CONFIG: &[u8] = b"what the control plane writes down";
 
 /// A round of a history.
 const ROUND: Nanos = Nanos(1_000);
@@ -149,6 +153,12 @@ impl Player {
         };
         let assembled =
             create(&plan, drives, &ids, true, &mut at_once(0)).map_err(|e| e.to_string())?;
+        // Twice, so that there is an older one as well.
+        let drives: Vec<Drive> = disks.iter().map(Disk::drive).collect();
+        for content in [&b"what it wrote down before"[..], CONFIG] {
+            store_config(&drives, ids.array, content, &mut at_once(0))
+                .map_err(|e| e.to_string())?;
+        }
         let host = Host::start(assembled, case, Nanos(1_000_000_000_000))?;
         Ok(Self {
             geometry: plan.geometry,

@@ -86,7 +86,7 @@ fn matters(events: &[Event], point: usize, cached: bool) -> bool {
 }
 
 /// Sets of at most two members that the array could do without, on top of those that are out when the history begins.
-fn losses(record: &Record) -> Vec<u64> {
+pub(super) fn losses(record: &Record) -> Vec<u64> {
     let out = record.case.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
     let members = record.case.members;
     let mut losses = vec![0];

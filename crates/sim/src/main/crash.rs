@@ -16,7 +16,7 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
     std::panic::set_hook(Box::new(|_| {}));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match &words[..] {
-        ["--crash-replay", key] => Ok(replay(key)),
+        ["--crash-replay", key] => Ok(tell(crash::replay(key))),
         ["--crash", states, rest @ ..] => {
             let states = states.parse().map_err(|_| format!("{states} is no number of states"))?;
             enumerate(states, seed(rest)?)
@@ -25,7 +25,11 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
     }
 }
 
-fn seed(words: &[&str]) -> Result<u64, String> {
+/// The seed that the words name, or a fresh one.
+///
+/// # Errors
+/// When they are about something else.
+pub fn seed(words: &[&str]) -> Result<u64, String> {
     match words {
         [] => {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -36,17 +40,11 @@ fn seed(words: &[&str]) -> Result<u64, String> {
     }
 }
 
-fn replay(key: &str) -> ExitCode {
-    match crash::replay(key) {
-        Ok(words) => {
-            println!("{words}");
-            ExitCode::SUCCESS
-        }
-        Err(what) => {
-            println!("{what}");
-            ExitCode::FAILURE
-        }
-    }
+/// Prints what came of looking at something again.
+pub fn tell(result: Result<String, String>) -> ExitCode {
+    let (Ok(words) | Err(words)) = &result;
+    println!("{words}");
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn enumerate(states: u64, seed: u64) -> Result<ExitCode, String> {

@@ -33,7 +33,9 @@ fn what_is_not_whole_is_refused() {
 
 #[test]
 fn tiers_are_commands_that_end() {
-    for tier in ["unit strake-raid", "test strake-engine faults redo", "crash 10", "sim 10"] {
+    for tier in
+        ["unit strake-raid", "test strake-engine faults redo", "crash 10", "corrupt 10", "sim 10"]
+    {
         let words = words_of(tier).expect("a tier");
         assert_eq!(words[0], "timeout", "{tier}");
     }
@@ -54,5 +56,5 @@ fn every_mutant_fits_the_code() {
 fn the_last_line_is_json() {
     let killers = BTreeMap::from([("crash 500".to_owned(), 2)]);
     let line = super::closing_line(3, 2, &killers, &["flag"]);
-    assert_eq!(line, r#"{"mutants":3,"killed":2,"by":{"crash 500":2},"left":["flag"]}"#);
+    assert_eq!(line, r#"{"mutants":3,"killed":2,"tiers":{"crash 500":2},"left":["flag"]}"#);
 }

@@ -13,6 +13,8 @@ fn check(line: &str, expected: Option<(&str, Option<&str>)>) {
 fn counts_and_seeds_are_numbers_under_their_names() {
     check("crash --states 10", Some(("10", None)));
     check("sim --seeds 10 --seed 7", Some(("10", Some("7"))));
+    check("corrupt --runs 10 --seed 7", Some(("10", Some("7"))));
+    check("corrupt --states 10", None);
     check("sim --states 10", None);
     check("crash --states many", None);
     check("crash --states 10 --seed", None);

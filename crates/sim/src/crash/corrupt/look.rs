@@ -1,0 +1,227 @@
+//! What comes of a wound.
+
+use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome, ScrubMode, ScrubState, assemble};
+use strake_engine::{Consistency, load_config};
+use strake_raid::MemberState;
+use strake_units::{Lba, Nanos};
+
+use super::super::cut::State;
+use super::super::disk::Disk;
+use super::super::host::Host;
+use super::super::image::Image;
+use super::super::judge::{Known, give_up};
+use super::super::record::{CONFIG, Record, at_once, uuid};
+use super::wound::{Area, Wound};
+use crate::oracle::Oracle;
+use crate::textbook;
+
+/// What was seen when everything held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The array was started.
+    pub(super) started: bool,
+    /// What was said before that, or instead.
+    pub(super) said: Vec<String>,
+    /// A scrub put right what was wrong.
+    pub(super) healed: bool,
+    /// A scrub told that something is wrong.
+    pub(super) found: bool,
+}
+
+/// What the owner allows, one after the other.
+const POLICIES: [AssemblePolicy; 3] = [
+    AssemblePolicy { allow_degraded: false, accept_loss: false },
+    AssemblePolicy { allow_degraded: true, accept_loss: false },
+    AssemblePolicy { allow_degraded: true, accept_loss: true },
+];
+
+/// Looks at an array one member of which was wounded.
+///
+/// # Errors
+/// What does not hold.
+pub(super) fn examine(
+    record: &Record,
+    known: &Known,
+    state: &State,
+    wound: &Wound,
+    images: &[Image],
+) -> Result<Found, String> {
+    let absent = state.lost | record.pulled;
+    let spec = record.case.disk_spec();
+    let disk = |(at, image): (usize, &Image)| {
+        (absent & 1 << at == 0).then(|| Disk::new(spec, at, image.clone()))
+    };
+    let mut disks: Vec<Option<Disk>> = images.iter().enumerate().map(disk).collect();
+    let drives: Vec<Drive> = disks.iter().flatten().map(Disk::drive).collect();
+    check_config(record, &drives)?;
+    let mut found = Found::default();
+    let (mut assembled, mut policy) = start(record, &drives, &mut found.said)?;
+    if assembled.is_none() {
+        // What was said has to help: the drive that was written over is taken away.
+        disks[wound.member] = None;
+        let out = known.promise().out | absent | 1 << wound.member;
+        if !record.geometry.tolerates(out) {
+            return Ok(found);
+        }
+        let drives: Vec<Drive> = disks.iter().flatten().map(Disk::drive).collect();
+        (assembled, policy) = start(record, &drives, &mut found.said)?;
+    }
+    let Some(assembled) = assembled else {
+        return Err(format!("is not started though the data is there: {:?}", found.said));
+    };
+    found.started = true;
+    let mut look = Look { record, wound, disks, oracle: known.oracle().clone() };
+    let careless = record.case.mode == Consistency::None;
+    let states = assembled.states().to_vec();
+    if policy.accept_loss || careless || wound.area == Area::Log {
+        give_up(&mut look.oracle, record, known, &states);
+    }
+    let sound = !policy.accept_loss && !careless;
+    look.run(*assembled, &states, sound, &mut found)?;
+    Ok(found)
+}
+
+/// What the control plane wrote down on every member is there: others have it than the one that was wounded.
+fn check_config(record: &Record, drives: &[Drive]) -> Result<(), String> {
+    let config = load_config(drives, uuid(record.case.seed, 1), &mut at_once(0));
+    if drives.len() > 1 && config.as_deref() != Some(CONFIG) {
+        return Err(format!("the record of the control plane is {config:?}"));
+    }
+    Ok(())
+}
+
+/// Starts the array, with more and more consent. Everything that is said has to be of use to a person.
+fn start(
+    record: &Record,
+    drives: &[Drive],
+    said: &mut Vec<String>,
+) -> Result<(Option<Box<Assembled>>, AssemblePolicy), String> {
+    for (at, policy) in (0..).zip(POLICIES) {
+        let fresh = uuid(record.case.seed, 10 + at);
+        let mut wait = at_once(1_500_000_000_000);
+        let (mut outcomes, errors) =
+            assemble(drives, policy, &|_, _| true, &mut || fresh, &mut wait);
+        let silent = errors.is_empty();
+        said.extend(errors.into_iter().map(|error| error.what));
+        match (outcomes.pop(), outcomes.len()) {
+            (Some(Outcome::Ready(assembled)), 0) => return Ok((Some(assembled), policy)),
+            (Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }), 0) => {
+                said.push(what);
+            }
+            (None, _) if silent => return Err("nothing is found and nothing is said".to_owned()),
+            (None, _) => {}
+            (_, more) => return Err(format!("one array became {}", more + 1)),
+        }
+        if let Some(what) =
+            said.iter().find(|what| !what.contains("crash") && !what.contains("disk"))
+        {
+            return Err(format!("says nothing of use: {what:?}"));
+        }
+    }
+    Ok((None, POLICIES[2]))
+}
+
+struct Look<'a> {
+    record: &'a Record,
+    wound: &'a Wound,
+    disks: Vec<Option<Disk>>,
+    oracle: Oracle,
+}
+
+impl Look<'_> {
+    fn run(
+        &mut self,
+        assembled: Assembled,
+        states: &[MemberState],
+        sound: bool,
+        found: &mut Found,
+    ) -> Result<(), String> {
+        let resync = assembled.resync_regions().0 > 0;
+        let whole = states.iter().all(|state| *state == MemberState::InSync);
+        let mut host = Host::start(assembled, &self.record.case, Nanos(2_000_000_000_000))?;
+        let everything = self.oracle.clone();
+        self.excuse(states);
+        self.read(&mut host)?;
+        if resync {
+            host.until("the end of the resync", |host| {
+                (0..16).for_each(|_| drop(host.round(Nanos(1_000))));
+                Ok(host.array.status().resync.is_none())
+            })?;
+            self.read(&mut host)?;
+        }
+        // Where parity is made anew from what is read, a wound becomes what counts.
+        if self.wound.area == Area::Data && whole && !resync && sound {
+            self.scrub(&mut host, everything, found)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks that lie in the wound, or are computed from what does, may be read as anything.
+    fn excuse(&mut self, states: &[MemberState]) {
+        let geometry = &self.record.geometry;
+        let size = geometry.block_size();
+        let watched = self.record.watched();
+        for lba in watched.start.0..watched.end().0 {
+            let place = geometry.place(Lba(lba));
+            let at = geometry.member_lba(place.stripe, place.offset).bytes(size);
+            let from = strake_ondisk::HEAD_BYTES + at;
+            let to = from + u64::from(size.bytes());
+            if to <= self.wound.offset || from >= self.wound.end() {
+                continue;
+            }
+            let parity = geometry.parity_strips() > 0;
+            let copies = if parity { 1 } else { geometry.copies() };
+            let reaches = (0..copies).any(|copy| {
+                let member = geometry.data_member(place, copy).at();
+                let computed = parity && states[member] != MemberState::InSync;
+                let same_group = member / usize::from(geometry.width())
+                    == self.wound.member / usize::from(geometry.width());
+                member == self.wound.member || (computed && same_group)
+            });
+            if reaches {
+                self.oracle.give_up(lba);
+            }
+        }
+    }
+
+    fn scrub(
+        &mut self,
+        host: &mut Host,
+        everything: Oracle,
+        found: &mut Found,
+    ) -> Result<(), String> {
+        let geometry = self.record.geometry;
+        let agrees = || {
+            let page = |member: usize, offset| self.disks[member].as_ref()?.page(offset);
+            textbook::verify(&geometry, &page)
+        };
+        let wrong = agrees().is_err();
+        host.array.begin_scrub(ScrubMode::Repair).map_err(|error| error.to_string())?;
+        host.until("the end of a scrub", |host| {
+            (0..16).for_each(|_| drop(host.round(Nanos(1_000))));
+            let scrub = host.array.status().scrub;
+            Ok(scrub.is_some_and(|scrub| scrub.state == ScrubState::Finished))
+        })?;
+        let findings = host.array.scrub_findings();
+        if wrong == findings.is_empty() {
+            return Err(format!("parity is wrong: {wrong}; a scrub found {findings:?}"));
+        }
+        let tells = geometry.parity_strips() >= 2 || geometry.copies() >= 3;
+        if wrong && tells {
+            agrees().map_err(|what| format!("not healed by a scrub: {what}; {findings:?}"))?;
+            self.oracle = everything;
+            self.read(host).map_err(|what| format!("healed to something else: {what}"))?;
+        }
+        found.healed = wrong && tells;
+        found.found = wrong && !tells;
+        Ok(())
+    }
+
+    /// Reads everything that is watched and compares it with what may be there.
+    fn read(&mut self, host: &mut Host) -> Result<(), String> {
+        let range = self.record.watched();
+        let begun = self.oracle.begin(u64::MAX);
+        let data = host.read(range, self.record.geometry.block_size())?;
+        self.oracle.end_read(begun, range, &data)
+    }
+}

@@ -1,0 +1,176 @@
+//! What is written over where.
+
+use std::fmt;
+
+use strake_ondisk::{AreaLayout, Copy};
+
+use super::super::case::STRIPES;
+use super::super::image::Image;
+use super::super::record::Record;
+use crate::rng::Rng;
+
+/// What a part of a member is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Area {
+    Label,
+    Bitmap,
+    Config,
+    BadBlocks,
+    Log,
+    Data,
+    /// Partition tables, room that is kept free, and data that nobody looks at.
+    Other,
+}
+
+impl Area {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Label => "label",
+            Self::Bitmap => "bitmap",
+            Self::Config => "config",
+            Self::BadBlocks => "bad_blocks",
+            Self::Log => "log",
+            Self::Data => "data",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// What it is written over with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Garbage {
+    Random,
+    Zeroes,
+    Ones,
+    /// What lies elsewhere on some member.
+    Elsewhere,
+    /// What another member has at the same place.
+    Neighbour,
+    /// What was there when the history began.
+    Old,
+    /// One bit is another.
+    BitFlip,
+}
+
+impl Garbage {
+    const ALL: [Self; 7] = [
+        Self::Random,
+        Self::Zeroes,
+        Self::Ones,
+        Self::Elsewhere,
+        Self::Neighbour,
+        Self::Old,
+        Self::BitFlip,
+    ];
+
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Zeroes => "zeroes",
+            Self::Ones => "ones",
+            Self::Elsewhere => "elsewhere",
+            Self::Neighbour => "neighbour",
+            Self::Old => "old",
+            Self::BitFlip => "bit_flip",
+        }
+    }
+}
+
+/// A piece of a member that is written over.
+pub(super) struct Wound {
+    pub(super) member: usize,
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) area: Area,
+    pub(super) kind: Garbage,
+}
+
+impl Wound {
+    /// A wound of one of the members that are there.
+    pub(super) fn draw(record: &Record, images: &[Image], absent: u64, rng: &mut Rng) -> Self {
+        let here: Vec<usize> = (0..images.len()).filter(|at| absent & 1 << at == 0).collect();
+        let member = rng.pick(&here);
+        let ranges = areas(record);
+        let (_, range) = rng.pick(&ranges);
+        // 4 KiB as they lie or not, or a block.
+        let (len, align) = rng.pick(&[(4096, 4096), (4096, 512), (512, 512)]);
+        let offset = place(&images[member], range, (len, align), rng);
+        let holds = |(_, (from, to)): &&(Area, (u64, u64))| offset < *to && offset + len > *from;
+        let area = ranges[..ranges.len() - 1].iter().find(holds).map_or(Area::Other, |(a, _)| *a);
+        let kind = rng.pick(&Garbage::ALL);
+        let mut bytes = vec![0; len as usize];
+        match kind {
+            Garbage::Random => {
+                bytes.chunks_mut(16).for_each(|part| part.copy_from_slice(&rng.bytes16()));
+            }
+            Garbage::Zeroes => {}
+            Garbage::Ones => bytes.fill(0xff),
+            Garbage::Elsewhere => {
+                let (_, range) = rng.pick(&ranges);
+                let other = &images[rng.pick(&here)];
+                other.read(place(other, range, (len, 512), rng), &mut bytes);
+            }
+            Garbage::Neighbour => images[rng.pick(&here)].read(offset, &mut bytes),
+            Garbage::Old => record.base[member].read(offset, &mut bytes),
+            Garbage::BitFlip => {
+                images[member].read(offset, &mut bytes);
+                bytes[rng.below(len) as usize] ^= 1 << rng.below(8);
+            }
+        }
+        Self { member, offset, bytes, area, kind }
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+}
+
+impl fmt::Display for Wound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} bytes at {} of member {} ({}) hold {}",
+            self.bytes.len(),
+            self.offset,
+            self.member,
+            self.area.word(),
+            self.kind.word()
+        )
+    }
+}
+
+/// The areas of a member, the whole of it last.
+fn areas(record: &Record) -> Vec<(Area, (u64, u64))> {
+    let bytes = record.case.disk_spec().bytes;
+    let layout = AreaLayout::of(bytes).expect("the drive is large enough for a member");
+    let range = |(start, bytes): (u64, u64)| (start, start + bytes);
+    let [bitmap, config, bad] = layout.notes_ranges().map(range);
+    let geometry = &record.geometry;
+    let rows = STRIPES.div_ceil(geometry.groups() as u64) * u64::from(geometry.strip_bytes());
+    let head = range(layout.ring_range(Copy::Head));
+    let tail = range(layout.ring_range(Copy::Tail));
+    vec![
+        (Area::Label, head),
+        (Area::Label, tail),
+        (Area::Bitmap, bitmap),
+        (Area::Config, config),
+        (Area::BadBlocks, bad),
+        (Area::Log, range(strake_ondisk::redo_ring(0, 1))),
+        (Area::Data, (layout.data_offset(), layout.data_offset() + rows)),
+        (Area::Data, (layout.data_offset(), layout.data_offset() + rows)),
+        (Area::Other, (0, bytes)),
+    ]
+}
+
+/// Where in `range`: mostly where something lies.
+fn place(image: &Image, (from, to): (u64, u64), (len, align): (u64, u64), rng: &mut Rng) -> u64 {
+    let most = to - len;
+    let any = from + rng.below((most - from) / align + 1) * align;
+    if rng.one_in(4) {
+        return any;
+    }
+    let data = image.data_within(any, to).or_else(|| image.data_within(from, to));
+    let Some((start, end)) = data else { return any };
+    let within = start + rng.below((end - start).div_ceil(align)) * align;
+    within.min(most)
+}

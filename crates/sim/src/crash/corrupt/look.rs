@@ -1,7 +1,7 @@
 //! What comes of a wound.
 
+use strake_engine::{ArrayEventKind, Consistency, load_config};
 use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome, ScrubMode, ScrubState, assemble};
-use strake_engine::{Consistency, load_config};
 use strake_raid::MemberState;
 use strake_units::{Lba, Nanos};
 
@@ -149,8 +149,10 @@ impl Look<'_> {
             })?;
             self.read(&mut host)?;
         }
-        // Where parity is made anew from what is read, a wound becomes what counts.
-        if self.wound.area == Area::Data && whole && !resync && sound {
+        // Where parity is made anew from what is read, by a resync or after an intent, a wound becomes what counts.
+        let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { .. });
+        let anew = resync || host.array.drain_events().iter().any(|event| redone(event.kind));
+        if self.wound.area == Area::Data && whole && !anew && sound {
             self.scrub(&mut host, everything, found)?;
         }
         Ok(())

@@ -163,10 +163,13 @@ pub(super) async fn mend(
     excluded: &mut Excluded,
 ) {
     let geometry = &shard.geometry;
-    let wanted = excluded.unreadable & !excluded.mended;
-    for position in (0..geometry.width()).filter(|p| wanted & 1 << p != 0) {
-        let Role::Data { strip, .. } = geometry.role(band.stripe, position) else { continue };
+    // Mending one may find that another cannot be read either.
+    while let wanted = excluded.unreadable & !excluded.mended
+        && wanted != 0
+    {
+        let position = wanted.trailing_zeros() as u8;
         excluded.mended |= 1 << position;
+        let Role::Data { strip, .. } = geometry.role(band.stripe, position) else { continue };
         let start = geometry.lba(Place { stripe: band.stripe, strip, offset: window.offset });
         let segments = geometry.segments(band, LbaRange::new(start, u64::from(window.blocks)));
         loop {

@@ -112,9 +112,10 @@ fn a_rebuild_works_around_an_unreadable_block_and_mends_it() {
     stage.check_parity(20);
 }
 
-/// After a crash parity was old where a write had been cut short. While the resync made up for a block that could not be
-/// read, a block of another strip turned out to be unreadable. That strip was made up as a whole, from parity, to compute
-/// parity from, and not written: parity did not fit what the drive still held of it (seed 3003745 of the simulator).
+/// After a crash parity was old where a write had been cut short. While the resync made up for a block that could not
+/// be read, a block of another strip turned out to be unreadable. That strip was made up as a whole, from parity, to
+/// compute parity from, and not written: parity did not fit what the drive still held of it (seed 3003745 of the
+/// simulator).
 #[test]
 fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
     for (first, second) in [(1, 0), (2, 0), (3, 0)] {

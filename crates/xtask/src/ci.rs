@@ -8,7 +8,7 @@ use crate::flamegraph;
 use crate::instructions;
 use crate::mutants;
 use crate::run::{self, Outcome, Tally};
-use crate::sim;
+use crate::sim::{self, Draw};
 use crate::tidy;
 
 #[cfg(test)]
@@ -31,8 +31,8 @@ pub const DENY: Step = Step { name: "deny", run: deny };
 pub const ADVISORIES: Step = Step { name: "advisories", run: advisories };
 pub const TEST: Step = Step { name: "test", run: test };
 pub const CRASH: Step = Step { name: "crash", run: |root| sim::crash(root, CRASH_STATES) };
-pub const CORRUPT: Step = Step { name: "corrupt", run: |root| sim::corrupt(root, CORRUPTIONS) };
-pub const SIM: Step = Step { name: "sim", run: |root| sim::worlds(root, SIM_SEEDS) };
+pub const CORRUPT: Step = Step { name: "corrupt", run: |root| sim::corrupt(root, &CORRUPTIONS) };
+pub const SIM: Step = Step { name: "sim", run: |root| sim::worlds(root, &SIM_SEEDS) };
 pub const BINARIES: Step = Step { name: "build", run: binaries };
 pub const END_TO_END: Step = Step { name: "e2e", run: end_to_end };
 pub const INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::check };
@@ -45,8 +45,8 @@ pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_par
 /// What is too long for every change, once a day.
 pub const NIGHTLY: [Step; 13] = [
     Step { name: "crash states", run: |root| sim::crash(root, NIGHTLY_CRASH_STATES) },
-    Step { name: "corruptions", run: |root| sim::corrupt(root, NIGHTLY_CORRUPTIONS) },
-    Step { name: "simulator", run: |root| sim::worlds(root, NIGHTLY_SIM_SEEDS) },
+    Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
+    Step { name: "simulator", run: |root| sim::worlds(root, &NIGHTLY_SIM_SEEDS) },
     Step { name: "mutants", run: mutants::step },
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },
@@ -66,15 +66,15 @@ const NIGHTLY_FUZZ_RUNS: &str = "3000000";
 /// Crash states every night.
 const NIGHTLY_CRASH_STATES: u64 = 3_000_000;
 /// Members written over every night.
-const NIGHTLY_CORRUPTIONS: u64 = 300_000;
+const NIGHTLY_CORRUPTIONS: Draw = Draw { same: 0, fresh: 300_000 };
 /// Members written over with every change: 20 seconds on two cores.
-const CORRUPTIONS: u64 = 10_000;
+const CORRUPTIONS: Draw = Draw { same: 9_000, fresh: 1_000 };
 /// Worlds of the simulator every night.
-const NIGHTLY_SIM_SEEDS: u64 = 200_000;
-/// Crash states with every change: two minutes on two cores, at 0.8 ms each. All checks together have 25 minutes.
+const NIGHTLY_SIM_SEEDS: Draw = Draw { same: 0, fresh: 200_000 };
+/// Crash states with every change: four minutes on two cores, at 1.5 ms each. All checks together have 25 minutes.
 const CRASH_STATES: u64 = 250_000;
-/// Worlds with every change beside those of the tests: two minutes on two cores, at 20 ms each.
-const SIM_SEEDS: u64 = 10_000;
+/// Worlds with every change beside those of the tests: four minutes on two cores, at 35 ms each.
+const SIM_SEEDS: Draw = Draw { same: 9_000, fresh: 1_000 };
 
 /// What continuous integration runs, cheapest answers first.
 pub const ALL: [Step; 15] = [

@@ -12,14 +12,36 @@ pub fn crash(root: &Path, states: u64) -> Outcome {
     check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed()])
 }
 
+/// How many of something are drawn.
+pub struct Draw {
+    /// From the seed that is always the same: what a change breaks is told from what nobody had met before.
+    pub same: u64,
+    /// From a seed that is new every time.
+    pub fresh: u64,
+}
+
+/// The seed that is always the same.
+const SAME_SEED: &str = "1";
+
+impl Draw {
+    fn of(&self, root: &Path, words: &[&str], count: &str) -> Outcome {
+        let draw = |count_of: u64, seed: &str| {
+            check(root, &[words, &[count, &count_of.to_string(), "--seed", seed]].concat())
+        };
+        let same = (self.same > 0).then(|| draw(self.same, SAME_SEED));
+        same.filter(|outcome| outcome.tally.failed != 0)
+            .unwrap_or_else(|| draw(self.fresh, &fresh_seed()))
+    }
+}
+
 /// Writes over a member of this many arrays.
-pub fn corrupt(root: &Path, runs: u64) -> Outcome {
-    check(root, &["--corrupt", &runs.to_string(), "--seed", &fresh_seed()])
+pub fn corrupt(root: &Path, runs: &Draw) -> Outcome {
+    runs.of(root, &[], "--corrupt")
 }
 
 /// Runs the worlds that failed once, and this many others.
-pub fn worlds(root: &Path, seeds: u64) -> Outcome {
-    check(root, &["--kept", "--seeds", &seeds.to_string(), "--seed", &fresh_seed()])
+pub fn worlds(root: &Path, seeds: &Draw) -> Outcome {
+    seeds.of(root, &["--kept"], "--seeds")
 }
 
 fn check(root: &Path, words: &[&str]) -> Outcome {

@@ -520,8 +520,20 @@ fn f03_a_member_without_its_part_of_a_record_may_come_back_between_two_crashes()
 /// The mode is changed while writes are under way: at every moment a crash finds what the label promises.
 #[test]
 fn the_mode_can_be_changed_while_the_array_serves() {
+    check_changes_of_the_mode(Level::Raid6, 6);
+}
+
+/// Copies have no log, and so a stronger mode of theirs was never recorded: `none` was for ever, and `safe` only until
+/// the next start.
+#[test]
+fn the_mode_of_copies_can_be_changed_while_the_array_serves() {
+    check_changes_of_the_mode(Level::Raid1, 3);
+    check_changes_of_the_mode(Level::Raid10, 4);
+}
+
+fn check_changes_of_the_mode(level: Level, members: usize) {
     use Consistency::{None as Careless, Resync, Safe, Strict};
-    let mut set = Set::new(Level::Raid6, 6);
+    let mut set = Set::new(level, members);
     set.cores = 2;
     let mut stage = set.build().expect("sound");
     stage.fill(2000, 170, 3);

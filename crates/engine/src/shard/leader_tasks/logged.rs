@@ -10,6 +10,7 @@
 //! ```
 
 use strake_ondisk::{Bits, Consistency, Plane};
+use strake_raid::Geometry;
 
 use super::{flush_all, publish, record};
 use crate::error::ArrayError;
@@ -29,7 +30,11 @@ impl Leader {
 
     /// What the label may say once no write is under way that is older than the last views: who is logged, and since
     /// when.
-    fn all_logged(&self) -> (u64, u64) {
+    fn all_logged(&self, geometry: &Geometry) -> (u64, u64) {
+        if geometry.parity_strips() == 0 {
+            // Copies have no log.
+            return (0, 0);
+        }
         let logged = match self.consistency {
             Consistency::None | Consistency::Resync => 0,
             Consistency::Safe => self.impaired(),
@@ -57,12 +62,12 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
     let current = |leader: &Leader| leader.version == version && !shard.board.is_lost();
     let due = |leader: &Leader| {
         let label = &leader.state.superblock;
-        (label.logged, label.logged_since) != leader.all_logged()
+        (label.logged, label.logged_since) != leader.all_logged(&shard.geometry)
             || label.consistency != leader.consistency
     };
     {
         let leader = shard.leader_mut();
-        if shard.geometry.parity_strips() == 0 || !current(&leader) || !due(&leader) {
+        if !current(&leader) || !due(&leader) {
             return;
         }
     }
@@ -75,7 +80,7 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
             // Somebody has gone out meanwhile, and there will be another report.
             return;
         }
-        let (logged, since) = leader.all_logged();
+        let (logged, since) = leader.all_logged(&shard.geometry);
         leader.state.superblock.consistency = leader.consistency;
         leader.state.superblock.note_logged(logged, since);
     }

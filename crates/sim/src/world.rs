@@ -150,7 +150,10 @@ impl World {
             .collect();
         let mut now = Nanos(0);
 
-        let assembled = make(shape, &drives, false, &mut rng, &mut now)?;
+        // Junk may look like anything by chance.
+        let zeroes = strake_block::DeallocateReads::Zeroes;
+        let junk = shape.drives.iter().any(|drive| drive.deallocate != zeroes);
+        let assembled = make(shape, &drives, junk, &mut rng, &mut now)?;
         let geometry = assembled.1;
         faults.set_geometry(geometry);
         let ground = ground(&geometry, &mut rng);

@@ -130,6 +130,8 @@ struct World {
     recovering: bool,
     /// Members whose stripes the labels promised to be sound whenever the machine stops, when it did, as a mask.
     promised: u64,
+    /// And whether that covers one more that is lost in the same event.
+    loss_covered: bool,
     /// Members that were not in sync then, as a mask.
     out_before: u64,
     stopping: bool,
@@ -177,6 +179,7 @@ impl World {
             left: 0,
             recovering: false,
             promised: 0,
+            loss_covered: false,
             out_before: 0,
             stopping: false,
             lost: false,

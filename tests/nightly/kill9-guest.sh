@@ -5,32 +5,19 @@
 #
 # Usage: tests/nightly/kill9-guest.sh [KILLS]      [default: 50]
 #
-# RIG is the folder of the rig's scripts (run-vm.sh, mkrig.sh) [default: ../shared/rig beside the checkout]; it needs
-# qemu-system-x86_64 and downloads a kernel once, into RIG_KERNEL [default: build/rig]. In the guest run the tools of
-# this machine: fio, mkfs.xfs, mkfs.ext4 and a Python with SQLite (Debian: fio xfsprogs e2fsprogs python3).
-# STRAKE_SEED repeats the choices, not the timing. STRAKE_BIN_DIR holds strake and straked; they are built when it is
-# not set. Exit code 77: cannot run here.
+# RIG, RIG_KERNEL, STRAKE_BIN_DIR and KEEP are told of in _guest.sh (Debian: fio xfsprogs e2fsprogs python3). STRAKE_SEED
+# repeats the choices, not the timing. Exit code 77: cannot run here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-PATH="$PATH:/usr/sbin:/sbin"
+. tests/nightly/_guest.sh
 
 kills=${1:-50}
 seed=${STRAKE_SEED:-$RANDOM}
-rig=${RIG:-$PWD/../shared/rig}
-kernel=${RIG_KERNEL:-$PWD/build/rig}
-skip() { printf 'kill9-guest: skipped: %s\n' "$*"; exit 77; }
-[[ -x $rig/run-vm.sh ]] || skip "no rig at $rig; name it with RIG"
-for tool in qemu-system-x86_64 fio mkfs.xfs xfs_repair mkfs.ext4 e2fsck; do
-    command -v "$tool" >/dev/null || skip "$tool is not installed"
-done
-/usr/bin/python3 -c 'import sqlite3' 2>/dev/null || skip "/usr/bin/python3 with SQLite is not installed"
-[[ -e $kernel/vmlinuz ]] || "$rig/mkrig.sh" "$kernel" trixie || skip "the guest's kernel could not be fetched"
-
-[[ -n ${STRAKE_BIN_DIR:-} ]] || cargo build --quiet --release -p strake-cli -p strake-daemon
-programs=$(cd "${STRAKE_BIN_DIR:-${CARGO_TARGET_DIR:-target}/release}" && pwd)
-work=$(mktemp -d -p "${TMPDIR:-/tmp}")
-trap 'rm -rf "$work"' EXIT
-printf 'kill9-guest: seed %s (STRAKE_SEED=%s repeats the choices, not the timing)\n' "$seed" "$seed"
+guest_needs fio mkfs.xfs xfs_repair mkfs.ext4 e2fsck
+guest_needs_sqlite
+guest_programs strake-cli strake-daemon
+guest_work
+printf '%s: seed %s (STRAKE_SEED=%s repeats the choices, not the timing)\n' "$name" "$seed" "$seed"
 
 # on FILESYSTEM KILLS: one guest with eight drives, six of which are members. What it told is in $work/FILESYSTEM.told.
 on() {
@@ -47,7 +34,7 @@ GUEST
     TIMEOUT=$((300 + $2 * 150)) MEM=1280 SMP=2 MODS=nvme,nbd,$1 LOG=$at/log \
         "$rig/run-vm.sh" "$kernel" "$at/guest.sh" "${devices[@]}" | grep --line-buffered -v '^RIG-' || true
     tr -d '\r' <"$at/log" | sed -n 's/^KILL9 //p' >"$at/told"
-    grep -q '"verdict": "held"' "$at/told" || { printf 'kill9-guest: failed on %s\n' "$1"; exit 1; }
+    grep -q '"verdict": "held"' "$at/told" || fail "on $1"
 }
 
 # A guest seldom keeps more than one core busy.

@@ -4,25 +4,16 @@
 #
 # Usage: tests/nightly/md-parity.sh [FIXTURE]     FIXTURE is a file to write the beginnings of some stripes to
 #
-# RIG is the folder of the rig's scripts (run-vm.sh, mkrig.sh) [default: ../shared/rig beside the checkout]; it needs
-# qemu-system-x86_64 and mdadm, and downloads a kernel once, into build/rig. Exit code 77: cannot run here.
+# RIG, RIG_KERNEL and KEEP are told of in _guest.sh; needs mdadm. Exit code 77: cannot run here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. tests/nightly/_guest.sh
 
 fixture=${1:--}
-rig=${RIG:-$PWD/../shared/rig}
-kernel=${RIG_KERNEL:-$PWD/build/rig}
-skip() { printf 'md-parity: skipped: %s\n' "$*"; exit 77; }
-[[ -x $rig/run-vm.sh ]] || skip "no rig at $rig; name it with RIG"
-for tool in qemu-system-x86_64 mdadm; do
-    command -v "$tool" >/dev/null || skip "$tool is not installed"
-done
-[[ -e $kernel/vmlinuz ]] || "$rig/mkrig.sh" "$kernel" trixie || skip "the guest's kernel could not be fetched"
-
+guest_needs mdadm
 cargo build --quiet --release -p strake-parity --example md_parity
 compare=${CARGO_TARGET_DIR:-target}/release/examples/md_parity
-work=$(mktemp -d -p "${TMPDIR:-/tmp}")
-trap 'rm -rf "$work"' EXIT
+guest_work
 [[ $fixture == - ]] || : >"$fixture"
 
 mib=72 used=$((64 << 20))
@@ -54,7 +45,7 @@ mdadm --stop /dev/md0 >/dev/null 2>&1
 sync
 GUEST
     TIMEOUT=600 MODS=nvme,raid456 LOG=$work/log "$rig/run-vm.sh" "$kernel" "$work/guest.sh" "${devices[@]}" >/dev/null ||
-        { cat "$work/log"; printf 'md-parity: the guest failed\n'; exit 1; }
+        { cat "$work/log"; fail "the guest"; }
     "$compare" "$level" $((chunk << 10)) "$layout" "$used" "$fixture" "${images[@]}" | tee -a "$work/told"
 }
 
@@ -70,4 +61,4 @@ array 6 8 64 left-symmetric
 
 total=$(awk '{ sum += $1 } END { print sum }' "$work/told")
 printf 'md-parity: %s stripes compared, none differs\n' "$total"
-[[ $total -ge 100000 ]] || { printf 'md-parity: that is fewer than 100000\n'; exit 1; }
+[[ $total -ge 100000 ]] || fail "that is fewer than 100000"

@@ -8,29 +8,19 @@
 #
 # Usage: tests/nightly/power-cuts.sh [COMMITS]     transactions in each of the six stages [default: 2]
 #
-# RIG, RIG_KERNEL, STRAKE_SEED, STRAKE_BIN_DIR and exit code 77 as in kill9-guest.sh; needs nbdcopy and debugfs as well
-# (Debian: libnbd-bin e2fsprogs). EVERY=N looks at every so many flushes only. KEEP=1 keeps the folder.
+# RIG, RIG_KERNEL, STRAKE_BIN_DIR and KEEP are told of in _guest.sh (Debian: e2fsprogs libnbd-bin python3). EVERY=N looks
+# at every so many flushes only. STRAKE_SEED repeats which writes are lost. Exit code 77: cannot run here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-PATH="$PATH:/usr/sbin:/sbin"
+. tests/nightly/_guest.sh
 
 commits=${1:-2}
 seed=${STRAKE_SEED:-$RANDOM}
-rig=${RIG:-$PWD/../shared/rig}
-kernel=${RIG_KERNEL:-$PWD/build/rig}
-skip() { printf 'power-cuts: skipped: %s\n' "$*"; exit 77; }
-[[ -x $rig/run-vm.sh ]] || skip "no rig at $rig; name it with RIG"
-for tool in qemu-system-x86_64 mkfs.ext4 e2fsck debugfs nbdcopy; do
-    command -v "$tool" >/dev/null || skip "$tool is not installed"
-done
-/usr/bin/python3 -c 'import sqlite3' 2>/dev/null || skip "/usr/bin/python3 with SQLite is not installed"
-[[ -e $kernel/vmlinuz ]] || "$rig/mkrig.sh" "$kernel" trixie || skip "the guest's kernel could not be fetched"
-
-[[ -n ${STRAKE_BIN_DIR:-} ]] || cargo build --quiet --release -p strake-cli -p strake-daemon -p strake-xtask
-programs=$(cd "${STRAKE_BIN_DIR:-${CARGO_TARGET_DIR:-target}/release}" && pwd)
-work=$(mktemp -d -p "${TMPDIR:-/tmp}")
-[[ -n ${KEEP:-} ]] || trap 'rm -rf "$work"' EXIT
-printf 'power-cuts: seed %s (STRAKE_SEED=%s repeats which writes are lost)\n' "$seed" "$seed"
+guest_needs mkfs.ext4 e2fsck debugfs nbdcopy
+guest_needs_sqlite
+guest_programs strake-cli strake-daemon strake-xtask
+guest_work
+printf '%s: seed %s (STRAKE_SEED=%s repeats which writes are lost)\n' "$name" "$seed" "$seed"
 
 # Five members, a drive to rebuild onto, and the diary.
 slices=7 slice=$((40 << 20))
@@ -50,7 +40,7 @@ export PATH=/host$programs:\$PATH
 GUEST
 TIMEOUT=1200 MEM=1024 SMP=2 MODS=virtio_blk,nbd,ext4 LOG=$work/guest.log \
     "$rig/run-vm.sh" "$kernel" "$work/guest.sh" "${logged[@]}" | grep --line-buffered -v '^RIG-' ||
-    { printf 'power-cuts: the guest failed\n'; exit 1; }
+    fail "the guest"
 rm -f "$work/drive"
 PATH="$programs:$PATH" /usr/bin/python3 tests/nightly/_power_replay.py --work "$work" --xtask "$programs/strake-xtask" \
     --slice $slice --slices $slices --seed "$seed" --every "${EVERY:-1}"

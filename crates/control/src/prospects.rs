@@ -10,7 +10,7 @@ use strake_units::{MemberIndex, Uuid};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::import::labelled;
-use crate::manager::Manager;
+use crate::manager::{Manager, array_key};
 use crate::members::is_out;
 use crate::offline::Labelled;
 
@@ -64,7 +64,9 @@ impl Control {
             if self.run(|m| Ok(m.is_known_sight(&place, sight)))? {
                 continue;
             }
-            let Some(mut reserved) = self.try_reserve(Vec::new())? else { continue };
+            // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
+            let keys = vec![array_key(&place.array)];
+            let Some(mut reserved) = self.try_reserve(keys)? else { continue };
             // What cannot be looked at now, because a command works on it, may be with the next round.
             let Ok(found) = reserved.open_now(&place.path).and_then(labelled) else { continue };
             self.run(|m| {

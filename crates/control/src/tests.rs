@@ -16,11 +16,11 @@ mod full;
 mod halves;
 mod hooks;
 mod life;
-mod recall;
 mod scrub;
 mod spares;
 mod told;
 mod torn;
+mod upkeep;
 
 /// A directory that goes away with the test.
 struct Folder(PathBuf);

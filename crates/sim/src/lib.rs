@@ -19,6 +19,7 @@ pub mod content;
 pub mod crash;
 pub mod drive;
 pub mod faults;
+pub mod kept;
 pub mod load;
 pub mod medium;
 pub mod oracle;

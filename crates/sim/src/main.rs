@@ -9,8 +9,6 @@ use std::process::ExitCode;
 mod corrupt;
 #[path = "main/crash.rs"]
 mod crash;
-#[path = "main/kept.rs"]
-mod kept;
 #[path = "main/load.rs"]
 mod load;
 #[path = "main/worlds.rs"]

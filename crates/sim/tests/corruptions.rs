@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use strake_sim::crash::corrupt::{Corrupted, replay, run};
+use strake_sim::kept;
 
 /// What has to be wounded in a run, or it shows less than it says.
 const AREAS: [&str; 6] = ["label", "bitmap", "log", "bad_blocks", "config", "data"];
@@ -18,13 +19,8 @@ fn check(seed: u64, runs: u64) -> Corrupted {
 
 #[test]
 fn kept_wounds_hold() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds-corrupt");
-    for entry in std::fs::read_dir(folder).expect("the folder is part of the crate") {
-        let path = entry.expect("a readable folder").path();
-        let text = std::fs::read_to_string(path).expect("a readable file");
-        for key in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-            replay(key).unwrap_or_else(|what| panic!("{key}: {what}"));
-        }
+    for key in kept::lines("seeds-corrupt").expect("the folder is part of the crate") {
+        replay(&key).unwrap_or_else(|what| panic!("{key}: {what}"));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use strake_sim::crash::{Lie, Report, replay, run};
+use strake_sim::kept;
 
 /// What has to happen in a run, or it shows less than it says.
 const KINDS: [&str; 8] =
@@ -16,13 +17,8 @@ fn check(seed: u64, states: u64) -> Report {
 
 #[test]
 fn kept_crashes_hold() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds-crash");
-    for entry in std::fs::read_dir(folder).expect("the folder is part of the crate") {
-        let path = entry.expect("a readable folder").path();
-        let text = std::fs::read_to_string(path).expect("a readable file");
-        for key in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-            replay(key).unwrap_or_else(|what| panic!("{key}: {what}"));
-        }
+    for key in kept::lines("seeds-crash").expect("the folder is part of the crate") {
+        replay(&key).unwrap_or_else(|what| panic!("{key}: {what}"));
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use strake_sim::Settings;
 use strake_sim::stage::operate;
+use strake_sim::{Settings, kept};
 
 /// What has to happen in the fixed seeds, or they show less than they say.
 const EVENTS: [&str; 7] = ["destroy", "fail", "medium", "readd", "replace", "split", "vanish"];
@@ -32,13 +32,7 @@ fn check(seeds: impl IntoIterator<Item = u64>) -> BTreeMap<&'static str, u64> {
 
 #[test]
 fn kept_operators_lose_nothing() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds-operators");
-    for entry in std::fs::read_dir(folder).expect("the folder is part of the crate") {
-        let path = entry.expect("a readable folder").path();
-        let text = std::fs::read_to_string(path).expect("a readable file");
-        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-        check(lines.map(|line| line.parse().unwrap_or_else(|_| panic!("{line} is no seed"))));
-    }
+    check(kept::seeds("seeds-operators").expect("the folder is part of the crate"));
 }
 
 #[test]

@@ -3,21 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use strake_sim::{Mutant, Report, Settings, run};
+use strake_sim::{Mutant, Report, Settings, kept, run};
 
 /// Every fault that worlds are made of. A set of seeds in which one never happens tests less than it says.
 const FAULTS: [&str; 13] = [
     "delay", "error", "fail", "hang", "kill", "lose", "medium", "power", "readd", "replace",
     "stop", "torn", "vanish",
 ];
-
-/// Seeds of one file in `seeds/`: one a line, lines that begin with `#` tell the story.
-fn seeds(text: &str) -> Vec<u64> {
-    text.lines()
-        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
-        .map(|line| line.trim().parse().unwrap_or_else(|_| panic!("{line} is not a seed")))
-        .collect()
-}
 
 /// Runs every seed and says which ones fail and how. Returns the faults that happened.
 fn check(seeds: impl IntoIterator<Item = u64>) -> BTreeMap<&'static str, u64> {
@@ -45,16 +37,9 @@ fn complaint(report: &Report) -> Option<String> {
 
 #[test]
 fn kept_seeds_hold() {
-    let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/seeds"))
-        .expect("the folder is part of the crate")
-        .map(|entry| entry.expect("a readable folder").path())
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "no kept seeds");
-    for file in files {
-        let text = std::fs::read_to_string(&file).expect("a readable file");
-        check(seeds(&text));
-    }
+    let seeds = kept::seeds("seeds").expect("the folder is part of the crate");
+    assert!(!seeds.is_empty(), "no kept seeds");
+    check(seeds);
 }
 
 #[test]

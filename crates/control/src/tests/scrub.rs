@@ -184,15 +184,20 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     stop(&control);
 }
 
+/// An hour, as clocks count.
+const HOUR_US: u64 = 3_600_000_000;
+
+/// A clock that stands still, and what it shows.
+fn set_clock() -> (Arc<AtomicU64>, WallClock) {
+    let now = Arc::new(AtomicU64::new(1_000_000 * HOUR_US));
+    let shown = Arc::clone(&now);
+    (now, WallClock::new(move || shown.load(Ordering::Relaxed)))
+}
+
 #[test]
 fn a_scrub_of_the_schedule_repairs_where_that_is_wanted() {
     let folder = Folder::new();
-    let hour = 3_600_000_000;
-    let now = Arc::new(AtomicU64::new(1_000_000 * hour));
-    let clock = {
-        let now = Arc::clone(&now);
-        WallClock::new(move || now.load(Ordering::Relaxed))
-    };
+    let (now, clock) = set_clock();
     let (control, drives) = tank(&folder, Options { clock, ..Options::default() });
     let set = SetArrayRequest {
         name: "tank".into(),
@@ -204,7 +209,7 @@ fn a_scrub_of_the_schedule_repairs_where_that_is_wanted() {
     assert_eq!(changed.plan, ["scrub every 10h instead of 30d", "scrub repair on instead of off"]);
     control.tick().expect("it answers");
     spoil(&drives[1], 0);
-    now.fetch_add(EVERY_H * hour, Ordering::Relaxed);
+    now.fetch_add(EVERY_H * HOUR_US, Ordering::Relaxed);
     control.tick().expect("it answers");
     let found = finished(&control);
     assert_eq!((found.mode.as_str(), found.wrong_bytes, found.left_bytes), ("repair", 4096, 0));
@@ -214,12 +219,7 @@ fn a_scrub_of_the_schedule_repairs_where_that_is_wanted() {
 #[test]
 fn the_schedule_begins_scrubs_that_only_check() {
     let folder = Folder::new();
-    let hour = 3_600_000_000;
-    let now = Arc::new(AtomicU64::new(1_000_000 * hour));
-    let clock = {
-        let now = Arc::clone(&now);
-        WallClock::new(move || now.load(Ordering::Relaxed))
-    };
+    let (now, clock) = set_clock();
     let (control, drives) = tank(&folder, Options { clock, ..Options::default() });
     let set = |seconds| SetArrayRequest {
         name: "tank".into(),
@@ -231,9 +231,9 @@ fn the_schedule_begins_scrubs_that_only_check() {
     let changed = control.set_array(&set(EVERY_H * 3600)).expect("it is recorded");
     assert_eq!(changed.plan, ["scrub every 10h instead of 30d"]);
     control.tick().expect("it answers");
-    assert_eq!(scrub(&control).next_us, Some(now.load(Ordering::Relaxed) + EVERY_H * hour));
+    assert_eq!(scrub(&control).next_us, Some(now.load(Ordering::Relaxed) + EVERY_H * HOUR_US));
     let check = |hours: i64, begun: bool| {
-        now.fetch_add((hours * hour as i64) as u64, Ordering::Relaxed);
+        now.fetch_add((hours * HOUR_US as i64) as u64, Ordering::Relaxed);
         let before = scrub(&control).ended_us;
         control.tick().expect("it answers");
         control.tick().expect("it answers");

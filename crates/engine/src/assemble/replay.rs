@@ -84,6 +84,11 @@ type Name = (u16, u64);
 /// A part of a stripe that one write has to itself.
 type BandName = (StripeIndex, u32);
 
+/// The band that block `offset` of every strip of a stripe is in.
+fn band(geometry: &Geometry, stripe: StripeIndex, offset: u32) -> BandName {
+    (stripe, offset / geometry.band_blocks())
+}
+
 /// What the log of the last activation says, and what is to be done about it.
 pub(super) struct Log {
     /// Records to be carried out, in order.
@@ -109,7 +114,6 @@ impl Records {
 
     /// The newest record of each band that any is about.
     fn newest(&self, label: &Superblock, geometry: &Geometry) -> BTreeMap<BandName, Name> {
-        let band = |stripe, offset| (stripe, offset / geometry.band_blocks());
         let mut newest = BTreeMap::<BandName, Name>::new();
         let mut note = |band: BandName, name: &Name| {
             let known = newest.entry(band).or_insert(*name);
@@ -117,12 +121,13 @@ impl Records {
         };
         for (name, found) in self.redo.iter().filter(|(name, _)| self.is_current(name)) {
             let record = &found.record;
-            let bands = record.parts.iter().map(|part| band(record.header.stripe, part.offset));
+            let bands =
+                record.parts.iter().map(|part| band(geometry, record.header.stripe, part.offset));
             bands.for_each(|band| note(band, name));
         }
         for (name, (header, intents)) in &self.intents {
             if self.is_current(name) && tells(label, header) {
-                intents.iter().for_each(|i| note(band(i.stripe, i.offset), name));
+                intents.iter().for_each(|i| note(band(geometry, i.stripe, i.offset), name));
             }
         }
         newest
@@ -141,14 +146,14 @@ pub(super) fn read(
 ) -> Result<Log, (MemberIndex, ArrayError)> {
     let records = records(label, (geometry, regions), drives, &mut *wait)?;
     let newest = records.newest(label, geometry);
-    let band = |stripe, offset| (stripe, offset / geometry.band_blocks());
-    let is_newest = |band: BandName, name: &Name| newest.get(&band) == Some(name);
+    let is_newest =
+        |stripe, offset, name: &Name| newest.get(&band(geometry, stripe, offset)) == Some(name);
     let mut log = Log { redo: Vec::new(), remedies: Vec::new() };
     for (name, (_, intents)) in &records.intents {
         // Only arrays with parity have a log.
         let site = Site::new(label, geometry, drives, bad).map_err(|e| (MemberIndex(0), e))?;
         for intent in intents.iter().filter(|intent| site.has(intent)) {
-            if is_newest(band(intent.stripe, intent.offset), name) {
+            if is_newest(intent.stripe, intent.offset, name) {
                 let remedy = site.remedy(intent, &mut *wait)?;
                 log.remedies.push((regions.region_of(intent.stripe), remedy));
             }
@@ -158,7 +163,7 @@ pub(super) fn read(
     // Whatever is older is done, and may have been written over since by a write that only told its intent.
     let is_last = |(name, found): &(&Name, &Found)| {
         let record = &found.record;
-        record.parts.iter().all(|p| is_newest(band(record.header.stripe, p.offset), name))
+        record.parts.iter().all(|part| is_newest(record.header.stripe, part.offset, name))
     };
     let acted = |(name, found): &(&Name, &Found)| {
         records.is_current(name)

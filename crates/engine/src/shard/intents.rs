@@ -142,26 +142,13 @@ impl Shard {
         }
     }
 
-    /// Does something else about the writes of a record that was not written as a whole.
+    /// Has the writes of a record that was not written done in another way, or answers them where none is left.
     async fn turn_back(&self, listed: Listed, failed: Option<Failed>) {
         // Whoever does them again waits for others that failed; nobody else has heard of a twin that did.
-        if let Some(failed) = failed
-            && self.expel_twin(failed.twin).await.is_err()
-        {
-            return self.turn_back_lost(listed);
-        }
-        if self.board.is_lost() {
-            return self.turn_back_lost(listed);
-        }
-        for write in listed {
-            self.hand_back(write);
-        }
-    }
-
-    fn turn_back_lost(&self, listed: Listed) {
-        for write in listed {
-            self.lose_small(write);
-        }
+        let twin = failed.and_then(|failed| failed.twin);
+        let lost = self.expel_twin(twin).await.is_err() || self.board.is_lost();
+        let leave = if lost { Self::lose_small } else { Self::hand_back };
+        listed.into_iter().for_each(|write| leave(self, write));
     }
 }
 

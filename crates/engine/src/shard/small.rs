@@ -20,7 +20,7 @@ mod strips;
 mod table;
 
 use arrayvec::ArrayVec;
-use strake_block::{Durability, IoError, Sg, SgMut, Token};
+use strake_block::{BufMut, Durability, IoError, Sg, SgMut, Token};
 use strake_ondisk::INTENT_BLOCKS_MAX;
 use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
@@ -285,17 +285,20 @@ impl Shard {
         let all_known = strips.known.count_ones() == u32::from(small.parts);
         self.read_parts(&mut members, small, strips);
         if all_known {
-            self.update_small(small);
-            self.write_on_record(&mut members, small);
+            self.write_updated(&mut members, small);
         }
     }
 
-    /// Writes what is updated, as soon as the intent is on record where it has to be.
+    /// Writes the data and what they make of the parities, as soon as the intent is on record where it has to be.
     #[inline]
-    fn write_on_record(&self, members: &mut Members, small: &mut Small) {
+    fn write_updated(&self, members: &mut Members, small: &mut Small) {
+        let old = self.update_small(small);
         if self.redo.borrow().intends() {
+            // The intent is told from them.
+            small.bufs[0] = Some(old);
             self.intend(small.number());
         } else {
+            scratch::give_back(&self.scratch, [old]);
             self.write_parts(members, small);
         }
     }
@@ -353,8 +356,7 @@ impl Shard {
                     let mut members = self.members.borrow_mut();
                     let unchanged = members.clock() == small.clock && small.needs() & !may == 0;
                     if !failed && unchanged {
-                        self.update_small(small);
-                        self.write_on_record(&mut members, small);
+                        self.write_updated(&mut members, small);
                     } else {
                         drop(members);
                         self.hand_over(&mut smalls, write);
@@ -392,9 +394,8 @@ impl Shard {
         self.end_small(&mut smalls, write, Err(LOST));
     }
 
-    /// Brings the change of the data into what was read of the parities, and gives back what the old data were read
-    /// into, unless the intent has to be told from them.
-    fn update_small(&self, small: &mut Small) {
+    /// Brings the change of the data into what was read of the parities. Returns the old data.
+    fn update_small(&self, small: &mut Small) -> BufMut {
         let code = self.code.as_ref().expect("only parity schemes read before they write");
         let [own, parities @ ..] = &mut small.bufs;
         let old = own.take().expect("all was read");
@@ -412,11 +413,7 @@ impl Shard {
                 .expect("all buffers are equally long");
             offset = part.end;
         }
-        if self.redo.borrow().intends() {
-            small.bufs[0] = Some(old);
-        } else {
-            scratch::give_back(&self.scratch, [old]);
-        }
+        old
     }
 
     /// Puts a write that needs more thought to the head of its band. Nothing of it is written.

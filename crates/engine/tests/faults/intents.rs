@@ -103,15 +103,21 @@ fn small_writes_are_written_once_and_share_their_records() {
     stage.check_parity(40);
 }
 
-/// One small write, of which what it had for `stuck` does not get there; the machine stops, and `lost` is gone.
-fn check_torn(set: &Set, at: u64, stuck: usize, lost: Option<usize>) {
-    let mut stage = filled(set.clone());
+/// An array in the midst of a small write, which the member in slot `stuck` does not get. To be stopped dead.
+fn cut_short(set: Set, at: u64, stuck: usize) -> Stage {
+    let mut stage = filled(set);
     let area = data(&stage);
     stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
     let op = stage.write_op(at, 2, 99);
     stage.submit(0, op);
     stage.rounds(400);
     stage.disks[stuck].plan.clear();
+    stage
+}
+
+/// One small write, of which what it had for `stuck` does not get there; the machine stops, and `lost` is gone.
+fn check_torn(set: &Set, at: u64, stuck: usize, lost: Option<usize>) {
+    let mut stage = cut_short(set.clone(), at, stuck);
     if let Some(lost) = lost {
         stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
     }
@@ -247,13 +253,7 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
             if a >= b {
                 continue;
             }
-            let mut stage = filled(strict(Level::Raid6, 6));
-            let area = data(&stage);
-            stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-            let op = stage.write_op(5, 2, 99);
-            stage.submit(0, op);
-            stage.rounds(400);
-            stage.disks[stuck].plan.clear();
+            let mut stage = cut_short(strict(Level::Raid6, 6), 5, stuck);
             stage.down();
             for lost in [a, b] {
                 stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
@@ -371,23 +371,15 @@ fn blocks_that_drives_may_tear_are_on_record_in_full() {
 #[test]
 fn what_is_unreadable_at_the_start_is_written_again() {
     use strake_block::IoErrorKind;
-    let mut unread = 0;
     for stuck in 0..6 {
         for blind in 0..6 {
-            let mut stage = filled(strict(Level::Raid6, 6));
-            let area = data(&stage);
-            stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-            let op = stage.write_op(5, 2, 99);
-            stage.submit(0, op);
-            stage.rounds(400);
+            let mut stage = cut_short(strict(Level::Raid6, 6), 5, stuck);
             let (_, byte) = stage.home(5);
             let place = stage.on_disk(byte, 2);
             stage.down();
-            stage.disks[stuck].plan.clear();
             let fail = Effect::Fail(IoErrorKind::Medium);
             stage.disks[blind].plan.add(Rule::new(Ops::READ, fail).within(place));
             let Outcome::Ready(assembled) = stage.find(STRICTLY) else { panic!("all are here") };
-            unread += 1;
             stage.disks[blind].plan.clear();
             stage.start(*assembled);
             settle(&mut stage, &[(5, 2, 99)]);
@@ -395,5 +387,4 @@ fn what_is_unreadable_at_the_start_is_written_again() {
             stage.check_parity(40);
         }
     }
-    assert_eq!(unread, 36);
 }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use strake_sim::crash::corrupt;
+use strake_sim::kept;
 
-use crate::{crash, kept};
+use crate::crash;
 
 /// Runs what the words ask for.
 ///

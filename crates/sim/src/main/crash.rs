@@ -4,8 +4,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use strake_sim::crash::{self, Lie};
-
-use crate::kept;
+use strake_sim::kept;
 
 /// Runs what the words ask for.
 ///

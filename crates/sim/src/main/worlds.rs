@@ -7,9 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use strake_sim::stage::operate;
-use strake_sim::{Report, Settings, run};
-
-use crate::kept;
+use strake_sim::{Report, Settings, kept, run};
 
 /// Which worlds are run.
 pub struct Worlds {

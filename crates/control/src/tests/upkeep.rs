@@ -1,10 +1,10 @@
-//! What the members of an array remember of it, and who may change that.
+//! Upkeep beside what a person asks for: neither undoes or hinders the other.
 
-use super::{Folder, array, raid6, stop};
+use super::{Folder, array, fail, raid6, stop};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use strake_api::v1::{CreateExportRequest, ImportArraysRequest};
+use strake_api::v1::{CreateExportRequest, ImportArraysRequest, ReaddMemberRequest};
 
 /// An array was imported into an empty state directory after a power loss, and had lost its exports, once in fifty
 /// times: between its start and the look at what its members know, the upkeep of that second had found an array without
@@ -45,4 +45,29 @@ fn f36_upkeep_beside_an_import_forgets_nothing() {
         assert_eq!(view.exports, ["first"]);
         stop(&control);
     }
+}
+
+/// Once in hundreds of times `readd` right after `fail` said that no drive was there: upkeep was looking at that very
+/// drive, to find out whether it could be taken back.
+#[test]
+fn a_member_is_taken_back_while_upkeep_looks_at_its_drive() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let done = AtomicBool::new(false);
+    let readd = ReaddMemberRequest { name: "tank".into(), ..Default::default() };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                control.look_at_prospects().expect("it answers");
+            }
+        });
+        let taken_back = (0..20).try_for_each(|_| {
+            control.fail_member(&fail("tank", 1))?;
+            control.readd_member(&readd).map(drop)
+        });
+        done.store(true, Ordering::Relaxed);
+        taken_back.expect("its drive is here");
+    });
+    stop(&control);
 }

@@ -1,5 +1,5 @@
-//! Runs that failed once: files in `seeds/`, `seeds-operators/`, `seeds-crash/` and `seeds-corrupt/`, a run a line, after
-//! the story, whose lines begin with `#`.
+//! Runs that failed once: files in `seeds/`, `seeds-operators/`, `seeds-crash/` and `seeds-corrupt/`, a run a line,
+//! after the story, whose lines begin with `#`.
 
 /// The lines of every file in `folder` of this crate, in order of the files' names.
 ///

@@ -1,9 +1,10 @@
-# Common to the scripts that boot a guest. Source it, then call `guest_needs TOOL...`, then `guest_programs PACKAGE...` or
-# `guest_work` as far as they are wanted.
+# Common to the scripts that boot a guest. Source it, then call `guest_needs TOOL...`, and `guest_programs PACKAGE...` and
+# `guest_work` where they are wanted.
 #
 # RIG is the folder of the rig's scripts (run-vm.sh, mkrig.sh) [default: ../shared/rig beside the checkout]; it needs
-# qemu-system-x86_64 and downloads a kernel once, into RIG_KERNEL [default: build/rig]. The guest sees the files of this
-# machine and runs its tools. STRAKE_BIN_DIR holds programs that are built already. KEEP=1 keeps the working folder.
+# qemu-system-x86_64 and downloads a kernel once, into RIG_KERNEL [default: build/rig], for which depmod, busybox and
+# cpio have to be there (Debian: qemu-system-x86 kmod busybox-static cpio). The guest sees the files of this machine and
+# runs its tools. STRAKE_BIN_DIR holds programs that are built already. KEEP=1 keeps the working folder.
 # shellcheck shell=bash disable=SC2034
 PATH="$PATH:/usr/sbin:/sbin"
 rig=${RIG:-$PWD/../shared/rig}
@@ -20,7 +21,11 @@ guest_needs() {
     for tool in qemu-system-x86_64 "$@"; do
         command -v "$tool" >/dev/null || skip "$tool is not installed"
     done
-    [[ -e $kernel/vmlinuz ]] || "$rig/mkrig.sh" "$kernel" trixie || skip "the guest's kernel could not be fetched"
+    # What the kernel is made ready with.
+    for tool in depmod busybox cpio; do
+        [[ -e $kernel/initrd.gz ]] || command -v "$tool" >/dev/null || skip "$tool is not installed"
+    done
+    [[ -e $kernel/initrd.gz ]] || "$rig/mkrig.sh" "$kernel" trixie || skip "the guest's kernel could not be fetched"
 }
 
 # guest_needs_sqlite: skips the script where the guest's Python has no SQLite.

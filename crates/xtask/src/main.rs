@@ -16,6 +16,7 @@ mod ci;
 mod flamegraph;
 mod instructions;
 mod mutants;
+mod nightly;
 mod run;
 mod scenarios;
 mod sim;
@@ -45,6 +46,8 @@ cargo xtask COMMAND
               parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of Linux md, kill -9 and power cuts in a
               guest, faults without merging, steering and caching, all of `strake bench run G9`; what this machine lacks
               is skipped with the reason
+                [--minutes N] only what looks for lost data (crash states, corruptions, worlds, mutants), in so many
+                minutes; all counts in a closing line of JSON
   crash       cut short histories of small arrays at every write and look at what comes of every state
                 --states N [--seed S]; a closing line of JSON
   corrupt     write over any 4 KiB of any one member of arrays that are not in use, and start them
@@ -78,6 +81,9 @@ fn main() -> ExitCode {
         "instructions" => vec![ci::INSTRUCTIONS],
         "flamegraph" => vec![ci::FLAMEGRAPH],
         "ci" => ci::ALL.to_vec(),
+        "nightly" if std::env::args().nth(2).is_some() => {
+            return nightly::run(&root, &std::env::args().skip(2).collect::<Vec<_>>());
+        }
         "nightly" => ci::NIGHTLY.to_vec(),
         "crash" | "corrupt" | "sim" => {
             return sim::run(&root, &command, &std::env::args().skip(2).collect::<Vec<_>>());

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use serde_json::{Value, json};
+
 use crate::run::{self, Outcome};
+use crate::sim;
 
 /// Seconds that a tier may take on a mutant, which may hang.
 const TIER_SECONDS: &str = "300";
@@ -109,50 +112,76 @@ pub fn step(root: &Path) -> Outcome {
     try_all(root, None).unwrap_or_else(Outcome::failed)
 }
 
+/// As many of them as are begun before `until`, from one on that is drawn. Returns the counts, and whether all that were
+/// tried are killed.
+pub fn until(root: &Path, until: Instant) -> (Value, bool) {
+    let drawn = load(&root.join("mutants")).and_then(|mut mutants| {
+        let first = sim::fresh_seed() as usize % mutants.len().max(1);
+        mutants.rotate_left(first);
+        try_each(root, &mutants, Some(until))
+    });
+    match drawn {
+        Ok(tried) => (tried.counts(), tried.left.is_empty()),
+        Err(why) => (json!({ "error": why }), false),
+    }
+}
+
 fn try_all(root: &Path, filter: Option<&str>) -> Result<Outcome, String> {
     let mut mutants = load(&root.join("mutants"))?;
     mutants.retain(|mutant| filter.is_none_or(|text| mutant.name.contains(text)));
+    let tried = try_each(root, &mutants, None)?;
+    println!("{}", tried.counts());
+    let note = format!("{} of {} mutants killed", tried.killed(), tried.mutants);
+    Ok(if tried.left.is_empty() { Outcome::passed(note) } else { Outcome::failed(note) })
+}
+
+/// What came of many.
+#[derive(Debug, Default)]
+struct Tried {
+    mutants: usize,
+    tried: usize,
+    /// By tier.
+    killers: BTreeMap<String, usize>,
+    /// Names of those that no tier found.
+    left: Vec<String>,
+}
+
+impl Tried {
+    fn killed(&self) -> usize {
+        self.tried - self.left.len()
+    }
+
+    fn counts(&self) -> Value {
+        let Self { mutants, tried, killers, left } = self;
+        json!({ "mutants": mutants, "tried": tried, "killed": self.killed(), "tiers": killers, "left": left })
+    }
+}
+
+fn try_each(root: &Path, mutants: &[Mutant], until: Option<Instant>) -> Result<Tried, String> {
     let tree = root.join("target/mutants/tree");
     copy(root, &tree)?;
-    let mut killers: BTreeMap<String, usize> = BTreeMap::new();
-    let mut left = Vec::new();
-    for mutant in &mutants {
+    let mut sum = Tried { mutants: mutants.len(), ..Tried::default() };
+    for mutant in mutants {
         let began = Instant::now();
+        if until.is_some_and(|until| began >= until) {
+            break;
+        }
+        sum.tried += 1;
         let fate = try_one(&tree, mutant)?;
         let seconds = began.elapsed().as_secs();
         match &fate {
             Fate::Killed(tier) => {
                 println!("killed    {} by {tier} in {seconds} s", mutant.name);
-                *killers
-                    .entry(tier.split(' ').take(3).collect::<Vec<_>>().join(" "))
-                    .or_default() += 1;
+                *sum.killers.entry(tier.clone()).or_default() += 1;
             }
             Fate::Survived => println!("SURVIVED  {}: {}", mutant.name, mutant.story),
             Fate::Stale(why) => println!("STALE     {}: {why}", mutant.name),
         }
         if !matches!(fate, Fate::Killed(_)) {
-            left.push(mutant.name.as_str());
+            sum.left.push(mutant.name.clone());
         }
     }
-    let killed = mutants.len() - left.len();
-    println!("{}", closing_line(mutants.len(), killed, &killers, &left));
-    let note = format!("{killed} of {} mutants killed", mutants.len());
-    Ok(if left.is_empty() { Outcome::passed(note) } else { Outcome::failed(note) })
-}
-
-fn closing_line(
-    mutants: usize,
-    killed: usize,
-    killers: &BTreeMap<String, usize>,
-    left: &[&str],
-) -> String {
-    let by: Vec<String> = killers.iter().map(|(tier, count)| format!("{tier:?}:{count}")).collect();
-    let left: Vec<String> = left.iter().map(|name| format!("{name:?}")).collect();
-    format!(
-        "{{\"mutants\":{mutants},\"killed\":{killed},\"tiers\":{{{}}},\"left\":[{}]}}",
-        by.join(","),
-        left.join(",")
-    )
+    Ok(sum)
 }
 
 fn load(folder: &Path) -> Result<Vec<Mutant>, String> {
@@ -215,8 +244,12 @@ fn tiers(tree: &Path, mutant: &Mutant) -> Result<Fate, String> {
         if let Some(why) = builds(tree, &words) {
             return Ok(Fate::Stale(why));
         }
-        if !succeeds(tree, &words)? {
-            return Ok(Fate::Killed(tier.clone()));
+        match ended(tree, &words)? {
+            Ended::Passed => {}
+            Ended::Found => return Ok(Fate::Killed(tier.clone())),
+            // On a machine that is busy with something else this may be the machine.
+            Ended::Hung => return Ok(Fate::Killed(format!("{tier} (hung)"))),
+            Ended::Broken(why) => return Ok(Fate::Stale(format!("{tier} tells nothing: {why}"))),
         }
     }
     Ok(Fate::Survived)
@@ -234,16 +267,58 @@ fn builds(tree: &Path, words: &[String]) -> Option<String> {
     run::probe(&mut cargo(tree, &words)).err()
 }
 
-fn succeeds(tree: &Path, words: &[String]) -> Result<bool, String> {
-    let mut command = cargo(tree, words);
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    Ok(status.map_err(|e| format!("cannot run {}: {e}", words[0]))?.success())
+/// How a tier ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ended {
+    /// It found nothing.
+    Passed,
+    /// A test of it failed.
+    Found,
+    /// It was still running when its time was over.
+    Hung,
+    /// It did not do what it is for: that it failed shows nothing.
+    Broken(String),
 }
+
+fn ended(tree: &Path, words: &[String]) -> Result<Ended, String> {
+    let mut command = cargo(tree, words);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output = output.map_err(|e| format!("cannot run {}: {e}", words[0]))?;
+    Ok(verdict(output.status.code(), &String::from_utf8_lossy(&output.stdout)))
+}
+
+/// What a tier found, from its exit code and what it printed.
+fn verdict(code: Option<i32>, told: &str) -> Ended {
+    let last = told.lines().rev().find(|line| line.starts_with('{')).unwrap_or_default();
+    let violations =
+        last.split("\"violations\":").nth(1).is_some_and(|rest| !rest.starts_with('0'));
+    let ran = told.lines().filter_map(|line| line.strip_prefix("running "));
+    let tests = ran.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum::<u64>();
+    match code {
+        Some(0) if tests > 0 || !last.is_empty() => Ended::Passed,
+        Some(0) => Ended::Broken("it ran nothing".to_owned()),
+        Some(TIMED_OUT | KILLED) => Ended::Hung,
+        Some(ABORTED) => Ended::Found,
+        // A panic on a data core ends the whole program, and tests along with it.
+        Some(_) if tests > 0 || violations => Ended::Found,
+        code => Ended::Broken(format!("it ended with {code:?} without a failure")),
+    }
+}
+
+/// Exit codes of `timeout` for what it had to end, and for what ended itself.
+const TIMED_OUT: i32 = 124;
+const KILLED: i32 = 137;
+const ABORTED: i32 = 134;
 
 fn cargo<S: AsRef<std::ffi::OsStr>>(tree: &Path, words: &[S]) -> Command {
     let mut command = run::command(tree, words);
-    // Warnings are no matter in a mutant.
-    command.env("CARGO_TARGET_DIR", tree.with_file_name("target")).env("RUSTFLAGS", "-Awarnings");
+    // Warnings are no matter in a mutant, and a bug shows in programs that are linked in a hurry as well.
+    command
+        .env("CARGO_TARGET_DIR", tree.with_file_name("target"))
+        .env("RUSTFLAGS", "-Awarnings")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
     command
 }
 

@@ -118,6 +118,30 @@ pub fn test_run(command: &mut Command) -> Outcome {
     }
 }
 
+/// Runs a command whose exit code is the answer, echoes what it prints and returns that as well.
+pub fn told(command: &mut Command) -> (Outcome, String) {
+    let child = command.stdout(Stdio::piped()).spawn();
+    let ended = child.and_then(|mut child| {
+        let mut told = String::new();
+        for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+            let line = line?;
+            println!("{line}");
+            told += &line;
+            told.push('\n');
+        }
+        Ok((told, child.wait()?))
+    });
+    match ended {
+        Ok((told, status)) if status.success() => (Outcome::passed(""), told),
+        Ok((told, status)) => {
+            (Outcome::failed(format!("{} ended with {status}", name(command))), told)
+        }
+        Err(error) => {
+            (Outcome::failed(format!("cannot run {}: {error}", name(command))), String::new())
+        }
+    }
+}
+
 /// Copies every line and adds up those that are result lines.
 fn count(from: impl BufRead, to: &mut impl Write) -> io::Result<Tally> {
     let mut tally = Tally::default();

@@ -2,14 +2,14 @@
 //! given.
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::run::{self, Outcome};
 
 /// Looks at this many crash states.
 pub fn crash(root: &Path, states: u64) -> Outcome {
-    check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed()])
+    check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed().to_string()])
 }
 
 /// How many of something are drawn.
@@ -30,7 +30,7 @@ impl Draw {
         };
         let same = (self.same > 0).then(|| draw(self.same, SAME_SEED));
         same.filter(|outcome| outcome.tally.failed != 0)
-            .unwrap_or_else(|| draw(self.fresh, &fresh_seed()))
+            .unwrap_or_else(|| draw(self.fresh, &fresh_seed().to_string()))
     }
 }
 
@@ -44,16 +44,22 @@ pub fn worlds(root: &Path, seeds: &Draw) -> Outcome {
     seeds.of(root, &["--kept"], "--seeds")
 }
 
-fn check(root: &Path, words: &[&str]) -> Outcome {
+/// The simulator with `words`.
+pub fn command(root: &Path, words: &[&str]) -> Command {
     let tool = ["cargo", "run", "--release", "--quiet", "-p", "strake-sim", "--"];
-    let outcome = run::check(&mut run::command(root, &[&tool[..], words].concat()));
+    run::command(root, &[&tool[..], words].concat())
+}
+
+fn check(root: &Path, words: &[&str]) -> Outcome {
+    let outcome = run::check(&mut command(root, words));
     // The tool has printed how to replay what failed; the summary names the run.
     if outcome.tally.failed == 0 { Outcome::passed(words.join(" ")) } else { outcome }
 }
 
-fn fresh_seed() -> String {
+/// A seed that is new every time.
+pub fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (since.as_nanos() as u64 & 0xffff_ffff_ffff).to_string()
+    since.as_nanos() as u64 & 0xffff_ffff_ffff
 }
 
 /// `cargo xtask crash --states N [--seed S]`, `cargo xtask corrupt --runs N [--seed S]` and `cargo xtask sim --seeds N
@@ -66,7 +72,7 @@ pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
             return ExitCode::from(3);
         }
     };
-    let seed = seed.unwrap_or_else(fresh_seed);
+    let seed = seed.unwrap_or_else(|| fresh_seed().to_string());
     println!("seed {seed}");
     let outcome = match command {
         "crash" => check(root, &["--crash", &count, "--seed", &seed]),

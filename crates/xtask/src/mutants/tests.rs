@@ -1,4 +1,4 @@
-use super::{Mutant, words_of};
+use super::{Ended, Mutant, Tried, verdict, words_of};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -53,8 +53,36 @@ fn every_mutant_fits_the_code() {
 }
 
 #[test]
-fn the_last_line_is_json() {
+fn those_that_nobody_found_are_named() {
     let killers = BTreeMap::from([("crash 500".to_owned(), 2)]);
-    let line = super::closing_line(3, 2, &killers, &["flag"]);
-    assert_eq!(line, r#"{"mutants":3,"killed":2,"tiers":{"crash 500":2},"left":["flag"]}"#);
+    let tried = Tried { mutants: 4, tried: 3, killers, left: vec!["flag".to_owned()] };
+    let line = r#"{"killed":2,"left":["flag"],"mutants":4,"tiers":{"crash 500":2},"tried":3}"#;
+    assert_eq!(tried.counts().to_string(), line);
+}
+
+/// Once every mutant was called killed that a tier was tried on whose command was wrong.
+#[test]
+fn a_tier_that_did_nothing_kills_nobody() {
+    let tests = "\nrunning 3 tests\n.F.\ntest result: FAILED.";
+    let states = "seed 1\n{\"runs\":10,\"violations\":2,\"seed\":1}\n";
+    for (code, told, found) in [
+        (Some(101), tests, true),
+        (Some(1), states, true),
+        (Some(134), "", true),
+        (Some(0), "running 3 tests\n", false),
+        (Some(0), "{\"runs\":10,\"violations\":0,\"seed\":1}\n", false),
+    ] {
+        let wanted = if found { Ended::Found } else { Ended::Passed };
+        assert_eq!(verdict(code, told), wanted, "{code:?} {told}");
+    }
+    assert_eq!(verdict(Some(124), ""), Ended::Hung);
+    for (code, told) in [
+        (Some(0), "running 0 tests\n"),
+        (Some(101), "running 0 tests\n"),
+        (Some(3), "no such option"),
+        (Some(1), "{\"runs\":10,\"violations\":0}\n"),
+        (None, ""),
+    ] {
+        assert!(matches!(verdict(code, told), Ended::Broken(_)), "{code:?} {told}");
+    }
 }

@@ -112,8 +112,8 @@ pub fn step(root: &Path) -> Outcome {
     try_all(root, None).unwrap_or_else(Outcome::failed)
 }
 
-/// As many of them as are begun before `until`, from one on that is drawn. Returns the counts, and whether all that were
-/// tried are killed.
+/// As many of them as are begun before `until`, from one on that is drawn. Returns the counts, and whether all that
+/// were tried are killed.
 pub fn until(root: &Path, until: Instant) -> (Value, bool) {
     let drawn = load(&root.join("mutants")).and_then(|mut mutants| {
         let first = sim::fresh_seed() as usize % mutants.len().max(1);

@@ -14,6 +14,7 @@ mod disk;
 mod host;
 mod image;
 mod judge;
+pub mod pairs;
 mod record;
 mod states;
 
@@ -21,13 +22,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use case::Case;
+use case::{Case, CaseName, List};
 use cut::{Cut, State, Writes};
 pub use disk::Lie;
 use image::Torn;
 use judge::{After, Known, judge, recovery};
 use record::Record;
-use states::States;
+use states::{LOST_MAX, States};
 
 use crate::drive::Crash;
 use crate::rng::Rng;
@@ -63,6 +64,8 @@ pub struct Report {
     pub violations: Vec<String>,
     /// How often what was done to an array, and how often what came of it.
     pub faults: BTreeMap<&'static str, u64>,
+    /// How many states there were of each combination of events, where these were enumerated.
+    pub pairs: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
@@ -78,6 +81,7 @@ impl Report {
         self.exhausted += other.exhausted;
         self.violations.extend(other.violations);
         other.faults.into_iter().for_each(|(kind, by)| self.count(kind, by));
+        other.pairs.into_iter().for_each(|(pair, by)| *self.pairs.entry(pair).or_default() += by);
     }
 }
 
@@ -93,7 +97,7 @@ pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
         // Towards the end no more than are left to be looked at, as histories with few states leave room for others.
         let left = (states - report.runs) / WAVE * 5 / 4 + 5;
         let most = most.min(left as usize);
-        let case = |number| run_case((seed, lie), number, most);
+        let case = |number| run_case(CaseName { seed, list: List::Drawn, number }, lie, most);
         in_parallel(first..first + WAVE, threads, case).into_iter().for_each(|c| report.add(c));
         first += WAVE;
     }
@@ -133,10 +137,16 @@ pub fn replay(key: &str) -> Result<String, String> {
     let wrong = || format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:back]]] is wanted");
     let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
     let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
-    let (seed, number) = (seed.parse().map_err(|_| wrong())?, number.parse().map_err(|_| wrong())?);
-    let case = Case::draw(seed, number, Lie::None);
+    let pairs = number.strip_prefix('p');
+    let list = if pairs.is_some() { List::Pairs } else { List::Drawn };
+    let number = pairs.unwrap_or(number).parse().map_err(|_| wrong())?;
+    let name = CaseName { seed: seed.parse().map_err(|_| wrong())?, list, number };
+    let case = case_of(name, Lie::None);
     if state.is_empty() {
-        let report = run_case((seed, Lie::None), number, STATES_OF_A_CASE);
+        let report = match list {
+            List::Drawn => run_case(name, Lie::None, STATES_OF_A_CASE),
+            List::Pairs => pairs::run_case(name, 1),
+        };
         let words = format!("{case}\n  {} states hold", report.runs);
         return report.violations.into_iter().next().map_or(Ok(words), Err);
     }
@@ -151,25 +161,32 @@ pub fn replay(key: &str) -> Result<String, String> {
     Ok(format!("{words}\n  holds: {seen:?}"))
 }
 
+fn case_of(CaseName { seed, list, number }: CaseName, lie: Lie) -> Case {
+    match list {
+        List::Drawn => Case::draw(seed, number, lie),
+        List::Pairs => pairs::case(seed, number),
+    }
+}
+
 fn played(case: Case) -> Result<Record, String> {
     let words = case.to_string();
     judge::caught(|| Record::of(case))
         .map_err(|what| format!("{words}: the history itself: {what}"))
 }
 
-fn run_case((seed, lie): (u64, Lie), number: u64, most: usize) -> Report {
+fn run_case(name: CaseName, lie: Lie, most: usize) -> Report {
     let mut report = Report { cases: 1, ..Report::default() };
-    let record = match played(Case::draw(seed, number, lie)) {
+    let record = match played(case_of(name, lie)) {
         Ok(record) => record,
         Err(what) => {
-            report.violations.push(format!("case {seed}:{number}: {what}"));
+            report.violations.push(format!("case {name}: {what}"));
             return report;
         }
     };
     // A log that is full is long to read.
     let most = if record.case.around { (most / FULL_LOGS).max(5) } else { most };
     report.count("log_goes_around", record.case.around.into());
-    let States { chosen, sampled } = States::of(&record, most);
+    let States { chosen, sampled } = States::of(&record, most, LOST_MAX);
     report.exhausted = u64::from(!sampled);
     let mut known: Option<Known> = None;
     for state in &chosen {
@@ -177,9 +194,9 @@ fn run_case((seed, lie): (u64, Lie), number: u64, most: usize) -> Report {
             Some(known) if known.is_of(&state.cut) => known,
             other => other.insert(Known::at(&record, state.cut.point, state.cut.crash)),
         };
-        look(&mut report, &record, known, state, (seed, number));
+        look(&mut report, &record, known, state, name);
         if report.violations.is_empty() && state.name().is_multiple_of(RECOVERIES) {
-            cut_recovery(&mut report, &record, known, state, (seed, number));
+            cut_recovery(&mut report, &record, known, state, name);
         }
         if !report.violations.is_empty() {
             return report;
@@ -188,7 +205,7 @@ fn run_case((seed, lie): (u64, Lie), number: u64, most: usize) -> Report {
     report
 }
 
-fn look(report: &mut Report, record: &Record, known: &Known, state: &State, case: (u64, u64)) {
+fn look(report: &mut Report, record: &Record, known: &Known, state: &State, name: CaseName) {
     report.runs += 1;
     let cut = state.then.as_ref().unwrap_or(&state.cut);
     report.count(if cut.crash == Crash::Kill { "kill" } else { "power" }, 1);
@@ -204,8 +221,8 @@ fn look(report: &mut Report, record: &Record, known: &Known, state: &State, case
             report.count("started", seen.ran.into());
         }
         Err(what) => report.violations.push(format!(
-            "{}\n  {what}\n  replay: cargo run --release -p strake-sim -- --crash-replay {}:{}:{state}",
-            record.case, case.0, case.1
+            "{}\n  {what}\n  replay: cargo run --release -p strake-sim -- --crash-replay {name}:{state}",
+            record.case
         )),
     }
 }
@@ -216,25 +233,33 @@ fn cut_recovery(
     record: &Record,
     known: &Known,
     state: &State,
-    (seed, number): (u64, u64),
+    name: CaseName,
 ) {
-    let after = match recovery(record, known, state) {
-        Ok(after) => after,
-        Err(what) => {
-            let key = format!("{seed}:{number}:{state}");
-            report.violations.push(format!("{}\n  with latencies, {key}: {what}", record.case));
-            return;
-        }
-    };
+    let Some(after) = recovered(report, record, known, state, name) else { return };
     let mut rng = Rng::new(state.name());
     for _ in 0..SECOND_CUTS {
         let then = draw_cut(record, &after, &mut rng);
         let back = state.lost != 0 && rng.one_in(2);
-        look(report, record, known, &State { then: Some(then), back, ..*state }, (seed, number));
+        look(report, record, known, &State { then: Some(then), back, ..*state }, name);
         if !report.violations.is_empty() {
             return;
         }
     }
+}
+
+/// What the recovery from a state writes; `None` when the state does not hold, which is reported.
+fn recovered(
+    report: &mut Report,
+    record: &Record,
+    known: &Known,
+    state: &State,
+    name: CaseName,
+) -> Option<After> {
+    let violation = |what| {
+        let case = &record.case;
+        report.violations.push(format!("{case}\n  with latencies, {name}:{state}: {what}"));
+    };
+    recovery(record, known, state).map_err(violation).ok()
 }
 
 fn draw_cut(record: &Record, after: &After, rng: &mut Rng) -> Cut {

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use strake_sim::crash::{Lie, Report, replay, run};
+use strake_sim::crash::{Lie, Report, pairs, replay, run};
 use strake_sim::kept;
 
 /// What has to happen in a run, or it shows less than it says.
@@ -58,4 +58,19 @@ fn an_idle_flush_is_found_out() {
 #[test]
 fn an_idle_fua_is_found_out() {
     check_found_out(Lie::Fua);
+}
+
+/// One block, on drives with a cache: on five geometries in a region that is not marked, and on one in which such a write
+/// tells its intent, in a region that is.
+#[test]
+fn two_events_at_once_on_small_arrays_are_survived_exhaustive() {
+    for numbers in [0..5, 149..150] {
+        let count = numbers.end - numbers.start;
+        let report = pairs::run(1, numbers, 0, 1);
+        assert!(report.violations.is_empty(), "{}", report.violations.join("\n"));
+        assert_eq!(report.exhausted, count, "no cut was left out");
+        for pair in ["crash", "crash+lost", "crash+lost+lost"] {
+            assert!(report.pairs.contains_key(pair), "no {pair} among {:?}", report.pairs);
+        }
+    }
 }

@@ -42,14 +42,15 @@ cargo xtask COMMAND
   flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs
-  nightly     the long checks: 3000000 crash states, 300000 corruptions, 200000 worlds, mutants, 100000 stripes per
-              parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of Linux md, kill -9 and power cuts in a
-              guest, faults without merging, steering and caching, all of `strake bench run G9`; what this machine lacks
-              is skipped with the reason
-                [--minutes N] only what looks for lost data (crash states, corruptions, worlds, mutants), in so many
-                minutes; all counts in a closing line of JSON
+  nightly     the long checks: 3000000 crash states, pairs of events, 300000 corruptions, 200000 worlds, mutants,
+              100000 stripes per parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of Linux md,
+              kill -9 and power cuts in a guest, faults without merging, steering and caching, all of `strake bench
+              run G9`; what this machine lacks is skipped with the reason
+                [--minutes N] only what looks for lost data (crash states, pairs, corruptions, worlds, mutants), in so
+                many minutes; all counts in a closing line of JSON
   crash       cut short histories of small arrays at every write and look at what comes of every state
                 --states N [--seed S]; a closing line of JSON
+                --pairs [--seed S] every cut of the smallest ones with every member lost in it, and more; the same
   corrupt     write over any 4 KiB of any one member of arrays that are not in use, and start them
                 --runs N [--seed S]; a closing line of JSON
   sim         worlds of the simulator, those that failed once first

@@ -27,8 +27,9 @@ struct Tier {
     seeds: u64,
 }
 
-const TIERS: [Tier; 4] = [
-    Tier { name: "crash", share: 25, round: &["--crash", "250000"], seeds: 1 },
+const TIERS: [Tier; 5] = [
+    Tier { name: "crash", share: 20, round: &["--crash", "250000"], seeds: 1 },
+    Tier { name: "pairs", share: 5, round: &["--crash-pairs", "40"], seeds: 40 },
     Tier { name: "corrupt", share: 5, round: &["--corrupt", "20000"], seeds: 1 },
     Tier { name: "sim", share: 20, round: &["--kept", "--seeds", "2000"], seeds: 2_000 },
     Tier { name: "operators", share: 5, round: &["--operators", "500"], seeds: 500 },

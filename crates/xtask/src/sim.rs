@@ -12,6 +12,14 @@ pub fn crash(root: &Path, states: u64) -> Outcome {
     check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed().to_string()])
 }
 
+/// Looks at every pair of events on small geometries.
+pub fn pairs(root: &Path) -> Outcome {
+    check(root, &[PAIRS, "--seed", &fresh_seed().to_string()])
+}
+
+/// What the simulator calls that.
+const PAIRS: &str = "--crash-pairs";
+
 /// How many of something are drawn.
 pub struct Draw {
     /// From the seed that is always the same: what a change breaks is told from what nobody had met before.
@@ -62,11 +70,11 @@ pub fn fresh_seed() -> u64 {
     since.as_nanos() as u64 & 0xffff_ffff_ffff
 }
 
-/// `cargo xtask crash --states N [--seed S]`, `cargo xtask corrupt --runs N [--seed S]` and `cargo xtask sim --seeds N
-/// [--seed S]`: the last line is JSON.
+/// `cargo xtask crash --states N [--seed S]`, `cargo xtask crash --pairs [--seed S]`, `cargo xtask corrupt --runs N
+/// [--seed S]` and `cargo xtask sim --seeds N [--seed S]`: the last line is JSON.
 pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
-    let (count, seed) = match numbers(command, words) {
-        Ok(numbers) => numbers,
+    let (mut asked, seed) = match request(command, words) {
+        Ok(request) => request,
         Err(what) => {
             eprintln!("xtask: {what}");
             return ExitCode::from(3);
@@ -74,28 +82,35 @@ pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
     };
     let seed = seed.unwrap_or_else(|| fresh_seed().to_string());
     println!("seed {seed}");
-    let outcome = match command {
-        "crash" => check(root, &["--crash", &count, "--seed", &seed]),
-        "corrupt" => check(root, &["--corrupt", &count, "--seed", &seed]),
-        _ => check(root, &["--kept", "--seeds", &count, "--seed", &seed]),
-    };
-    if outcome.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    asked.extend(["--seed".to_owned(), seed]);
+    let words: Vec<&str> = asked.iter().map(String::as_str).collect();
+    if check(root, &words).tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How many, and from which seed on.
-fn numbers(command: &str, words: &[String]) -> Result<(String, Option<String>), String> {
-    let counted = match command {
-        "crash" => "--states",
-        "corrupt" => "--runs",
-        _ => "--seeds",
+/// What the simulator is asked for, and from which seed on.
+fn request(command: &str, words: &[String]) -> Result<(Vec<String>, Option<String>), String> {
+    let (counted, options) = match command {
+        "crash" => ("--states", &["--crash"][..]),
+        "corrupt" => ("--runs", &["--corrupt"][..]),
+        _ => ("--seeds", &["--kept", "--seeds"][..]),
     };
-    let wrong = || format!("usage: cargo xtask {command} {counted} N [--seed S]");
+    let or_pairs = if command == "crash" { " | --pairs" } else { "" };
+    let wrong = || format!("usage: cargo xtask {command} {counted} N{or_pairs} [--seed S]");
     let number = |word: &String| word.parse::<u64>().map(|n| n.to_string()).map_err(|_| wrong());
-    match words {
-        [what, count] if what == counted => Ok((number(count)?, None)),
-        [what, count, from, seed] if what == counted && from == "--seed" => {
-            Ok((number(count)?, Some(number(seed)?)))
+    let (asked, rest): (Vec<String>, &[String]) = match words {
+        [what, rest @ ..] if command == "crash" && what == "--pairs" => {
+            (vec![PAIRS.to_owned()], rest)
         }
+        [what, count, rest @ ..] if what == counted => {
+            let mut asked: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+            asked.push(number(count)?);
+            (asked, rest)
+        }
+        _ => return Err(wrong()),
+    };
+    match rest {
+        [] => Ok((asked, None)),
+        [from, seed] if from == "--seed" => Ok((asked, Some(number(seed)?))),
         _ => Err(wrong()),
     }
 }

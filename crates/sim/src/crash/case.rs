@@ -135,8 +135,43 @@ pub(super) struct Case {
     pub(super) around: bool,
     /// The history ends with an orderly stop, whatever chance says.
     pub(super) stops: bool,
-    /// What the requests draw from, once the geometry is known.
-    script: Rng,
+    pub(super) plot: Plot,
+}
+
+/// Where the steps of a history come from, once the geometry is known.
+#[derive(Clone, Debug)]
+pub(super) enum Plot {
+    /// From chance.
+    Drawn(Rng),
+    /// From a list.
+    Given(fn(&Geometry) -> Vec<Step>),
+}
+
+/// Which case of a run that began with a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CaseName {
+    pub(super) seed: u64,
+    pub(super) list: List,
+    pub(super) number: u64,
+}
+
+/// Where cases come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    /// They are drawn.
+    Drawn,
+    /// They are the ones of [`super::pairs`].
+    Pairs,
+}
+
+impl fmt::Display for CaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = match self.list {
+            List::Drawn => "",
+            List::Pairs => "p",
+        };
+        write!(f, "{}:{list}{}", self.seed, self.number)
+    }
 }
 
 impl Case {
@@ -170,7 +205,7 @@ impl Case {
             lie,
             around,
             stops: false,
-            script: rng.fork(),
+            plot: Plot::Drawn(rng.fork()),
         }
     }
 
@@ -186,7 +221,13 @@ impl Case {
 
     /// The steps of the history.
     pub(super) fn script(&self, geometry: &Geometry) -> Vec<Step> {
-        let mut rng = self.script.clone();
+        match &self.plot {
+            Plot::Drawn(rng) => self.drawn(geometry, rng.clone()),
+            Plot::Given(steps) => steps(geometry),
+        }
+    }
+
+    fn drawn(&self, geometry: &Geometry, mut rng: Rng) -> Vec<Step> {
         let mut steps = Vec::new();
         let out = self.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
         for burst in 0..rng.between(1, 3) {

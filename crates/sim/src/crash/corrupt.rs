@@ -17,7 +17,8 @@ use super::disk::Lie;
 use super::image::Torn;
 use super::judge::{Known, caught};
 use super::record::Record;
-use super::{in_parallel, played, states};
+use super::states::{self, LOST_MAX};
+use super::{in_parallel, played};
 use crate::drive::Crash;
 use crate::rng::{Rng, mix};
 use look::{Found, examine};
@@ -171,8 +172,8 @@ fn draw_state(record: &Record, rng: &mut Rng) -> State {
         ways.extend(cut::tears(&record.events[last], &record.geometry, &spec, rng.bits()));
     }
     let out = record.promise(point).out;
-    let lost = if rng.one_in(4) { rng.pick(&states::losses(record)) } else { 0 };
+    let lost = if rng.one_in(4) { rng.pick(&states::losses(record, LOST_MAX)) } else { 0 };
     let lost = if record.geometry.tolerates(out | lost) { lost } else { 0 };
     let cut = Cut { point, crash, kept, torn: rng.pick(&ways) };
-    State { cut, lost, then: None, back: false }
+    State::first(cut, lost)
 }

@@ -146,6 +146,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// After one crash, with members lost in it.
+    pub(super) const fn first(cut: Cut, lost: u64) -> Self {
+        Self { cut, lost, then: None, back: false }
+    }
+
     /// A number that tells it from others.
     pub(super) fn name(&self) -> u64 {
         mix(self.cut.kept ^ mix(self.lost ^ mix(self.cut.point as u64)))

@@ -54,11 +54,7 @@ impl Record {
 
     /// What the labels promised at a point.
     pub(super) fn promise(&self, point: usize) -> Promise {
-        let promises = self.events[..point].iter().rev().find_map(|event| match event {
-            Event::Promise(promise) => Some(*promise),
-            _ => None,
-        });
-        promises.unwrap_or_default()
+        promise(&self.events[..point])
     }
 
     /// What blocks may hold when the machine stops at a point, and which stripes had a write under way or not stable.
@@ -92,6 +88,15 @@ impl Record {
         oracle.crash(crash);
         (oracle, stripes)
     }
+}
+
+/// What the labels promised last.
+pub(super) fn promise(events: &[Event]) -> Promise {
+    let promises = events.iter().rev().find_map(|event| match event {
+        Event::Promise(promise) => Some(*promise),
+        _ => None,
+    });
+    promises.unwrap_or_default()
 }
 
 fn take(live: &mut Vec<(Begun, LbaRange)>, id: u64) -> (Begun, LbaRange) {

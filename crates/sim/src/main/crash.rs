@@ -1,9 +1,10 @@
-//! `--crash STATES` and `--crash-replay STATE`.
+//! `--crash STATES`, `--crash-pairs` and `--crash-replay STATE`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use strake_sim::crash::{self, Lie};
+use strake_sim::crash::{self, Lie, pairs};
 use strake_sim::kept;
 
 /// Runs what the words ask for.
@@ -20,6 +21,11 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
             let states = states.parse().map_err(|_| format!("{states} is no number of states"))?;
             enumerate(states, seed(rest)?)
         }
+        ["--crash-pairs", count, rest @ ..] if !count.starts_with("--") => {
+            let count = count.parse().map_err(|_| format!("{count} is no number of histories"))?;
+            Ok(every_pair(seed(rest)?, count))
+        }
+        ["--crash-pairs", rest @ ..] => Ok(every_pair(seed(rest)?, pairs::count())),
         _ => Err("these words make no sense together".to_owned()),
     }
 }
@@ -59,13 +65,10 @@ fn enumerate(states: u64, seed: u64) -> Result<ExitCode, String> {
         }
     }
     let started = Instant::now();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let report = crash::run(seed, states, threads, Lie::None);
+    let report = crash::run(seed, states, threads(), Lie::None);
     let took = started.elapsed().as_secs_f64();
     report.violations.iter().for_each(|what| eprintln!("{what}"));
     violations += report.violations.len();
-    let kinds: Vec<String> =
-        report.faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();
     println!(
         "{} kept states; {} histories, of {} every state; {:.0} states a second",
         kept.len(),
@@ -74,9 +77,47 @@ fn enumerate(states: u64, seed: u64) -> Result<ExitCode, String> {
         report.runs as f64 / took
     );
     println!(
-        "{{\"runs\":{},\"violations\":{violations},\"faults\":{{{}}},\"seed\":{seed},\"seconds\":{took:.1}}}",
+        "{{\"runs\":{},\"violations\":{violations},\"faults\":{},\"seed\":{seed},\"seconds\":{took:.1}}}",
         report.runs + kept.len() as u64,
-        kinds.join(",")
+        object(&report.faults)
     );
     Ok(if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Histories follow each other from the one on that the seed says, so that rounds with following seeds go around.
+fn every_pair(seed: u64, count: u64) -> ExitCode {
+    println!("seed {seed}");
+    let started = Instant::now();
+    let first = if count < pairs::count() { seed % pairs::count() } else { 0 };
+    let report = pairs::run(seed, first..first + count, pairs::RECOVERIES, threads());
+    let took = started.elapsed().as_secs_f64();
+    report.violations.iter().for_each(|what| eprintln!("{what}"));
+    println!(
+        "{} histories, of {} every cut with every loss; {:.0} states a second; {}",
+        report.cases,
+        report.exhausted,
+        report.runs as f64 / took,
+        object(&report.faults)
+    );
+    println!(
+        "{{\"runs\":{},\"violations\":{},\"pairs\":{},\"geometries\":{:?},\"exhaustive\":{},\"seed\":{seed},\
+         \"seconds\":{took:.1}}}",
+        report.runs,
+        report.violations.len(),
+        object(&report.pairs),
+        pairs::geometries(),
+        report.exhausted == report.cases
+    );
+    if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Counts as an object of JSON.
+fn object(counts: &BTreeMap<&'static str, u64>) -> String {
+    let members: Vec<String> =
+        counts.iter().map(|(name, count)| format!("\"{name}\":{count}")).collect();
+    format!("{{{}}}", members.join(","))
 }

@@ -1,22 +1,27 @@
 //! What may be asked for.
 
-use super::numbers;
+use super::request;
 
-/// Splits `line` into words and says what is made of them.
+/// Splits `line` into words and says what is made of them: what the simulator is asked for, and the seed.
 fn check(line: &str, expected: Option<(&str, Option<&str>)>) {
     let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    let expected = expected.map(|(count, seed)| (count.to_owned(), seed.map(str::to_owned)));
-    assert_eq!(numbers(&words[0], &words[1..]).ok(), expected, "{line}");
+    let expected = expected.map(|(asked, seed)| (asked.to_owned(), seed.map(str::to_owned)));
+    let found = request(&words[0], &words[1..]).ok();
+    assert_eq!(found.map(|(asked, seed)| (asked.join(" "), seed)), expected, "{line}");
 }
 
 #[test]
 fn counts_and_seeds_are_numbers_under_their_names() {
-    check("crash --states 10", Some(("10", None)));
-    check("sim --seeds 10 --seed 7", Some(("10", Some("7"))));
-    check("corrupt --runs 10 --seed 7", Some(("10", Some("7"))));
+    check("crash --states 10", Some(("--crash 10", None)));
+    check("crash --pairs", Some(("--crash-pairs", None)));
+    check("crash --pairs --seed 7", Some(("--crash-pairs", Some("7"))));
+    check("sim --seeds 10 --seed 7", Some(("--kept --seeds 10", Some("7"))));
+    check("corrupt --runs 10 --seed 7", Some(("--corrupt 10", Some("7"))));
     check("corrupt --states 10", None);
+    check("corrupt --pairs", None);
     check("sim --states 10", None);
     check("crash --states many", None);
     check("crash --states 10 --seed", None);
+    check("crash --pairs 10", None);
     check("sim", None);
 }

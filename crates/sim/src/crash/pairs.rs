@@ -1,0 +1,238 @@
+//! Two events at a time, every pair of them, on a few small geometries in mode `strict`.
+//!
+//! A history is one request of each sort, or two, and a flush. Of it every cut is looked at with every member that may
+//! be lost in the same event, and with every two where the geometry is small. Of some of these states the recovery is
+//! cut as well, anywhere, with the lost members away and back again. Nothing is drawn but latencies, where a write is
+//! torn, and which recoveries are cut.
+
+use strake_engine::Consistency;
+use strake_raid::{Geometry, Level};
+use strake_units::{BlockSize, Lba, LbaRange};
+
+use super::case::{Before, Case, CaseName, List, Plot, Request, Step};
+use super::cut::State;
+use super::disk::Lie;
+use super::judge::Known;
+use super::record::Record;
+use super::states::{LOST_MAX, States, every_cut};
+use super::{Report, in_parallel, look, played, recovered};
+use crate::rng::mix;
+
+/// An array, and how many of its members are lost with a crash at most.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    level: Level,
+    members: usize,
+    lost_max: u32,
+}
+
+const fn shape(level: Level, members: usize, lost_max: u32) -> Shape {
+    Shape { level, members, lost_max }
+}
+
+/// The geometries, from the narrowest on.
+const SHAPES: [Shape; 8] = [
+    shape(Level::Raid1, 2, 1),
+    shape(Level::Raid5, 3, 1),
+    shape(Level::Raid1, 3, LOST_MAX),
+    shape(Level::Raid10, 4, LOST_MAX),
+    shape(Level::Raid6, 4, LOST_MAX),
+    // Wide enough for small writes, and with the parities for intents.
+    shape(Level::Raid6, 6, LOST_MAX),
+    shape(Level::Raid73, 6, LOST_MAX),
+    shape(Level::Raid73, 8, 1),
+];
+
+/// One history of each sort.
+const PLOTS: [fn(&Geometry) -> Vec<Step>; 9] = [
+    one_block,
+    part_of_a_strip,
+    one_strip,
+    two_strips,
+    whole_stripe,
+    zeroes,
+    forced,
+    two_in_a_stripe,
+    one_over_the_other,
+];
+
+/// Ways in which the drives and the array may be at first: with a volatile cache or not, with the region marked or not.
+const WAYS: u64 = 4;
+
+/// Recoveries that are cut, of each history, where nobody says otherwise.
+pub const RECOVERIES: usize = 2;
+
+/// How many histories there are.
+#[must_use]
+pub const fn count() -> u64 {
+    SHAPES.len() as u64 * PLOTS.len() as u64 * WAYS
+}
+
+/// The geometries, in words.
+#[must_use]
+pub fn geometries() -> Vec<String> {
+    SHAPES.iter().map(|shape| format!("RAID {} of {}", shape.level, shape.members)).collect()
+}
+
+/// The history of this number: geometries change first, then what is written, then the way. They go around.
+pub(super) fn case(seed: u64, number: u64) -> Case {
+    let Shape { level, members, .. } = shape_of(number);
+    let rest = number / SHAPES.len() as u64;
+    let plot = PLOTS[(rest % PLOTS.len() as u64) as usize];
+    let way = rest / PLOTS.len() as u64 % WAYS;
+    Case {
+        seed: mix(seed ^ mix(number.wrapping_add(1))),
+        level,
+        members,
+        mode: Consistency::Strict,
+        cached: way.is_multiple_of(2),
+        strip_bytes: 4096,
+        disk_block: BlockSize::B512,
+        array_block: BlockSize::B512,
+        cores: 1,
+        failed: Vec::new(),
+        pulled: false,
+        before: if way / 2 == 0 { Before::Rested } else { Before::Busy },
+        lie: Lie::None,
+        around: false,
+        stops: false,
+        plot: Plot::Given(plot),
+    }
+}
+
+const fn shape_of(number: u64) -> Shape {
+    SHAPES[(number % SHAPES.len() as u64) as usize]
+}
+
+/// Looks at every state of the histories with these numbers, and of each of them at every cut of about `recoveries`
+/// recoveries, on `threads` threads.
+#[must_use]
+pub fn run(seed: u64, numbers: std::ops::Range<u64>, recoveries: usize, threads: usize) -> Report {
+    let one = |number| run_case(CaseName { seed, list: List::Pairs, number }, recoveries);
+    let mut report = Report::default();
+    in_parallel(numbers, threads, one).into_iter().for_each(|case| report.add(case));
+    report
+}
+
+pub(super) fn run_case(name: CaseName, recoveries: usize) -> Report {
+    let mut report = Report { cases: 1, ..Report::default() };
+    let record = match played(case(name.seed, name.number)) {
+        Ok(record) => record,
+        Err(what) => {
+            report.violations.push(format!("case {name}: {what}"));
+            return report;
+        }
+    };
+    let States { chosen, sampled } =
+        States::of(&record, usize::MAX, shape_of(name.number).lost_max);
+    report.exhausted = u64::from(!sampled);
+    let stride = chosen.len().checked_div(recoveries).unwrap_or(0).max(1) as u64;
+    let mut known: Option<Known> = None;
+    for state in &chosen {
+        let known = match &mut known {
+            Some(known) if known.is_of(&state.cut) => known,
+            other => other.insert(Known::at(&record, state.cut.point, state.cut.crash)),
+        };
+        look(&mut report, &record, known, state, name);
+        count_pair(&mut report, state);
+        if recoveries > 0 && state.name().is_multiple_of(stride) {
+            cut_recovery(&mut report, &record, known, state, name);
+        }
+        if !report.violations.is_empty() {
+            break;
+        }
+    }
+    report
+}
+
+/// Cuts the recovery from a state everywhere.
+fn cut_recovery(
+    report: &mut Report,
+    record: &Record,
+    known: &Known,
+    state: &State,
+    name: CaseName,
+) {
+    let Some(after) = recovered(report, record, known, state, name) else { return };
+    let mut cuts = Vec::new();
+    let sampled = every_cut(record, &after.events, &mut |cut, _, _| cuts.push(cut));
+    report.count(if sampled { "recovery_cut_at_some" } else { "recovery_cut_everywhere" }, 1);
+    for then in cuts {
+        for back in if state.lost == 0 { &[false][..] } else { &[false, true] } {
+            let state = State { then: Some(then), back: *back, ..*state };
+            look(report, record, known, &state, name);
+            count_pair(report, &state);
+            if !report.violations.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+fn count_pair(report: &mut Report, state: &State) {
+    let words = match (state.lost.count_ones(), state.then.is_some(), state.back) {
+        (0, false, _) => "crash",
+        (1, false, _) => "crash+lost",
+        (_, false, _) => "crash+lost+lost",
+        (0, true, _) => "crash+crash",
+        (1, true, false) => "crash+lost+crash",
+        (1, true, true) => "crash+lost+crash+back",
+        (_, true, false) => "crash+lost+lost+crash",
+        (_, true, true) => "crash+lost+lost+crash+back",
+    };
+    *report.pairs.entry(words).or_default() += 1;
+}
+
+/// Requests at once, their answers, and a flush.
+fn history(requests: Vec<Request>) -> Vec<Step> {
+    vec![Step::Requests(requests), Step::Settle, Step::Requests(vec![Request::Flush]), Step::Settle]
+}
+
+const fn write(start: u64, blocks: u64) -> Request {
+    Request::Write { range: LbaRange { start: Lba(start), blocks }, fua: false }
+}
+
+fn strip(geometry: &Geometry) -> u64 {
+    u64::from(geometry.strip_blocks())
+}
+
+fn one_block(_: &Geometry) -> Vec<Step> {
+    history(vec![write(1, 1)])
+}
+
+fn part_of_a_strip(geometry: &Geometry) -> Vec<Step> {
+    history(vec![write(1, strip(geometry) - 2)])
+}
+
+fn one_strip(geometry: &Geometry) -> Vec<Step> {
+    history(vec![write(strip(geometry), strip(geometry))])
+}
+
+/// The end of a stripe and the beginning of the next, where a stripe has but one strip.
+fn two_strips(geometry: &Geometry) -> Vec<Step> {
+    history(vec![write(0, 2 * strip(geometry))])
+}
+
+fn whole_stripe(geometry: &Geometry) -> Vec<Step> {
+    history(vec![write(0, geometry.stripe_data_blocks())])
+}
+
+fn zeroes(geometry: &Geometry) -> Vec<Step> {
+    let range = LbaRange::new(Lba(0), strip(geometry));
+    history(vec![Request::Zeroes { range, fua: false }])
+}
+
+fn forced(_: &Geometry) -> Vec<Step> {
+    history(vec![Request::Write { range: LbaRange::new(Lba(2), 1), fua: true }])
+}
+
+fn two_in_a_stripe(geometry: &Geometry) -> Vec<Step> {
+    history(vec![write(0, 1), write(strip(geometry) + 2, 1)])
+}
+
+/// The second over what the first wrote, and more, when the first is acknowledged and not stable yet.
+fn one_over_the_other(_: &Geometry) -> Vec<Step> {
+    let mut steps = vec![Step::Requests(vec![write(1, 1)]), Step::Settle];
+    steps.extend(history(vec![write(0, 3)]));
+    steps
+}

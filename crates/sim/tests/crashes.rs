@@ -60,8 +60,8 @@ fn an_idle_fua_is_found_out() {
     check_found_out(Lie::Fua);
 }
 
-/// One block, on drives with a cache: on five geometries in a region that is not marked, and on one in which such a write
-/// tells its intent, in a region that is.
+/// One block, on drives with a cache: on five geometries in a region that is not marked, and on one in which such a
+/// write tells its intent, in a region that is.
 #[test]
 fn two_events_at_once_on_small_arrays_are_survived_exhaustive() {
     for numbers in [0..5, 149..150] {

@@ -9,11 +9,14 @@
 //! | vanish | everything answers "gone" | what was in flight may be done in part |
 //! | kill | the queues end | completed writes stay; what was in flight may be done in part |
 //! | power cut | the queues end | flushed and FUA writes stay; of the rest any part, in order |
+//! | lie about flush | nothing, until the power goes | what was on it when the lie began |
+//! | slow, stall | answers late, of this drive or of all | done |
 //!
 //! "In part" means some of the write's blocks of 512 B or 4 KiB. A block of the array is never cut, even where the
 //! drive's are smaller: nothing promises that, and an array of 4 KiB blocks on drives that do cut theirs has no
 //! better blocks than these.
 
+mod lie;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +32,7 @@ use crate::faults::Faults;
 use crate::medium::{Medium, PageBytes};
 use crate::rng::Rng;
 use crate::trace::Trace;
+pub use lie::{Lie, differing};
 use state::{Lane, State};
 
 /// What a drive is like.
@@ -87,6 +91,8 @@ impl SimDrive {
             gone: false,
             slowness: 1,
             hanging: false,
+            lying: false,
+            told: None,
             lanes: BTreeMap::new(),
             next_lane: 0,
         })))
@@ -148,6 +154,8 @@ impl SimDrive {
             gone: false,
             slowness: 1,
             hanging: false,
+            lying: false,
+            told: None,
             lanes: BTreeMap::new(),
             next_lane: 0,
         })))
@@ -159,6 +167,15 @@ impl SimDrive {
         state.spec.bytes = bytes;
         state.visible.resize(bytes);
         state.stable.resize(bytes);
+    }
+
+    /// Takes `bytes` away at its end, a multiple of 4 KiB. Nothing may be in flight.
+    pub fn shrink(&self, bytes: u64) {
+        let mut state = self.state();
+        let count = state.unflushed.len();
+        state.destage(count);
+        drop(state);
+        self.resize(self.bytes() - bytes);
     }
 
     /// Gives it another block size, as a reformatted drive has.
@@ -194,6 +211,25 @@ impl SimDrive {
     /// From now on nothing is answered, or everything again; what was not is answered then.
     pub fn hang(&self, hanging: bool) {
         self.state().hanging = hanging;
+    }
+
+    /// From now on what is written stays in the cache, whatever is asked for and answered, until the power goes and
+    /// takes it away.
+    pub fn lie_about_flush(&self) {
+        self.state().lying = true;
+    }
+
+    /// The drives are found under each other's names.
+    pub fn swap_names(&self, other: &Self) {
+        let theirs = other.name();
+        let ours = std::mem::replace(&mut self.state().name, theirs);
+        other.state().name = ours;
+    }
+
+    /// True when a power cut may take something away.
+    #[must_use]
+    pub fn is_cached(&self) -> bool {
+        self.state().spec.cache == VolatileCache::Present
     }
 
     /// Pulls the drive.

@@ -5,10 +5,137 @@
 //! has unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if the
 //! geometry tolerates all impaired members together. After a crash none is injected until the resync is through:
 //! "crash and a drive lost in the same event" is promised only by `--consistency strict`.
+//!
+//! What a drive forgot without saying so (it lied about flushes, or is an older picture of itself) shows only after an
+//! orderly stop, or where a label was written since: what a crash leaves of it may pass for the drive, which
+//! docs/guarantees.md lists as a known defect.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use strake_raid::Geometry;
+use strake_units::Nanos;
+
+/// Everything bad that happens in worlds, one bit each in [`Kinds`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A block turns out to be unreadable.
+    Medium,
+    /// An I/O fails, and with it the member.
+    Error,
+    /// A drive is pulled.
+    Vanish,
+    /// An I/O is not answered for longer than the engine waits.
+    Hang,
+    /// An I/O takes milliseconds to seconds.
+    Delay,
+    /// A write of several blocks of 512 B is done in part.
+    Torn512,
+    /// A write of several blocks of 4 KiB is done in part.
+    Torn4K,
+    /// A drive takes many times as long as the others.
+    Slow,
+    /// No drive answers anything for seconds.
+    Stall,
+    /// Several drives fail in one moment, each in its way, and the others stall.
+    AllAtOnce,
+    /// A drive acknowledges flushes, does nothing, and loses power after an orderly stop.
+    FlushLie,
+    /// A drive comes back with what it held some time before.
+    ReturnStale,
+    /// A drive comes back smaller.
+    Shrink,
+    /// Drives are found under each other's names.
+    Swap,
+    /// A bit of what a drive holds is another one.
+    BitFlip,
+    /// A drive acknowledges a write and does not do it.
+    LostWrite,
+    /// A drive does a write in another place.
+    Misdirected,
+    /// A drive answers for a time with what it held before the last write.
+    StaleRead,
+    /// The operator takes a member out of use.
+    Fail,
+    /// A member that is out is replaced.
+    Replace,
+    /// A drive is taken back.
+    Readd,
+    /// The array is stopped in order and started again.
+    Stop,
+    /// The process is killed.
+    Kill,
+    /// The power fails.
+    Power,
+    /// A drive is lost in the event that stops the machine.
+    CrashAndLoss,
+    /// More drives are pulled than the array survives.
+    Lose,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 26] = [
+        Self::Medium,
+        Self::Error,
+        Self::Vanish,
+        Self::Hang,
+        Self::Delay,
+        Self::Torn512,
+        Self::Torn4K,
+        Self::Slow,
+        Self::Stall,
+        Self::AllAtOnce,
+        Self::FlushLie,
+        Self::ReturnStale,
+        Self::Shrink,
+        Self::Swap,
+        Self::BitFlip,
+        Self::LostWrite,
+        Self::Misdirected,
+        Self::StaleRead,
+        Self::Fail,
+        Self::Replace,
+        Self::Readd,
+        Self::Stop,
+        Self::Kill,
+        Self::Power,
+        Self::CrashAndLoss,
+        Self::Lose,
+    ];
+
+    /// Its name in counts and on command lines.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Medium => "medium",
+            Self::Error => "error",
+            Self::Vanish => "vanish",
+            Self::Hang => "hang",
+            Self::Delay => "delay",
+            Self::Torn512 => "torn_512",
+            Self::Torn4K => "torn_4k",
+            Self::Slow => "slow",
+            Self::Stall => "stall",
+            Self::AllAtOnce => "all_at_once",
+            Self::FlushLie => "flush_lie",
+            Self::ReturnStale => "return_stale",
+            Self::Shrink => "shrink",
+            Self::Swap => "swap",
+            Self::BitFlip => "bit_flip",
+            Self::LostWrite => "lost_write",
+            Self::Misdirected => "misdirected",
+            Self::StaleRead => "stale_read",
+            Self::Fail => "fail",
+            Self::Replace => "replace",
+            Self::Readd => "readd",
+            Self::Stop => "stop",
+            Self::Kill => "kill",
+            Self::Power => "power",
+            Self::CrashAndLoss => "crash_and_loss",
+            Self::Lose => "lose",
+        }
+    }
+}
 
 /// Chances of a fault, per million I/Os of one drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +173,10 @@ struct State {
     geometry: Option<Geometry>,
     impaired: u64,
     armed: bool,
+    /// Parity is being made, and is not yet good for anything.
+    unmade: bool,
+    /// No I/O that is begun before is answered earlier.
+    stalled_until: Nanos,
     rates: Rates,
     mutant: Mutant,
 }
@@ -62,6 +193,8 @@ impl Faults {
             geometry: None,
             impaired: 0,
             armed: false,
+            unmade: false,
+            stalled_until: Nanos(0),
             rates,
             mutant,
         })))
@@ -87,9 +220,35 @@ impl Faults {
         self.state().armed = armed;
     }
 
+    /// Lets no drive answer what is asked of it from now on before `until`.
+    pub fn stall(&self, until: Nanos) {
+        self.state().stalled_until = until;
+    }
+
+    /// Until when no drive answers.
+    #[must_use]
+    pub fn stalled_until(&self) -> Nanos {
+        self.state().stalled_until
+    }
+
     /// Tells which members are impaired now.
     pub fn set_impaired(&self, mask: u64) {
         self.state().impaired = mask;
+    }
+
+    /// Tells whether parity is being made.
+    pub fn set_unmade(&self, unmade: bool) {
+        self.state().unmade = unmade;
+    }
+
+    /// Asks whether a block of the drive of `slot` may become unreadable. While parity is made that is so for one
+    /// member only: of two that cannot be read in the same rows, what is made up for each may not fit the other.
+    pub fn may_spoil(&self, slot: u8) -> bool {
+        let state = self.state();
+        let alone = state.impaired & !(1 << slot) == 0;
+        let may = !state.unmade || alone;
+        drop(state);
+        may && self.may_impair(slot)
     }
 
     /// Members impaired now.

@@ -29,5 +29,5 @@ pub mod textbook;
 pub mod trace;
 pub mod world;
 
-pub use faults::Mutant;
+pub use faults::{Kind, Mutant};
 pub use world::{Report, Settings, run, stage};

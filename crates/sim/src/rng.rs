@@ -25,6 +25,12 @@ impl Rng {
         Self { state: self.bits() }
     }
 
+    /// A generator of its own for which this one draws nothing.
+    #[must_use]
+    pub const fn beside(&self) -> Self {
+        Self { state: mix(self.state.rotate_left(17)) }
+    }
+
     /// A number in `0..bound`; 0 when `bound` is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.bits() % bound }

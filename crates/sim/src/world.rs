@@ -3,6 +3,8 @@
 mod client;
 mod control;
 mod ending;
+mod lies;
+mod mishaps;
 pub mod stage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -108,6 +110,8 @@ enum Asked {
 
 struct World {
     rng: Rng,
+    /// What came later: histories stay as they were where it brings nothing.
+    later: Rng,
     trace: Trace,
     faults: Faults,
     shape: Shape,
@@ -117,6 +121,10 @@ struct World {
     drives: Vec<SimDrive>,
     /// Drives that were members once and still answer.
     retired: Vec<SimDrive>,
+    /// What the member of a slot held when the array was stopped in order, for it to come back with.
+    snapshot: Option<(usize, SimDrive)>,
+    /// Slots whose drive lacks something that it should hold and must not be believed, as a mask.
+    estranged: u64,
     serial: u64,
     running: Option<Running>,
     asked: Vec<Asked>,
@@ -162,6 +170,7 @@ impl World {
         let serial = shape.members as u64;
         let mut world = Self {
             oracle: oracle(shape, &geometry),
+            later: rng.beside(),
             rng,
             trace: trace.clone(),
             faults,
@@ -170,6 +179,8 @@ impl World {
             ground,
             drives,
             retired: Vec::new(),
+            snapshot: None,
+            estranged: 0,
             serial,
             running: None,
             asked: Vec::new(),
@@ -228,6 +239,7 @@ impl World {
                 self.run_until("requests to be answered", |world| world.outstanding() == 0)?;
             }
             self.something_happens()?;
+            self.something_else_happens()?;
         }
         if self.rng.one_in(4) {
             self.lose_too_many()?;
@@ -237,6 +249,35 @@ impl World {
 
     fn outstanding(&self) -> usize {
         self.running.as_ref().map_or(0, |r| r.clients.iter().map(Client::outstanding).sum())
+    }
+
+    /// Has the first client make a request, for which it has room.
+    fn say(
+        &mut self,
+        what: impl FnOnce(&mut Client, &Ground, &mut Scene<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Some(running) = &mut self.running else {
+            return Err("the array is not running".to_owned());
+        };
+        let mut scene = Scene {
+            oracle: &mut self.oracle,
+            trace: &self.trace,
+            next_id: &mut self.next_id,
+            left: &mut self.left,
+            stopping: false,
+            lost: false,
+            now: self.now,
+        };
+        what(&mut running.clients[0], &self.ground, &mut scene)
+    }
+
+    /// The same, and waits for the answer.
+    fn ask(
+        &mut self,
+        what: impl FnOnce(&mut Client, &Ground, &mut Scene<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.say(what)?;
+        self.run_until("an answer", |world| world.outstanding() == 0)
     }
 
     /// Lets the world go on until `done`.
@@ -358,6 +399,7 @@ impl World {
         if status.resync.is_none() {
             self.recovering = false;
         }
+        self.faults.set_unmade(status.resync.is_some());
         let impaired = |(at, state): &(usize, MemberState)| {
             let drive = &self.drives[*at];
             *state != MemberState::InSync

@@ -8,8 +8,9 @@ use strake_block::{
 };
 use strake_units::{LbaRange, Nanos};
 
+use super::lie::Told;
 use super::{Crash, DriveSpec, describe, kind};
-use crate::faults::{Faults, Mutant, Rates};
+use crate::faults::{Faults, Kind, Mutant, Rates};
 use crate::medium::{Medium, PAGE, PageBytes, share};
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -108,6 +109,10 @@ pub(super) struct State {
     pub(super) slowness: u64,
     /// Nothing is answered.
     pub(super) hanging: bool,
+    /// What is said to be stable is in the cache.
+    pub(super) lying: bool,
+    /// A lie about writes.
+    pub(super) told: Option<Told>,
     pub(super) lanes: BTreeMap<u64, Lane>,
     pub(super) next_lane: u64,
 }
@@ -155,22 +160,22 @@ impl State {
     fn schedule(&mut self, io: Io, now: Nanos) -> Pending {
         let rates = self.faults.rates();
         let latency = self.rng.between(1, 25) * 4_000 * self.slowness;
-        let mut due = now.plus(Nanos(latency));
+        let mut due = now.max(self.faults.stalled_until()).plus(Nanos(latency));
         let mut fate = Fate::Done;
         if rates != Rates::default() && !self.gone {
             if self.rng.chance(rates.delay) {
-                self.trace.fault("delay");
+                self.trace.fault(Kind::Delay.word());
                 due = due.plus(Nanos(self.rng.between(1, 5_000) * 1_000_000));
             }
             if self.rng.chance(rates.vanish) && self.faults.may_impair(self.slot) {
-                self.trace.fault("vanish");
+                self.trace.fault(Kind::Vanish.word());
                 self.vanish();
             } else if self.rng.chance(rates.device) && self.faults.may_impair(self.slot) {
-                self.trace.fault("error");
+                self.trace.fault(Kind::Error.word());
                 self.doomed = true;
                 fate = Fate::Fail;
             } else if self.rng.chance(rates.hang) && self.faults.may_impair(self.slot) {
-                self.trace.fault("hang");
+                self.trace.fault(Kind::Hang.word());
                 self.doomed = true;
                 due = if self.rng.one_in(2) {
                     Nanos(u64::MAX)
@@ -212,9 +217,9 @@ impl State {
         let data = matches!(op, Op::Read { .. }) && offset >= strake_ondisk::HEAD_BYTES;
         if data
             && offset + bytes <= self.spec.bytes - strake_ondisk::TAIL_BYTES
-            && self.faults.may_impair(self.slot)
+            && self.faults.may_spoil(self.slot)
         {
-            self.trace.fault("medium");
+            self.trace.fault(Kind::Medium.word());
             let block = u64::from(self.spec.block_size.bytes());
             self.bad.insert((offset + self.rng.below(bytes / block) * block) / block);
         }
@@ -302,10 +307,10 @@ impl State {
             }
             Op::Write { data, durability, .. } => {
                 let change = Change::of(offset, data);
-                self.change(offset, change, *durability);
+                self.write(offset, change, *durability);
             }
             Op::Flush => {
-                if self.faults.mutant() != Mutant::IdleFlush {
+                if self.faults.mutant() != Mutant::IdleFlush && !self.lying {
                     let count = self.unflushed.partition_point(|u| u.number < flushes);
                     self.destage(count);
                 }
@@ -347,7 +352,7 @@ impl State {
         Ok(())
     }
 
-    fn change(&mut self, offset: u64, change: Change, durability: Durability) {
+    pub(super) fn change(&mut self, offset: u64, change: Change, durability: Durability) {
         let block = u64::from(self.spec.block_size.bytes());
         let range = offset / block..(offset + change.len()) / block;
         let mended: Vec<u64> = self.bad.range(range).copied().collect();
@@ -358,6 +363,10 @@ impl State {
         let number = self.writes;
         self.writes += 1;
         if self.spec.cache == VolatileCache::Absent {
+            return;
+        }
+        if self.lying {
+            self.unflushed.push(Unflushed { number, offset, change });
             return;
         }
         let fua = durability == Durability::Fua && self.faults.mutant() != Mutant::IdleFua;
@@ -379,7 +388,7 @@ impl State {
     }
 
     /// Moves the oldest `count` cached writes to the medium.
-    fn destage(&mut self, count: usize) {
+    pub(super) fn destage(&mut self, count: usize) {
         for cached in self.unflushed.drain(..count) {
             apply(&mut self.stable, cached.offset, &cached.change);
         }
@@ -410,8 +419,9 @@ impl State {
 
     /// Some of the blocks of a change.
     fn torn(&mut self, offset: u64, change: &Change) -> Vec<(u64, Change)> {
-        self.trace.fault("torn");
         let unit = if self.rng.one_in(2) { PAGE as u64 } else { self.faults.atomic_bytes() };
+        let kind = if unit == PAGE as u64 { Kind::Torn4K } else { Kind::Torn512 };
+        self.trace.fault(kind.word());
         let units = change.len().div_ceil(unit);
         let cut = self.rng.below(units + 1);
         let mode = self.rng.below(3);
@@ -458,8 +468,11 @@ impl State {
         self.doomed = false;
     }
 
-    /// Keeps some of the cached writes, in order.
+    /// Keeps some of the cached writes, in order; none of what was never meant to get any further.
     fn lose_cache(&mut self) {
+        if std::mem::take(&mut self.lying) {
+            self.unflushed.clear();
+        }
         let keep = self.rng.pick(&[0, 500_000, 900_000, 1_000_000]);
         for cached in std::mem::take(&mut self.unflushed) {
             if self.rng.one_in(8) {
@@ -474,7 +487,7 @@ impl State {
     }
 }
 
-fn apply(medium: &mut Medium, offset: u64, change: &Change) {
+pub(super) fn apply(medium: &mut Medium, offset: u64, change: &Change) {
     match change {
         Change::Bytes(bytes) => medium.write(offset, bytes),
         Change::Pages(pages) => {

@@ -157,6 +157,35 @@ impl Client {
         Ok(())
     }
 
+    /// Writes `range` once. The client must have room.
+    ///
+    /// # Errors
+    /// When the array does not take it.
+    pub fn write(
+        &mut self,
+        ground: &Ground,
+        range: LbaRange,
+        scene: &mut Scene<'_>,
+    ) -> Result<(), String> {
+        let id = *scene.next_id;
+        let data = self.data(ground, range, id);
+        let op = Op::Write { at: range.start, data, durability: Durability::Normal };
+        let change = Some((Content::Pattern(id), false));
+        self.submit(range, What::Write { fua: false }, op, change, scene)?;
+        self.queue.ring_doorbell(scene.now);
+        Ok(())
+    }
+
+    /// Flushes once. The client must have room.
+    ///
+    /// # Errors
+    /// When the array does not take it.
+    pub fn flush(&mut self, scene: &mut Scene<'_>) -> Result<(), String> {
+        self.submit(LbaRange::default(), What::Flush, Op::Flush, None, scene)?;
+        self.queue.ring_doorbell(scene.now);
+        Ok(())
+    }
+
     /// Takes answers. True when there were any.
     ///
     /// # Errors

@@ -3,10 +3,11 @@
 use strake_engine::{AssemblePolicy, Assembled, Consistency, Drive, Outcome};
 use strake_ondisk::{MemberRecord, RecordedState};
 use strake_raid::{MemberState, Role};
-use strake_units::{Lba, MemberIndex, Uuid};
+use strake_units::{Lba, MemberIndex, Nanos, Uuid};
 
 use super::{Asked, World, patient, to_drive};
 use crate::drive::{Crash, SimDrive};
+use crate::faults::Kind;
 
 /// Part of what is said of a drive that was taken back too early: old writes may still be on their way to it.
 pub(in crate::world) const OWES_ANSWERS: &str = "has not answered";
@@ -23,7 +24,7 @@ impl World {
         self.refresh();
         match self.rng.below(12) {
             0..=1 => self.fail_one(),
-            2..=4 => self.replace_one(),
+            2..=4 => self.replace_one()?,
             5 => self.pull_one(),
             6 => self.pass_time()?,
             7 => self.crash(Crash::Kill)?,
@@ -36,18 +37,18 @@ impl World {
 
     /// Lets up to five seconds go by.
     fn pass_time(&mut self) -> Result<(), String> {
-        let until = self.now.plus(strake_units::Nanos(self.rng.below(5_000) * 1_000_000));
+        let until = self.now.plus(Nanos(self.rng.below(5_000) * 1_000_000));
         self.faults.arm(self.rng.one_in(2) && !self.recovering);
         let result = self.run_until_time(until);
         self.faults.arm(!self.recovering);
         result
     }
 
-    pub(super) fn run_until_time(&mut self, until: strake_units::Nanos) -> Result<(), String> {
+    pub(super) fn run_until_time(&mut self, until: Nanos) -> Result<(), String> {
         self.wake_all();
         while self.now < until {
             if self.round()? {
-                self.now = self.now.plus(strake_units::Nanos(1_000));
+                self.now = self.now.plus(Nanos(1_000));
             } else if !self.skip_to(until) {
                 break;
             }
@@ -57,21 +58,21 @@ impl World {
     }
 
     /// Moves the clock as far as `until`. False when nothing will happen before.
-    fn skip_to(&mut self, until: strake_units::Nanos) -> bool {
+    fn skip_to(&mut self, until: Nanos) -> bool {
         let Some(running) = &self.running else { return false };
         let mut sleep = strake_reactor::Sleep::new();
         running.shards.iter().for_each(|shard| shard.poller.sleep(&mut sleep));
         let next = if sleep.is_never() {
-            self.now.plus(strake_units::Nanos::MICRO)
+            self.now.plus(Nanos::MICRO)
         } else {
             sleep.deadline().unwrap_or(until)
         };
-        self.now = next.max(self.now.plus(strake_units::Nanos(1))).min(until);
+        self.now = next.max(self.now.plus(Nanos(1))).min(until);
         true
     }
 
     /// Slots whose member could fail now without loss.
-    fn expendable(&self) -> Vec<u8> {
+    pub(super) fn expendable(&self) -> Vec<u8> {
         if self.recovering {
             return Vec::new();
         }
@@ -93,7 +94,7 @@ impl World {
     }
 
     pub(super) fn fail(&mut self, slot: u8) {
-        self.trace.fault("fail");
+        self.trace.fault(Kind::Fail.word());
         self.trace.event(&[80, u64::from(slot)], || format!("control: fail member {slot}"));
         let member = MemberIndex(slot);
         let pending = self.array().begin_fail(member).expect("there is such a member");
@@ -108,43 +109,48 @@ impl World {
         }
         let slot = self.rng.pick(&slots);
         if self.faults.may_impair(slot) {
-            self.trace.fault("vanish");
+            self.trace.fault(Kind::Vanish.word());
             self.drives[usize::from(slot)].vanish();
         }
     }
 
-    fn replace_one(&mut self) {
+    fn replace_one(&mut self) -> Result<(), String> {
         let slots = self.replaceable();
         if slots.is_empty() {
-            return;
+            return Ok(());
         }
         let slot = self.rng.pick(&slots);
-        if self.rng.one_in(2) && self.take_back(slot) {
-            return;
+        if self.rng.one_in(2) && self.take_back(slot)? {
+            return Ok(());
         }
         self.replace(slot);
+        Ok(())
     }
 
     /// Takes the drive of `slot` back, if it works again. False when it cannot be taken back.
-    fn take_back(&mut self, slot: usize) -> bool {
+    fn take_back(&mut self, slot: usize) -> Result<bool, String> {
+        self.return_with_less(slot);
         self.drives[slot].return_cold();
         let drive = to_drive(&self.drives[slot]);
         let label = self.disarmed(|world| {
             let mut wait = patient(&mut world.now);
             strake_engine::MemberIo::open(&drive, &mut wait).and_then(|mut io| io.inspect())
         });
-        let Ok(Some(label)) = label.map(|found| found.label) else { return false };
+        let Ok(Some(label)) = label.map(|found| found.label) else { return Ok(false) };
         let member = MemberIndex(slot as u8);
         match self.array().begin_readd(member, &drive, &label) {
+            Ok(_) if self.is_estranged(slot) => {
+                Err(format!("a drive that lacks something was taken back as member {slot}"))
+            }
             Ok(replacing) => {
-                self.trace.fault("readd");
+                self.trace.fault(Kind::Readd.word());
                 self.trace.event(&[86, slot as u64], || format!("control: take back {member}"));
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
-                true
+                Ok(true)
             }
             Err(error) => {
                 self.trace.event(&[87, slot as u64], || format!("taking back refused: {error}"));
-                false
+                Ok(false)
             }
         }
     }
@@ -158,7 +164,7 @@ impl World {
     }
 
     pub(super) fn replace(&mut self, slot: usize) {
-        self.trace.fault("replace");
+        self.trace.fault(Kind::Replace.word());
         self.trace.event(&[81, slot as u64], || format!("control: replace member {slot}"));
         let fresh = self.new_drive(slot);
         let uuid = Uuid::from_random(self.rng.bytes16());
@@ -177,7 +183,12 @@ impl World {
                 if self.retired.len() == RETIRED_MAX {
                     self.retired.remove(0);
                 }
-                self.retired.push(old);
+                if !self.is_estranged(slot) {
+                    self.retired.push(old);
+                }
+                self.estranged &= !(1 << slot);
+                // Who was a member comes back among the retired.
+                self.snapshot.take_if(|(of, _)| *of == slot);
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
             }
             Err(error) => {
@@ -191,6 +202,7 @@ impl World {
     pub(super) fn disarmed<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
         let rates = self.faults.rates();
         self.faults.arm(false);
+        self.faults.stall(Nanos(0));
         let result = what(self);
         self.faults.arm(rates != crate::faults::Rates::default());
         result
@@ -241,10 +253,11 @@ impl World {
         if degraded && self.shape.consistency < Consistency::Safe && self.rng.one_in(2) {
             return Ok(());
         }
-        self.trace.fault(match crash {
-            Crash::Kill => "kill",
-            Crash::Power => "power",
-        });
+        let kind = match crash {
+            Crash::Kill => Kind::Kill,
+            Crash::Power => Kind::Power,
+        };
+        self.trace.fault(kind.word());
         self.trace.event(&[84, crash as u64], || format!("control: {crash:?}; {}", self.picture()));
         let stripes = self.unsettled_stripes(crash);
         let joining = self.asked.iter().any(|a| matches!(a, Asked::Replace { .. }));
@@ -293,7 +306,7 @@ impl World {
         let slot = self.rng.below(self.shape.members as u64) as usize;
         let without = gone(self) | 1 << slot;
         if !self.drives[slot].is_gone() && self.geometry.tolerates(without) {
-            self.trace.fault("crash_and_loss");
+            self.trace.fault(Kind::CrashAndLoss.word());
             self.trace.event(&[90, slot as u64], || format!("control: and drive {slot} with it"));
             self.drives[slot].vanish();
         }
@@ -316,7 +329,7 @@ impl World {
         let mut gone = 0;
         while self.geometry.tolerates(gone) {
             let Some(slot) = slots.pop() else { break };
-            self.trace.fault("lose");
+            self.trace.fault(Kind::Lose.word());
             self.drives[slot].vanish();
             gone |= 1 << slot;
         }
@@ -354,7 +367,7 @@ impl World {
     }
 
     fn stop_and_start(&mut self) -> Result<(), String> {
-        self.trace.fault("stop");
+        self.trace.fault(Kind::Stop.word());
         self.trace.event(&[85], || format!("control: stop; {}", self.picture()));
         if self.rng.one_in(2) {
             self.run_until("requests before a stop", |world| world.outstanding() == 0)?;
@@ -366,6 +379,7 @@ impl World {
         self.return_some();
         self.recovering |= !clean;
         self.promised = 0;
+        self.while_it_rests();
         self.restart(&[], false)
     }
 
@@ -434,7 +448,8 @@ impl World {
     /// `joining` may be named in the labels of the others and have none itself.
     pub(super) fn restart(&mut self, stripes: &[u64], joining: bool) -> Result<(), String> {
         let clean = !self.recovering;
-        let absent_here = joining || self.drives.iter().any(SimDrive::is_gone);
+        let gone = self.drives.iter().any(SimDrive::is_gone);
+        let absent_here = joining || gone || self.estranged != 0;
         let mut policy = AssemblePolicy::default();
         for _ in 0..ATTEMPTS {
             match self.assemble(policy)? {
@@ -476,10 +491,13 @@ impl World {
         let mut rng = self.rng.fork();
         let mut epoch = || Uuid::from_random(rng.bytes16());
         self.faults.arm(false);
+        self.faults.stall(Nanos(0));
+        let shrunk = self.estranged_names();
         let mut wait = patient(&mut self.now);
         let (mut outcomes, unreadable) =
             strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait);
-        if let Some(error) = unreadable.first() {
+        let excused = |what: &str| shrunk.iter().any(|name| what.contains(name.as_str()));
+        if let Some(error) = unreadable.iter().find(|error| !excused(&error.what)) {
             return Err(format!("a drive could not be looked at: {error}"));
         }
         match (outcomes.pop(), outcomes.len()) {
@@ -504,6 +522,7 @@ impl World {
         }
         self.start(assembled)?;
         let states = self.states();
+        self.check_believed()?;
         if policy.accept_loss {
             if states.iter().all(|s| *s == MemberState::InSync) {
                 return Err("a loss had to be accepted and every member is in sync".to_owned());

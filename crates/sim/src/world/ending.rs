@@ -1,9 +1,9 @@
 //! The end of a run: faults stop, everything must come to rest, and everything is looked at once more.
 
 use strake_raid::MemberState;
-use strake_units::{Lba, LbaRange};
+use strake_units::{Lba, LbaRange, Nanos};
 
-use super::{Scene, World};
+use super::World;
 use crate::drive::Crash;
 use crate::textbook;
 
@@ -17,6 +17,8 @@ impl World {
     pub(super) fn end(&mut self) -> Result<(), String> {
         self.trace.event(&[95], || format!("the end begins; {}", self.picture()));
         self.faults.arm(false);
+        self.faults.stall(Nanos(0));
+        self.drives.iter().for_each(|drive| drive.slow_down(1));
         self.left = 0;
         self.run_until("the last requests", |world| world.outstanding() == 0)?;
         self.make_whole()?;
@@ -96,19 +98,7 @@ impl World {
     }
 
     fn read(&mut self, range: LbaRange) -> Result<(), String> {
-        let Some(running) = &mut self.running else {
-            return Err("the array is not running".to_owned());
-        };
-        let mut scene = Scene {
-            oracle: &mut self.oracle,
-            trace: &self.trace,
-            next_id: &mut self.next_id,
-            left: &mut self.left,
-            stopping: false,
-            lost: false,
-            now: self.now,
-        };
-        running.clients[0].read(&self.ground, range, &mut scene)
+        self.say(|client, ground, scene| client.read(ground, range, scene))
     }
 
     /// A clean stop, a power cut, and a start that has nothing to repair.

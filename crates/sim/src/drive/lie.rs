@@ -1,0 +1,95 @@
+//! Lies of a drive about what it was told to write: it says that it was done, and did something else.
+
+use strake_block::Durability;
+
+use super::SimDrive;
+use super::state::{Change, State, apply};
+use crate::medium::{Medium, PAGE};
+
+/// What becomes of a write to the data area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// Nothing.
+    Lost,
+    /// It is done so many bytes from where it belongs, counted around the end of what is `used`.
+    Misdirected {
+        /// How far from where it belongs.
+        by: u64,
+        /// Bytes of the data area that hold members' strips.
+        used: u64,
+    },
+}
+
+/// A lie that is being told, and what the drive would hold without it.
+pub(super) struct Told {
+    lie: Lie,
+    truth: Medium,
+}
+
+impl SimDrive {
+    /// From now on writes to the data area become of what `lie` says.
+    pub fn begin_lie(&self, lie: Lie) {
+        let mut state = self.state();
+        let truth = state.visible.clone();
+        state.told = Some(Told { lie, truth });
+    }
+
+    /// Ends that. Returns what the drive would hold now if it had not lied.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[must_use]
+    pub fn end_lie(&self) -> Medium {
+        self.state().told.take().expect("it lied until now").truth
+    }
+
+    /// What a reader would see.
+    #[must_use]
+    pub fn medium(&self) -> Medium {
+        self.state().visible.clone()
+    }
+
+    /// Flips a bit of the byte at `offset`.
+    pub fn flip(&self, offset: u64, bit: u32) {
+        let mut byte = [0];
+        self.state().visible.read(offset, &mut byte);
+        self.overwrite(offset, &[byte[0] ^ 1 << bit]);
+    }
+
+    /// Makes the page at `offset` what it is in `truth`.
+    pub fn correct(&self, offset: u64, truth: &Medium) {
+        let page = truth.page_bytes(offset);
+        let mut state = self.state();
+        let count = state.unflushed.len();
+        state.destage(count);
+        state.visible.write_page(offset, page.clone());
+        state.stable.write_page(offset, page);
+    }
+}
+
+impl State {
+    /// Does a write, or what a lie makes of it.
+    pub(super) fn write(&mut self, offset: u64, change: Change, durability: Durability) {
+        let Some(told) = self.told.as_mut().filter(|_| offset >= strake_ondisk::HEAD_BYTES) else {
+            return self.change(offset, change, durability);
+        };
+        if offset >= self.spec.bytes - strake_ondisk::TAIL_BYTES {
+            return self.change(offset, change, durability);
+        }
+        apply(&mut told.truth, offset, &change);
+        match told.lie {
+            Lie::Lost => {}
+            Lie::Misdirected { by, used } => {
+                let at = (offset - strake_ondisk::HEAD_BYTES + by) % used;
+                self.change(strake_ondisk::HEAD_BYTES + at, change, durability);
+            }
+        }
+    }
+}
+
+/// The offsets of pages in which two media differ.
+#[must_use]
+pub fn differing(one: &Medium, other: &Medium, bytes: std::ops::Range<u64>) -> Vec<u64> {
+    let pages = bytes.step_by(PAGE);
+    pages.filter(|at| one.page_bytes(*at) != other.page_bytes(*at)).collect()
+}

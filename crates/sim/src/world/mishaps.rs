@@ -1,0 +1,203 @@
+//! Loud faults beyond those that drives draw for themselves: drives that are slow or stall, several that fail in one
+//! moment, drives that come back with less than they went with.
+
+use strake_raid::MemberState;
+use strake_units::Nanos;
+
+use super::World;
+use crate::drive::{Crash, SimDrive};
+use crate::faults::Kind;
+
+/// Milliseconds that no drive answers for, at most: less than what costs a member, with what else delays an answer.
+const STALL_MS_MAX: u64 = 20_000;
+
+/// Blocks of 4 KiB by which a drive shrinks, at most.
+const SHRINK_MAX: u64 = 64;
+
+/// Requests between the begin of a lie about flushes and the stop.
+const LIE_REQUESTS_MAX: u64 = 30;
+
+impl World {
+    /// One more thing that is not a request.
+    pub(super) fn something_else_happens(&mut self) -> Result<(), String> {
+        self.refresh();
+        match self.later.below(24) {
+            0 => self.slow_one(),
+            1 => self.stall(),
+            2 => self.all_at_once(),
+            3 => self.lie_about_flush()?,
+            4..=6 => self.somebody_lies()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn happens(&self, kind: Kind, numbers: &[u64]) {
+        self.trace.fault(kind.word());
+        let numbers = [&[91, kind as u64], numbers].concat();
+        self.trace.event(&numbers, || format!("mishap: {} {:?}", kind.word(), &numbers[2..]));
+    }
+
+    /// One drive is slower than the others from now on.
+    fn slow_one(&mut self) {
+        let slot = self.later.below(self.shape.members as u64);
+        let factor = self.later.pick(&[3, 20, 100]);
+        self.happens(Kind::Slow, &[slot, factor]);
+        self.drives.iter().for_each(|drive| drive.slow_down(1));
+        self.drives[slot as usize].slow_down(factor);
+    }
+
+    /// The controller that all drives share has a hiccup.
+    fn stall(&mut self) {
+        let millis = self.later.between(1, STALL_MS_MAX);
+        self.happens(Kind::Stall, &[millis]);
+        self.faults.stall(self.now.plus(Nanos(millis * Nanos::MILLI.0)));
+    }
+
+    /// As many drives as chance and redundancy allow fail in one moment.
+    fn all_at_once(&mut self) {
+        if self.recovering {
+            return;
+        }
+        let mut slots: Vec<u8> = (0..self.shape.members as u8).collect();
+        self.later.shuffle(&mut slots);
+        slots.retain(|slot| !self.later.one_in(4) && self.faults.may_impair(*slot));
+        if slots.is_empty() {
+            return;
+        }
+        self.happens(Kind::AllAtOnce, &[slots.len() as u64]);
+        for slot in slots {
+            self.strike(slot);
+        }
+        self.stall();
+    }
+
+    fn strike(&mut self, slot: u8) {
+        let drive = self.drives[usize::from(slot)].clone();
+        match self.later.below(3) {
+            0 => self.fail(slot),
+            1 if self.faults.may_spoil(slot) => {
+                self.trace.fault(Kind::Medium.word());
+                let shift = self.geometry.block_size().shift();
+                let block = self.later.below(self.geometry.member_blocks_used());
+                drive.spoil(strake_ondisk::HEAD_BYTES + (block << shift));
+            }
+            _ => {
+                self.trace.fault(Kind::Vanish.word());
+                drive.vanish();
+            }
+        }
+    }
+
+    /// A drive keeps in its cache what it calls stable, and the power fails after the array was stopped in order. It
+    /// is an older picture of itself then, and everybody else has a newer label.
+    fn lie_about_flush(&mut self) -> Result<(), String> {
+        let sound = |slot: &u8| {
+            let at = usize::from(*slot);
+            let drive = &self.drives[at];
+            self.states()[at] == MemberState::InSync
+                && drive.is_cached()
+                && !drive.is_doomed()
+                && !self.is_asked(at)
+        };
+        let slots: Vec<u8> = self.expendable().into_iter().filter(sound).collect();
+        if slots.is_empty() || self.array().status().resync.is_some() {
+            return Ok(());
+        }
+        let slot = usize::from(self.later.pick(&slots));
+        self.happens(Kind::FlushLie, &[slot as u64]);
+        self.faults.arm(false);
+        self.drives[slot].lie_about_flush();
+        self.left = self.later.between(1, LIE_REQUESTS_MAX);
+        self.run_until("requests while a drive lies", |world| world.left == 0)?;
+        if !self.stop()? {
+            return Err("something was left to resynchronize although nothing happened".to_owned());
+        }
+        self.estranged |= 1 << slot;
+        self.drives.iter().for_each(|drive| drive.crash(Crash::Power));
+        self.promised = 0;
+        self.while_it_rests();
+        self.restart(&[], false)
+    }
+
+    /// What may happen to drives between an orderly stop and the next start.
+    pub(super) fn while_it_rests(&mut self) {
+        let gone = self.drives.iter().enumerate().filter(|(_, drive)| drive.is_doomed());
+        let out =
+            gone.fold(self.faults.impaired() | self.estranged, |mask, (at, _)| mask | 1 << at);
+        let slot = self.later.below(self.shape.members as u64) as usize;
+        let slot = self.snapshot.as_ref().map_or(slot, |(slot, _)| *slot);
+        if !self.recovering && self.geometry.tolerates(out | 1 << slot) {
+            self.return_with_less(slot);
+        }
+        if self.later.one_in(2) {
+            self.swap();
+        }
+        let slot = self.later.below(self.shape.members as u64) as usize;
+        if (out | self.estranged) & 1 << slot == 0 {
+            self.serial += 1;
+            self.snapshot = Some((slot, self.drives[slot].duplicate(self.serial)));
+        }
+    }
+
+    /// The drive of `slot` may have become smaller, or be what it was some time before.
+    pub(super) fn return_with_less(&mut self, slot: usize) {
+        if self.is_estranged(slot) || !self.later.one_in(3) || !self.drives[slot].is_idle() {
+            return;
+        }
+        let older = self.snapshot.take_if(|(of, _)| *of == slot);
+        match older.filter(|_| !self.later.one_in(4)) {
+            Some((_, drive)) => {
+                self.happens(Kind::ReturnStale, &[slot as u64]);
+                self.drives[slot] = drive;
+            }
+            None => {
+                let blocks = self.later.between(1, SHRINK_MAX);
+                self.happens(Kind::Shrink, &[slot as u64, blocks]);
+                self.drives[slot].shrink(4096 * blocks);
+            }
+        }
+        self.estranged |= 1 << slot;
+    }
+
+    /// Two drives are where the other one was.
+    fn swap(&mut self) {
+        let mut drives: Vec<&SimDrive> = self.drives.iter().collect();
+        self.later.shuffle(&mut drives);
+        if let [one, other, ..] = drives[..] {
+            one.swap_names(other);
+            self.happens(Kind::Swap, &[]);
+        }
+    }
+
+    /// True when the drive of `slot` lacks something that it should hold.
+    pub(super) const fn is_estranged(&self, slot: usize) -> bool {
+        self.estranged & 1 << slot != 0
+    }
+
+    /// The names of all of them.
+    pub(super) fn estranged_names(&self) -> Vec<String> {
+        let drives = self.drives.iter().enumerate().filter(|(slot, _)| self.is_estranged(*slot));
+        drives.map(|(_, drive)| drive.name()).collect()
+    }
+
+    /// Sees that no drive is believed that lacks something. One that is large enough may be rebuilt as a whole.
+    pub(super) fn check_believed(&mut self) -> Result<(), String> {
+        for (slot, state) in self.states().into_iter().enumerate() {
+            let whole = self.drives[slot].bytes() >= self.shape.drives[slot].bytes;
+            match state {
+                MemberState::Rebuilding { recovered_stripes: 0 } if whole => {
+                    self.estranged &= !(1 << slot);
+                }
+                MemberState::Rebuilding { .. } | MemberState::InSync if self.is_estranged(slot) => {
+                    return Err(format!("the drive of member {slot} lacks something: {state}"));
+                }
+                MemberState::Rebuilding { .. }
+                | MemberState::InSync
+                | MemberState::Faulty
+                | MemberState::Missing => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use strake_raid::Geometry;
 use strake_units::Nanos;
 
-/// Everything bad that happens in worlds, one bit each in [`Kinds`].
+/// Everything bad that happens in worlds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A block turns out to be unreadable.

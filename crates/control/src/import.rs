@@ -390,7 +390,8 @@ impl Manager {
         here: &[Labelled],
     ) -> Result<(), ControlError> {
         self.check_open()?;
-        let (regions, resync_bytes) = assembled.resync_regions();
+        let (_, resync_bytes) = assembled.resync_regions();
+        let recovery = assembled.recovery();
         let array = Array::start(assembled, &self.core_handles(), Options::default())?;
         let drive =
             |path: &str| here.iter().find(|l| l.drive.path == path).map(|l| l.drive.clone());
@@ -398,12 +399,7 @@ impl Manager {
         let uuid = array.uuid().to_string();
         let what = format!("array {} was started", array.name());
         let note = Note::new(EventKind::ArrayStarted, format!("array/{}", array.name()), what);
-        self.record(match regions {
-            0 => note,
-            _ => note.cause(format!(
-                "it had not been stopped in order; regions to resynchronize: {regions}"
-            )),
-        });
+        self.record(if recovery.crashed { note.cause(recovery.to_string()) } else { note });
         self.offline.remove(&uuid);
         self.follow_label(&uuid, array.name().as_str());
         self.running.push(Running::new(array, slots, false, resync_bytes));

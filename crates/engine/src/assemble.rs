@@ -17,10 +17,12 @@ use crate::shard::LeaderState;
 mod bad;
 mod bitmaps;
 mod intents;
+mod recovery;
 mod replay;
 mod waiting;
 
 pub(crate) use bitmaps::{complete_below, intent_pages};
+pub use recovery::{Intents, Recovery};
 pub(crate) use replay::note_start;
 pub use waiting::{too_few, waiting};
 
@@ -38,6 +40,7 @@ pub struct Assembled {
     pub(crate) replayed: u64,
     /// How many writes were.
     pub(crate) writes_replayed: u64,
+    pub(crate) recovery: Recovery,
 }
 
 /// What the operator allows beyond the rules.
@@ -246,10 +249,17 @@ fn open(
     let dirty = intent.count_ones() > 0 && geometry.parity_strips() > 0;
     let crashed = !superblock.clean;
     let mut replayed = if crashed { replay::covered(&found.superblock, &geometry) } else { 0 };
+    let mut recovery = Recovery {
+        crashed,
+        label_finished: !found.confirmed,
+        left_out: found.members.iter().filter(|member| member.stale.is_some()).count() as u32,
+        ..Recovery::default()
+    };
     let uncovered = absent & !replayed != 0;
     if uncovered && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
         return Err(dirty_and_degraded(&superblock, &geometry, &regions, intent).into());
     }
+    recovery.loss_accepted = uncovered && dirty && !(superblock.clean && as_before);
     let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened {
         drive: indices[member.at()],
         error,
@@ -264,6 +274,8 @@ fn open(
         if unsure.count_ones() > 0 && !policy.accept_loss {
             return Err(dirty_and_degraded(&superblock, &geometry, &regions, &unsure).into());
         }
+        recovery.loss_accepted |= unsure.count_ones() > 0;
+        log.tell(&mut recovery);
         Some(log)
     };
     // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
@@ -299,6 +311,7 @@ fn open(
     note_start(&mut superblock, &geometry, absent, doubt, replayed);
     assembled.superblock = superblock;
     (assembled.replayed, assembled.writes_replayed) = (replayed, writes_replayed);
+    assembled.recovery = Recovery { resync_regions: assembled.resync_regions().0, ..recovery };
     assembled.write_bitmaps(wait).map_err(blame)?;
     assembled.write_labels(wait).map_err(blame)?;
     assembled.everybody_has_all();
@@ -410,6 +423,7 @@ impl Assembled {
             bad,
             replayed: 0,
             writes_replayed: 0,
+            recovery: Recovery::default(),
         }
     }
 
@@ -434,6 +448,12 @@ impl Assembled {
         let regions = self.planes.intent().iter_ones().count() as u32;
         let region_blocks = self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
         (regions, (u64::from(regions) * region_blocks) << self.geometry.block_size().shift())
+    }
+
+    /// What a crash had left, and what was done about it.
+    #[must_use]
+    pub const fn recovery(&self) -> Recovery {
+        self.recovery
     }
 
     /// How the members stand, by slot.

@@ -37,7 +37,9 @@ mod slab;
 mod undelete;
 
 pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
-pub use assemble::{AssemblePolicy, Assembled, Outcome, assemble, too_few, waiting};
+pub use assemble::{
+    AssemblePolicy, Assembled, Intents, Outcome, Recovery, assemble, too_few, waiting,
+};
 pub use board::{MemberCause, MemberHealth, MemberStatus};
 pub use config_record::{load_config, store_config};
 pub use create::{

@@ -7,6 +7,8 @@
 //! other block is old or new; when regions have been resynchronized parity agrees with an independent encoder. Some
 //! recoveries are cut in the same way.
 
+mod area;
+mod branches;
 mod case;
 pub mod corrupt;
 mod cut;
@@ -66,9 +68,17 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, u64>,
     /// How many states there were of each combination of events, where these were enumerated.
     pub pairs: BTreeMap<&'static str, u64>,
+    /// In how many states the recovery did what.
+    pub branches: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
+    /// What no recovery of this run did, though it could have: a run of pairs, or one of drawn histories.
+    #[must_use]
+    pub fn branches_missed(&self, pairs: bool) -> Vec<&'static str> {
+        branches::required(pairs).filter(|name| !self.branches.contains_key(name)).collect()
+    }
+
     fn count(&mut self, kind: &'static str, by: u64) {
         if by > 0 {
             *self.faults.entry(kind).or_insert(0) += by;
@@ -81,6 +91,8 @@ impl Report {
         self.exhausted += other.exhausted;
         self.violations.extend(other.violations);
         other.faults.into_iter().for_each(|(kind, by)| self.count(kind, by));
+        let branches = other.branches.into_iter();
+        branches.for_each(|(branch, by)| *self.branches.entry(branch).or_default() += by);
         other.pairs.into_iter().for_each(|(pair, by)| *self.pairs.entry(pair).or_default() += by);
     }
 }
@@ -219,6 +231,8 @@ fn look(report: &mut Report, record: &Record, known: &Known, state: &State, name
             report.count("refused", seen.refused.into());
             report.count("resync", seen.resynced.into());
             report.count("started", seen.ran.into());
+            let taken = branches::taken(&seen.recovery, seen.refused, seen.torn);
+            taken.for_each(|branch| *report.branches.entry(branch).or_default() += 1);
         }
         Err(what) => report.violations.push(format!(
             "{}\n  {what}\n  replay: cargo run --release -p strake-sim -- --crash-replay {name}:{state}",

@@ -17,8 +17,8 @@ mod worlds;
 use worlds::Worlds;
 
 const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST] [--seconds T] [--kept] [--print]
-       strake-sim --crash STATES [--seed S]
-       strake-sim --crash-pairs [HISTORIES] [--seed S]
+       strake-sim --crash STATES [--seed S] [--cover]
+       strake-sim --crash-pairs [HISTORIES] [--seed S] [--cover]
        strake-sim --crash-replay STATE
        strake-sim --corrupt RUNS [--seed S]
        strake-sim --corrupt-replay WOUND
@@ -29,6 +29,7 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   --print writes every event of every world to standard error
   --crash cuts short histories at every write and looks at about STATES of the states that come of it
   --crash-pairs looks at every cut of small histories with every member that may be lost in it, in mode strict
+  --cover fails when no recovery did something that some should have done
   --crash-replay looks at one of them again
   --corrupt writes over any 4 KiB of any one member of RUNS arrays that are not in use, and starts them
   --corrupt-replay does one of these again

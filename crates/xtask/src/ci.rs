@@ -44,7 +44,7 @@ pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_par
 
 /// What is too long for every change, once a day.
 pub const NIGHTLY: [Step; 14] = [
-    Step { name: "crash states", run: |root| sim::crash(root, NIGHTLY_CRASH_STATES) },
+    Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
     Step { name: "simulator", run: |root| sim::worlds(root, &NIGHTLY_SIM_SEEDS) },

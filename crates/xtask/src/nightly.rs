@@ -28,7 +28,7 @@ struct Tier {
 }
 
 const TIERS: [Tier; 5] = [
-    Tier { name: "crash", share: 20, round: &["--crash", "250000"], seeds: 1 },
+    Tier { name: "crash", share: 20, round: &["--crash", "250000", "--cover"], seeds: 1 },
     Tier { name: "pairs", share: 5, round: &["--crash-pairs", "40"], seeds: 40 },
     Tier { name: "corrupt", share: 5, round: &["--corrupt", "20000"], seeds: 1 },
     Tier { name: "sim", share: 20, round: &["--kept", "--seeds", "2000"], seeds: 2_000 },

@@ -12,12 +12,20 @@ pub fn crash(root: &Path, states: u64) -> Outcome {
     check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed().to_string()])
 }
 
-/// Looks at every pair of events on small geometries.
+/// The same, and fails as well when recoveries did not do everything that they can do.
+pub fn crash_and_cover(root: &Path, states: u64) -> Outcome {
+    check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed().to_string(), COVER])
+}
+
+/// Looks at every pair of events on small geometries; the same holds.
 pub fn pairs(root: &Path) -> Outcome {
-    check(root, &[PAIRS, "--seed", &fresh_seed().to_string()])
+    check(root, &[PAIRS, "--seed", &fresh_seed().to_string(), COVER])
 }
 
 /// What the simulator calls that.
+const COVER: &str = "--cover";
+
+/// What the simulator calls pairs.
 const PAIRS: &str = "--crash-pairs";
 
 /// How many of something are drawn.

@@ -12,6 +12,7 @@ use strake_parity::{Code, CodeError, Recovery, encode};
 use strake_raid::{Geometry, Role};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
+use super::recovery::Intents;
 use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::member_io::{MemberIo, Wait};
@@ -98,6 +99,32 @@ pub(super) struct Remedy {
     pub(super) sure: bool,
     /// Parity of the stripe is left as it is, though nobody knows whether it fits.
     pub(super) left: bool,
+    written: Written,
+}
+
+/// What was found of the strip that was being written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Written {
+    /// Nothing, in any of its blocks.
+    #[default]
+    Lost,
+    /// What it held before.
+    Old,
+    /// Some of what was to be written, or all of it.
+    New,
+}
+
+impl Remedy {
+    /// Counts what was found.
+    pub(super) fn tell(&self, intents: &mut Intents) {
+        match self.written {
+            Written::Lost => intents.lost += 1,
+            Written::Old => intents.old += 1,
+            Written::New => intents.new += 1,
+        }
+        intents.mended += u64::from(!self.writes.is_empty());
+        intents.unsure += u64::from(!self.sure);
+    }
 }
 
 /// What a member has of an intent's blocks.
@@ -254,6 +281,11 @@ impl<'a> Site<'a> {
             row[usize::from(*strip)].is_some_and(|bytes| witness.is_new(*part, bytes))
         };
         let new = parts.filter(holds).fold(0, |mask, (_, strip)| mask | 1 << strip);
+        if new & 1 << intent.strip != 0 {
+            remedy.written = Written::New;
+        } else if row[usize::from(intent.strip)].is_some() && remedy.written == Written::Lost {
+            remedy.written = Written::Old;
+        }
         let Some(agreed) = agree(&self.code, &row, intent.strip, new)? else {
             (remedy.sure, remedy.left) = (false, true);
             return Ok(());

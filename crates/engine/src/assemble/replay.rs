@@ -22,6 +22,7 @@ use strake_raid::{Geometry, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex};
 
 use super::intents::{Remedy, Site};
+use super::recovery::Recovery;
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
@@ -93,6 +94,8 @@ fn band(geometry: &Geometry, stripe: StripeIndex, offset: u32) -> BandName {
 pub(super) struct Log {
     /// Records to be carried out, in order.
     redo: Vec<Found>,
+    /// How many records would be, if every member had its part of them.
+    never_begun: u64,
     /// What intents come to, and the regions that they are about.
     remedies: Vec<(RegionIndex, Remedy)>,
 }
@@ -148,7 +151,7 @@ pub(super) fn read(
     let newest = records.newest(label, geometry);
     let is_newest =
         |stripe, offset, name: &Name| newest.get(&band(geometry, stripe, offset)) == Some(name);
-    let mut log = Log { redo: Vec::new(), remedies: Vec::new() };
+    let mut log = Log { redo: Vec::new(), never_begun: 0, remedies: Vec::new() };
     for (name, (_, intents)) in &records.intents {
         // Only arrays with parity have a log.
         let site = Site::new(label, geometry, drives, bad).map_err(|e| (MemberIndex(0), e))?;
@@ -165,13 +168,14 @@ pub(super) fn read(
         let record = &found.record;
         record.parts.iter().all(|part| is_newest(record.header.stripe, part.offset, name))
     };
-    let acted = |(name, found): &(&Name, &Found)| {
-        records.is_current(name)
-            && counts(label, geometry, logged_out, &found.record)
-            && is_whole(label, drives, found)
+    let counting = |(name, found): &(&Name, &Found)| {
+        records.is_current(name) && counts(label, geometry, logged_out, &found.record)
     };
     let last = records.redo.iter().filter(is_last);
-    let kept: Vec<Name> = last.filter(acted).map(|(name, _)| *name).collect();
+    let (acted, never_begun): (Vec<_>, Vec<_>) =
+        last.filter(counting).partition(|(_, found)| is_whole(label, drives, found));
+    log.never_begun = never_begun.len() as u64;
+    let kept: Vec<Name> = acted.into_iter().map(|(name, _)| *name).collect();
     let mut redo = records.redo;
     redo.retain(|name, _| kept.contains(name));
     log.redo = redo.into_values().collect();
@@ -231,6 +235,12 @@ impl Log {
     /// True when parity is left somewhere that may not fit.
     pub(super) fn leaves_doubt(&self) -> bool {
         self.remedies.iter().any(|(_, remedy)| remedy.left)
+    }
+
+    /// Says what is found here.
+    pub(super) fn tell(&self, recovery: &mut Recovery) {
+        (recovery.redone, recovery.never_begun) = (self.redo.len() as u64, self.never_begun);
+        self.remedies.iter().for_each(|(_, remedy)| remedy.tell(&mut recovery.intents));
     }
 
     fn marked(&self, count: u32, which: impl Fn(&Remedy) -> bool) -> Bits {

@@ -2,7 +2,7 @@
 //! costs a member harms nobody, though nothing is written twice.
 
 use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
-use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Outcome};
+use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Intents, Outcome, Recovery};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, Nanos};
 
@@ -303,7 +303,9 @@ fn what_is_made_to_agree_is_told() {
     stage.submit(0, op);
     stage.rounds(400);
     stage.disks.iter().for_each(|disk| disk.plan.clear());
-    assert_eq!(stage.again(STRICTLY), 0);
+    let intents = Intents { new: 1, mended: 1, ..Intents::default() };
+    let expected = Recovery { crashed: true, intents, ..Recovery::default() };
+    assert_eq!(stage.recovered(STRICTLY), expected);
     let told = stage.array().drain_events();
     let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { count: 1 });
     assert!(told.iter().any(|event| redone(event.kind)), "{told:?}");

@@ -10,7 +10,7 @@ use strake_block::{
 use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
 use strake_engine::{
     Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, Consistency, CreateSpec, Drive, Ids,
-    Options, Outcome, assemble, create, plan_create,
+    Options, Outcome, Recovery, assemble, create, plan_create,
 };
 use strake_ondisk::{BAD_RUNS_MAX, BadEvent, BadList};
 use strake_raid::{Level, MemberState};
@@ -372,11 +372,16 @@ impl Stage {
 
     /// Assembles and starts; returns how many regions are to be resynchronized.
     pub fn again(&mut self, policy: AssemblePolicy) -> u32 {
+        self.recovered(policy).resync_regions
+    }
+
+    /// The same, and returns what was found of a crash.
+    pub fn recovered(&mut self, policy: AssemblePolicy) -> Recovery {
         match self.find(policy) {
             Outcome::Ready(assembled) => {
-                let regions = assembled.resync_regions().0;
+                let recovery = assembled.recovery();
                 self.start(*assembled);
-                regions
+                recovery
             }
             Outcome::Waiting { what, .. } | Outcome::Refused { what, .. } => panic!("{what}"),
         }

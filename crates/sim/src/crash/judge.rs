@@ -2,14 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use strake_engine::{AssemblePolicy, Assembled, Consistency, Drive, Outcome, assemble};
+use strake_engine::{AssemblePolicy, Assembled, Consistency, Drive, Outcome, Recovery, assemble};
 use strake_raid::{MemberState, Place, Role};
 use strake_units::{Nanos, StripeIndex};
 
+use super::area::{Area, area_of};
 use super::cut::{Cut, State, Writes};
 use super::disk::{Disk, Event, Promise, Tape};
 use super::host::Host;
-use super::image::Image;
+use super::image::{Image, Torn};
 use super::record::{Record, at_once, tape_of, uuid};
 use crate::drive::Crash;
 use crate::medium::PAGE;
@@ -75,6 +76,10 @@ pub(super) struct Seen {
     pub(super) resynced: bool,
     /// The array was started and read through, and resynchronized.
     pub(super) ran: bool,
+    /// What the engine says that it did.
+    pub(super) recovery: Recovery,
+    /// What the newest write was for, if it was torn.
+    pub(super) torn: Option<Area>,
 }
 
 /// What is left to be cut once more.
@@ -142,14 +147,17 @@ fn look(
     state: &State,
     which: Which<'_>,
 ) -> Result<(Seen, After), String> {
-    let base = match which {
+    let (base, torn) = match which {
         Which::First | Which::Recorded => {
-            known.writes.images(&record.base, &record.events, &state.cut)
+            let (cut, events) = (&state.cut, &record.events);
+            let torn = torn_in(record, &known.writes, events, cut);
+            (known.writes.images(&record.base, events, cut), torn)
         }
         Which::Second(after, cut) => {
             let spec = record.case.disk_spec();
             let writes = Writes::before(&after.events, cut.point, cut.crash, &spec);
-            writes.images(&after.base, &after.events, cut)
+            let torn = torn_in(record, &writes, &after.events, cut);
+            (writes.images(&after.base, &after.events, cut), torn)
         }
     };
     let back = state.back && matches!(which, Which::Second(..));
@@ -171,9 +179,17 @@ fn look(
         Which::Second(_, cut) => (5, (cut.kept ^ cut.point as u64).is_multiple_of(RUNS)),
     };
     let (seen, oracle) = look.all(start, run)?;
+    let seen = Seen { torn, ..seen };
     let tape = look.tape.take().unwrap_or_default();
     let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
     Ok((seen, After { base, oracle, events }))
+}
+
+/// What the last write that reached the media was for, if it was torn.
+fn torn_in(record: &Record, writes: &Writes, events: &[Event], cut: &Cut) -> Option<Area> {
+    let last = writes.last(cut.kept).filter(|_| cut.torn != Torn::Whole)?;
+    let Event::Issue { offset, .. } = &events[last] else { return None };
+    Some(area_of(record, *offset))
 }
 
 impl Look<'_> {
@@ -181,6 +197,7 @@ impl Look<'_> {
     fn all(&mut self, start: u64, run: bool) -> Result<(Seen, Oracle), String> {
         let (assembled, refused) = self.assemble(start)?;
         let resynced = assembled.resync_regions().0 > 0;
+        let recovery = assembled.recovery();
         let states = assembled.states().to_vec();
         let careless = self.record.case.mode == Consistency::None;
         if refused || careless {
@@ -192,7 +209,8 @@ impl Look<'_> {
         if run {
             self.run(assembled, resynced, !careless)?;
         }
-        Ok((Seen { refused, resynced, ran: run }, oracle))
+        let seen = Seen { refused, resynced, ran: run, recovery, torn: None };
+        Ok((seen, oracle))
     }
 
     /// Computes by the textbook what the members that are in sync hold, and compares it with what may be there.

@@ -7,6 +7,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use strake_sim::crash::{self, Lie, pairs};
 use strake_sim::kept;
 
+/// Something that no recovery did although some should have counts as a failure.
+const COVER: &str = "--cover";
+
 /// Runs what the words ask for.
 ///
 /// # Errors
@@ -14,18 +17,20 @@ use strake_sim::kept;
 pub fn run(words: &[String]) -> Result<ExitCode, String> {
     // A panic of the engine is a violation that is reported with its state.
     std::panic::set_hook(Box::new(|_| {}));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let cover = words.contains(&COVER);
+    words.retain(|word| *word != COVER);
     match &words[..] {
         ["--crash-replay", key] => Ok(tell(crash::replay(key))),
         ["--crash", states, rest @ ..] => {
             let states = states.parse().map_err(|_| format!("{states} is no number of states"))?;
-            enumerate(states, seed(rest)?)
+            enumerate(states, seed(rest)?, cover)
         }
         ["--crash-pairs", count, rest @ ..] if !count.starts_with("--") => {
             let count = count.parse().map_err(|_| format!("{count} is no number of histories"))?;
-            Ok(every_pair(seed(rest)?, count))
+            Ok(every_pair(seed(rest)?, count, cover))
         }
-        ["--crash-pairs", rest @ ..] => Ok(every_pair(seed(rest)?, pairs::count())),
+        ["--crash-pairs", rest @ ..] => Ok(every_pair(seed(rest)?, pairs::count(), cover)),
         _ => Err("these words make no sense together".to_owned()),
     }
 }
@@ -52,7 +57,7 @@ pub fn tell(result: Result<String, String>) -> ExitCode {
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn enumerate(states: u64, seed: u64) -> Result<ExitCode, String> {
+fn enumerate(states: u64, seed: u64, cover: bool) -> Result<ExitCode, String> {
     println!("seed {seed}");
     let mut violations = 0;
     let kept = kept::lines("seeds-crash")?;
@@ -69,6 +74,7 @@ fn enumerate(states: u64, seed: u64) -> Result<ExitCode, String> {
     let took = started.elapsed().as_secs_f64();
     report.violations.iter().for_each(|what| eprintln!("{what}"));
     violations += report.violations.len();
+    let covers = covers(&report.branches_missed(false), cover);
     println!(
         "{} kept states; {} histories, of {} every state; {:.0} states a second",
         kept.len(),
@@ -77,21 +83,24 @@ fn enumerate(states: u64, seed: u64) -> Result<ExitCode, String> {
         report.runs as f64 / took
     );
     println!(
-        "{{\"runs\":{},\"violations\":{violations},\"faults\":{},\"seed\":{seed},\"seconds\":{took:.1}}}",
+        "{{\"runs\":{},\"violations\":{violations},\"faults\":{},\"branches\":{},\"seed\":{seed},\
+         \"seconds\":{took:.1}}}",
         report.runs + kept.len() as u64,
-        object(&report.faults)
+        object(&report.faults),
+        object(&report.branches)
     );
-    Ok(if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if violations == 0 && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Histories follow each other from the one on that the seed says, so that rounds with following seeds go around.
-fn every_pair(seed: u64, count: u64) -> ExitCode {
+fn every_pair(seed: u64, count: u64, cover: bool) -> ExitCode {
     println!("seed {seed}");
     let started = Instant::now();
     let first = if count < pairs::count() { seed % pairs::count() } else { 0 };
     let report = pairs::run(seed, first..first + count, pairs::RECOVERIES, threads());
     let took = started.elapsed().as_secs_f64();
     report.violations.iter().for_each(|what| eprintln!("{what}"));
+    let covers = covers(&report.branches_missed(true), cover);
     println!(
         "{} histories, of {} every cut with every loss; {:.0} states a second; {}",
         report.cases,
@@ -100,15 +109,24 @@ fn every_pair(seed: u64, count: u64) -> ExitCode {
         object(&report.faults)
     );
     println!(
-        "{{\"runs\":{},\"violations\":{},\"pairs\":{},\"geometries\":{:?},\"exhaustive\":{},\"seed\":{seed},\
-         \"seconds\":{took:.1}}}",
+        "{{\"runs\":{},\"violations\":{},\"pairs\":{},\"geometries\":{:?},\"exhaustive\":{},\
+         \"branches\":{},\"seed\":{seed},\"seconds\":{took:.1}}}",
         report.runs,
         report.violations.len(),
         object(&report.pairs),
         pairs::geometries(),
-        report.exhausted == report.cases
+        report.exhausted == report.cases,
+        object(&report.branches)
     );
-    if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if report.violations.is_empty() && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says what no recovery did. False when that may not be.
+fn covers(missed: &[&str], cover: bool) -> bool {
+    if !missed.is_empty() {
+        println!("no recovery did this: {}", missed.join(", "));
+    }
+    missed.is_empty() || !cover
 }
 
 fn threads() -> usize {

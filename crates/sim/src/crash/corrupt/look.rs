@@ -5,13 +5,14 @@ use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome, ScrubMode, ScrubS
 use strake_raid::MemberState;
 use strake_units::{Lba, Nanos};
 
+use super::super::area::Area;
 use super::super::cut::State;
 use super::super::disk::Disk;
 use super::super::host::Host;
 use super::super::image::Image;
 use super::super::judge::{Known, give_up};
 use super::super::record::{CONFIG, Record, at_once, uuid};
-use super::wound::{Area, Wound};
+use super::wound::Wound;
 use crate::oracle::Oracle;
 use crate::textbook;
 

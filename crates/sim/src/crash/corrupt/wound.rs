@@ -2,39 +2,10 @@
 
 use std::fmt;
 
-use strake_ondisk::{AreaLayout, Copy};
-
-use super::super::case::STRIPES;
+use super::super::area::{Area, areas};
 use super::super::image::Image;
 use super::super::record::Record;
 use crate::rng::Rng;
-
-/// What a part of a member is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Area {
-    Label,
-    Bitmap,
-    Config,
-    BadBlocks,
-    Log,
-    Data,
-    /// Partition tables, room that is kept free, and data that nobody looks at.
-    Other,
-}
-
-impl Area {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Label => "label",
-            Self::Bitmap => "bitmap",
-            Self::Config => "config",
-            Self::BadBlocks => "bad_blocks",
-            Self::Log => "log",
-            Self::Data => "data",
-            Self::Other => "other",
-        }
-    }
-}
 
 /// What it is written over with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,29 +108,6 @@ impl fmt::Display for Wound {
             self.kind.word()
         )
     }
-}
-
-/// The areas of a member, the whole of it last.
-fn areas(record: &Record) -> Vec<(Area, (u64, u64))> {
-    let bytes = record.case.disk_spec().bytes;
-    let layout = AreaLayout::of(bytes).expect("the drive is large enough for a member");
-    let range = |(start, bytes): (u64, u64)| (start, start + bytes);
-    let [bitmap, config, bad] = layout.notes_ranges().map(range);
-    let geometry = &record.geometry;
-    let rows = STRIPES.div_ceil(geometry.groups() as u64) * u64::from(geometry.strip_bytes());
-    let head = range(layout.ring_range(Copy::Head));
-    let tail = range(layout.ring_range(Copy::Tail));
-    vec![
-        (Area::Label, head),
-        (Area::Label, tail),
-        (Area::Bitmap, bitmap),
-        (Area::Config, config),
-        (Area::BadBlocks, bad),
-        (Area::Log, range(strake_ondisk::redo_ring(0, 1))),
-        (Area::Data, (layout.data_offset(), layout.data_offset() + rows)),
-        (Area::Data, (layout.data_offset(), layout.data_offset() + rows)),
-        (Area::Other, (0, bytes)),
-    ]
 }
 
 /// Where in `range`: mostly where something lies.

@@ -1,0 +1,93 @@
+//! What assembling found of a crash, and what it did about it.
+
+use std::fmt;
+
+/// What was found of a crash when an array was assembled, and what was done about it before anybody was served. Its
+/// text tells it to a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The array had not been stopped in order.
+    pub crashed: bool,
+    /// The last update of the labels may not have reached everybody; it was finished.
+    pub label_finished: bool,
+    /// Members whose drives are here and are not used as they are: what they hold is out of date.
+    pub left_out: u32,
+    /// Writes that the redo log holds in full: they were carried out again.
+    pub redone: u64,
+    /// Writes of which a member lacks its part of the record: nobody had acted upon them, and nobody did now.
+    pub never_begun: u64,
+    /// What was found of small writes of which the log holds the intent only.
+    pub intents: Intents,
+    /// Regions to be resynchronized while the array serves.
+    pub resync_regions: u32,
+    /// The owner accepted that blocks next to those that were being written may be damaged.
+    pub loss_accepted: bool,
+}
+
+/// What was found of writes that told their intent, by number of writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intents {
+    /// The new data had arrived.
+    pub new: u64,
+    /// It had not.
+    pub old: u64,
+    /// The data is lost with its member; the parities tell one of the two.
+    pub lost: u64,
+    /// Of all of these: blocks did not fit together, or could not be read, and were written so that they fit.
+    pub mended: u64,
+    /// Of all of these: nothing tells what a lost member held there.
+    pub unsure: u64,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Intents { new, old, lost, mended, unsure } = self.intents;
+        let intents = new + old + lost;
+        let small = format!("looked at {intents} small writes by their intents, mended {mended}");
+        let told = [
+            (self.label_finished, "finished an update of the labels".to_owned()),
+            (self.left_out > 0, format!("left out {} drives that are out of date", self.left_out)),
+            (self.redone > 0, format!("did {} writes again from the redo log", self.redone)),
+            (self.never_begun > 0, format!("dropped {} that had not begun", self.never_begun)),
+            (intents > 0, small),
+            (unsure > 0, format!("could not tell what {unsure} of them left of a lost member")),
+            (self.resync_regions > 0, format!("regions to resynchronize: {}", self.resync_regions)),
+            (self.loss_accepted, "took the loss as accepted".to_owned()),
+        ];
+        let told: Vec<String> =
+            told.into_iter().filter_map(|(told, words)| told.then_some(words)).collect();
+        f.write_str(if self.crashed {
+            "it had not been stopped in order"
+        } else {
+            "it had been stopped in order"
+        })?;
+        if told.is_empty() { Ok(()) } else { write!(f, "; {}", told.join(", ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Intents, Recovery};
+
+    fn check(recovery: Recovery, text: &str) {
+        assert_eq!(recovery.to_string(), text);
+    }
+
+    #[test]
+    fn only_what_was_done_is_told() {
+        check(Recovery::default(), "it had been stopped in order");
+        check(
+            Recovery { crashed: true, ..Recovery::default() },
+            "it had not been stopped in order",
+        );
+        check(
+            Recovery { crashed: true, redone: 3, resync_regions: 2, ..Recovery::default() },
+            "it had not been stopped in order; did 3 writes again from the redo log, regions to resynchronize: 2",
+        );
+        let intents = Intents { new: 2, old: 1, lost: 1, mended: 3, unsure: 0 };
+        check(
+            Recovery { crashed: true, intents, ..Recovery::default() },
+            "it had not been stopped in order; looked at 4 small writes by their intents, mended 3",
+        );
+    }
+}

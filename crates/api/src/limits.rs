@@ -15,6 +15,9 @@ pub const RESETS_MAX: usize = 1000;
 /// Drives in one request: more than any array has members, so that errors can still name what is wrong.
 pub const DRIVES_MAX: usize = 256;
 
+/// Hosts in one request: the most that one export allows.
+pub const HOSTS_MAX: usize = 256;
+
 /// Bytes of a path or name in a request.
 pub const STRING_BYTES_MAX: usize = 4096;
 

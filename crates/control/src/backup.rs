@@ -2,14 +2,15 @@
 
 use strake_alerts::HookSpec;
 use strake_api::v1::{
-    AddHookRequest, AddSpareRequest, ConfigChange, ConfigDocument, CreateExportRequest,
-    ImportArraysRequest, RestoreConfigRequest,
+    AddHookRequest, AddSpareRequest, ConfigChange, ConfigDocument, ImportArraysRequest,
+    RestoreConfigRequest,
 };
 use strake_engine::Drive;
 
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
+use crate::exports::request_of;
 use crate::manager::Manager;
 use crate::member_config::remembered_by;
 use crate::store::{ArrayRecord, Config, ExportRecord, SpareRecord};
@@ -194,16 +195,6 @@ impl Control {
             None => added,
         };
         restored.note(format!("keep {} as a spare", record.path), outcome);
-    }
-}
-
-fn request_of(record: &ExportRecord) -> CreateExportRequest {
-    CreateExportRequest {
-        array: record.array.clone(),
-        name: record.name.clone(),
-        via: String::new(),
-        listen: record.listen.clone(),
-        read_only: record.read_only,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use strake_engine::{ArrayError, ArrayErrorKind};
 use strake_export_nbd::{NbdError, NbdErrorKind};
+use strake_export_nvmet::{TargetError, TargetErrorKind};
 
 /// What kind of refusal or failure it is; decides the gRPC status and the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +101,27 @@ impl From<NbdError> for ControlError {
                 ControlErrorKind::Device
             }
             NbdErrorKind::Stopped => ControlErrorKind::Stopped,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<TargetError> for ControlError {
+    fn from(error: TargetError) -> Self {
+        if error.kind == TargetErrorKind::Listen {
+            // As for NBD: it is the caller who can mend it.
+            return Self::state(format!("{error}; choose another address with --listen"));
+        }
+        let kind = match error.kind {
+            TargetErrorKind::BadExport => ControlErrorKind::Usage,
+            TargetErrorKind::Duplicate => ControlErrorKind::Exists,
+            TargetErrorKind::Unknown => ControlErrorKind::NotFound,
+            TargetErrorKind::InUse => ControlErrorKind::Refused,
+            TargetErrorKind::TooMany => ControlErrorKind::State,
+            TargetErrorKind::Listen | TargetErrorKind::DrainTimeout | TargetErrorKind::System => {
+                ControlErrorKind::Device
+            }
+            TargetErrorKind::Stopped => ControlErrorKind::Stopped,
         };
         Self::new(kind, error.to_string())
     }

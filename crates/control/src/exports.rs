@@ -1,36 +1,94 @@
-//! Offering arrays to clients over NBD.
-
-use std::net::SocketAddr;
+//! Offering arrays to clients.
 
 use strake_api::v1::{
     CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest,
 };
-use strake_export_nbd::{Export, ExportStats, Listen, Removal, Server, ServerConfig, try_listen};
+use strake_export_nbd::Removal;
+use strake_export_nvmet::nqn;
 use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::EXPORTS_MAX;
 use crate::manager::Manager;
-use crate::store::{Config, ExportRecord};
+use crate::servers::{self, ExportServer};
+use crate::store::{Config, ExportRecord, SubsystemRecord};
 
-fn parse_listen(text: &str) -> Result<Listen, ControlError> {
-    let bad = || {
-        ControlError::usage(format!(
-            "cannot listen on {text:?}; write unix:/absolute/path, or a loopback address such as 127.0.0.1:10809"
-        ))
-    };
-    if let Some(path) = text.strip_prefix("unix:") {
-        return if path.starts_with('/') { Ok(Listen::unix(path)) } else { Err(bad()) };
+/// Ways of offering an array, as they are named in requests.
+const NBD: &str = "nbd";
+const NVME_TCP: &str = "nvme-tcp";
+
+/// The request that makes what is recorded.
+pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
+    let nvme = record.nvme.clone();
+    let via = if nvme.is_some() { NVME_TCP } else { NBD }.to_owned();
+    let (nqn, allow_hosts) = nvme.map(|nvme| (nvme.nqn, nvme.hosts)).unwrap_or_default();
+    CreateExportRequest {
+        array: record.array.clone(),
+        name: record.name.clone(),
+        via,
+        listen: record.listen.clone(),
+        read_only: record.read_only,
+        nqn,
+        allow_hosts,
     }
-    text.parse::<SocketAddr>().map(Listen::Tcp).map_err(|_| bad())
 }
 
-/// What a client is given to connect (NBD URI specification).
-fn uri(listen: &str, name: &str) -> String {
-    match listen.strip_prefix("unix:") {
-        Some(path) => format!("nbd+unix:///{name}?socket={path}"),
-        None => format!("nbd://{listen}/{name}"),
+/// What NVMe/TCP needs to know, if that is what is asked for.
+fn subsystem_of(
+    request: &CreateExportRequest,
+    array: &str,
+) -> Result<Option<SubsystemRecord>, ControlError> {
+    match request.via.as_str() {
+        "" | NBD if request.nqn.is_empty() && request.allow_hosts.is_empty() => return Ok(None),
+        "" | NBD => {
+            return Err(ControlError::usage(
+                "NBD knows neither subsystems nor names of hosts; leave --nqn and --allow-host out, or export \
+                 --via nvme-tcp",
+            ));
+        }
+        NVME_TCP => {}
+        other => {
+            return Err(ControlError::usage(format!(
+                "cannot export via {other:?}; this version offers nbd and nvme-tcp"
+            )));
+        }
+    }
+    if request.allow_hosts.is_empty() {
+        return Err(ControlError::usage(
+            "say which hosts may connect: --allow-host NQN; a Linux host has its NQN in /etc/nvme/hostnqn",
+        ));
+    }
+    let mut hosts = request.allow_hosts.clone();
+    hosts.sort();
+    hosts.dedup();
+    let nqn = match request.nqn.as_str() {
+        "" => format!("{}{array}", nqn::UUID_PREFIX),
+        given => given.to_owned(),
+    };
+    for name in hosts.iter().chain([&nqn]) {
+        nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
+    }
+    Ok(Some(SubsystemRecord { nqn, hosts }))
+}
+
+/// Refuses a second subsystem of one name or of one array: hosts would take its namespace for that of the first.
+fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), ControlError> {
+    let Some(wanted) = &record.nvme else { return Ok(()) };
+    let mut others = config.exports.iter().filter(|other| other.name != record.name);
+    let other = others.find(|other| {
+        other.nvme.as_ref().is_some_and(|o| o.nqn == wanted.nqn || other.array == record.array)
+    });
+    match other {
+        None => Ok(()),
+        Some(other) => Err(ControlError::new(
+            ControlErrorKind::Exists,
+            format!(
+                "export {} offers this array or this NQN over NVMe/TCP already; remove it first: strake export \
+                 remove {}",
+                other.name, other.name
+            ),
+        )),
     }
 }
 
@@ -40,12 +98,7 @@ fn record_of(
     config: &Config,
     (array, uuid): (String, String),
 ) -> Result<(ExportRecord, bool), ControlError> {
-    if !(request.via.is_empty() || request.via == "nbd") {
-        return Err(ControlError::usage(format!(
-            "cannot export via {:?}; this version offers nbd",
-            request.via
-        )));
-    }
+    let nvme = subsystem_of(request, &uuid)?;
     if config.exports.len() >= EXPORTS_MAX {
         return Err(ControlError::state(format!(
             "there are {EXPORTS_MAX} exports, which is the most one daemon offers; remove one first"
@@ -58,8 +111,10 @@ fn record_of(
         array: uuid,
         listen: request.listen.clone(),
         read_only: request.read_only,
+        nvme,
     };
-    parse_listen(&record.listen)?;
+    servers::check_listen(&record)?;
+    check_subsystem(&record, config)?;
     match config.exports.iter().find(|e| e.name == record.name) {
         Some(existing) if *existing != record => Err(ControlError::new(
             ControlErrorKind::Exists,
@@ -128,7 +183,7 @@ impl Manager {
         let shared = self.servers.contains_key(&record.listen)
             || config.exports.iter().any(|other| other.listen == record.listen);
         if !shared {
-            try_listen(parse_listen(&record.listen)?)?;
+            servers::try_listen(&record)?;
         }
         Ok(Some(record))
     }
@@ -145,23 +200,12 @@ impl Manager {
     fn offer(&mut self, record: &ExportRecord) -> Result<String, ControlError> {
         let at = self.find_running(&record.array)?;
         let array = &self.running[at].array;
-        let export = Export {
-            name: record.name.clone(),
-            description: format!("Strake array {}", array.name()),
-            device: array.device(),
-            extents: Some(array.extents()),
-            read_only: record.read_only,
-        };
         if let Some(server) = self.servers.get(&record.listen) {
-            server.add_export(export)?;
+            server.add(record, array)?;
             return Ok(record.listen.clone());
         }
-        let server = Server::start(
-            parse_listen(&record.listen)?,
-            self.core_handles(),
-            ServerConfig::default(),
-        )?;
-        server.add_export(export)?;
+        let server = ExportServer::start(record, self.core_handles())?;
+        server.add(record, array)?;
         let listen =
             server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
         self.servers.insert(listen.clone(), server);
@@ -170,11 +214,10 @@ impl Manager {
 
     fn withdraw(&mut self, record: &ExportRecord, removal: Removal) -> Result<(), ControlError> {
         let Some(server) = self.servers.get(&record.listen) else { return Ok(()) };
-        let there = server.exports().iter().any(|e| e.name == record.name);
-        if there {
-            server.remove_export(&record.name, removal)?;
+        if server.done(record).is_some() {
+            server.remove(record, removal)?;
         }
-        if server.exports().is_empty()
+        if server.is_empty()
             && let Some(server) = self.servers.remove(&record.listen)
         {
             server.stop()?;
@@ -228,36 +271,38 @@ impl Manager {
     }
 
     fn export_message(&self, record: &ExportRecord) -> ExportMessage {
-        let stats = self.servers.get(&record.listen).map(Server::exports).unwrap_or_default();
-        let stats: Option<ExportStats> = stats.into_iter().find(|s| s.name == record.name);
+        let done = self.servers.get(&record.listen).and_then(|server| server.done(record));
         let running = self.running.iter().find(|r| r.uuid() == record.array);
         let name =
             self.config.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
-        let reason = match (&stats, running) {
+        let reason = match (&done, running) {
             (Some(_), _) => String::new(),
             (None, None) => "its array is not running".to_owned(),
             (None, Some(_)) => self.export_trouble.get(&record.name).cloned().unwrap_or_default(),
         };
+        let CreateExportRequest { via, nqn, allow_hosts, .. } = request_of(record);
         let mut message = ExportMessage {
             name: record.name.clone(),
             array: name.unwrap_or_else(|| record.array.clone()),
-            via: "nbd".to_owned(),
+            via,
             listen: record.listen.clone(),
             read_only: record.read_only,
-            uri: uri(&record.listen, &record.name),
+            nqn,
+            allow_hosts,
+            uri: servers::uri(record),
             size_bytes: running.map_or(0, |r| r.array.device().info().bytes()),
-            state: if stats.is_some() { "online" } else { "offline" }.to_owned(),
+            state: if done.is_some() { "online" } else { "offline" }.to_owned(),
             reason,
             ..ExportMessage::default()
         };
-        if let Some(stats) = stats {
-            message.connections = stats.connections;
-            message.reads = stats.reads;
-            message.read_bytes = stats.read_bytes;
-            message.writes = stats.writes;
-            message.write_bytes = stats.written_bytes;
-            message.flushes = stats.flushes;
-            message.errors = stats.errors;
+        if let Some(done) = done {
+            message.connections = done.connections;
+            message.reads = done.reads;
+            message.read_bytes = done.read_bytes;
+            message.writes = done.writes;
+            message.write_bytes = done.written_bytes;
+            message.flushes = done.flushes;
+            message.errors = done.errors;
         }
         message
     }

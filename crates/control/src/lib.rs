@@ -41,6 +41,7 @@ mod remove;
 pub mod scan;
 mod scrub;
 mod scrub_file;
+mod servers;
 mod settings;
 mod sick;
 mod spares;

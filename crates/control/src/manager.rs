@@ -9,7 +9,6 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
 use strake_dev_uring::{Machine, inherit_nothing};
 use strake_engine::{Array, Drive};
-use strake_export_nbd::Server;
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
 use strake_units::{CoreIndex, Uuid};
 
@@ -24,6 +23,7 @@ use crate::offline::Offline;
 use crate::prospects::{Prospect, Sight};
 use crate::readd::PathKey;
 use crate::scrub::KeptScrub;
+use crate::servers::ExportServer;
 use crate::sick::Sick;
 use crate::spares::SpareState;
 use crate::store::{Config, Settings, Store};
@@ -155,7 +155,7 @@ impl Running {
 /// The control plane under its lock. It is shared, and waits for drives, through [`Control`](crate::Control).
 pub struct Manager {
     // Dropped in this order when it was not stopped: servers leave the arrays, arrays the cores.
-    pub(crate) servers: BTreeMap<String, Server>,
+    pub(crate) servers: BTreeMap<String, ExportServer>,
     pub(crate) running: Vec<Running>,
     pub(crate) drives: Drives,
     cores: Vec<CoreThread>,
@@ -304,7 +304,7 @@ impl Manager {
         self.stopping = true;
         let mut errors: Vec<ControlError> = Vec::new();
         for (_, server) in std::mem::take(&mut self.servers) {
-            errors.extend(server.stop().err().map(ControlError::from));
+            errors.extend(server.stop().err());
         }
         self.note_newest_at_stop();
         self.keep_scrubs();

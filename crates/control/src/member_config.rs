@@ -2,17 +2,17 @@
 //! importing an array brings them back (F36).
 
 use serde::{Deserialize, Serialize};
-use strake_api::v1::CreateExportRequest;
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, load_config, store_config};
 use strake_units::Uuid;
 
 use crate::control::Control;
 use crate::error::ControlError;
+use crate::exports::request_of;
 use crate::limits::RECORD_RETRY;
 use crate::manager::{Manager, array_key};
 use crate::members::is_out;
-use crate::store::{ExportRecord, Settings};
+use crate::store::{ExportRecord, Settings, SubsystemRecord};
 
 /// Version of the record.
 const VERSION: u32 = 1;
@@ -33,12 +33,28 @@ struct MemberExport {
     listen: String,
     #[serde(default)]
     read_only: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nvme: Option<SubsystemRecord>,
 }
 
 impl From<&ExportRecord> for MemberExport {
     fn from(record: &ExportRecord) -> Self {
-        let ExportRecord { name, listen, read_only, array: _ } = record;
-        Self { name: name.clone(), listen: listen.clone(), read_only: *read_only }
+        let ExportRecord { name, listen, read_only, nvme, array: _ } = record;
+        let (name, listen, nvme) = (name.clone(), listen.clone(), nvme.clone());
+        Self { name, listen, read_only: *read_only, nvme }
+    }
+}
+
+impl MemberExport {
+    fn record(&self, array: &str) -> ExportRecord {
+        let Self { name, listen, read_only, nvme } = self;
+        ExportRecord {
+            name: name.clone(),
+            array: array.to_owned(),
+            listen: listen.clone(),
+            read_only: *read_only,
+            nvme: nvme.clone(),
+        }
     }
 }
 
@@ -101,13 +117,7 @@ impl Control {
             warnings.push(format!("settings: {error}"));
         }
         for export in config.exports {
-            let request = CreateExportRequest {
-                array: array.to_owned(),
-                name: export.name.clone(),
-                via: String::new(),
-                listen: export.listen.clone(),
-                read_only: export.read_only,
-            };
+            let request = request_of(&export.record(array));
             if let Err(error) = self.run(|m| m.create_export(&request)) {
                 warnings.push(format!(
                     "export {} on {}, which the members remember, is not offered: {error}",
@@ -125,12 +135,7 @@ pub(crate) fn remembered_by(
     drives: &[Drive],
 ) -> Option<(Settings, Vec<ExportRecord>)> {
     let config = recall(array, drives)?;
-    let exports = config.exports.into_iter().map(|export| ExportRecord {
-        name: export.name,
-        array: array.to_owned(),
-        listen: export.listen,
-        read_only: export.read_only,
-    });
+    let exports = config.exports.iter().map(|export| export.record(array));
     Some((config.settings, exports.collect()))
 }
 

@@ -214,6 +214,19 @@ pub struct ExportRecord {
     pub listen: String,
     /// Writes are refused.
     pub read_only: bool,
+    /// What NVMe/TCP needs to know besides; absent for NBD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<SubsystemRecord>,
+}
+
+/// What an export over NVMe/TCP needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubsystemRecord {
+    /// The subsystem's name.
+    pub nqn: String,
+    /// Names of the hosts that may connect.
+    pub hosts: Vec<String>,
 }
 
 /// The state directory, locked by this process.

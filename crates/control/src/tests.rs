@@ -16,6 +16,7 @@ mod full;
 mod halves;
 mod hooks;
 mod life;
+mod nvme;
 mod scrub;
 mod spares;
 mod told;
@@ -128,6 +129,7 @@ fn sample() -> Config {
             array: "u".into(),
             listen: "unix:/x".into(),
             read_only: true,
+            nvme: None,
         }],
         ..Config::default()
     }

@@ -7,6 +7,7 @@ use strake_engine::{Drive, unmark_destroyed};
 use crate::control::{Control, Planned, Reserved};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
+use crate::exports::request_of;
 use crate::label::{inspect, written_over};
 use crate::manager::{Manager, array_key};
 use crate::scan;
@@ -65,13 +66,8 @@ impl Control {
     fn offer_again(&self, record: &DestroyedRecord) -> Vec<String> {
         let mut warnings = Vec::new();
         for export in &record.exports {
-            let request = CreateExportRequest {
-                array: record.uuid.clone(),
-                name: export.name.clone(),
-                via: String::new(),
-                listen: export.listen.clone(),
-                read_only: export.read_only,
-            };
+            let array = record.uuid.clone();
+            let request = CreateExportRequest { array, ..request_of(export) };
             let offered = self.run(|m| m.create_export(&request));
             warnings.extend(offered.err().map(|e| format!("export {}: {e}", export.name)));
         }

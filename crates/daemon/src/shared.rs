@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strake_api::limits::{DRIVES_MAX, STRING_BYTES_MAX};
+use strake_api::limits::{DRIVES_MAX, HOSTS_MAX, STRING_BYTES_MAX};
 use strake_control::{Actor, Command, Control, ControlError, ControlErrorKind, Manager, Outcome};
 use tokio::sync::{Notify, watch};
 use tonic::transport::server::UdsConnectInfo;
@@ -116,6 +116,16 @@ pub fn check_drives(drives: &[String]) -> Result<(), Status> {
         return Err(Status::invalid_argument(what));
     }
     drives.iter().try_for_each(|drive| check_text("a drive", drive))
+}
+
+/// The same for a list of hosts.
+pub fn check_hosts(hosts: &[String]) -> Result<(), Status> {
+    if hosts.len() > HOSTS_MAX {
+        let what =
+            format!("{} hosts in one request; at most {HOSTS_MAX} are accepted", hosts.len());
+        return Err(Status::invalid_argument(what));
+    }
+    hosts.iter().try_for_each(|host| check_text("a host", host))
 }
 
 /// Refuses a request with a field that no name or path can be.

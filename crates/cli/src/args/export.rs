@@ -37,15 +37,21 @@ pub struct Create {
     /// Protocol.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     pub via: Via,
-    /// Where to listen: unix:/path, or 127.0.0.1:port.
+    /// Where to listen: unix:/path or 127.0.0.1:port for NBD, address:port for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
-    /// What clients ask for [default: the array's name].
+    /// What NBD clients ask for, and the export's name here [default: the array's name].
     #[arg(long)]
     pub name: Option<String>,
     /// Refuse writes.
     #[arg(long)]
     pub read_only: bool,
+    /// Host that may connect over NVMe/TCP, by its NQN (in /etc/nvme/hostnqn on Linux); may be repeated.
+    #[arg(long, value_name = "NQN")]
+    pub allow_host: Vec<String>,
+    /// Name of the NVMe subsystem [default: one made of the array's UUID].
+    #[arg(long)]
+    pub nqn: Option<String>,
 }
 
 /// Protocols that an array can be offered by.
@@ -53,6 +59,8 @@ pub struct Create {
 pub enum Via {
     /// Network block device.
     Nbd,
+    /// NVMe over TCP.
+    NvmeTcp,
 }
 
 impl Via {
@@ -61,6 +69,7 @@ impl Via {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Nbd => "nbd",
+            Self::NvmeTcp => "nvme-tcp",
         }
     }
 }

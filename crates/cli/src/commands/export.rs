@@ -43,5 +43,7 @@ fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {
         via: arguments.via.word().to_owned(),
         listen: paths::listen(&arguments.listen)?,
         read_only: arguments.read_only,
+        nqn: arguments.nqn.unwrap_or_default(),
+        allow_hosts: arguments.allow_host,
     })
 }

@@ -345,7 +345,8 @@ fn a_dry_restore_says_exactly_what_the_real_one_does() {
         ("bad name", &known.array, listen("e")),
     ] {
         let (name, array) = (name.to_owned(), array.to_owned());
-        wanted.exports.push(ExportRecord { name, array, listen: address, read_only: false });
+        let (listen, read_only, nvme) = (address, false, None);
+        wanted.exports.push(ExportRecord { name, array, listen, read_only, nvme });
     }
     wanted.spares = [drives[4].clone(), "/no/such/drive".into()]
         .map(|path| SpareRecord { path, identity: String::new(), bytes: 0, array: String::new() })

@@ -6,7 +6,7 @@ use strake_api::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::shared::{Shared, check_texts};
+use crate::shared::{Shared, check_hosts, check_texts};
 
 #[async_trait]
 impl ExportService for Shared {
@@ -27,7 +27,9 @@ impl ExportService for Shared {
             ("name", &r.name),
             ("via", &r.via),
             ("listen", &r.listen),
+            ("nqn", &r.nqn),
         ])?;
+        check_hosts(&r.allow_hosts)?;
         self.command(request, |c, r| c.run(|m| m.create_export(r))).await
     }
 

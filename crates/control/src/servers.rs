@@ -1,0 +1,206 @@
+//! What serves an address: one protocol, and the exports that share it.
+
+use std::net::SocketAddr;
+
+use strake_engine::Array;
+use strake_export_nbd::{self as nbd, Listen, Removal};
+use strake_export_nvmet::{self as nvmet, Target, TargetConfig};
+use strake_reactor::CoreHandle;
+use strake_units::Uuid;
+
+use crate::error::ControlError;
+use crate::store::{ExportRecord, SubsystemRecord};
+
+/// A server of one protocol at one address.
+pub(crate) enum ExportServer {
+    Nbd(nbd::Server),
+    Nvme(Target),
+}
+
+/// What an export has done.
+#[derive(Default)]
+pub(crate) struct Done {
+    pub(crate) connections: u32,
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) flushes: u64,
+    pub(crate) errors: u64,
+}
+
+fn nbd_listen(text: &str) -> Result<Listen, ControlError> {
+    let bad = || {
+        ControlError::usage(format!(
+            "cannot listen on {text:?}; write unix:/absolute/path, or a loopback address such as 127.0.0.1:10809"
+        ))
+    };
+    if let Some(path) = text.strip_prefix("unix:") {
+        return if path.starts_with('/') { Ok(Listen::unix(path)) } else { Err(bad()) };
+    }
+    text.parse::<SocketAddr>().map(Listen::Tcp).map_err(|_| bad())
+}
+
+fn nvme_listen(text: &str) -> Result<SocketAddr, ControlError> {
+    text.parse().map_err(|_| {
+        ControlError::usage(format!(
+            "cannot listen on {text:?}; NVMe/TCP needs an address and a port, such as 192.0.2.1:4420"
+        ))
+    })
+}
+
+/// Whether the address of a record can be one of its protocol.
+pub(crate) fn check_listen(record: &ExportRecord) -> Result<(), ControlError> {
+    match record.nvme {
+        Some(_) => nvme_listen(&record.listen).map(drop),
+        None => nbd_listen(&record.listen).map(drop),
+    }
+}
+
+/// Whether it could be listened on now.
+pub(crate) fn try_listen(record: &ExportRecord) -> Result<(), ControlError> {
+    match record.nvme {
+        Some(_) => Ok(nvmet::try_listen(nvme_listen(&record.listen)?)?),
+        None => Ok(nbd::try_listen(nbd_listen(&record.listen)?)?),
+    }
+}
+
+/// What a client is given to connect (for NBD, the NBD URI specification).
+pub(crate) fn uri(record: &ExportRecord) -> String {
+    let ExportRecord { name, listen, .. } = record;
+    match (&record.nvme, listen.strip_prefix("unix:")) {
+        (Some(subsystem), _) => format!("nvme-tcp://{listen}/{}", subsystem.nqn),
+        (None, Some(path)) => format!("nbd+unix:///{name}?socket={path}"),
+        (None, None) => format!("nbd://{listen}/{name}"),
+    }
+}
+
+fn subsystem_of(
+    record: &ExportRecord,
+    subsystem: &SubsystemRecord,
+    array: &Array,
+) -> Result<nvmet::Export, ControlError> {
+    let uuid: Uuid = record.array.parse().map_err(|_| {
+        ControlError::usage(format!("{:?} is no identity of an array", record.array))
+    })?;
+    Ok(nvmet::Export {
+        nqn: subsystem.nqn.clone(),
+        uuid: uuid.0,
+        device: array.device(),
+        read_only: record.read_only,
+        hosts: subsystem.hosts.clone(),
+    })
+}
+
+impl ExportServer {
+    /// Listens where `record` says.
+    pub(crate) fn start(
+        record: &ExportRecord,
+        cores: Vec<CoreHandle>,
+    ) -> Result<Self, ControlError> {
+        Ok(match record.nvme {
+            Some(_) => {
+                let address = nvme_listen(&record.listen)?;
+                Self::Nvme(Target::start(address, cores, TargetConfig::default())?)
+            }
+            None => {
+                let listen = nbd_listen(&record.listen)?;
+                Self::Nbd(nbd::Server::start(listen, cores, nbd::ServerConfig::default())?)
+            }
+        })
+    }
+
+    /// Its address, with the port the kernel chose if none was given; `None` for a unix socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Nbd(server) => server.address(),
+            Self::Nvme(target) => Some(target.address()),
+        }
+    }
+
+    /// Offers an array.
+    pub(crate) fn add(&self, record: &ExportRecord, array: &Array) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nbd(server), None) => Ok(server.add_export(nbd::Export {
+                name: record.name.clone(),
+                description: format!("Strake array {}", array.name()),
+                device: array.device(),
+                extents: Some(array.extents()),
+                read_only: record.read_only,
+            })?),
+            (Self::Nvme(target), Some(subsystem)) => {
+                Ok(target.add_export(subsystem_of(record, subsystem, array)?)?)
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(ControlError::state(format!(
+                "{} is used by exports of another protocol; choose another address with --listen",
+                record.listen
+            ))),
+        }
+    }
+
+    /// What an export has done; `None` when it is not offered here.
+    pub(crate) fn done(&self, record: &ExportRecord) -> Option<Done> {
+        match (self, &record.nvme) {
+            (Self::Nbd(server), None) => {
+                let stats = server.exports().into_iter().find(|e| e.name == record.name)?;
+                Some(Done {
+                    connections: stats.connections,
+                    reads: stats.reads,
+                    read_bytes: stats.read_bytes,
+                    writes: stats.writes,
+                    written_bytes: stats.written_bytes,
+                    flushes: stats.flushes,
+                    errors: stats.errors,
+                })
+            }
+            (Self::Nvme(target), Some(subsystem)) => {
+                let stats = target.exports().into_iter().find(|e| e.nqn == subsystem.nqn)?;
+                Some(Done {
+                    connections: stats.connections,
+                    reads: stats.reads,
+                    read_bytes: stats.read_bytes,
+                    writes: stats.writes,
+                    written_bytes: stats.written_bytes,
+                    flushes: stats.flushes,
+                    errors: stats.errors,
+                })
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// Withdraws an export that is offered here.
+    pub(crate) fn remove(
+        &self,
+        record: &ExportRecord,
+        removal: Removal,
+    ) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nbd(server), None) => Ok(server.remove_export(&record.name, removal)?),
+            (Self::Nvme(target), Some(subsystem)) => {
+                let removal = match removal {
+                    Removal::IfUnused => nvmet::Removal::IfUnused,
+                    Removal::Force => nvmet::Removal::Force,
+                };
+                Ok(target.remove_export(&subsystem.nqn, removal)?)
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Ok(()),
+        }
+    }
+
+    /// True when nothing is offered here.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Nbd(server) => server.exports().is_empty(),
+            Self::Nvme(target) => target.exports().is_empty(),
+        }
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(self) -> Result<(), ControlError> {
+        match self {
+            Self::Nbd(server) => Ok(server.stop()?),
+            Self::Nvme(target) => Ok(target.stop()?),
+        }
+    }
+}

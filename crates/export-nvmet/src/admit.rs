@@ -1,0 +1,240 @@
+//! What an I/O command may do: the checks between a host's numbers and a device.
+//!
+//! Pure functions, so that every rule of the specifications is one line of a table in a test.
+
+use crate::limits::{EFFECT_BYTES_MAX, IN_CAPSULE_BYTES};
+use strake_block::Durability;
+use strake_nvme_wire::nvm::{
+    ALL_NAMESPACES, Blocks, Dataset, RANGE_BYTES, RANGES_MAX, Range, opcode,
+};
+use strake_nvme_wire::{Sgl, SglError, Sqe, Status};
+use strake_units::{BlockSize, Lba, LbaRange};
+
+/// The only namespace of a subsystem.
+pub const NAMESPACE: u32 = 1;
+
+/// Whether hosts may change a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// They may.
+    ReadWrite,
+    /// They may not.
+    ReadOnly,
+}
+
+/// Whether the device has an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// It has.
+    Present,
+    /// It has not.
+    Absent,
+}
+
+/// What commands are checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Size of the namespace.
+    pub blocks: u64,
+    /// Size of a block.
+    pub block: BlockSize,
+    /// Most data of one command in bytes.
+    pub transfer_bytes: u32,
+    /// Whether the namespace may be changed.
+    pub access: Access,
+    /// Whether the device can deallocate.
+    pub deallocate: Ability,
+}
+
+/// Whether a read may be answered from a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// It may.
+    Any,
+    /// What it returns is on the medium first (Force Unit Access).
+    Stable,
+}
+
+/// What to do for an acceptable command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Read and send data.
+    Read(LbaRange, Freshness),
+    /// Receive and write data.
+    Write(LbaRange, Durability),
+    /// Make a range read as zeroes.
+    Zeroes(LbaRange, Durability),
+    /// Receive as many ranges and deallocate them.
+    Deallocate(u32),
+    /// Receive as many ranges, which are only a hint about use.
+    Advice(u32),
+    /// Make completed writes stable.
+    Flush,
+}
+
+/// Data of a command, seen from the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// None.
+    Nothing,
+    /// As many bytes for the host.
+    Send(u32),
+    /// Bytes from the host. Linux sends all 256 ranges of Dataset Management, however few of them it means.
+    Receive {
+        /// As many are needed.
+        least: u32,
+        /// As many may come.
+        most: u32,
+    },
+}
+
+impl Work {
+    /// The data it needs, on a namespace with blocks of `block`.
+    #[must_use]
+    pub const fn need(&self, block: BlockSize) -> Need {
+        match self {
+            Self::Read(range, _) => Need::Send((range.blocks << block.shift()) as u32),
+            Self::Write(range, _) => {
+                let bytes = (range.blocks << block.shift()) as u32;
+                Need::Receive { least: bytes, most: bytes }
+            }
+            Self::Deallocate(ranges) | Self::Advice(ranges) => Need::Receive {
+                least: *ranges * RANGE_BYTES as u32,
+                most: (RANGES_MAX * RANGE_BYTES) as u32,
+            },
+            Self::Zeroes(..) | Self::Flush => Need::Nothing,
+        }
+    }
+}
+
+/// Decides on a command of an I/O queue (NVM, section 3.2).
+///
+/// # Errors
+/// With the status to answer.
+pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
+    if sqe.is_fused() {
+        return Err(Status::INVALID_FIELD);
+    }
+    let work = match sqe.opcode() {
+        opcode::FLUSH if sqe.nsid() == ALL_NAMESPACES => return Ok(Work::Flush),
+        opcode::FLUSH | opcode::READ | opcode::WRITE | opcode::WRITE_ZEROES => sqe.opcode(),
+        opcode::DATASET_MANAGEMENT if terms.deallocate == Ability::Present => sqe.opcode(),
+        _ => return Err(Status::INVALID_OPCODE),
+    };
+    if sqe.nsid() != NAMESPACE {
+        return Err(Status::INVALID_NAMESPACE);
+    }
+    match work {
+        opcode::FLUSH => Ok(Work::Flush),
+        opcode::DATASET_MANAGEMENT => dataset(sqe, terms),
+        _ => blocks(sqe, terms),
+    }
+}
+
+fn dataset(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
+    let dataset = Dataset::parse(sqe);
+    if !dataset.deallocate {
+        return Ok(Work::Advice(dataset.ranges));
+    }
+    writable(terms)?;
+    Ok(Work::Deallocate(dataset.ranges))
+}
+
+const fn writable(terms: &Terms) -> Result<(), Status> {
+    match terms.access {
+        Access::ReadWrite => Ok(()),
+        Access::ReadOnly => Err(Status::WRITE_PROTECTED),
+    }
+}
+
+fn blocks(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
+    let blocks = Blocks::parse(sqe);
+    let bytes = u64::from(blocks.count) << terms.block.shift();
+    let durability = if blocks.force_unit_access { Durability::Fua } else { Durability::Normal };
+    let most = match sqe.opcode() {
+        opcode::WRITE_ZEROES => EFFECT_BYTES_MAX,
+        _ => u64::from(terms.transfer_bytes),
+    };
+    if bytes > most {
+        return Err(Status::INVALID_FIELD);
+    }
+    let range = inside(blocks.start, u64::from(blocks.count), terms)?;
+    if sqe.opcode() == opcode::READ {
+        let fresh = if blocks.force_unit_access { Freshness::Stable } else { Freshness::Any };
+        return Ok(Work::Read(range, fresh));
+    }
+    if blocks.directive {
+        return Err(Status::INVALID_FIELD);
+    }
+    writable(terms)?;
+    Ok(match sqe.opcode() {
+        opcode::WRITE_ZEROES => Work::Zeroes(range, durability),
+        _ => Work::Write(range, durability),
+    })
+}
+
+fn inside(start: u64, count: u64, terms: &Terms) -> Result<LbaRange, Status> {
+    let end = start.checked_add(count);
+    if end.is_none_or(|end| end > terms.blocks) {
+        return Err(Status::OUT_OF_RANGE);
+    }
+    Ok(LbaRange::new(Lba(start), count))
+}
+
+/// A range of Dataset Management, which may be empty.
+///
+/// # Errors
+/// When it is not inside the namespace.
+pub fn range(bytes: &[u8; RANGE_BYTES], terms: &Terms) -> Result<LbaRange, Status> {
+    let range = Range::parse(bytes);
+    inside(range.start, u64::from(range.count), terms)
+}
+
+/// Where the data of a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nowhere: it has none, or it is the controller that sends it.
+    Nothing,
+    /// As many bytes in the capsule.
+    Capsule(u32),
+    /// As many bytes with the host until they are asked for.
+    Host(u32),
+}
+
+/// Whether a command's descriptor fits its `need`, and what its capsule brought, which are `carried` bytes (TCP,
+/// section 3.3.2).
+///
+/// # Errors
+/// With the status to answer.
+pub fn source(sqe: &Sqe, need: Need, carried: u32) -> Result<Source, Status> {
+    let sgl = match need {
+        Need::Nothing => return Ok(Source::Nothing),
+        Need::Send(_) | Need::Receive { .. } => sqe.sgl(),
+    };
+    let sgl = sgl.map_err(|error| match error {
+        SglError::Kind => Status::SGL_TYPE,
+    })?;
+    match (need, sgl) {
+        (Need::Send(bytes), Sgl::Transport { length }) if length >= bytes => Ok(Source::Nothing),
+        (Need::Send(_), Sgl::InCapsule { .. }) => Err(Status::SGL_TYPE),
+        (Need::Receive { .. }, Sgl::InCapsule { offset, .. }) if offset != 0 => {
+            Err(Status::SGL_OFFSET)
+        }
+        (Need::Receive { least, most }, Sgl::InCapsule { length, .. })
+            if (least..=most).contains(&length)
+                && length == carried
+                && length <= IN_CAPSULE_BYTES =>
+        {
+            Ok(Source::Capsule(length))
+        }
+        (Need::Receive { least, most }, Sgl::Transport { length })
+            if (least..=most).contains(&length) && carried == 0 =>
+        {
+            Ok(Source::Host(length))
+        }
+        (Need::Nothing | Need::Send(_) | Need::Receive { .. }, _) => Err(Status::SGL_LENGTH),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! From a command to I/Os at the device, or to an answer.
+
+use super::{Connection, Life, Role};
+use crate::admin::{self, Content, Decision, Page};
+use crate::admit::{self, Freshness, Need, Source, Work};
+use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
+use crate::pools::freeze;
+use crate::replies::Reply;
+use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
+use strake_block::{Io, Op, SgMut, Token};
+use strake_nvme_wire::command::FABRICS;
+use strake_nvme_wire::fabrics::FlowControl;
+use strake_nvme_wire::nvm::RANGE_BYTES;
+use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError, Transfer};
+use strake_nvme_wire::{Sqe, Status};
+use strake_units::{Lba, LbaRange, Nanos};
+
+/// What was decided about a command: what to do, or at once how it ends.
+type Decided = Result<(Task, Need), Status>;
+
+impl Connection {
+    /// Begins a command. Returns whose the data in its capsule is, if it is wanted.
+    ///
+    /// # Errors
+    /// When the host sends more commands than the queue has room for.
+    pub(super) fn command(
+        &mut self,
+        sqe: &Sqe,
+        frame: &Frame,
+        now: Nanos,
+    ) -> Result<Option<(SlotIndex, u32)>, PduError> {
+        let slot = Slot {
+            cid: sqe.cid(),
+            task: Task::Answer,
+            stage: Stage::Held,
+            status: Status::SUCCESS,
+            result: 0,
+        };
+        let index = self.slots.begin(slot).ok_or(PduError::new(FatalStatus::Sequence, 0))?;
+        if self.link.flow_control == FlowControl::On {
+            self.head = (self.head + 1) % self.link.entries;
+        }
+        let decided = self.decide(index, sqe, now);
+        let placed = decided.and_then(|(task, need)| {
+            admit::source(sqe, need, frame.data).map(|source| (task, need, source))
+        });
+        match placed {
+            Err(status) => {
+                self.slots.get(index).status = status;
+                self.conclude(index);
+            }
+            Ok((task, need, source)) => {
+                self.slots.get(index).task = task;
+                return Ok(self.begin(index, need, source));
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, index: SlotIndex, need: Need, source: Source) -> Option<(SlotIndex, u32)> {
+        match (need, source) {
+            (_, Source::Capsule(bytes)) => return self.expect_capsule(index, bytes),
+            (Need::Nothing, _) => self.start(index),
+            (Need::Send(bytes), _) | (Need::Receive { .. }, Source::Host(bytes)) => {
+                self.slots.get(index).stage = Stage::Waiting { bytes };
+                self.waiting.push_back(index);
+                self.serve_waiting();
+            }
+            (Need::Receive { .. }, Source::Nothing) => {
+                unreachable!("what is to be received comes from somewhere")
+            }
+        }
+        None
+    }
+
+    /// Prepares for data in the capsule, which is there already.
+    fn expect_capsule(&mut self, index: SlotIndex, bytes: u32) -> Option<(SlotIndex, u32)> {
+        let Some(data) = self.pools.take(bytes as usize) else {
+            // Only after a drive kept memory for good and none could be had in its place.
+            self.slots.get(index).status = Status::INTERNAL;
+            self.conclude(index);
+            return None;
+        };
+        self.slots.get(index).stage = Stage::Receiving { data, got: 0 };
+        Some((index, 0))
+    }
+
+    fn decide(&mut self, index: SlotIndex, sqe: &Sqe, now: Nanos) -> Decided {
+        if !sqe.has_sgl() {
+            return Err(Status::INVALID_FIELD);
+        }
+        let controller = &self.place.controller;
+        let decision = match &mut self.role {
+            _ if sqe.opcode() == FABRICS => {
+                admin::decide_fabrics(sqe, controller, self.place.queue)?
+            }
+            Role::Admin(admin) => admin::decide(sqe, controller, &mut admin.setting)?,
+            Role::Io(device) => {
+                let work = admit::admit(sqe, &device.facts.terms)?;
+                return Ok((Task::Device(work), work.need(device.facts.terms.block)));
+            }
+        };
+        self.carry_out(index, decision, now)
+    }
+
+    /// What an admin or fabrics command changes here.
+    fn carry_out(&mut self, index: SlotIndex, decision: Decision, now: Nanos) -> Decided {
+        let mut task = Task::Answer;
+        match (decision, &mut self.role) {
+            (Decision::Page(page), _) => return Ok((Task::Page(page), page.need())),
+            (Decision::Result(result), _) => self.slots.get(index).result = result,
+            (Decision::Hold, Role::Admin(admin)) => {
+                if admin.held >= EVENT_REQUESTS_MAX {
+                    return Err(Status::TOO_MANY_EVENT_REQUESTS);
+                }
+                admin.held += 1;
+                task = Task::Hold;
+            }
+            (Decision::Alive | Decision::KeepAlive(_), Role::Admin(admin)) => admin.heard = now,
+            (Decision::Disconnect, _) => task = Task::Leave,
+            (Decision::Hold | Decision::Alive | Decision::KeepAlive(_), Role::Io(_)) => {
+                return Err(Status::INVALID_OPCODE);
+            }
+        }
+        Ok((task, Need::Nothing))
+    }
+
+    /// Gives buffers to commands that wait for them, first come, first served; says to how many.
+    pub(super) fn serve_waiting(&mut self) -> usize {
+        let mut served = 0;
+        while let Some(&index) = self.waiting.front() {
+            let Stage::Waiting { bytes } = self.slots.get(index).stage else {
+                unreachable!("only a command that needs buffers waits for them");
+            };
+            let Some(data) = self.pools.take(bytes as usize) else { break };
+            self.waiting.pop_front();
+            self.equip(index, data);
+            served += 1;
+        }
+        served
+    }
+
+    /// Goes on with a command that has its buffers now.
+    fn equip(&mut self, index: SlotIndex, data: SgMut) {
+        match self.slots.get(index).task {
+            Task::Page(page) => self.send_page(index, page, data),
+            Task::Device(Work::Read(range, freshness)) => match freshness {
+                Freshness::Any => self.submit(index, None, Op::Read { at: range.start, data }),
+                Freshness::Stable => self.submit(index, Some(data), Op::Flush),
+            },
+            Task::Device(Work::Write(..) | Work::Deallocate(_) | Work::Advice(_)) => {
+                let slot = self.slots.get(index);
+                let length = data.len() as u32;
+                let wanted = Transfer { cid: slot.cid, tag: index.0, offset: 0, length };
+                slot.stage = Stage::Receiving { data, got: 0 };
+                let digests = self.link.digests;
+                self.replies.push(Reply::bare(&wanted.r2t(digests), digests.header));
+            }
+            Task::Device(Work::Zeroes(..) | Work::Flush)
+            | Task::Answer
+            | Task::Hold
+            | Task::Leave => self.pools.put(data),
+        }
+    }
+
+    fn send_page(&mut self, index: SlotIndex, page: Page, mut data: SgMut) {
+        let (registry, address) = (&*self.registry, self.address());
+        let content = Content { controller: &self.place.controller, registry, address };
+        content.fill(page, &mut data);
+        self.deliver(index, data);
+    }
+
+    /// Goes on with a command that has no data.
+    fn start(&mut self, index: SlotIndex) {
+        match self.slots.get(index).task {
+            Task::Device(Work::Flush) => self.submit(index, None, Op::Flush),
+            Task::Device(Work::Zeroes(range, durability)) => {
+                self.submit(index, None, Op::WriteZeroes { range, durability });
+            }
+            Task::Hold => self.slots.get(index).stage = Stage::Held,
+            Task::Leave => {
+                self.conclude(index);
+                self.drain();
+            }
+            Task::Answer
+            | Task::Page(_)
+            | Task::Device(
+                Work::Read(..) | Work::Write(..) | Work::Deallocate(_) | Work::Advice(_),
+            ) => self.conclude(index),
+        }
+    }
+
+    /// Goes on with a command all of whose data has arrived.
+    pub(super) fn received(&mut self, index: SlotIndex) {
+        let slot = self.slots.get(index);
+        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
+        let Stage::Receiving { data, .. } = stage else {
+            unreachable!("data arrives only for a command that expects it");
+        };
+        match slot.task {
+            Task::Device(Work::Write(range, durability)) if slot.status.is_success() => {
+                let op = Op::Write { at: range.start, data: freeze(data), durability };
+                self.submit(index, None, op);
+            }
+            Task::Device(Work::Deallocate(ranges)) if slot.status.is_success() => {
+                match self.check_ranges(&data, ranges) {
+                    Ok(()) => self.deallocate(index, data, Progress::default()),
+                    Err(status) => {
+                        self.slots.get(index).status = status;
+                        self.pools.put(data);
+                        self.conclude(index);
+                    }
+                }
+            }
+            Task::Device(_) | Task::Answer | Task::Page(_) | Task::Hold | Task::Leave => {
+                self.pools.put(data);
+                self.conclude(index);
+            }
+        }
+    }
+
+    /// Range number `at` of a deallocation.
+    fn range(&self, data: &SgMut, at: u32) -> Result<LbaRange, Status> {
+        let Role::Io(device) = &self.role else { return Err(Status::INTERNAL) };
+        let from = at as usize * RANGE_BYTES;
+        // All ranges together are smaller than one buffer.
+        let bytes = data.parts().first().and_then(|part| part.as_slice().get(from..));
+        let bytes = bytes.and_then(|bytes| bytes.first_chunk::<RANGE_BYTES>());
+        admit::range(bytes.ok_or(Status::INTERNAL)?, &device.facts.terms)
+    }
+
+    /// Nothing is deallocated unless everything can be.
+    fn check_ranges(&self, data: &SgMut, ranges: u32) -> Result<(), Status> {
+        (0..ranges).try_for_each(|at| self.range(data, at).map(drop))
+    }
+
+    /// Submits the next part of a deallocation, or ends it.
+    pub(super) fn deallocate(&mut self, index: SlotIndex, data: SgMut, mut at: Progress) {
+        let task = self.slots.get(index).task;
+        let (Task::Device(Work::Deallocate(ranges)), Role::Io(device)) = (task, &self.role) else {
+            unreachable!("only a deallocation has ranges");
+        };
+        let most = EFFECT_BYTES_MAX >> device.facts.terms.block.shift();
+        while at.steps < ranges {
+            let Ok(range) = self.range(&data, at.steps) else { break };
+            let left = range.blocks - at.blocks;
+            if left == 0 {
+                at = Progress { steps: at.steps + 1, blocks: 0 };
+                continue;
+            }
+            let part = LbaRange::new(Lba(range.start.0 + at.blocks), left.min(most));
+            at.blocks += part.blocks;
+            self.submit(index, Some(data), Op::Deallocate { range: part });
+            if let Stage::AtDevice { at: place, .. } = &mut self.slots.get(index).stage {
+                *place = at;
+            }
+            return;
+        }
+        self.pools.put(data);
+        self.conclude(index);
+    }
+
+    /// Hands an I/O of a command to the device; `kept` stays here meanwhile.
+    pub(super) fn submit(&mut self, index: SlotIndex, kept: Option<SgMut>, op: Op) {
+        let Role::Io(device) = &mut self.role else {
+            unreachable!("an admin queue has no device");
+        };
+        debug_assert!(self.life != Life::Broken, "nothing is begun on a broken connection");
+        self.slots.get(index).stage = Stage::AtDevice { kept, at: Progress::default() };
+        device.submit(Io { token: Token(u64::from(index.0)), op });
+    }
+}

@@ -1,0 +1,186 @@
+//! From completions of the device to data and completions for the host.
+
+use super::{Connection, Life, Role, Voice};
+use crate::admit::Work;
+use crate::replies::Reply;
+use crate::slots::{Progress, SlotIndex, Stage, Task};
+use crate::subsystem::count;
+use strake_block::{Completion, CompletionBatch, IoErrorKind, Op, SgMut};
+use strake_nvme_wire::fabrics::FlowControl;
+use strake_nvme_wire::pdu::{self, PduKind, Transfer, flag};
+use strake_nvme_wire::{Cqe, Status};
+use strake_units::Nanos;
+
+/// What a host is told about a failure of the device.
+pub(crate) const fn status_of(kind: IoErrorKind) -> Status {
+    match kind {
+        IoErrorKind::NoSpace => Status::CAPACITY_EXCEEDED,
+        IoErrorKind::ReadOnly => Status::WRITE_PROTECTED,
+        IoErrorKind::OutOfRange => Status::OUT_OF_RANGE,
+        IoErrorKind::Misaligned => Status::INVALID_FIELD,
+        IoErrorKind::Unsupported => Status::INVALID_OPCODE,
+        IoErrorKind::Aborted => Status::ABORTED,
+        IoErrorKind::Medium | IoErrorKind::Lost => Status::UNRECOVERED_READ,
+        IoErrorKind::Device | IoErrorKind::Gone | IoErrorKind::Timeout => Status::INTERNAL,
+    }
+}
+
+impl Connection {
+    /// Takes what the device has completed; says how much that was.
+    pub(super) fn poll_device(&mut self, now: Nanos) -> usize {
+        let Role::Io(device) = &mut self.role else { return 0 };
+        if device.outstanding == 0 {
+            return 0;
+        }
+        device.queue.poll(now, &mut device.batch);
+        let count = device.batch.len();
+        device.outstanding -= count as u32;
+        // The batch is put aside so that its completions can change the rest of the connection.
+        let mut batch = std::mem::replace(&mut device.batch, CompletionBatch::new(0));
+        for completion in batch.drain() {
+            self.complete(completion);
+        }
+        if let Role::Io(device) = &mut self.role {
+            device.batch = batch;
+        }
+        count
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let index = SlotIndex(completion.token.0 as u16);
+        let speaks = self.speaks();
+        let slot = self.slots.get(index);
+        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
+        let Stage::AtDevice { kept, at } = stage else {
+            unreachable!("only a command at the device completes");
+        };
+        if let Err(error) = completion.result {
+            slot.status = failure(slot.task, error.kind);
+        }
+        let goes_on = completion.result.is_ok() && speaks;
+        match completion.op {
+            Op::Read { data, .. } if goes_on => return self.deliver(index, data),
+            Op::Read { data, .. } => self.pools.put(data),
+            Op::Write { data, .. } => self.pools.put_shared(data),
+            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
+        }
+        match kept {
+            Some(kept) if goes_on => self.go_on(index, kept, at),
+            Some(kept) => {
+                self.pools.put(kept);
+                self.conclude(index);
+            }
+            None => self.conclude(index),
+        }
+    }
+
+    /// Takes the next step of a command that has several.
+    fn go_on(&mut self, index: SlotIndex, kept: SgMut, at: Progress) {
+        match self.slots.get(index).task {
+            Task::Device(Work::Read(range, _)) => {
+                self.submit(index, None, Op::Read { at: range.start, data: kept });
+            }
+            Task::Device(
+                Work::Deallocate(_)
+                | Work::Write(..)
+                | Work::Zeroes(..)
+                | Work::Advice(_)
+                | Work::Flush,
+            )
+            | Task::Answer
+            | Task::Page(_)
+            | Task::Hold
+            | Task::Leave => self.deallocate(index, kept, at),
+        }
+    }
+
+    /// True while completions are sent.
+    fn speaks(&self) -> bool {
+        match self.life {
+            Life::Open | Life::Draining { voice: Voice::Speaks, .. } => true,
+            Life::Draining { voice: Voice::Silent, .. } | Life::Broken => false,
+        }
+    }
+
+    fn completion(&mut self, index: SlotIndex) -> Cqe {
+        let head = match self.link.flow_control {
+            FlowControl::On => self.head,
+            FlowControl::Off => u16::MAX,
+        };
+        let slot = self.slots.get(index);
+        Cqe { result: slot.result, head, cid: slot.cid, status: slot.status }
+    }
+
+    /// Sends the data of a command that succeeded, and its completion, unless success needs none (TCP, section
+    /// 3.3.2.2, "SUCCESS flag").
+    pub(super) fn deliver(&mut self, index: SlotIndex, data: SgMut) {
+        let digests = self.link.digests;
+        let cqe = self.completion(index);
+        let (flags, needs_completion) = match self.link.flow_control {
+            FlowControl::On => (flag::LAST, true),
+            FlowControl::Off => (flag::LAST | flag::SUCCESS, false),
+        };
+        let length = data.len() as u32;
+        let transfer = Transfer { cid: cqe.cid, tag: 0, offset: 0, length };
+        let lead = self.link.data_offset;
+        let header = transfer.data(PduKind::C2hData, digests, lead, flags);
+        let mut reply = Reply::data(&header, digests, lead, data);
+        if needs_completion {
+            reply = reply.and(&pdu::capsule_resp(&cqe, digests), digests.header);
+        }
+        self.count_end(index);
+        self.slots.get(index).stage = Stage::Replying;
+        self.replies.push(reply.ending(index));
+    }
+
+    /// Answers a command of which nothing is outstanding any more and which has no data for the host.
+    pub(super) fn conclude(&mut self, index: SlotIndex) {
+        if !self.speaks() {
+            return self.slots.end(index);
+        }
+        let cqe = self.completion(index);
+        let digests = self.link.digests;
+        self.count_end(index);
+        self.slots.get(index).stage = Stage::Replying;
+        let reply = Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header);
+        self.replies.push(reply.ending(index));
+    }
+
+    /// Counts an I/O command that ends.
+    fn count_end(&mut self, index: SlotIndex) {
+        let (Some(seat), Role::Io(device)) = (&self.seat, &self.role) else { return };
+        let counters = &seat.export.counters[self.lane];
+        let shift = device.facts.terms.block.shift();
+        let slot = self.slots.get(index);
+        if !slot.status.is_success() {
+            return count(&counters.errors, 1);
+        }
+        match slot.task {
+            Task::Device(Work::Read(range, _)) => {
+                count(&counters.reads, 1);
+                count(&counters.read_bytes, range.blocks << shift);
+            }
+            Task::Device(Work::Write(range, _)) => {
+                count(&counters.writes, 1);
+                count(&counters.written_bytes, range.blocks << shift);
+            }
+            Task::Device(Work::Zeroes(..) | Work::Deallocate(_)) => count(&counters.effects, 1),
+            Task::Device(Work::Flush) => count(&counters.flushes, 1),
+            Task::Device(Work::Advice(_))
+            | Task::Answer
+            | Task::Page(_)
+            | Task::Hold
+            | Task::Leave => {}
+        }
+    }
+}
+
+/// A failed write says so in a word of its own where the medium is to blame (NVM, section 1.4, "Write Fault").
+const fn failure(task: Task, kind: IoErrorKind) -> Status {
+    match (task, kind) {
+        (Task::Device(Work::Write(..)), IoErrorKind::Medium | IoErrorKind::Lost) => {
+            Status::WRITE_FAULT
+        }
+        (_, kind) => status_of(kind),
+    }
+}

@@ -1,0 +1,127 @@
+//! What a host has sent and nobody has looked at yet.
+
+use crate::limits::INPUT_BYTES;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
+use strake_block::SgMut;
+use strake_block::buf::SEGMENTS_MAX;
+
+/// What came of asking the socket for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Bytes, as many as there was room for: there may be more.
+    Full(usize),
+    /// Bytes, and no more for now.
+    Short(usize),
+    /// Nothing for now.
+    Blocked,
+    /// The host will send nothing any more.
+    Ended,
+    /// The connection is broken.
+    Broken,
+}
+
+fn received(result: Result<usize, Errno>, room: usize) -> Received {
+    match result {
+        Ok(0) => Received::Ended,
+        Ok(bytes) if bytes == room => Received::Full(bytes),
+        Ok(bytes) => Received::Short(bytes),
+        Err(Errno::AGAIN | Errno::INTR) => Received::Blocked,
+        Err(_) => Received::Broken,
+    }
+}
+
+impl Received {
+    /// Bytes received.
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Full(bytes) | Self::Short(bytes) => bytes,
+            Self::Blocked | Self::Ended | Self::Broken => 0,
+        }
+    }
+}
+
+/// A place in the data of a command that bytes belong to.
+pub(crate) struct Place<'a> {
+    pub(crate) data: &'a mut SgMut,
+    /// From which byte on.
+    pub(crate) at: usize,
+    /// How many at most; they lie inside the data.
+    pub(crate) most: usize,
+}
+
+/// A fixed buffer of bytes in the order they came.
+pub(crate) struct Input {
+    buf: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    pub(crate) fn new() -> Self {
+        Self { buf: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// What is there.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buf[self.start..self.end]
+    }
+
+    /// Forgets the first `count` bytes.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Receives behind what is there. Whoever asks has found an incomplete header, which is always shorter than the
+    /// buffer, so there is room.
+    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> Received {
+        if self.start > 0 {
+            self.buf.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let room = self.buf.len() - self.end;
+        let result = rustix::net::recv(socket, &mut self.buf[self.end..], RecvFlags::DONTWAIT);
+        let received = received(result.map(|(_, bytes)| bytes), room);
+        self.end += received.bytes();
+        received
+    }
+
+    /// Moves what is there into its place and returns how many bytes that were.
+    pub(crate) fn move_to(&mut self, place: Place<'_>) -> usize {
+        let count = self.bytes().len().min(place.most);
+        place.data.copy_from(place.at, &self.buf[self.start..self.start + count]);
+        self.consume(count);
+        count
+    }
+
+    /// Receives into the place, and what follows into this buffer, which is empty; one system call takes data and
+    /// the headers behind it. Returns how that went; bytes beyond the place are in the buffer.
+    pub(crate) fn fill_through(&mut self, socket: BorrowedFd<'_>, place: Place<'_>) -> Received {
+        debug_assert!(self.bytes().is_empty());
+        let room = place.most + self.buf.len();
+        let mut slices: [IoSliceMut<'_>; SEGMENTS_MAX + 1] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut skip, mut left, mut used) = (place.at, place.most, 0);
+        for part in place.data.parts_mut() {
+            let over = skip.min(part.len());
+            skip -= over;
+            let here = (part.len() - over).min(left);
+            left -= here;
+            if here > 0 {
+                slices[used] = IoSliceMut::new(&mut part.as_mut_slice()[over..over + here]);
+                used += 1;
+            }
+        }
+        slices[used] = IoSliceMut::new(&mut self.buf);
+        let result = rustix::io::readv(socket, &mut slices[..=used]);
+        let received = received(result, room);
+        self.end = received.bytes().saturating_sub(place.most);
+        received
+    }
+}

@@ -1,0 +1,38 @@
+//! Serves block devices to hosts over NVMe/TCP.
+//!
+//! **What it is.** The controller side of NVMe over TCP, as Linux, VMware and others speak it as hosts. A
+//! [`Target`] listens on a TCP address and offers subsystems there, each with one namespace, and a discovery
+//! subsystem that names them. A control thread takes a connection up to and including its Connect command; then the
+//! socket, which is one queue, is handed to a data core, where commands become [`strake_block::Io`]s.
+//!
+//! **What it must never do.** Trust a host: no length, offset, tag, order or timing of its bytes may panic, hang,
+//! grow memory or disturb another host. Serve a host that is not on the subsystem's list. Allocate, lock or log per
+//! I/O command. Say that it can do what it cannot. Reach past the device contract: it does not know what an array is.
+//!
+//! **Where to start.** [`strake_nvme_wire`] for the bytes, [`handshake`] for how a connection begins, [`admit`] for
+//! what a command may do, `connection` for the life of a queue on a data core, [`limits`] for every bound.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+pub mod admit;
+mod connection;
+mod controller;
+pub mod error;
+pub mod handshake;
+mod input;
+pub mod limits;
+mod lobby;
+mod pools;
+mod registry;
+mod replies;
+mod slots;
+mod station;
+pub mod subsystem;
+pub mod target;
+
+pub use strake_nvme_wire::nqn;
+
+pub use error::{TargetError, TargetErrorKind};
+pub use subsystem::{Export, ExportStats};
+pub use target::{Removal, Target, TargetConfig, try_listen};

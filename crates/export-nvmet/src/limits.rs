@@ -1,0 +1,102 @@
+//! Every bound of this crate, and how they depend on each other.
+
+use strake_block::buf::SEGMENTS_MAX;
+use strake_units::Nanos;
+
+/// How long a host may take from connecting to the end of its Connect command.
+pub const HANDSHAKE_TIME_MAX: Nanos = Nanos(10 * Nanos::SECOND.0);
+
+/// How long a connection that is being closed may take to accept what is due to it already.
+pub const LINGER_TIME_MAX: Nanos = Nanos(2 * Nanos::SECOND.0);
+
+/// How long removing an export or stopping the target waits for the device to complete what is in flight.
+pub const DRAIN_SECONDS_MAX: u64 = 60;
+
+/// Longest time between two signs of life that a host may ask for, in milliseconds.
+pub const KEEP_ALIVE_MS_MAX: u32 = 120_000;
+
+/// Connections at a time, of all hosts.
+pub const CONNECTIONS_MAX: u32 = 256;
+
+/// Connections of one subsystem at a time.
+pub const CONNECTIONS_PER_EXPORT_MAX: u32 = 64;
+
+/// Connections of which the Connect command has not come yet.
+pub const CANDIDATES_MAX: usize = 64;
+
+/// Subsystems of one target.
+pub const EXPORTS_MAX: usize = 256;
+
+/// Hosts on the list of one subsystem.
+pub const HOSTS_MAX: usize = 256;
+
+/// I/O queues of one controller; each is a connection.
+pub const QUEUES_MAX: u16 = 16;
+
+/// Entries of an admin queue. The least that the specification allows is enough.
+pub const ADMIN_ENTRIES: u16 = 32;
+
+/// Entries of an I/O queue.
+pub const IO_ENTRIES: u16 = 128;
+
+/// Requests for events that a controller keeps.
+pub const EVENT_REQUESTS_MAX: u8 = 4;
+
+/// Connections waiting in the kernel to be accepted.
+pub const BACKLOG: i32 = 128;
+
+/// Completions taken from a device queue at once.
+pub const COMPLETIONS_PER_POLL: usize = 64;
+
+/// PDUs of one connection looked at in one turn, so that its neighbours get theirs.
+pub const PDUS_PER_TURN: usize = 128;
+
+/// Bytes of data received by one connection in one turn, give or take a PDU.
+pub const DATA_BYTES_PER_TURN: usize = 1 << 20;
+
+/// Bytes read ahead of what is known to be data: room for a burst of commands.
+pub const INPUT_BYTES: usize = 16 << 10;
+
+/// Data that fits a command capsule of an I/O queue. That of an admin queue is the same by specification (TCP, section
+/// 3.3.2 "Capsules and Data Transfer").
+pub const IN_CAPSULE_BYTES: u32 = 8 << 10;
+
+/// Most data of one command in bytes (MDTS), unless the device takes less at once.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// Data of one H2CData PDU in bytes (MAXH2CDATA).
+pub const H2C_BYTES_MAX: u32 = 128 << 10;
+
+/// Most bytes of one Write Zeroes (WZSL) and of one deallocation handed to the device: one I/O must not take for ever.
+pub const EFFECT_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of a small buffer; commands of up to this size take one.
+pub const SMALL_BYTES: usize = 16 << 10;
+
+/// Small buffers of an I/O queue: one for each command, so that none with its data in the capsule ever waits for
+/// memory, and behind it those whose data would free some.
+pub const SMALL_BUFFERS: usize = IO_ENTRIES as usize;
+
+/// Bytes of a large buffer.
+pub const LARGE_BYTES: usize = 256 << 10;
+
+/// Large buffers of an I/O queue.
+pub const LARGE_BUFFERS: usize = 16;
+
+/// Large buffers of an admin queue: one command of the largest size.
+pub const ADMIN_LARGE_BUFFERS: usize = SEGMENTS_MAX;
+
+/// Slices handed to one `sendmsg`.
+pub const SLICES_PER_SEND: usize = 64;
+
+/// `sendmsg` calls of one connection in one turn.
+pub const SENDS_PER_TURN: usize = 4;
+
+/// Events taken from the kernel at once.
+pub const EVENTS_PER_TURN: usize = 64;
+
+const _: () = assert!(TRANSFER_BYTES_MAX as usize == LARGE_BYTES * SEGMENTS_MAX);
+const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);
+const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
+const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(QUEUES_MAX < 32);

@@ -1,0 +1,276 @@
+//! The subsystems of a target, and who may connect to which.
+
+use crate::controller::{Controller, Host, Place};
+use crate::error::{TargetError, TargetErrorKind};
+use crate::handshake::{Directory, Refusal};
+use crate::limits::{ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX};
+use crate::subsystem::{Export, ExportStats, Facts, NoSeat, Seat, Served};
+use crate::target::Removal;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
+use strake_nvme_wire::log::{Family, Portal};
+use strake_nvme_wire::{Status, log, nqn};
+use strake_reactor::CoreHandle;
+
+/// Largest controller identifier (Base, section 5.17.2.1, CNTLID).
+const CONTROLLER_MAX: u64 = 0xffef;
+
+/// What a connection is for.
+pub(crate) struct Admission {
+    /// `None` for discovery.
+    pub(crate) seat: Option<Seat>,
+    pub(crate) place: Place,
+}
+
+/// All exports of a target. Control threads, and data cores for what admin queues ask.
+pub(crate) struct Registry {
+    /// `None` once the target is stopping.
+    exports: Mutex<Option<BTreeMap<String, Arc<Served>>>>,
+    cores: Vec<CoreHandle>,
+    seats_per_export: u32,
+    /// Changes with every change of what discovery tells.
+    generation: AtomicU64,
+    controllers: AtomicU64,
+}
+
+impl Registry {
+    pub(crate) fn new(cores: Vec<CoreHandle>, seats_per_export: u32) -> Self {
+        Self {
+            exports: Mutex::new(Some(BTreeMap::new())),
+            cores,
+            seats_per_export,
+            generation: AtomicU64::new(1),
+            controllers: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<String, Arc<Served>>>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_change(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, export: Export) -> Result<(), TargetError> {
+        let served = Arc::new(self.prepare(export)?);
+        let mut exports = self.lock();
+        let exports = exports.as_mut().ok_or_else(stopped)?;
+        if exports.len() >= EXPORTS_MAX {
+            let what =
+                format!("cannot export {:?}: there are {EXPORTS_MAX} subsystems", served.nqn);
+            return Err(TargetError::new(TargetErrorKind::TooMany, what));
+        }
+        match exports.entry(served.nqn.clone()) {
+            Entry::Occupied(entry) => {
+                let what = format!("there is a subsystem {:?} already", entry.key());
+                Err(TargetError::new(TargetErrorKind::Duplicate, what))
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(served);
+                self.note_change();
+                Ok(())
+            }
+        }
+    }
+
+    fn prepare(&self, export: Export) -> Result<Served, TargetError> {
+        let refuse = |why: String| {
+            let what = format!("cannot export {:?}: {why}", export.nqn);
+            Err(TargetError::new(TargetErrorKind::BadExport, what))
+        };
+        for name in export.hosts.iter().chain([&export.nqn]) {
+            if let Err(error) = nqn::check(name) {
+                return refuse(format!("{name:?} is no NQN: {error}"));
+            }
+        }
+        if export.nqn == nqn::DISCOVERY {
+            return refuse("this name belongs to discovery".to_owned());
+        }
+        if export.hosts.is_empty() || export.hosts.len() > HOSTS_MAX {
+            return refuse(format!("1 to {HOSTS_MAX} hosts can be allowed to connect"));
+        }
+        let Some(facts) = Facts::of(&export.device.info(), export.read_only) else {
+            return refuse("its device takes less than 8 KiB at once".to_owned());
+        };
+        Ok(Served::new(export, facts, self.cores.len(), self.seats_per_export))
+    }
+
+    /// Closes an export to new connections. It stays in the registry, invisible to hosts, until
+    /// [`forget`](Self::forget): its name is not free before its last I/O is over.
+    pub(crate) fn withdraw(&self, nqn: &str, removal: Removal) -> Result<Arc<Served>, TargetError> {
+        let exports = self.lock();
+        let exports = exports.as_ref().ok_or_else(stopped)?;
+        let served = exports.get(nqn).ok_or_else(|| {
+            TargetError::new(TargetErrorKind::Unknown, format!("there is no subsystem {nqn:?}"))
+        })?;
+        let taken = served.connections();
+        match removal {
+            Removal::IfUnused if taken > 0 => {
+                let what = format!(
+                    "subsystem {nqn:?} has {taken} connected queues: disconnect its hosts or remove it by force"
+                );
+                Err(TargetError::new(TargetErrorKind::InUse, what))
+            }
+            Removal::IfUnused | Removal::Force => {
+                served.close();
+                self.note_change();
+                Ok(Arc::clone(served))
+            }
+        }
+    }
+
+    /// Takes a withdrawn export out.
+    pub(crate) fn forget(&self, served: &Arc<Served>) {
+        if let Some(exports) = self.lock().as_mut() {
+            exports.remove(&served.nqn);
+        }
+    }
+
+    /// Ends the registry and returns what was in it.
+    pub(crate) fn close(&self) -> Vec<Arc<Served>> {
+        self.lock().take().into_iter().flat_map(BTreeMap::into_values).collect()
+    }
+
+    pub(crate) fn stats(&self) -> Vec<ExportStats> {
+        self.lock().iter().flat_map(BTreeMap::values).map(|export| export.stats()).collect()
+    }
+
+    /// The discovery page for a host that reached this target at `address`: only what it may connect to.
+    pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
+        let exports = self.lock();
+        let open = exports.iter().flat_map(BTreeMap::values);
+        let open: Vec<_> = open.filter(|export| export.is_open() && export.admits(host)).collect();
+        let generation = self.generation.load(Ordering::Relaxed);
+        let mut page = log::discovery_header(generation, open.len() as u64).to_vec();
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let family = if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
+        let portal = Portal { family, address: &ip, port: &port };
+        for export in open {
+            page.extend_from_slice(&log::discovery_entry(&export.nqn, &portal));
+        }
+        page
+    }
+
+    fn find(&self, nqn: &str) -> Option<Arc<Served>> {
+        self.lock().as_ref()?.get(nqn).filter(|export| export.is_open()).cloned()
+    }
+
+    /// A number that no controller has that could still be meant: they come around after 65519 others.
+    fn next_controller(&self) -> u16 {
+        (self.controllers.fetch_add(1, Ordering::Relaxed) % CONTROLLER_MAX + 1) as u16
+    }
+
+    fn open_admin(
+        &self,
+        connect: &Connect,
+        data: &ConnectData,
+        names: Names<'_>,
+    ) -> Result<Admission, Refusal> {
+        if data.controller != ANY_CONTROLLER {
+            return Err(Refusal::of(Part::Data, ConnectData::CONTROLLER_AT));
+        }
+        if !(1..ADMIN_ENTRIES).contains(&connect.size) {
+            return Err(Refusal::of(Part::Command, Connect::SIZE_AT));
+        }
+        if connect.keep_alive_ms > KEEP_ALIVE_MS_MAX {
+            return Err(Refusal::of(Part::Command, Connect::KEEP_ALIVE_AT));
+        }
+        let host = Host { nqn: names.host.to_owned(), id: data.host_id };
+        let export = self.admit(names)?;
+        let seat = export.as_ref().map(Served::sit).transpose().map_err(no_seat)?;
+        let id = self.next_controller();
+        let controller = Arc::new(Controller::new(id, host, export.clone(), self.cores.clone()));
+        if let Some(export) = export {
+            export.add_controller(&controller);
+        }
+        let place = Place::take(&controller, 0).ok_or(Refusal::plain(Status::INTERNAL))?;
+        Ok(Admission { seat, place })
+    }
+
+    /// Whether a host may connect: to a subsystem that has it on its list, and to discovery when any subsystem has.
+    fn admit(&self, names: Names<'_>) -> Result<Option<Arc<Served>>, Refusal> {
+        let not_allowed = Refusal::plain(Status::INVALID_HOST);
+        if names.subsystem == nqn::DISCOVERY {
+            let exports = self.lock();
+            let known = exports.iter().flat_map(BTreeMap::values).any(|e| e.admits(names.host));
+            return if known { Ok(None) } else { Err(not_allowed) };
+        }
+        let export =
+            self.find(names.subsystem).ok_or(Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
+        if export.admits(names.host) { Ok(Some(export)) } else { Err(not_allowed) }
+    }
+
+    fn open_io(
+        &self,
+        connect: &Connect,
+        data: &ConnectData,
+        names: Names<'_>,
+    ) -> Result<Admission, Refusal> {
+        let export =
+            self.find(names.subsystem).ok_or(Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
+        let controller = export
+            .controller(data.controller)
+            .ok_or(Refusal::of(Part::Data, ConnectData::CONTROLLER_AT))?;
+        // Nobody joins the controller of another host (Base, section 6.3).
+        if (controller.host.nqn.as_str(), controller.host.id) != (names.host, data.host_id) {
+            return Err(Refusal::of(Part::Data, ConnectData::HOST_AT));
+        }
+        if !(1..IO_ENTRIES).contains(&connect.size) {
+            return Err(Refusal::of(Part::Command, Connect::SIZE_AT));
+        }
+        if connect.queue > crate::limits::QUEUES_MAX {
+            return Err(Refusal::of(Part::Command, Connect::QUEUE_AT));
+        }
+        let not_now = Refusal::plain(Status::SEQUENCE_ERROR);
+        let place = Place::take(&controller, connect.queue).ok_or(not_now)?;
+        // Asked after the place was taken: a controller that is disabled after this makes the queue leave.
+        if !controller.is_ready() {
+            return Err(not_now);
+        }
+        let seat = Some(export.sit().map_err(no_seat)?);
+        Ok(Admission { seat, place })
+    }
+}
+
+/// Who connects to what.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    subsystem: &'a str,
+    host: &'a str,
+}
+
+fn no_seat(why: NoSeat) -> Refusal {
+    match why {
+        NoSeat::Closed => Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT),
+        NoSeat::Full => Refusal::plain(Status::BUSY),
+    }
+}
+
+fn stopped() -> TargetError {
+    TargetError::new(TargetErrorKind::Stopped, "the NVMe/TCP target is stopping")
+}
+
+impl Directory for Registry {
+    type Admission = Admission;
+
+    fn connect(&self, connect: &Connect, data: &ConnectData) -> Result<(u16, Admission), Refusal> {
+        if connect.format != 0 {
+            return Err(Refusal::plain(Status::INCOMPATIBLE_FORMAT));
+        }
+        let subsystem = nqn::parse(&data.subsystem)
+            .map_err(|_| Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
+        let host =
+            nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
+        let names = Names { subsystem, host };
+        let admission = match connect.queue {
+            0 => self.open_admin(connect, data, names)?,
+            _ => self.open_io(connect, data, names)?,
+        };
+        Ok((admission.place.controller.id, admission))
+    }
+}

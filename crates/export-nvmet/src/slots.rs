@@ -1,0 +1,112 @@
+//! The commands of a connection between their arrival and the departure of their completions.
+
+use crate::admin::Page;
+use crate::admit::Work;
+use strake_block::SgMut;
+use strake_nvme_wire::Status;
+
+/// Names a command of a connection while it lasts; to the host it is the tag of transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotIndex(pub(crate) u16);
+
+/// What is to be done for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Nothing but the answer.
+    Answer,
+    /// Something at the device.
+    Device(Work),
+    /// Fill in a page and send it.
+    Page(Page),
+    /// Keep it until there is an event.
+    Hold,
+    /// Answer, then end the connection.
+    Leave,
+}
+
+/// How far a command is.
+///
+/// ```text
+/// Waiting -> Receiving -> AtDevice -> Replying      each may be left out, none is gone back to
+/// Held -> Replying                                  a request for events
+/// ```
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// It needs buffers for as many bytes, which are not free yet.
+    Waiting { bytes: u32 },
+    /// Its data is on its way here; `got` bytes have arrived.
+    Receiving { data: SgMut, got: u32 },
+    /// An I/O of it is at the device. Meanwhile the ranges of a deallocation, and the memory of a read that waits for a
+    /// flush, stay here.
+    AtDevice { kept: Option<SgMut>, at: Progress },
+    /// Kept until there is an event.
+    Held,
+    /// Its completion waits to be sent.
+    Replying,
+}
+
+/// How far a command is that takes several I/Os, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// I/Os or ranges that are over.
+    pub(crate) steps: u32,
+    /// Blocks of the range at hand that are over.
+    pub(crate) blocks: u64,
+}
+
+/// One command.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) cid: u16,
+    pub(crate) task: Task,
+    pub(crate) stage: Stage,
+    /// How it ends, as far as is known.
+    pub(crate) status: Status,
+    pub(crate) result: u64,
+}
+
+/// A fixed number of slots.
+pub(crate) struct Slots {
+    slots: Box<[Option<Slot>]>,
+    free: Vec<u16>,
+}
+
+impl Slots {
+    pub(crate) fn new(count: u16) -> Self {
+        Self { slots: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+    }
+
+    /// Begins a command; `None` when the host has sent more than the queue holds.
+    pub(crate) fn begin(&mut self, slot: Slot) -> Option<SlotIndex> {
+        let index = self.free.pop()?;
+        self.slots[usize::from(index)] = Some(slot);
+        Some(SlotIndex(index))
+    }
+
+    /// The command, which has begun and not ended.
+    pub(crate) fn get(&mut self, index: SlotIndex) -> &mut Slot {
+        self.find(index.0).expect("a slot in use holds a command")
+    }
+
+    /// The command that a host means by a tag, if there is one.
+    pub(crate) fn find(&mut self, tag: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(tag))?.as_mut()
+    }
+
+    /// Ends a command, after its completion was sent or will never be.
+    pub(crate) fn end(&mut self, index: SlotIndex) {
+        let ended = self.slots[usize::from(index.0)].take();
+        assert!(ended.is_some(), "a command ended twice");
+        self.free.push(index.0);
+    }
+
+    /// Ends every command that `over` says can, after it was looked at.
+    pub(crate) fn end_if(&mut self, mut over: impl FnMut(&mut Slot) -> bool) {
+        for (index, place) in self.slots.iter_mut().enumerate() {
+            if place.as_mut().is_some_and(&mut over) {
+                *place = None;
+                self.free.push(index as u16);
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! A target with a RAM drive behind it, and a small host that can also misbehave. Every wait has a bound, so a target
+//! that hangs fails the test instead of hanging it.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_block::BlockDevice;
+use strake_dev_mem::RamDevice;
+use strake_export_nvmet::{Export, Target, TargetConfig};
+use strake_nvme_wire::pdu::{Digests, IcReq};
+use strake_nvme_wire::{Cqe, Sgl};
+use strake_reactor::{CoreConfig, CoreThread};
+use strake_units::{BlockSize, CoreIndex};
+
+/// Longest wait for the target before the test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The host that may connect, and the subsystem.
+pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
+pub const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
+
+pub const BLOCK: usize = 4096;
+/// Blocks of the RAM drive.
+pub const BLOCKS: u64 = 4096;
+
+/// A target on two cores and a port of the kernel's choice.
+pub struct Machine {
+    // Dropped in this order: the target leaves the cores before they stop.
+    pub target: Target,
+    cores: Vec<CoreThread>,
+}
+
+impl Machine {
+    pub fn start() -> Self {
+        Self::with(Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096)))
+    }
+
+    pub fn with(device: Arc<dyn BlockDevice>) -> Self {
+        let cores: Vec<_> = (0..2)
+            .map(|index| {
+                CoreThread::start(CoreConfig::new(CoreIndex(index))).expect("a core starts")
+            })
+            .collect();
+        let handles = cores.iter().map(CoreThread::handle).collect();
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let target =
+            Target::start(address, handles, TargetConfig::default()).expect("the target starts");
+        target.add_export(export(device)).expect("a fresh name can be exported");
+        Self { target, cores }
+    }
+
+    pub fn dial(&self) -> Host {
+        Host::dial(self)
+    }
+
+    /// A controller that is enabled, with one I/O queue.
+    pub fn controller(&self) -> (Host, Host) {
+        let mut admin = Host::asked(self);
+        let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+        admin.enable();
+        let io = self.queue(1, id);
+        (admin, io)
+    }
+
+    pub fn queue(&self, number: u16, controller: u16) -> Host {
+        let mut io = Host::asked(self);
+        io.connect(number, controller, 0).expect("an I/O queue");
+        io
+    }
+}
+
+pub fn export(device: Arc<dyn BlockDevice>) -> Export {
+    Export {
+        nqn: SUBSYSTEM.to_owned(),
+        uuid: [7; 16],
+        device,
+        read_only: false,
+        hosts: vec![HOST.to_owned()],
+    }
+}
+
+/// A PDU of the target.
+#[derive(Debug)]
+pub struct Pdu {
+    pub kind: u8,
+    pub header: Vec<u8>,
+    pub data: Vec<u8>,
+}
+
+pub struct Host {
+    pub stream: TcpStream,
+    cid: u16,
+}
+
+impl Host {
+    /// Connects and says nothing.
+    pub fn dial(machine: &Machine) -> Self {
+        let stream = TcpStream::connect(machine.target.address()).expect("the target listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_nodelay(true).expect("delays can be switched off");
+        Self { stream, cid: 0 }
+    }
+
+    /// Connects and asks for a connection without digests.
+    pub fn asked(machine: &Machine) -> Self {
+        let mut host = Self::dial(machine);
+        let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
+        host.put(&asked.bytes());
+        assert_eq!(host.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
+        host
+    }
+
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the target takes bytes");
+    }
+
+    /// The next PDU; `None` when the target has closed the connection.
+    pub fn pdu(&mut self) -> Option<Pdu> {
+        let mut common = [0; 8];
+        match self.stream.read_exact(&mut common) {
+            Ok(()) => {}
+            Err(e) if matches!(e.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+                return None;
+            }
+            Err(error) => panic!("the target says nothing: {error}"),
+        }
+        let (hlen, total) = (usize::from(common[2]), u32_of(&common[4..]) as usize);
+        let mut rest = vec![0; total - 8];
+        self.stream.read_exact(&mut rest).expect("a PDU is sent whole");
+        let data = rest.split_off(hlen - 8);
+        Some(Pdu { kind: common[0], header: rest, data })
+    }
+
+    /// Sends a command without digests and returns its number.
+    pub fn send(&mut self, opcode: u8, sgl: Sgl, words: &[(usize, u32)], data: &[u8]) -> u16 {
+        self.cid += 1;
+        let capsule = capsule(opcode, self.cid, sgl, words, data);
+        self.put(&capsule);
+        self.cid
+    }
+
+    /// What became of a command that sends no data of its own: its data, result and status word.
+    pub fn finish(&mut self) -> (Vec<u8>, u64, u16) {
+        let mut data = Vec::new();
+        loop {
+            let pdu = self.pdu().expect("the connection stays");
+            match pdu.kind {
+                7 => data.extend_from_slice(&pdu.data),
+                5 => {
+                    let bytes: [u8; 16] = pdu.header[..].try_into().expect("a completion");
+                    let cqe = Cqe::parse(&bytes);
+                    return (data, cqe.result, cqe.status.word() >> 1 & 0x7ff);
+                }
+                other => panic!("PDU {other} is not expected"),
+            }
+        }
+    }
+
+    /// Connects a queue; the status word when that is refused.
+    pub fn connect(&mut self, queue: u16, controller: u16, keep_alive_ms: u32) -> Result<u64, u16> {
+        let mut data = vec![0; 1024];
+        data[..16].fill(1);
+        data[16..18].copy_from_slice(&controller.to_le_bytes());
+        data[256..256 + SUBSYSTEM.len()].copy_from_slice(SUBSYSTEM.as_bytes());
+        data[512..512 + HOST.len()].copy_from_slice(HOST.as_bytes());
+        let size = if queue == 0 { 31 } else { 127 };
+        let words = [(1, 1), (10, u32::from(queue) << 16), (11, size), (12, keep_alive_ms)];
+        self.send(0x7f, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data);
+        match self.finish() {
+            (_, result, 0) => Ok(result),
+            (_, _, status) => Err(status),
+        }
+    }
+
+    pub fn enable(&mut self) {
+        self.send(0x7f, Sgl::Transport { length: 0 }, &[(11, 0x14), (12, 0x46_0001)], &[]);
+        assert_eq!(self.finish().2, 0, "the controller is enabled");
+    }
+
+    pub fn write(&mut self, block: u32, data: &[u8]) -> u16 {
+        let count = (data.len() / BLOCK) as u32 - 1;
+        let length = data.len() as u32;
+        let words = [(1, 1), (10, block), (12, count)];
+        self.send(1, Sgl::InCapsule { offset: 0, length }, &words, data);
+        self.finish().2
+    }
+
+    pub fn read(&mut self, block: u32, blocks: u32) -> (Vec<u8>, u16) {
+        let length = blocks * BLOCK as u32;
+        self.send(2, Sgl::Transport { length }, &[(1, 1), (10, block), (12, blocks - 1)], &[]);
+        let (data, _, status) = self.finish();
+        (data, status)
+    }
+
+    /// Asks to write without sending data; the tag that the target asks for it with.
+    pub fn announce(&mut self, block: u32, blocks: u32) -> (u16, u16) {
+        let length = blocks * BLOCK as u32;
+        let words = [(1, 1), (10, block), (12, blocks - 1)];
+        let cid = self.send(1, Sgl::Transport { length }, &words, &[]);
+        let pdu = self.pdu().expect("the connection stays");
+        assert_eq!(pdu.kind, 9, "R2T");
+        assert_eq!(u32_of(&pdu.header[8..]), length, "everything is asked for at once");
+        (cid, u16::from_le_bytes([pdu.header[2], pdu.header[3]]))
+    }
+
+    /// Fails unless the target ends the connection with a request that names this status and field.
+    pub fn is_ended_because(&mut self, status: u16, field: u32) {
+        let pdu = self.pdu().expect("the target says why");
+        assert_eq!(pdu.kind, 3, "C2HTermReq");
+        let said = (u16::from_le_bytes([pdu.header[0], pdu.header[1]]), u32_of(&pdu.header[2..]));
+        assert_eq!(said, (status, field));
+        assert!(self.pdu().is_none(), "nothing follows");
+    }
+}
+
+pub fn u32_of(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// A command capsule; `words` are dwords of the command by number.
+pub fn capsule(opcode: u8, cid: u16, sgl: Sgl, words: &[(usize, u32)], data: &[u8]) -> Vec<u8> {
+    let mut out = vec![4, 0, 72, if data.is_empty() { 0 } else { 72 }];
+    out.extend_from_slice(&(72 + data.len() as u32).to_le_bytes());
+    let mut sqe = [0; 64];
+    sqe[0] = opcode;
+    sqe[1] = 0x40;
+    sqe[2..4].copy_from_slice(&cid.to_le_bytes());
+    sqe[24..40].copy_from_slice(&sgl.bytes());
+    for (number, word) in words {
+        sqe[number * 4..number * 4 + 4].copy_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&sqe);
+    out.extend_from_slice(data);
+    out
+}
+
+/// The header of an H2CData PDU and its data.
+pub fn h2c(cid: u16, tag: u16, offset: u32, length: u32, flags: u8, data: &[u8]) -> Vec<u8> {
+    let mut out = vec![6, flags, 24, 24];
+    out.extend_from_slice(&(24 + data.len() as u32).to_le_bytes());
+    out.extend_from_slice(&cid.to_le_bytes());
+    out.extend_from_slice(&tag.to_le_bytes());
+    out.extend_from_slice(&offset.to_le_bytes());
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(data);
+    out
+}

@@ -1,0 +1,290 @@
+//! Hosts that mean harm, or merely vanish. Each leaves the target as it found it: a bystander is served before and
+//! after.
+
+mod common;
+
+use common::{BLOCK, BLOCKS, Host, Machine, capsule, h2c};
+use std::io::Write;
+use strake_export_nvmet::Removal;
+use strake_nvme_wire::Sgl;
+
+/// How often a test looks for something another thread does before it gives up; each look yields the CPU.
+const LOOKS_MAX: u32 = 50_000_000;
+
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    for _ in 0..LOOKS_MAX {
+        if happened() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("never happened: {what}");
+}
+
+/// A host that does nothing wrong.
+struct Bystander {
+    _admin: Host,
+    io: Host,
+}
+
+impl Bystander {
+    fn of(machine: &Machine) -> Self {
+        let (admin, io) = machine.controller();
+        Self { _admin: admin, io }
+    }
+
+    fn is_served(&mut self) {
+        let data = vec![0x5a; 2 * BLOCK];
+        assert_eq!(self.io.write(BLOCKS as u32 - 2, &data), 0);
+        assert_eq!(self.io.read(BLOCKS as u32 - 2, 2), (data, 0));
+    }
+}
+
+/// Runs `attack` on an I/O queue of its own beside a bystander, and sees that all of it goes away.
+fn check(attack: impl FnOnce(&mut Host)) {
+    let machine = Machine::start();
+    let mut bystander = Bystander::of(&machine);
+    bystander.is_served();
+    let (admin, mut io) = machine.controller();
+    attack(&mut io);
+    bystander.is_served();
+    drop((admin, io));
+    let left = || machine.target.exports()[0].connections;
+    until("the queues of the host that went are gone", || left() == 2);
+    bystander.is_served();
+}
+
+const LAST: u8 = 4;
+
+/// CVE-2022-50717: a tag beyond the queue, and one that no command has.
+#[test]
+fn data_with_a_tag_that_was_not_given_out_ends_the_connection() {
+    check(|io| {
+        io.put(&h2c(1, 0xffff, 0, 4096, LAST, &[0; 4096]));
+        io.is_ended_because(1, 10);
+    });
+    check(|io| {
+        io.put(&h2c(1, 3, 0, 4096, LAST, &[0; 4096]));
+        io.is_ended_because(1, 10);
+    });
+}
+
+/// CVE-2023-6356, CVE-2023-52454, CVE-2026-23112, nvmet `cb8563f5`: data that is not what was asked for.
+#[test]
+fn data_outside_what_was_asked_for_ends_the_connection() {
+    let pieces: [(u32, u32, u8, u16, u32); 6] = [
+        (4, 4096, 0, 4, 12),            // from an odd place
+        (16384, 4096, 0, 4, 12),        // behind the end
+        (0, 32768, LAST, 4, 12),        // more than was asked for
+        (u32::MAX - 1, 4096, 0, 4, 12), // around the end
+        (0, 4096, LAST, 1, 1),          // said to be the last
+        (0, 16384, 0, 1, 1),            // not said to be the last
+    ];
+    for (offset, length, flags, status, field) in pieces {
+        check(|io| {
+            let (cid, tag) = io.announce(0, 4);
+            io.put(&h2c(cid, tag, offset, length, flags, &vec![0; length as usize]));
+            io.is_ended_because(status, field);
+        });
+    }
+    check(|io| {
+        let (cid, tag) = io.announce(0, 4);
+        io.put(&h2c(cid, tag, 0, 512, 0, &[0; 4096]));
+        io.is_ended_because(1, 16);
+    });
+    check(|io| {
+        let (cid, tag) = io.announce(0, 4);
+        io.put(&h2c(cid + 1, tag, 0, 16384, LAST, &[0; 16384]));
+        io.is_ended_because(1, 8);
+    });
+}
+
+/// CVE-2023-6535, CVE-2023-6536, CVE-2026-22998: data for a command that was answered already.
+#[test]
+fn data_for_a_command_that_is_over_ends_the_connection() {
+    check(|io| {
+        let (cid, tag) = io.announce(0, 4);
+        io.put(&h2c(cid, tag, 0, 16384, LAST, &[7; 16384]));
+        assert_eq!(io.finish().2, 0);
+        assert_eq!(io.read(0, 4), (vec![7; 16384], 0));
+        io.put(&h2c(cid, tag, 0, 16384, LAST, &[8; 16384]));
+        io.is_ended_because(1, 10);
+    });
+}
+
+#[test]
+fn data_that_was_not_asked_for_yet_is_taken_when_it_is_right() {
+    check(|io| {
+        // The tag can be guessed; whoever does gets what a patient host gets.
+        let sgl = Sgl::Transport { length: 16384 };
+        let mut burst = capsule(1, 0x77, sgl, &[(1, 1), (10, 0), (12, 3)], &[]);
+        let (cid, tag) = io.announce(8, 4);
+        io.put(&h2c(cid, tag, 0, 16384, LAST, &[1; 16384]));
+        assert_eq!(io.finish().2, 0);
+        burst.extend(h2c(0x77, tag, 0, 16384, LAST, &[9; 16384]));
+        io.put(&burst);
+        assert_eq!(io.pdu().map(|pdu| pdu.kind), Some(9));
+        assert_eq!(io.finish().2, 0);
+        assert_eq!(io.read(0, 4), (vec![9; 16384], 0));
+    });
+}
+
+/// SPDK `8d1c4f74d4`: the capsule's length and the descriptor's differ.
+#[test]
+fn a_capsule_that_contradicts_its_descriptor_is_refused_and_changes_nothing() {
+    check(|io| {
+        let before = io.read(0, 2);
+        for (said, carried) in [(8192, 4096), (4096, 8192), (0, 4096), (u32::MAX, 4096)] {
+            let words = [(1, 1), (10, 0), (12, 0)];
+            let sgl = Sgl::InCapsule { offset: 0, length: said };
+            io.send(1, sgl, &words, &vec![0xee; carried]);
+            assert_eq!(io.finish().2, 0x0f, "{said} bytes said, {carried} sent");
+        }
+        let sgl = Sgl::InCapsule { offset: 4096, length: 4096 };
+        io.send(1, sgl, &[(1, 1), (10, 0), (12, 0)], &[0xee; 4096]);
+        assert_eq!(io.finish().2, 0x16, "an offset into the capsule");
+        assert_eq!(io.read(0, 2), before);
+    });
+}
+
+/// SPDK `414f91a0c7` and its neighbours: fused commands, unknown opcodes, reserved descriptors.
+#[test]
+fn commands_that_are_not_possible_are_refused() {
+    check(|io| {
+        let all = Sgl::Transport { length: 4096 };
+        let words = [(1, 1), (10, 0), (12, 0)];
+        for (fill, status) in [(0x41, 0x02), (0x42, 0x02), (0x00, 0x02), (0xc0, 0x02)] {
+            let mut bytes = capsule(2, 9, all, &words, &[]);
+            bytes[9] = fill;
+            io.put(&bytes);
+            assert_eq!(io.finish().2, status, "flags {fill:#x}");
+        }
+        for opcode in [0x04, 0x05, 0x0c, 0x0d, 0x18, 0x80, 0xff] {
+            io.send(opcode, all, &words, &[]);
+            assert_eq!(io.finish().2, 0x01, "opcode {opcode:#x}");
+        }
+        let mut bytes = capsule(2, 9, all, &words, &[]);
+        bytes[8 + 39] = 0x33;
+        io.put(&bytes);
+        assert_eq!(io.finish().2, 0x11, "a descriptor of another kind");
+        io.send(2, Sgl::Transport { length: 0x10_1000 }, &[(1, 1), (10, 0), (12, 256)], &[]);
+        assert_eq!(io.finish().2, 0x02, "more than MDTS");
+    });
+}
+
+#[test]
+fn a_write_whose_data_never_arrives_changes_nothing() {
+    check(|io| {
+        assert_eq!(io.write(0, &[3; 2 * BLOCK]), 0);
+        let (cid, tag) = io.announce(0, 2);
+        io.put(&h2c(cid, tag, 0, 8192, LAST, &[4; 8192])[..4000]);
+        io.stream.shutdown(std::net::Shutdown::Write).expect("it can be shut");
+        assert!(io.pdu().is_none(), "nothing is answered");
+    });
+}
+
+/// More commands than the queue has entries: the host broke the rules, and pays alone.
+#[test]
+fn a_flood_of_announcements_ends_the_connection() {
+    check(|io| {
+        let sgl = Sgl::Transport { length: 1 << 20 };
+        let flood: Vec<u8> =
+            (0..400).flat_map(|n| capsule(1, n, sgl, &[(1, 1), (10, 0), (12, 255)], &[])).collect();
+        // The target may close in the middle of it.
+        let _ = io.stream.write_all(&flood);
+        let mut asked = 0;
+        while let Some(pdu) = io.pdu() {
+            match pdu.kind {
+                9 => asked += 1,
+                3 => break,
+                other => panic!("PDU {other} is not expected"),
+            }
+        }
+        assert!(asked <= 4, "memory for four of them is there, {asked} were asked for");
+    });
+}
+
+/// CVE-2016-5403 and its kind: a host that asks and never reads holds up only itself.
+#[test]
+fn a_host_that_never_reads_holds_up_only_itself() {
+    let machine = Machine::start();
+    let mut bystander = Bystander::of(&machine);
+    let (_admin, mut io) = machine.controller();
+    let sgl = Sgl::Transport { length: 1 << 20 };
+    for cid in 0..100 {
+        io.put(&capsule(2, cid, sgl, &[(1, 1), (10, 0), (12, 255)], &[]));
+    }
+    for _ in 0..50 {
+        bystander.is_served();
+    }
+    let target = &machine.target;
+    assert!(target.remove_export(common::SUBSYSTEM, Removal::IfUnused).is_err());
+    target.remove_export(common::SUBSYSTEM, Removal::Force).expect("it goes all the same");
+    assert!(target.exports().is_empty());
+}
+
+/// CVE-2023-5178 and others around the beginning: wrong PDUs, wrong orders, halves.
+#[test]
+fn a_connection_that_begins_wrongly_ends() {
+    let machine = Machine::start();
+    let mut bystander = Bystander::of(&machine);
+    let capsule_first = capsule(6, 1, Sgl::Transport { length: 4096 }, &[], &[]);
+    for (what, bytes, status, field) in [
+        ("a capsule before anything was agreed on", capsule_first.clone(), 2, 0),
+        ("noise", vec![0xa5; 64], 1, 0),
+        ("another format", vec![0, 0, 128, 0, 128, 0, 0, 0, 9, 9], 6, 8),
+    ] {
+        let mut host = machine.dial();
+        let padded = [bytes, vec![0; 128]].concat();
+        host.put(&padded);
+        let pdu = host.pdu().unwrap_or_else(|| panic!("{what}: no reason is given"));
+        assert_eq!((pdu.kind, pdu.header[0], pdu.header[2]), (3, status, field), "{what}");
+    }
+    let mut twice = Host::asked(&machine);
+    let asked = [&[0, 0, 128, 0, 128, 0, 0, 0][..], &[0; 120]].concat();
+    twice.put(&asked);
+    twice.is_ended_because(2, 0);
+    let mut early = Host::asked(&machine);
+    early.put(&capsule_first);
+    assert_eq!(early.finish().2, 0x01, "Identify before Connect");
+    // Half a capsule, and then nothing: it is closed when the handshake took too long, or with the target.
+    let mut half = Host::asked(&machine);
+    half.put(&capsule_first[..40]);
+    bystander.is_served();
+}
+
+/// A controller ends with its admin queue, and its I/O queues with it.
+#[test]
+fn io_queues_leave_with_their_controller() {
+    let machine = Machine::start();
+    let (admin, mut io) = machine.controller();
+    assert_eq!(io.write(0, &[1; BLOCK]), 0);
+    drop(admin);
+    assert!(io.pdu().is_none(), "the I/O queue is closed");
+    let left = || machine.target.exports()[0].connections;
+    until("both queues are gone", || left() == 0);
+}
+
+/// A host without a sign of life is given up (Base, section 3.9).
+#[test]
+fn a_host_that_is_silent_for_too_long_is_given_up() {
+    let machine = Machine::start();
+    let mut admin = Host::asked(&machine);
+    let id = admin.connect(0, 0xffff, 50).expect("a controller") as u16;
+    admin.enable();
+    let mut io = machine.queue(1, id);
+    assert!(admin.pdu().is_none(), "the admin queue is closed");
+    assert!(io.pdu().is_none(), "the I/O queue is closed");
+}
+
+/// The target stops while hosts keep their connections open (CVE-2024-7409 is the same of NBD).
+#[test]
+fn the_target_stops_while_hosts_stay() {
+    let machine = Machine::start();
+    let (_admin, mut io) = machine.controller();
+    let _silent = machine.dial();
+    let _announced = io.announce(0, 4);
+    let Machine { target, .. } = machine;
+    target.stop().expect("nothing is in flight");
+    assert!(io.pdu().is_none(), "the I/O queue is closed");
+}

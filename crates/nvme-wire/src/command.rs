@@ -1,0 +1,195 @@
+//! Submission and completion queue entries (Base, sections 3.3.3.1 and 3.3.3.2).
+
+use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
+use crate::status::Status;
+
+/// Bytes of a command.
+pub const SQE_BYTES: usize = 64;
+/// Bytes of a completion.
+pub const CQE_BYTES: usize = 16;
+
+/// Commands of an admin queue (Base, Figure 138).
+pub mod admin {
+    /// Get Log Page.
+    pub const GET_LOG_PAGE: u8 = 0x02;
+    /// Identify.
+    pub const IDENTIFY: u8 = 0x06;
+    /// Abort.
+    pub const ABORT: u8 = 0x08;
+    /// Set Features.
+    pub const SET_FEATURES: u8 = 0x09;
+    /// Get Features.
+    pub const GET_FEATURES: u8 = 0x0a;
+    /// Asynchronous Event Request.
+    pub const ASYNC_EVENT: u8 = 0x0c;
+    /// Keep Alive.
+    pub const KEEP_ALIVE: u8 = 0x18;
+}
+
+/// The opcode of all fabrics commands (Base, section 6 "Fabrics Command Set").
+pub const FABRICS: u8 = 0x7f;
+
+/// A command as bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sqe(pub [u8; SQE_BYTES]);
+
+impl Sqe {
+    /// What it asks for.
+    #[must_use]
+    pub const fn opcode(&self) -> u8 {
+        self.0[0]
+    }
+
+    /// Whether it is one half of a fused operation.
+    #[must_use]
+    pub const fn is_fused(&self) -> bool {
+        self.0[1] & 0b11 != 0
+    }
+
+    /// Whether its data is described by an SGL, as over fabrics it has to be (Base, section 3.3.3.1, PSDT).
+    #[must_use]
+    pub const fn has_sgl(&self) -> bool {
+        matches!(self.0[1] >> 6, 0b01 | 0b10)
+    }
+
+    /// The host's name for it.
+    #[must_use]
+    pub fn cid(&self) -> u16 {
+        u16_at(&self.0, 2)
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn nsid(&self) -> u32 {
+        u32_at(&self.0, 4)
+    }
+
+    /// Which fabrics command it is, if it is one.
+    #[must_use]
+    pub const fn fabrics_type(&self) -> u8 {
+        self.0[4]
+    }
+
+    /// Where its data is.
+    ///
+    /// # Errors
+    /// When the descriptor is of a kind that TCP does not have.
+    pub fn sgl(&self) -> Result<Sgl, SglError> {
+        if self.has_sgl() { Sgl::parse(&array_at(&self.0, 24)) } else { Err(SglError::Kind) }
+    }
+
+    /// Dword `index` of the command, 10 to 15.
+    ///
+    /// # Panics
+    /// With any other index, which is a mistake of the caller.
+    #[must_use]
+    pub fn dword(&self, index: usize) -> u32 {
+        assert!((10..16).contains(&index), "dwords 10 to 15 are the command's own");
+        u32_at(&self.0, index * 4)
+    }
+
+    /// Dwords `index` and `index + 1` as one number.
+    #[must_use]
+    pub fn qword(&self, index: usize) -> u64 {
+        u64::from(self.dword(index)) | u64::from(self.dword(index + 1)) << 32
+    }
+}
+
+/// Where a command's data is (Base, section 4.1.2 "Scatter Gather List"; TCP, section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sgl {
+    /// In the capsule.
+    InCapsule {
+        /// From where on.
+        offset: u64,
+        /// Bytes.
+        length: u32,
+    },
+    /// It is sent in PDUs of its own.
+    Transport {
+        /// Bytes.
+        length: u32,
+    },
+}
+
+/// Why a descriptor is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SglError {
+    /// It is of a kind that TCP does not have.
+    Kind,
+}
+
+/// Data block, by offset (Base, Figures 117 and 118).
+const DATA_BLOCK_OFFSET: u8 = 0x01;
+/// Transport data block, of the transport's own subtype (TCP, section 2.1).
+const TRANSPORT_DATA_BLOCK: u8 = 0x5a;
+
+impl Sgl {
+    fn parse(bytes: &[u8; 16]) -> Result<Self, SglError> {
+        let length = u32_at(bytes, 8);
+        match bytes[15] {
+            DATA_BLOCK_OFFSET => Ok(Self::InCapsule { offset: u64_at(bytes, 0), length }),
+            TRANSPORT_DATA_BLOCK => Ok(Self::Transport { length }),
+            _ => Err(SglError::Kind),
+        }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 16] {
+        let (offset, length, kind) = match *self {
+            Self::InCapsule { offset, length } => (offset, length, DATA_BLOCK_OFFSET),
+            Self::Transport { length } => (0, length, TRANSPORT_DATA_BLOCK),
+        };
+        let mut out = [0; 16];
+        put(&mut out, 0, &offset.to_le_bytes());
+        put(&mut out, 8, &length.to_le_bytes());
+        out[15] = kind;
+        out
+    }
+
+    /// Bytes described.
+    #[must_use]
+    pub const fn length(&self) -> u32 {
+        match *self {
+            Self::InCapsule { length, .. } | Self::Transport { length } => length,
+        }
+    }
+}
+
+/// A completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cqe {
+    /// What the command says besides its status.
+    pub result: u64,
+    /// Commands taken from the queue, modulo its size; `ffffh` where flow control is off.
+    pub head: u16,
+    /// The command.
+    pub cid: u16,
+    /// How it ended.
+    pub status: Status,
+}
+
+impl Cqe {
+    /// As bytes; queues of fabrics leave the queue's number out (Base, Figure 91).
+    #[must_use]
+    pub fn bytes(&self) -> [u8; CQE_BYTES] {
+        let mut out = [0; CQE_BYTES];
+        put(&mut out, 0, &self.result.to_le_bytes());
+        put(&mut out, 8, &self.head.to_le_bytes());
+        put(&mut out, 12, &self.cid.to_le_bytes());
+        put(&mut out, 14, &self.status.word().to_le_bytes());
+        out
+    }
+
+    /// From bytes.
+    #[must_use]
+    pub fn parse(bytes: &[u8; CQE_BYTES]) -> Self {
+        Self {
+            result: u64_at(bytes, 0),
+            head: u16_at(bytes, 8),
+            cid: u16_at(bytes, 12),
+            status: Status::of_word(u16_at(bytes, 14)),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Fabrics commands and properties (Base, sections 6 and 3.1.3).
+
+use crate::bytes::{array_at, u16_at};
+use crate::command::{FABRICS, Sqe};
+use crate::nqn::FIELD_BYTES;
+
+/// Kinds of fabrics commands (Base, Figure 386).
+pub mod kind {
+    /// Property Set.
+    pub const PROPERTY_SET: u8 = 0x00;
+    /// Connect.
+    pub const CONNECT: u8 = 0x01;
+    /// Property Get.
+    pub const PROPERTY_GET: u8 = 0x04;
+    /// Disconnect.
+    pub const DISCONNECT: u8 = 0x08;
+}
+
+/// Bytes of the data of Connect.
+pub const CONNECT_DATA_BYTES: usize = 1024;
+/// In Connect, asks for a controller that is made for it (Base, section 3.1.2.2 "dynamic controller").
+pub const ANY_CONTROLLER: u16 = 0xffff;
+
+/// The Connect command (Base, section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connect {
+    /// Format of the command; only 0 is known.
+    pub format: u16,
+    /// The queue: 0 for the admin queue.
+    pub queue: u16,
+    /// Entries of the queue, less one.
+    pub size: u16,
+    /// Whether the host watches the queue's head.
+    pub flow_control: FlowControl,
+    /// How long the controller waits for a sign of life, in milliseconds; 0 for ever.
+    pub keep_alive_ms: u32,
+}
+
+/// Whether a host learns from completions how much of its queue was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlowControl {
+    /// It does.
+    On,
+    /// It does not, so that success needs no completion.
+    Off,
+}
+
+impl Connect {
+    /// Bytes of the command in which its fields are, for saying which of them is wrong.
+    pub const SIZE_AT: u16 = 44;
+    /// As before, for the queue's number.
+    pub const QUEUE_AT: u16 = 42;
+    /// As before, for the time to wait for a sign of life.
+    pub const KEEP_ALIVE_AT: u16 = 48;
+
+    /// Reads the command, if it is one.
+    #[must_use]
+    pub fn parse(sqe: &Sqe) -> Option<Self> {
+        if sqe.opcode() != FABRICS || sqe.fabrics_type() != kind::CONNECT {
+            return None;
+        }
+        let off = sqe.0[46] & 1 << 2 != 0;
+        Some(Self {
+            format: u16_at(&sqe.0, 40),
+            queue: u16_at(&sqe.0, 42),
+            size: u16_at(&sqe.0, 44),
+            flow_control: if off { FlowControl::Off } else { FlowControl::On },
+            keep_alive_ms: sqe.dword(12),
+        })
+    }
+}
+
+/// The data of Connect (Base, Figure 392).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectData {
+    /// The host's identifier.
+    pub host_id: [u8; 16],
+    /// The controller, or [`ANY_CONTROLLER`].
+    pub controller: u16,
+    /// The subsystem's name in its field.
+    pub subsystem: [u8; FIELD_BYTES],
+    /// The host's name in its field.
+    pub host: [u8; FIELD_BYTES],
+}
+
+impl ConnectData {
+    /// Bytes of the data in which its fields are: the controller.
+    pub const CONTROLLER_AT: u16 = 16;
+    /// The subsystem's name.
+    pub const SUBSYSTEM_AT: u16 = 256;
+    /// The host's name.
+    pub const HOST_AT: u16 = 512;
+
+    /// Reads the data.
+    #[must_use]
+    pub fn parse(bytes: &[u8; CONNECT_DATA_BYTES]) -> Self {
+        Self {
+            host_id: array_at(bytes, 0),
+            controller: u16_at(bytes, 16),
+            subsystem: array_at(bytes, 256),
+            host: array_at(bytes, 512),
+        }
+    }
+}
+
+/// Which part of Connect a refusal is about (Base, Figure 394).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The command.
+    Command,
+    /// Its data.
+    Data,
+}
+
+/// The result of a Connect that has an impossible parameter at byte `offset` of `part`.
+#[must_use]
+pub const fn invalid_parameter(part: Part, offset: u16) -> u64 {
+    let in_data = match part {
+        Part::Command => 0,
+        Part::Data => 1 << 16,
+    };
+    in_data | offset as u64
+}
+
+/// Controller properties (Base, Figure 33).
+pub mod property {
+    /// Capabilities, 8 bytes.
+    pub const CAP: u32 = 0x00;
+    /// Version, 4 bytes.
+    pub const VS: u32 = 0x08;
+    /// Configuration, 4 bytes.
+    pub const CC: u32 = 0x14;
+    /// Status, 4 bytes.
+    pub const CSTS: u32 = 0x1c;
+}
+
+/// A Property Get or Set (Base, sections 6.5 and 6.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Property {
+    /// Which one.
+    pub offset: u32,
+    /// How wide it is said to be.
+    pub width: Width,
+    /// What to set it to.
+    pub value: u64,
+}
+
+/// Width of a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// Four bytes.
+    Four,
+    /// Eight bytes.
+    Eight,
+}
+
+impl Property {
+    /// Reads the command; `None` when the width is none of those that exist.
+    #[must_use]
+    pub fn parse(sqe: &Sqe) -> Option<Self> {
+        let width = match sqe.0[40] & 0b111 {
+            0 => Width::Four,
+            1 => Width::Eight,
+            _ => return None,
+        };
+        Some(Self { offset: sqe.dword(11), width, value: sqe.qword(12) })
+    }
+}
+
+/// Controller configuration (Base, section 3.1.3.5), in which a host says how it wants to use the controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Configuration(pub u32);
+
+impl Configuration {
+    /// The host wants the controller to work.
+    #[must_use]
+    pub const fn is_enabled(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// The host wants it to shut down.
+    #[must_use]
+    pub const fn is_shutdown(self) -> bool {
+        self.0 >> 14 & 0b11 != 0
+    }
+
+    /// Whether what the host assumes is so: the NVM command set, pages of 4 KiB, round robin, entries of 64 and 16
+    /// bytes. A discovery controller has no I/O queues, so a host may leave their entries' sizes 0.
+    #[must_use]
+    pub const fn is_possible(self) -> bool {
+        let (set, page, arbitration) =
+            (self.0 >> 4 & 0b111, self.0 >> 7 & 0xf, self.0 >> 11 & 0b111);
+        let (sqe, cqe) = (self.0 >> 16 & 0xf, self.0 >> 20 & 0xf);
+        set == 0
+            && page == 0
+            && arbitration == 0
+            && (sqe == 6 || sqe == 0)
+            && (cqe == 4 || cqe == 0)
+    }
+}
+
+/// Controller status (Base, section 3.1.3.6).
+pub mod ready {
+    /// The controller works.
+    pub const READY: u32 = 1 << 0;
+    /// It cannot.
+    pub const FATAL: u32 = 1 << 1;
+    /// It has shut down.
+    pub const SHUT_DOWN: u32 = 0b10 << 2;
+}
+
+/// Capabilities (Base, section 3.1.3.1): queues of `entries` entries, in one piece as over fabrics they are; the NVM
+/// command set; pages of 4 KiB; ready within `ready_half_seconds` half seconds.
+#[must_use]
+pub const fn capabilities(entries: u16, ready_half_seconds: u8) -> u64 {
+    (entries as u64 - 1) | 1 << 16 | (ready_half_seconds as u64) << 24 | 1 << 37
+}

@@ -1,0 +1,24 @@
+//! Features (Base, section 5.27.1).
+
+/// Volatile Write Cache.
+pub const WRITE_CACHE: u8 = 0x06;
+/// Number of Queues.
+pub const QUEUES: u8 = 0x07;
+/// Asynchronous Event Configuration.
+pub const ASYNC_EVENTS: u8 = 0x0b;
+/// Keep Alive Timer.
+pub const KEEP_ALIVE: u8 = 0x0f;
+/// Host Identifier.
+pub const HOST_ID: u8 = 0x81;
+
+/// The number of I/O queues granted of those asked for in dword 11, as the result of the command: both numbers less one
+/// (Base, section 5.27.1.5). Pairs over fabrics, so both are the same. `None` for a number that is not possible.
+#[must_use]
+pub fn queues_granted(dword_11: u32, most: u16) -> Option<u32> {
+    let (submission, completion) = (dword_11 as u16, (dword_11 >> 16) as u16);
+    if submission == u16::MAX || completion == u16::MAX {
+        return None;
+    }
+    let granted = u32::from(submission.max(completion).min(most - 1));
+    Some(granted | granted << 16)
+}

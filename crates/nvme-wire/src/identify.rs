@@ -1,0 +1,195 @@
+//! What Identify answers (Base, section 5.17; NVM, section 4.1.5).
+
+use crate::bytes::{put, put_text};
+
+/// Bytes of every answer.
+pub const IDENTIFY_BYTES: usize = 4096;
+
+/// An answer.
+pub type Page = [u8; IDENTIFY_BYTES];
+
+/// What to identify (Base, Figure 273).
+pub mod cns {
+    /// A namespace.
+    pub const NAMESPACE: u8 = 0x00;
+    /// The controller.
+    pub const CONTROLLER: u8 = 0x01;
+    /// Namespaces that are there.
+    pub const ACTIVE_NAMESPACES: u8 = 0x02;
+    /// What identifies a namespace for good.
+    pub const DESCRIPTORS: u8 = 0x03;
+    /// The controller, as the command set sees it.
+    pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+}
+
+/// What kind of controller it is (Base, Figure 275, CNTRLTYPE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ControllerKind {
+    /// One with namespaces.
+    Io = 1,
+    /// One that tells of others.
+    Discovery = 2,
+}
+
+/// What a controller says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controller<'a> {
+    /// Up to 20 ASCII characters.
+    pub serial: &'a str,
+    /// Up to 40 ASCII characters.
+    pub model: &'a str,
+    /// Up to 8 ASCII characters.
+    pub firmware: &'a str,
+    /// Which of its subsystem's controllers it is.
+    pub id: u16,
+    /// What kind it is.
+    pub kind: ControllerKind,
+    /// The subsystem's name.
+    pub nqn: &'a str,
+    /// Specification it follows, as in the property VS.
+    pub version: u32,
+    /// Most data of a command as a power of two of pages of 4 KiB; 0 for no limit.
+    pub transfer_pages_log2: u8,
+    /// Commands of a queue at a time.
+    pub commands_max: u16,
+    /// Requests for events it keeps.
+    pub event_requests_max: u8,
+    /// Namespaces.
+    pub namespaces: u32,
+    /// Optional commands, see [`optional`].
+    pub commands: u16,
+    /// Whether completed writes may need a flush.
+    pub write_cache: bool,
+    /// Bytes of data that fit a capsule of an I/O queue.
+    pub in_capsule_bytes: u32,
+}
+
+/// Optional commands of the NVM command set (Base, Figure 275, ONCS).
+pub mod optional {
+    /// Dataset Management.
+    pub const DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// Write Zeroes.
+    pub const WRITE_ZEROES: u16 = 1 << 3;
+}
+
+impl Controller<'_> {
+    /// As Identify answers it (Base, Figure 275). Where the figure gives no choice to a controller of several hosts
+    /// over TCP, the value is set here.
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let mut out = [0; IDENTIFY_BYTES];
+        put_text(&mut out, (4, 20), self.serial, b' ');
+        put_text(&mut out, (24, 40), self.model, b' ');
+        put_text(&mut out, (64, 8), self.firmware, b' ');
+        // CMIC: other hosts have controllers of their own.
+        out[76] = 1 << 1;
+        out[77] = self.transfer_pages_log2;
+        put(&mut out, 78, &self.id.to_le_bytes());
+        put(&mut out, 80, &self.version.to_le_bytes());
+        // CTRATT: host identifiers of 128 bits.
+        put(&mut out, 96, &1_u32.to_le_bytes());
+        out[111] = self.kind as u8;
+        // ACL, AERL: less one.
+        out[258] = 3;
+        out[259] = self.event_requests_max - 1;
+        // FRMW: one slot, read-only. LPA: log pages can be read from an offset.
+        out[260] = 1 << 1 | 1;
+        out[261] = 1 << 2;
+        // KAS: the keep-alive timer counts units of 100 ms.
+        put(&mut out, 320, &1_u16.to_le_bytes());
+        // SQES, CQES.
+        out[512] = 0x66;
+        out[513] = 0x44;
+        put(&mut out, 514, &self.commands_max.to_le_bytes());
+        put(&mut out, 516, &self.namespaces.to_le_bytes());
+        put(&mut out, 520, &self.commands.to_le_bytes());
+        // VWC: present, and a flush may name all namespaces.
+        out[525] = if self.write_cache { 0b111 } else { 0 };
+        // SGLS: of any alignment, by offset in the capsule, and transport data blocks.
+        put(&mut out, 536, &(1_u32 | 1 << 20 | 1 << 21).to_le_bytes());
+        put_text(&mut out, (768, 256), self.nqn, 0);
+        // IOCCSZ, IORCSZ: in units of 16 bytes. MSDBD: one descriptor.
+        put(&mut out, 1792, &((64 + self.in_capsule_bytes) / 16).to_le_bytes());
+        put(&mut out, 1796, &1_u32.to_le_bytes());
+        out[1803] = 1;
+        out
+    }
+}
+
+/// Limits that only the command set knows, as powers of two of pages of 4 KiB (NVM, Figure 102); 0 for none.
+#[must_use]
+pub fn command_set_controller(zeroes_pages_log2: u8) -> Page {
+    let mut out = [0; IDENTIFY_BYTES];
+    out[1] = zeroes_pages_log2;
+    out
+}
+
+/// What blocks of a namespace read as once they are deallocated (NVM, Figure 97, DLFEAT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deallocated {
+    /// Anything.
+    Unspecified = 0,
+    /// Zeroes.
+    Zeroes = 1,
+}
+
+/// What a namespace says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes of a block as a power of two.
+    pub block_log2: u8,
+    /// What deallocated blocks read as.
+    pub deallocated: Deallocated,
+    /// Whether writes are refused.
+    pub write_protected: bool,
+    /// Writes like to be of this many blocks and aligned to them; 0 for no preference.
+    pub optimal_blocks: u16,
+}
+
+impl Namespace {
+    /// As Identify answers it (NVM, Figure 97).
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let mut out = [0; IDENTIFY_BYTES];
+        for at in [0, 8, 16] {
+            put(&mut out, at, &self.blocks.to_le_bytes());
+        }
+        out[33] = self.deallocated as u8;
+        // NMIC: several controllers at a time.
+        out[30] = 1;
+        if let Some(last) = self.optimal_blocks.checked_sub(1) {
+            // NSFEAT: the following are set. NPWG, NPWA, NOWS: less one.
+            out[24] = 1 << 4;
+            for at in [64, 66, 72] {
+                put(&mut out, at, &last.to_le_bytes());
+            }
+        }
+        out[99] = u8::from(self.write_protected);
+        // The first and only LBA format: LBADS.
+        out[130] = self.block_log2;
+        out
+    }
+}
+
+/// The namespaces after `after`, of which there is only number 1.
+#[must_use]
+pub fn active_namespaces(after: u32) -> Page {
+    let mut out = [0; IDENTIFY_BYTES];
+    if after == 0 {
+        put(&mut out, 0, &1_u32.to_le_bytes());
+    }
+    out
+}
+
+/// What identifies a namespace wherever it shows up: its UUID (Base, Figure 277).
+#[must_use]
+pub fn descriptors(uuid: &[u8; 16]) -> Page {
+    let mut out = [0; IDENTIFY_BYTES];
+    put(&mut out, 0, &[3, 16, 0, 0]);
+    put(&mut out, 4, uuid);
+    // The command set: NVM.
+    put(&mut out, 20, &[4, 1, 0, 0, 0]);
+    out
+}

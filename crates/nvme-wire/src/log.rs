@@ -1,0 +1,120 @@
+//! Log pages (Base, section 5.16.1).
+
+use crate::bytes::{put, put_text};
+use crate::command::Sqe;
+use crate::nqn::FIELD_BYTES;
+
+/// Identifiers of pages (Base, Figure 206).
+pub mod page {
+    /// What went wrong.
+    pub const ERRORS: u8 = 0x01;
+    /// How the medium is.
+    pub const HEALTH: u8 = 0x02;
+    /// What firmware there is.
+    pub const FIRMWARE: u8 = 0x03;
+    /// Namespaces that changed.
+    pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// Subsystems.
+    pub const DISCOVERY: u8 = 0x70;
+}
+
+/// Bytes of the error log's only entry.
+pub const ERROR_BYTES: usize = 64;
+/// Bytes of the health page.
+pub const HEALTH_BYTES: usize = 512;
+/// Bytes of the firmware page.
+pub const FIRMWARE_BYTES: usize = 512;
+/// Bytes of the list of changed namespaces.
+pub const CHANGED_BYTES: usize = 4096;
+/// Bytes of the header of the discovery page, and of each of its entries.
+pub const DISCOVERY_BYTES: usize = 1024;
+
+/// What Get Log Page asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which page.
+    pub page: u8,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes, at least four.
+    pub length: u64,
+}
+
+impl Request {
+    /// Reads dwords 10 to 13.
+    #[must_use]
+    pub fn parse(sqe: &Sqe) -> Self {
+        let dwords = u64::from(sqe.dword(10) >> 16) | u64::from(sqe.dword(11) & 0xffff) << 16;
+        Self { page: sqe.dword(10) as u8, offset: sqe.qword(12), length: (dwords + 1) * 4 }
+    }
+}
+
+/// The health page (Base, section 5.16.1.3) of something that has no wear: all spare is there, and its temperature is
+/// not known.
+#[must_use]
+pub fn health(writes_refused: bool) -> [u8; HEALTH_BYTES] {
+    let mut out = [0; HEALTH_BYTES];
+    // Critical warning: the medium is read-only.
+    out[0] = u8::from(writes_refused) << 3;
+    out[3] = 100;
+    out[4] = 10;
+    out
+}
+
+/// The firmware page (Base, section 5.16.1.4): `revision` is in the only slot.
+#[must_use]
+pub fn firmware(revision: &str) -> [u8; FIRMWARE_BYTES] {
+    let mut out = [0; FIRMWARE_BYTES];
+    out[0] = 1;
+    put_text(&mut out, (8, 8), revision, b' ');
+    out
+}
+
+/// The beginning of the discovery page (Base, Figure 263).
+#[must_use]
+pub fn discovery_header(generation: u64, records: u64) -> [u8; DISCOVERY_BYTES] {
+    let mut out = [0; DISCOVERY_BYTES];
+    put(&mut out, 0, &generation.to_le_bytes());
+    put(&mut out, 8, &records.to_le_bytes());
+    out
+}
+
+/// Families of addresses (Base, Figure 264, ADRFAM).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    Ipv4 = 1,
+    /// IPv6.
+    Ipv6 = 2,
+}
+
+/// Where a subsystem is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portal<'a> {
+    /// What kind of address it is.
+    pub family: Family,
+    /// The address as text.
+    pub address: &'a str,
+    /// The TCP port as text.
+    pub port: &'a str,
+}
+
+/// An entry of the discovery page (Base, Figure 264; TCP, section 3.1.1): a subsystem that can be reached over TCP
+/// without encryption.
+#[must_use]
+pub fn discovery_entry(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
+    let mut out = [0; DISCOVERY_BYTES];
+    out[0] = 3;
+    out[1] = portal.family as u8;
+    // SUBTYPE: with namespaces. TREQ: no secure channel. PORTID: the only one.
+    out[2] = 2;
+    out[3] = 0b10;
+    out[4] = 1;
+    // Controllers are made for whoever connects; the admin queue has 32 entries.
+    put(&mut out, 6, &u16::MAX.to_le_bytes());
+    put(&mut out, 8, &32_u16.to_le_bytes());
+    put_text(&mut out, (32, 32), portal.port, b' ');
+    put_text(&mut out, (256, FIELD_BYTES), nqn, 0);
+    put_text(&mut out, (512, FIELD_BYTES), portal.address, b' ');
+    out
+}

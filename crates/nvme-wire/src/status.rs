@@ -1,0 +1,102 @@
+//! How a command ended (Base, section 3.3.3.2.1 "Status Field").
+
+/// A status: type and code, and whether trying again makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Status(u16);
+
+/// Do Not Retry, as a bit of the status field.
+const DNR: u16 = 1 << 14;
+
+const fn generic(code: u8) -> Status {
+    Status(code as u16)
+}
+
+const fn specific(code: u8) -> Status {
+    Status(1 << 8 | code as u16)
+}
+
+const fn media(code: u8) -> Status {
+    Status(2 << 8 | code as u16)
+}
+
+/// Generic status (Base, Figure 95), of the NVM command set (NVM, section 1.4 and Figure 16), command specific (Base,
+/// Figure 97) and of fabrics (Base, Figure 98).
+impl Status {
+    /// It worked.
+    pub const SUCCESS: Self = generic(0x00);
+    /// No such command.
+    pub const INVALID_OPCODE: Self = generic(0x01).final_();
+    /// A field of the command has a value that is not possible.
+    pub const INVALID_FIELD: Self = generic(0x02).final_();
+    /// Data was damaged or lost on its way.
+    pub const TRANSFER_ERROR: Self = generic(0x04);
+    /// The controller failed.
+    pub const INTERNAL: Self = generic(0x06);
+    /// The command was given up.
+    pub const ABORTED: Self = generic(0x07);
+    /// No such namespace.
+    pub const INVALID_NAMESPACE: Self = generic(0x0b).final_();
+    /// Not now.
+    pub const SEQUENCE_ERROR: Self = generic(0x0c).final_();
+    /// The descriptor of data is longer or shorter than the command needs.
+    pub const SGL_LENGTH: Self = generic(0x0f).final_();
+    /// The descriptor of data is of a kind that is not possible here.
+    pub const SGL_TYPE: Self = generic(0x11).final_();
+    /// The descriptor names a place outside the capsule.
+    pub const SGL_OFFSET: Self = generic(0x16).final_();
+    /// The namespace cannot be written.
+    pub const WRITE_PROTECTED: Self = generic(0x20).final_();
+    /// Data was damaged on its way; trying again may help.
+    pub const TRANSIENT_TRANSPORT: Self = generic(0x22);
+    /// Beyond the last block.
+    pub const OUT_OF_RANGE: Self = generic(0x80).final_();
+    /// There is no room left.
+    pub const CAPACITY_EXCEEDED: Self = generic(0x81);
+    /// The namespace is not ready, for now.
+    pub const NOT_READY: Self = generic(0x82);
+
+    /// More requests for events than the controller keeps.
+    pub const TOO_MANY_EVENT_REQUESTS: Self = specific(0x05).final_();
+    /// No such log page.
+    pub const INVALID_LOG_PAGE: Self = specific(0x09).final_();
+    /// The feature cannot be changed.
+    pub const NOT_CHANGEABLE: Self = specific(0x0e).final_();
+    /// The connection's format is not known.
+    pub const INCOMPATIBLE_FORMAT: Self = specific(0x80).final_();
+    /// The controller has no room for the connection.
+    pub const BUSY: Self = specific(0x81);
+    /// A parameter of Connect is not possible; the result says which.
+    pub const INVALID_PARAMETERS: Self = specific(0x82).final_();
+    /// The host is not allowed here.
+    pub const INVALID_HOST: Self = specific(0x84).final_();
+    /// The queue cannot be disconnected in this way.
+    pub const INVALID_QUEUE: Self = specific(0x85).final_();
+
+    /// A write failed on the medium.
+    pub const WRITE_FAULT: Self = media(0x80);
+    /// A read failed on the medium.
+    pub const UNRECOVERED_READ: Self = media(0x81);
+
+    /// The same, with trying again being useless.
+    const fn final_(self) -> Self {
+        Self(self.0 | DNR)
+    }
+
+    /// True when the command succeeded.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        self.0 & !DNR == 0
+    }
+
+    /// The upper half of a completion's last dword, in which the lowest bit is the phase.
+    #[must_use]
+    pub const fn word(self) -> u16 {
+        self.0 << 1
+    }
+
+    /// From that word; the phase is dropped.
+    #[must_use]
+    pub const fn of_word(word: u16) -> Self {
+        Self(word >> 1)
+    }
+}

@@ -15,8 +15,10 @@ mod cut;
 mod disk;
 mod host;
 mod image;
+mod jobs;
 mod judge;
 pub mod pairs;
+mod player;
 mod record;
 mod states;
 
@@ -25,15 +27,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use case::{Case, CaseName, List};
-use cut::{Cut, State, Writes};
+use cut::{Back, Cut, State, Writes};
 pub use disk::Lie;
 use image::Torn;
+use jobs::Job;
 use judge::{After, Known, judge, recovery};
 use record::Record;
 use states::{LOST_MAX, States};
 
 use crate::drive::Crash;
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 
 /// Of this many states the recovery from one is cut as well.
 const RECOVERIES: u64 = 48;
@@ -41,8 +44,17 @@ const RECOVERIES: u64 = 48;
 /// Cuts of such a recovery.
 const SECOND_CUTS: u64 = 8;
 
+/// Of this many of these one recovery is cut in its turn.
+const THIRDS: u64 = 16;
+
+/// Cuts of such a recovery.
+const THIRD_CUTS: u64 = 4;
+
 /// Cases that are begun together. A run ends between two of these.
 const WAVE: u64 = 64;
+
+/// Of this many cases one has a job.
+const JOBS: u64 = 6;
 
 /// How much fewer states there are of a case in which the redo log is full.
 const FULL_LOGS: usize = 16;
@@ -109,7 +121,15 @@ pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
         // Towards the end no more than are left to be looked at, as histories with few states leave room for others.
         let left = (states - report.runs) / WAVE * 5 / 4 + 5;
         let most = most.min(left as usize);
-        let case = |number| run_case(CaseName { seed, list: List::Drawn, number }, lie, most);
+        let case = |nth: u64| {
+            let before = nth / JOBS;
+            let (list, number) = if nth % JOBS == JOBS - 1 {
+                (List::Jobs, before)
+            } else {
+                (List::Drawn, nth - before)
+            };
+            run_case(CaseName { seed, list, number }, lie, most)
+        };
         in_parallel(first..first + WAVE, threads, case).into_iter().for_each(|c| report.add(c));
         first += WAVE;
     }
@@ -146,17 +166,17 @@ fn in_parallel<T: Send>(
 /// # Errors
 /// What does not hold in it, or that there is no such state.
 pub fn replay(key: &str) -> Result<String, String> {
-    let wrong = || format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:back]]] is wanted");
+    let wrong = || format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:CUT]][:back]] is wanted");
     let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
     let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
-    let pairs = number.strip_prefix('p');
-    let list = if pairs.is_some() { List::Pairs } else { List::Drawn };
-    let number = pairs.unwrap_or(number).parse().map_err(|_| wrong())?;
+    let list = [List::Jobs, List::Pairs].into_iter().find(|l| number.starts_with(l.letter()));
+    let list = list.unwrap_or(List::Drawn);
+    let number = number[list.letter().len()..].parse().map_err(|_| wrong())?;
     let name = CaseName { seed: seed.parse().map_err(|_| wrong())?, list, number };
     let case = case_of(name, Lie::None);
     if state.is_empty() {
         let report = match list {
-            List::Drawn => run_case(name, Lie::None, STATES_OF_A_CASE),
+            List::Drawn | List::Jobs => run_case(name, Lie::None, STATES_OF_A_CASE),
             List::Pairs => pairs::run_case(name, 1),
         };
         let words = format!("{case}\n  {} states hold", report.runs);
@@ -176,6 +196,7 @@ pub fn replay(key: &str) -> Result<String, String> {
 fn case_of(CaseName { seed, list, number }: CaseName, lie: Lie) -> Case {
     match list {
         List::Drawn => Case::draw(seed, number, lie),
+        List::Jobs => jobs::case(seed, number, lie),
         List::Pairs => pairs::case(seed, number),
     }
 }
@@ -219,12 +240,15 @@ fn run_case(name: CaseName, lie: Lie, most: usize) -> Report {
 
 fn look(report: &mut Report, record: &Record, known: &Known, state: &State, name: CaseName) {
     report.runs += 1;
-    let cut = state.then.as_ref().unwrap_or(&state.cut);
+    let cut = state.again.or(state.then).unwrap_or(state.cut);
     report.count(if cut.crash == Crash::Kill { "kill" } else { "power" }, 1);
     report.count("torn", u64::from(cut.torn != Torn::Whole));
     report.count("lost_members", state.lost.count_ones().into());
     report.count("second_crash", u64::from(state.then.is_some()));
-    report.count("members_back", if state.back { state.lost.count_ones().into() } else { 0 });
+    report.count("third_crash", u64::from(state.again.is_some()));
+    let back = if state.back == Back::Never { 0 } else { state.lost.count_ones() };
+    report.count("members_back", back.into());
+    report.count(record.case.job.map_or("no_job", Job::word), 1);
     report.count("degraded", u64::from(!record.case.failed.is_empty()));
     match judge(record, known, state) {
         Ok(seen) => {
@@ -251,10 +275,35 @@ fn cut_recovery(
 ) {
     let Some(after) = recovered(report, record, known, state, name) else { return };
     let mut rng = Rng::new(state.name());
+    let mut third = Rng::new(mix(state.name()));
     for _ in 0..SECOND_CUTS {
-        let then = draw_cut(record, &after, &mut rng);
-        let back = state.lost != 0 && rng.one_in(2);
-        look(report, record, known, &State { then: Some(then), back, ..*state }, name);
+        let then = Some(draw_cut(record, &after, &mut rng));
+        let back = if state.lost != 0 && rng.one_in(2) { Back::Second } else { Back::Never };
+        let second = State { then, back, ..*state };
+        look(report, record, known, &second, name);
+        if report.violations.is_empty() && third.one_in(THIRDS) {
+            cut_again(report, record, known, &second, (name, &mut third));
+        }
+        if !report.violations.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Cuts the recovery from a second crash at some points.
+fn cut_again(
+    report: &mut Report,
+    record: &Record,
+    known: &Known,
+    second: &State,
+    (name, rng): (CaseName, &mut Rng),
+) {
+    let Some(after) = recovered(report, record, known, second, name) else { return };
+    for _ in 0..THIRD_CUTS {
+        let again = Some(draw_cut(record, &after, rng));
+        let late = second.lost != 0 && second.back == Back::Never && rng.one_in(2);
+        let back = if late { Back::Third } else { second.back };
+        look(report, record, known, &State { again, back, ..*second }, name);
         if !report.violations.is_empty() {
             return;
         }

@@ -6,8 +6,22 @@ use strake_sim::crash::{Lie, Report, pairs, replay, run};
 use strake_sim::kept;
 
 /// What has to happen in a run, or it shows less than it says.
-const KINDS: [&str; 8] =
-    ["degraded", "kill", "lost_members", "power", "resync", "second_crash", "started", "torn"];
+const KINDS: [&str; 14] = [
+    "degraded",
+    "during_copy",
+    "during_mode_change",
+    "during_readd",
+    "during_rebuild",
+    "during_scrub",
+    "kill",
+    "lost_members",
+    "power",
+    "resync",
+    "second_crash",
+    "started",
+    "third_crash",
+    "torn",
+];
 
 fn check(seed: u64, states: u64) -> Report {
     let report = run(seed, states, 1, Lie::None);

@@ -8,6 +8,7 @@ use strake_raid::{Geometry, Level};
 use strake_units::{BlockSize, Lba, LbaRange};
 
 use super::disk::{DiskSpec, Lie};
+use super::jobs::Job;
 use crate::rng::{Rng, mix};
 
 /// Stripes that are looked at. Requests go to the ones before the last, so that there are bystanders behind them.
@@ -36,6 +37,8 @@ pub(super) enum Step {
     Fail(u8),
     /// The array is stopped in order.
     Stop,
+    /// Something begins that takes its time; its end is not waited for.
+    Job(Job),
 }
 
 /// How the array stood when the history began.
@@ -135,6 +138,8 @@ pub(super) struct Case {
     pub(super) around: bool,
     /// The history ends with an orderly stop, whatever chance says.
     pub(super) stops: bool,
+    /// What the array does beside.
+    pub(super) job: Option<Job>,
     pub(super) plot: Plot,
 }
 
@@ -160,17 +165,26 @@ pub(super) struct CaseName {
 pub(super) enum List {
     /// They are drawn.
     Drawn,
+    /// They are drawn, and have a job: [`super::jobs`].
+    Jobs,
     /// They are the ones of [`super::pairs`].
     Pairs,
 }
 
+impl List {
+    /// What comes before a number of the list.
+    pub(super) const fn letter(self) -> &'static str {
+        match self {
+            Self::Drawn => "",
+            Self::Jobs => "j",
+            Self::Pairs => "p",
+        }
+    }
+}
+
 impl fmt::Display for CaseName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = match self.list {
-            List::Drawn => "",
-            List::Pairs => "p",
-        };
-        write!(f, "{}:{list}{}", self.seed, self.number)
+        write!(f, "{}:{}{}", self.seed, self.list.letter(), self.number)
     }
 }
 
@@ -205,6 +219,7 @@ impl Case {
             lie,
             around,
             stops: false,
+            job: None,
             plot: Plot::Drawn(rng.fork()),
         }
     }
@@ -219,6 +234,27 @@ impl Case {
         }
     }
 
+    /// How many drives there are: a fresh one comes last.
+    pub(super) fn drives(&self) -> usize {
+        self.members + usize::from(self.spare_slot().is_some())
+    }
+
+    /// The slot that the fresh drive is for, if there is one.
+    pub(super) fn spare_slot(&self) -> Option<u8> {
+        self.job.and_then(Job::slot_of_spare)
+    }
+
+    /// The slots that are concerned when the drives of a mask are lost, as a mask.
+    pub(super) fn slots(&self, drives: u64) -> u64 {
+        let spare = self.spare_slot().filter(|_| drives >> self.members & 1 == 1);
+        drives & ((1 << self.members) - 1) | spare.map_or(0, |slot| 1 << slot)
+    }
+
+    /// True when it is in mode `strict` at some time.
+    pub(super) fn is_ever_strict(&self) -> bool {
+        self.mode == Consistency::Strict || self.job == Some(Job::Mode(Consistency::Strict))
+    }
+
     /// The steps of the history.
     pub(super) fn script(&self, geometry: &Geometry) -> Vec<Step> {
         match &self.plot {
@@ -229,6 +265,7 @@ impl Case {
 
     fn drawn(&self, geometry: &Geometry, mut rng: Rng) -> Vec<Step> {
         let mut steps = Vec::new();
+        steps.extend(self.job.iter().flat_map(|job| job.steps(&mut rng)));
         let out = self.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
         for burst in 0..rng.between(1, 3) {
             let requests = (0..rng.between(1, 3)).map(|_| request(geometry, &mut rng)).collect();
@@ -299,6 +336,7 @@ impl fmt::Display for Case {
             if self.around { " at the end of the ring" } else { "" },
             self.failed,
             if self.pulled { " and pulled" } else { "" }
-        )
+        )?;
+        self.job.map_or(Ok(()), |job| write!(f, ", {job:?}"))
     }
 }

@@ -141,14 +141,46 @@ pub(super) struct State {
     pub(super) lost: u64,
     /// A second crash, in the middle of the recovery from the first.
     pub(super) then: Option<Cut>,
-    /// After that the lost members are here again, as they were at the first crash.
-    pub(super) back: bool,
+    /// A third one, in the middle of the recovery from that.
+    pub(super) again: Option<Cut>,
+    pub(super) back: Back,
+}
+
+/// When the lost members are here again, as they were at the first crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Back {
+    /// They stay away.
+    #[default]
+    Never,
+    /// After the second crash.
+    Second,
+    /// After the third.
+    Third,
+}
+
+impl Back {
+    /// True when they are here at the start of this number; the first one follows the first crash.
+    pub(super) const fn is_by(self, start: u64) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Second => start >= 2,
+            Self::Third => start >= 3,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Never => "",
+            Self::Second => "back",
+            Self::Third => "back3",
+        }
+    }
 }
 
 impl State {
     /// After one crash, with members lost in it.
     pub(super) const fn first(cut: Cut, lost: u64) -> Self {
-        Self { cut, lost, then: None, back: false }
+        Self { cut, lost, then: None, again: None, back: Back::Never }
     }
 
     /// A number that tells it from others.
@@ -172,8 +204,10 @@ impl fmt::Display for Cut {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{:x}", self.cut, self.lost)?;
-        self.then.map_or(Ok(()), |then| write!(f, ":{then}"))?;
-        if self.back { f.write_str(":back") } else { Ok(()) }
+        for cut in [self.then, self.again].into_iter().flatten() {
+            write!(f, ":{cut}")?;
+        }
+        if self.back == Back::Never { Ok(()) } else { write!(f, ":{}", self.back.word()) }
     }
 }
 
@@ -211,12 +245,40 @@ impl FromStr for State {
         let cut = words.next().unwrap_or_default().parse()?;
         let lost = words.next().and_then(|lost| u64::from_str_radix(lost, 16).ok());
         let lost = lost.ok_or(format!("{text} does not say which members are lost"))?;
-        let then = words.next().map(str::parse).transpose()?;
-        let back = match words.next() {
-            None => false,
-            Some("back") => true,
-            Some(other) => return Err(format!("{other} is nothing that ends a state")),
-        };
-        Ok(Self { cut, lost, then, back })
+        let mut state = Self::first(cut, lost);
+        for word in words {
+            let back = [Back::Second, Back::Third].into_iter().find(|back| back.word() == word);
+            match (back, state.then, state.again) {
+                (Some(back), ..) if state.back == Back::Never => state.back = back,
+                (None, None, _) => state.then = Some(word.parse()?),
+                (None, Some(_), None) => state.again = Some(word.parse()?),
+                _ => return Err(format!("{word} is nothing that a state goes on with")),
+            }
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+
+    /// What a state is called has to lead back to it.
+    fn check(key: &str) {
+        let state: State = key.parse().unwrap_or_else(|what| panic!("{what}"));
+        assert_eq!(state.to_string(), key);
+    }
+
+    #[test]
+    fn a_state_is_found_by_what_it_is_called() {
+        check("110.p.204.t2048:0");
+        check("61.k.1d.w:6:3.p.1.h512");
+        check("61.k.1d.w:6:3.p.1.h512:back");
+        check("61.k.1d.w:6:3.p.1.w:9.k.0.w");
+        check("61.k.1d.w:6:3.p.1.w:9.k.0.w:back");
+        check("61.k.1d.w:6:3.p.1.w:9.k.0.w:back3");
+        for wrong in ["61.k.1d.w", "61.k.1d.w:6:back:back", "61.k.1d.w:0:1.k.0.w:1.k.0.w:1.k.0.w"] {
+            assert!(wrong.parse::<State>().is_err(), "{wrong}");
+        }
     }
 }

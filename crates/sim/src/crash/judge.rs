@@ -13,7 +13,7 @@ use super::host::Host;
 use super::image::{Image, Torn};
 use super::record::{Record, at_once, tape_of, uuid};
 use crate::drive::Crash;
-use crate::medium::PAGE;
+use crate::medium::{PAGE, PageBytes};
 use crate::oracle::Oracle;
 use crate::textbook;
 
@@ -22,6 +22,9 @@ const RUNS: u64 = 20;
 
 /// Part of what is said of an array of which two halves have each gone on alone.
 const APART: &str = "started apart from each other";
+
+/// Activations of a history at most, from the creation on.
+const STARTS_BEFORE: u64 = 3;
 
 /// Rounds of a resync between two looks at whether it is through.
 const ROUNDS_BETWEEN_LOOKS: u64 = 16;
@@ -84,6 +87,8 @@ pub(super) struct Seen {
 
 /// What is left to be cut once more.
 pub(super) struct After {
+    /// How many starts there were by then, from the first crash on.
+    nth: u64,
     base: Vec<Image>,
     /// What blocks may hold, after the loss was accepted if it had to be.
     oracle: Oracle,
@@ -95,20 +100,36 @@ pub(super) struct After {
 /// # Errors
 /// What does not hold.
 pub(super) fn judge(record: &Record, known: &Known, state: &State) -> Result<Seen, String> {
-    let then = state.then;
     caught(|| {
-        let Some(then) = then else { return Ok(look(record, known, state, Which::First)?.0) };
-        let after = recovery(record, known, state)?;
-        look(record, known, state, Which::Second(&after, &then)).map(|(seen, _)| seen)
+        let after = state.then.map(|_| written(record, known, state, None)).transpose()?;
+        let second = state.then.as_ref().zip(after.as_ref());
+        let after = state.again.map(|_| written(record, known, state, second)).transpose()?;
+        let third = state.again.as_ref().zip(after.as_ref());
+        Ok(look(record, known, state, third.or(second), false)?.0)
     })
 }
 
-/// What a recovery writes, with a state that holds.
+/// What the last recovery of a state that holds writes; there are no more than two crashes in it.
 ///
 /// # Errors
 /// What does not hold.
 pub(super) fn recovery(record: &Record, known: &Known, state: &State) -> Result<After, String> {
-    caught(|| look(record, known, state, Which::Recorded).map(|(_, after)| after))
+    caught(|| {
+        let first = state.then.map(|_| written(record, known, state, None)).transpose()?;
+        written(record, known, state, state.then.as_ref().zip(first.as_ref()))
+    })
+}
+
+/// The second crash, in the recovery from the first; or the third, in that from the second.
+type Next<'a> = (&'a Cut, &'a After);
+
+fn written(
+    record: &Record,
+    known: &Known,
+    state: &State,
+    next: Option<Next<'_>>,
+) -> Result<After, String> {
+    look(record, known, state, next, true).map(|(_, after)| after)
 }
 
 pub(super) fn caught<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
@@ -119,70 +140,59 @@ pub(super) fn caught<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, S
     })
 }
 
-/// Which start of an array is looked at.
-#[derive(Clone, Copy)]
-enum Which<'a> {
-    /// The one after the crash.
-    First,
-    /// The same, and what it writes is written down.
-    Recorded,
-    /// The one after a second crash.
-    Second(&'a After, &'a Cut),
-}
-
 struct Look<'a> {
     record: &'a Record,
     known: &'a Known,
+    /// Drives, as a mask.
     lost: u64,
     /// Those that are lost are back.
     back: bool,
     disks: Vec<Option<Disk>>,
+    /// Which of them has the slot, by slot; the one that had it first where none has it.
+    homes: Vec<usize>,
     tape: Option<Tape>,
     oracle: Oracle,
 }
 
+/// Looks at the start that follows the first crash, or the one that is `next`. What it writes may be written down.
 fn look(
     record: &Record,
     known: &Known,
     state: &State,
-    which: Which<'_>,
+    next: Option<Next<'_>>,
+    recorded: bool,
 ) -> Result<(Seen, After), String> {
-    let (base, torn) = match which {
-        Which::First | Which::Recorded => {
+    let spec = record.case.disk_spec();
+    let nth = next.map_or(1, |(_, after)| after.nth + 1);
+    let (base, torn) = match next {
+        None => {
             let (cut, events) = (&state.cut, &record.events);
             let torn = torn_in(record, &known.writes, events, cut);
             (known.writes.images(&record.base, events, cut), torn)
         }
-        Which::Second(after, cut) => {
-            let spec = record.case.disk_spec();
+        Some((cut, after)) => {
             let writes = Writes::before(&after.events, cut.point, cut.crash, &spec);
             let torn = torn_in(record, &writes, &after.events, cut);
             (writes.images(&after.base, &after.events, cut), torn)
         }
     };
-    let back = state.back && matches!(which, Which::Second(..));
+    let back = state.back.is_by(nth);
     let absent = if back { 0 } else { state.lost } | record.pulled;
-    let spec = record.case.disk_spec();
     let disk = |(at, image): (usize, &Image)| {
         (absent & 1 << at == 0).then(|| Disk::new(spec, at, image.clone()))
     };
     let disks: Vec<Option<Disk>> = base.iter().enumerate().map(disk).collect();
-    let tape = matches!(which, Which::Recorded).then(|| tape_of(&disks, record.case.seed));
-    let oracle = match which {
-        Which::First | Which::Recorded => known.oracle.clone(),
-        Which::Second(after, _) => after.oracle.clone(),
-    };
-    let mut look = Look { record, known, lost: state.lost, back, disks, tape, oracle };
-    let (start, run) = match which {
-        Which::First => (4, state.name().is_multiple_of(RUNS)),
-        Which::Recorded => (4, true),
-        Which::Second(_, cut) => (5, (cut.kept ^ cut.point as u64).is_multiple_of(RUNS)),
-    };
-    let (seen, oracle) = look.all(start, run)?;
+    let tape = recorded.then(|| tape_of(&disks, record.case.seed));
+    let oracle = next.map_or(&known.oracle, |(_, after)| &after.oracle).clone();
+    let homes = (0..record.case.members).collect();
+    let mut look = Look { record, known, lost: state.lost, back, disks, homes, tape, oracle };
+    let name = next.map_or(state.name(), |(cut, _)| cut.kept ^ cut.point as u64);
+    let run = recorded || name.is_multiple_of(RUNS);
+    let (seen, oracle) = look.all(STARTS_BEFORE + nth, run)?;
     let seen = Seen { torn, ..seen };
     let tape = look.tape.take().unwrap_or_default();
     let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
-    Ok((seen, After { base, oracle, events }))
+    Ok((seen, After { nth, base, oracle, events }))
 }
 
 /// What the last write that reached the media was for, if it was torn.
@@ -199,6 +209,7 @@ impl Look<'_> {
         let resynced = assembled.resync_regions().0 > 0;
         let recovery = assembled.recovery();
         let states = assembled.states().to_vec();
+        self.find_homes(&assembled);
         let careless = self.record.case.mode == Consistency::None;
         if refused || careless {
             give_up(&mut self.oracle, self.record, self.known, &states);
@@ -213,12 +224,25 @@ impl Look<'_> {
         Ok((seen, oracle))
     }
 
+    /// A fresh drive may have taken the place of another.
+    fn find_homes(&mut self, assembled: &Assembled) {
+        let Some(slot) = self.record.case.spare_slot().map(usize::from) else { return };
+        let spare = self.record.case.members;
+        let Some(disk) = &self.disks[spare] else { return };
+        let has = assembled.drives()[slot].as_ref().map(|drive| drive.path == disk.drive().path);
+        self.homes[slot] = if has == Some(true) { spare } else { slot };
+    }
+
+    fn page(&self, member: usize, offset: u64) -> Option<PageBytes> {
+        self.disks[self.homes[member]].as_ref()?.page(offset)
+    }
+
     /// Computes by the textbook what the members that are in sync hold, and compares it with what may be there.
     fn look_at_media(&self, states: &[MemberState], agree: bool) -> Result<(), String> {
         let geometry = &self.record.geometry;
         let absent = states.iter().enumerate().filter(|(_, s)| **s != MemberState::InSync);
         let absent = absent.fold(0, |mask, (at, _)| mask | 1 << at);
-        let page = |member: usize, offset| self.disks[member].as_ref()?.page(offset);
+        let page = |member, offset| self.page(member, offset);
         let size = geometry.block_size();
         let strip_bytes = u64::from(geometry.strip_bytes());
         let range = self.record.watched();
@@ -249,7 +273,7 @@ impl Look<'_> {
             self.read(&mut host)?;
         }
         if whole && careful {
-            let page = |member: usize, offset| self.disks[member].as_ref()?.page(offset);
+            let page = |member, offset| self.page(member, offset);
             textbook::verify(&self.record.geometry, &page)?;
         }
         Ok(())
@@ -258,7 +282,7 @@ impl Look<'_> {
     fn assemble(&mut self, start: u64) -> Result<(Assembled, bool), String> {
         let mut policy =
             AssemblePolicy { allow_degraded: self.lost != 0 && !self.back, accept_loss: false };
-        for _ in 0..3 {
+        for _ in 0..4 {
             match self.found(policy, start)? {
                 Outcome::Ready(assembled) => return Ok((*assembled, policy.accept_loss)),
                 Outcome::Refused { what, .. } if self.back && what.contains(APART) => {
@@ -271,6 +295,9 @@ impl Look<'_> {
                 Outcome::Refused { .. } if !policy.accept_loss && self.may_refuse() => {
                     policy.accept_loss = true;
                 }
+                Outcome::Waiting { .. } if self.has_newcomer() && !policy.allow_degraded => {
+                    policy.allow_degraded = true;
+                }
                 Outcome::Waiting { what, .. } => return Err(format!("waits without need: {what}")),
                 Outcome::Refused { what, .. } => {
                     return Err(format!("refused without need: {what}"));
@@ -278,6 +305,12 @@ impl Look<'_> {
             }
         }
         Err("refused although the loss was accepted".to_owned())
+    }
+
+    /// The labels of the others may call a fresh drive a member before it has a label itself. It is waited for then, as
+    /// if it had been taken away, and the owner has to say that the array is to start without it.
+    fn has_newcomer(&self) -> bool {
+        self.record.case.spare_slot().is_some()
     }
 
     fn found(&self, policy: AssemblePolicy, start: u64) -> Result<Outcome, String> {
@@ -301,10 +334,10 @@ impl Look<'_> {
         let Promise { logged, out } = self.known.promise;
         let case = &self.record.case;
         let before = case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
-        let at_once = ((out | self.lost) & !before).count_ones();
-        let intends = case.mode == Consistency::Strict && self.record.geometry.parity_strips() > 1;
-        self.record.geometry.parity_strips() > 0
-            && ((out | self.lost) & !logged != 0 || intends && at_once > 1)
+        let out = out | case.slots(self.lost);
+        let at_once = (out & !before).count_ones();
+        let intends = case.is_ever_strict() && self.record.geometry.parity_strips() > 1;
+        self.record.geometry.parity_strips() > 0 && (out & !logged != 0 || intends && at_once > 1)
     }
 
     /// Reads everything that is watched and compares it with what may be there.

@@ -10,7 +10,7 @@ use strake_raid::{Geometry, Level};
 use strake_units::{BlockSize, Lba, LbaRange};
 
 use super::case::{Before, Case, CaseName, List, Plot, Request, Step};
-use super::cut::State;
+use super::cut::{Back, State};
 use super::disk::Lie;
 use super::judge::Known;
 use super::record::Record;
@@ -96,6 +96,7 @@ pub(super) fn case(seed: u64, number: u64) -> Case {
         lie: Lie::None,
         around: false,
         stops: false,
+        job: None,
         plot: Plot::Given(plot),
     }
 }
@@ -158,8 +159,9 @@ fn cut_recovery(
     let sampled = every_cut(record, &after.events, &mut |cut, _, _| cuts.push(cut));
     report.count(if sampled { "recovery_cut_at_some" } else { "recovery_cut_everywhere" }, 1);
     for then in cuts {
-        for back in if state.lost == 0 { &[false][..] } else { &[false, true] } {
-            let state = State { then: Some(then), back: *back, ..*state };
+        for &back in if state.lost == 0 { &[Back::Never][..] } else { &[Back::Never, Back::Second] }
+        {
+            let state = State { then: Some(then), back, ..*state };
             look(report, record, known, &state, name);
             count_pair(report, &state);
             if !report.violations.is_empty() {
@@ -170,7 +172,7 @@ fn cut_recovery(
 }
 
 fn count_pair(report: &mut Report, state: &State) {
-    let words = match (state.lost.count_ones(), state.then.is_some(), state.back) {
+    let words = match (state.lost.count_ones(), state.then.is_some(), state.back != Back::Never) {
         (0, false, _) => "crash",
         (1, false, _) => "crash+lost",
         (_, false, _) => "crash+lost+lost",

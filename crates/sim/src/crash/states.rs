@@ -104,17 +104,17 @@ fn matters(events: &[Event], point: usize, cached: bool) -> bool {
     }
 }
 
-/// Sets of at most `lost_max` members, which is no more than [`LOST_MAX`], that the array could do without, on top of
+/// Sets of at most `lost_max` drives, which is no more than [`LOST_MAX`], that the array could do without, on top of
 /// those that are out when the history begins.
 pub(super) fn losses(record: &Record, lost_max: u32) -> Vec<u64> {
     let out = record.case.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
-    let members = record.case.members;
+    let drives = record.case.drives();
     let mut losses = vec![0];
-    for a in 0..members {
-        for b in a..members {
+    for a in 0..drives {
+        for b in a..drives {
             let lost = 1u64 << a | 1 << b;
-            let few = lost.count_ones() <= lost_max;
-            if few && lost & out == 0 && record.geometry.tolerates(out | lost) {
+            let enough = record.geometry.tolerates(out | record.case.slots(lost));
+            if lost.count_ones() <= lost_max && lost & out == 0 && enough {
                 losses.push(lost);
             }
         }

@@ -1,0 +1,393 @@
+//! Plays a history: the real engine, somebody who asks it for things, and the tape on which all of it is written down.
+
+use strake_block::{Completion, Op};
+use strake_engine::{
+    ArrayError, AssemblePolicy, Consistency, CreateSpec, Drive, Ids, MemberIo, Outcome, Pending,
+    Replacing, assemble, create, plan_create, prepare_drive, store_config,
+};
+use strake_ondisk::RecordedState;
+use strake_raid::Geometry;
+use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos};
+
+use super::case::{Before, Case, Request, Step};
+use super::disk::{Disk, Event, Promise, Tape, note};
+use super::host::{Host, durability, write_op};
+use super::image::Image;
+use super::jobs::Job;
+use super::record::{Record, at_once, uuid, watched};
+use crate::oracle::{Content, Oracle};
+
+/// What the control plane has written down on every member.
+pub(super) const CONFIG: &[u8] = b"what the control plane writes down";
+
+/// What the identifier of a fresh drive is drawn with.
+const SPARE: u64 = 200;
+
+/// A round of a history.
+pub(super) const ROUND: Nanos = Nanos(1_000);
+
+pub(super) struct Player {
+    geometry: Geometry,
+    disks: Vec<Disk>,
+    host: Host,
+    oracle: Oracle,
+    tape: Tape,
+    next_id: u64,
+    live: usize,
+    promise: Promise,
+    /// Members that somebody asked to be failed while the history was written down, as a mask.
+    condemned: u64,
+    under_way: Option<UnderWay>,
+    recording: bool,
+}
+
+/// A job that has not been answered.
+enum UnderWay {
+    Replacing(Box<Replacing>),
+    /// The mode is weaker than the one before.
+    Weaker(Pending),
+    Stronger(Pending),
+}
+
+impl UnderWay {
+    fn poll(&mut self) -> Option<Result<(), ArrayError>> {
+        match self {
+            Self::Replacing(replacing) => replacing.poll(),
+            Self::Weaker(pending) | Self::Stronger(pending) => pending.poll(),
+        }
+    }
+}
+
+impl Player {
+    pub(super) fn new(case: &Case) -> Result<Self, String> {
+        let spec = case.disk_spec();
+        let image = Image::new(spec.bytes);
+        let disks: Vec<Disk> =
+            (0..case.drives()).map(|at| Disk::new(spec, at, image.clone())).collect();
+        let drives: Vec<Drive> = disks[..case.members].iter().map(Disk::drive).collect();
+        let create_spec = CreateSpec {
+            name: "crash".parse::<Name>().map_err(|e| e.to_string())?,
+            level: case.level,
+            group_size: None,
+            strip_bytes: case.strip_bytes,
+            block_size: Some(case.array_block),
+            consistency: case.mode,
+        };
+        let plan = plan_create(&create_spec, &drives).map_err(|e| e.to_string())?;
+        let ids = Ids {
+            array: uuid(case.seed, 1),
+            epoch: uuid(case.seed, 2),
+            members: (0..case.members as u64).map(|at| uuid(case.seed, 100 + at)).collect(),
+        };
+        let assembled =
+            create(&plan, drives, &ids, true, &mut at_once(0)).map_err(|e| e.to_string())?;
+        // Twice, so that there is an older one as well.
+        let drives: Vec<Drive> = disks[..case.members].iter().map(Disk::drive).collect();
+        for content in [&b"what it wrote down before"[..], CONFIG] {
+            store_config(&drives, ids.array, content, &mut at_once(0))
+                .map_err(|e| e.to_string())?;
+        }
+        for spare in &disks[case.members..] {
+            prepare_drive(&spare.drive(), uuid(case.seed, SPARE), &mut at_once(0))
+                .map_err(|e| e.to_string())?;
+        }
+        let host = Host::start(assembled, case, Nanos(1_000_000_000_000))?;
+        Ok(Self {
+            geometry: plan.geometry,
+            disks,
+            host,
+            oracle: Oracle::new(&plan.geometry, Content::Zero, spec.cache),
+            tape: Tape::default(),
+            next_id: 1,
+            live: 0,
+            promise: Promise::default(),
+            condemned: 0,
+            under_way: None,
+            recording: false,
+        })
+    }
+
+    pub(super) fn play(mut self, case: Case) -> Result<Record, String> {
+        self.fill()?;
+        for slot in &case.failed {
+            self.fail(*slot)?;
+        }
+        match case.before {
+            Before::Busy => self.rest(4)?,
+            Before::Rested => self.rest(40)?,
+            Before::Restarted => self.restart(&case)?,
+        }
+        if case.around {
+            self.go_around(&case)?;
+        }
+        self.host.until("quiet drives", |host| {
+            let idle = self.disks.iter().all(Disk::is_idle);
+            host.round(ROUND);
+            Ok(idle && self.disks.iter().all(Disk::is_idle))
+        })?;
+        self.oracle.all_stable();
+        let oracle = self.oracle.clone();
+        let base = self.disks.iter().map(Disk::image).collect();
+        for (at, disk) in self.disks.iter().enumerate() {
+            disk.record(&self.tape, case.seed ^ at as u64);
+        }
+        self.recording = true;
+        self.note_promise(true);
+        for step in case.script(&self.geometry) {
+            self.step(step, &case)?;
+        }
+        let Self { host, tape, geometry, .. } = self;
+        drop(host);
+        let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
+        let pulled = case.failed.iter().filter(|_| case.pulled);
+        let pulled = pulled.fold(0, |mask, slot| mask | 1 << slot);
+        Ok(Record { case, geometry, base, oracle, events, pulled })
+    }
+
+    /// Gives every watched block a content that is stable.
+    fn fill(&mut self) -> Result<(), String> {
+        let all = watched(&self.geometry);
+        let size = self.geometry.block_size();
+        let stripe = self.geometry.stripe_data_blocks();
+        for start in (0..all.blocks).step_by(stripe as usize) {
+            let range = LbaRange::new(Lba(start), stripe.min(all.blocks - start));
+            let id = self.fresh_id();
+            let begun = self.oracle.begin_write(id, range, Content::Pattern(id), false);
+            self.host.run(write_op(id, range, size, false))?;
+            self.oracle.end_write(begun, range, false);
+        }
+        self.host.run(Op::Flush)?;
+        self.oracle.all_stable();
+        Ok(())
+    }
+
+    /// Writes to the last two strips, which is more than only its intent is told of, until the ring of the redo log
+    /// is about to begin anew.
+    fn go_around(&mut self, case: &Case) -> Result<(), String> {
+        let tape = Tape::default();
+        self.disks.iter().for_each(|disk| disk.record(&tape, case.seed));
+        let size = self.geometry.block_size();
+        let strip = u64::from(self.geometry.strip_blocks());
+        let range = LbaRange::new(Lba(self.geometry.capacity_blocks() - 2 * strip), 2 * strip);
+        let (start, bytes) = strake_ondisk::redo_ring(0, 1);
+        // As long as the longest there is, and none begins less than that before the end.
+        let record = strake_ondisk::REDO_HEADER_BYTES as u64 + u64::from(case.strip_bytes);
+        let near = start + bytes - record * (2 + case.seed % 4);
+        for _ in 0..bytes / record {
+            let id = self.fresh_id();
+            self.host.run(write_op(id, range, size, false))?;
+            let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
+            let offsets = events.iter().filter_map(|event| match event {
+                Event::Issue { offset, .. } => Some(*offset),
+                Event::Done { .. }
+                | Event::FlushIssue
+                | Event::FlushDone { .. }
+                | Event::Begin { .. }
+                | Event::Ack { .. }
+                | Event::FlushBegin { .. }
+                | Event::FlushAck { .. }
+                | Event::Promise(_) => None,
+            });
+            let log = start..start + bytes;
+            let last = offsets.filter(|offset| log.contains(offset)).max();
+            if last.ok_or("a write that is to be logged is not")? >= near {
+                self.disks.iter().for_each(Disk::forget);
+                return Ok(());
+            }
+        }
+        Err("the ring of the redo log has no end".to_owned())
+    }
+
+    fn fresh_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn fail(&mut self, slot: u8) -> Result<(), String> {
+        let pending = self.host.array.begin_fail(MemberIndex(slot));
+        let mut pending = pending.map_err(|e| e.to_string())?;
+        self.host.until("failing a member", |host| {
+            host.round(ROUND);
+            match pending.poll() {
+                Some(Err(error)) => Err(format!("failing member {slot}: {error}")),
+                answer => Ok(answer.is_some()),
+            }
+        })
+    }
+
+    /// Lets quarters of a second go by.
+    fn rest(&mut self, quarters: u64) -> Result<(), String> {
+        for _ in 0..quarters {
+            self.round(Nanos(250_000_000))?;
+            for _ in 0..12 {
+                self.round(ROUND)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, case: &Case) -> Result<(), String> {
+        self.host.stop(|host| {
+            host.round(ROUND);
+            Ok(())
+        })?;
+        let here = |disk: &usize| !(case.pulled && case.failed.contains(&(*disk as u8)));
+        let here = (0..self.disks.len()).filter(here);
+        let drives: Vec<Drive> = here.map(|at| self.disks[at].drive()).collect();
+        let fresh = uuid(case.seed, 3);
+        let policy = AssemblePolicy::default();
+        let now = self.host.now;
+        let found =
+            assemble(&drives, policy, &|_, _| true, &mut || fresh, &mut at_once(now.0)).0.pop();
+        match found {
+            Some(Outcome::Ready(assembled)) => self.host = Host::start(*assembled, case, now)?,
+            Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
+                return Err(what);
+            }
+            None => return Err("no array is found after an orderly stop".to_owned()),
+        }
+        self.rest(1)
+    }
+
+    fn step(&mut self, step: Step, case: &Case) -> Result<(), String> {
+        match step {
+            Step::Requests(requests) => {
+                requests.into_iter().try_for_each(|request| self.request(request))
+            }
+            Step::Rounds(rounds) => (0..rounds).try_for_each(|_| self.round(ROUND)),
+            Step::Settle => self.settle(),
+            Step::Rest => self.rest(40),
+            Step::Fail(slot) => {
+                self.condemned |= 1 << slot;
+                self.note_promise(false);
+                // Whether it is done before the machine stops is open, as is so much else.
+                let _ = self.host.array.begin_fail(MemberIndex(slot)).map_err(|e| e.to_string())?;
+                Ok(())
+            }
+            Step::Stop => self.stop(case),
+            Step::Job(job) => self.begin(job, case),
+        }
+    }
+
+    fn begin(&mut self, job: Job, case: &Case) -> Result<(), String> {
+        let array = &self.host.array;
+        let begun = match job {
+            Job::Replace(slot) | Job::Copy(slot) => {
+                let drive = self.disks[case.members].drive();
+                array
+                    .begin_replace(MemberIndex(slot), &drive, uuid(case.seed, SPARE))
+                    .map(|replacing| Some(UnderWay::Replacing(Box::new(replacing))))
+            }
+            Job::Readd(slot) => {
+                let drive = self.disks[usize::from(slot)].drive();
+                let mut wait = at_once(self.host.now.0);
+                let label = MemberIo::open(&drive, &mut wait).and_then(|mut io| io.newest_label());
+                let label = label.map_err(|e| e.to_string())?.ok_or("a member has no label")?;
+                array
+                    .begin_readd(MemberIndex(slot), &drive, &label)
+                    .map(|replacing| Some(UnderWay::Replacing(Box::new(replacing))))
+            }
+            Job::Scrub(mode) => array.begin_scrub(mode).map(|()| None),
+            Job::Mode(mode) => {
+                let pending = array.begin_set_consistency(mode);
+                let weaker = case.mode == Consistency::Strict || mode == Consistency::Resync;
+                let under_way = if weaker { UnderWay::Weaker } else { UnderWay::Stronger };
+                Ok(Some(under_way(pending)))
+            }
+        };
+        self.under_way = begun.map_err(|error| format!("{job:?}: {error}"))?;
+        self.note_promise(false);
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        for _ in 0..100_000 {
+            if self.live == 0 {
+                return Ok(());
+            }
+            self.round(ROUND)?;
+        }
+        Err(format!("requests are not answered: {:?}", self.host.array.status()))
+    }
+
+    fn stop(&mut self, case: &Case) -> Result<(), String> {
+        // Nothing is under way, so nothing is answered either.
+        self.settle()?;
+        self.host.stop(|host| {
+            host.round(ROUND);
+            Ok(())
+        })?;
+        if case.mode != Consistency::None {
+            // Nothing is in doubt, whoever is out.
+            let logged = self.geometry.groups_with(u64::MAX);
+            note(&self.tape, Event::Promise(Promise { logged, ..self.promise }));
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), String> {
+        let id = self.fresh_id();
+        let size = self.geometry.block_size();
+        let (event, op) = match request {
+            Request::Write { range, fua } => {
+                let content = Content::Pattern(id);
+                (Event::Begin { id, range, content }, write_op(id, range, size, fua))
+            }
+            Request::Zeroes { range, fua } => {
+                let content = Content::Zero;
+                let op = Op::WriteZeroes { range, durability: durability(fua) };
+                (Event::Begin { id, range, content }, op)
+            }
+            Request::Flush => (Event::FlushBegin { id }, Op::Flush),
+        };
+        note(&self.tape, event);
+        self.live += 1;
+        self.host.submit(id, op)
+    }
+
+    fn round(&mut self, step: Nanos) -> Result<(), String> {
+        for Completion { token, op, result } in self.host.round(step) {
+            result.map_err(|error| format!("request {} failed: {error}", token.0))?;
+            self.live -= 1;
+            let fua = |durability| durability == strake_block::Durability::Fua;
+            let event = match op {
+                Op::Write { durability, .. } | Op::WriteZeroes { durability, .. } => {
+                    Event::Ack { id: token.0, fua: fua(durability) }
+                }
+                Op::Flush => Event::FlushAck { id: token.0 },
+                Op::Read { .. } | Op::Deallocate { .. } => continue,
+            };
+            note(&self.tape, event);
+        }
+        if let Some(answer) = self.under_way.as_mut().and_then(UnderWay::poll) {
+            self.under_way = None;
+            // A member that is failed meanwhile is not replaced.
+            if self.condemned == 0 {
+                answer.map_err(|error| format!("a job: {error}"))?;
+            }
+        }
+        if self.recording {
+            self.note_promise(false);
+        }
+        Ok(())
+    }
+
+    /// Writes down what the label says that every member in use holds, if that has changed.
+    fn note_promise(&mut self, first: bool) {
+        let label = self.host.array.newest_label();
+        let rows = label.members.iter().enumerate();
+        let out = rows.filter(|(_, row)| row.state != RecordedState::InSync);
+        let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
+        let everybody = u64::MAX >> (64 - label.members.len());
+        let all = label.consistency == Consistency::Strict && label.logged == everybody;
+        let logged = if all { u64::MAX } else { label.logged & out };
+        // A weaker mode is recorded before it is used.
+        let weaker = matches!(self.under_way, Some(UnderWay::Weaker(_)));
+        let logged = if weaker { 0 } else { self.geometry.groups_with(logged) };
+        let promise = Promise { logged, out: out | self.condemned };
+        if first || promise != self.promise {
+            self.promise = promise;
+            note(&self.tape, Event::Promise(promise));
+        }
+    }
+}

@@ -74,8 +74,8 @@ const CORRUPTIONS: Draw = Draw { same: 9_000, fresh: 1_000 };
 const NIGHTLY_SIM_SEEDS: Draw = Draw { same: 0, fresh: 200_000 };
 /// Crash states with every change: four minutes on two cores, at 1.5 ms each. All checks together have 25 minutes.
 const CRASH_STATES: u64 = 250_000;
-/// Worlds with every change beside those of the tests: two minutes on two cores, at 35 ms each.
-const SIM_SEEDS: Draw = Draw { same: 4_000, fresh: 1_000 };
+/// Worlds with every change beside those of the tests: three minutes on two cores, at 35 ms each.
+const SIM_SEEDS: Draw = Draw { same: 9_000, fresh: 1_000 };
 
 /// What continuous integration runs, cheapest answers first.
 pub const ALL: [Step; 15] = [

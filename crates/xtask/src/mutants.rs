@@ -2,7 +2,8 @@
 //!
 //! A mutant is a file in the folder `mutants`: why it would lose data, the file it is in, the tiers that are tried in
 //! order, and the text before and after, between the marks of a merge conflict. The copy lies in `target/mutants` and
-//! has a target folder of its own, so only what a mutant changes is built again.
+//! has a target folder of its own: to cargo two copies of a crate in one target folder are the same crate, and it would
+//! run what was built of the other.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -312,10 +313,9 @@ const ABORTED: i32 = 134;
 
 fn cargo<S: AsRef<std::ffi::OsStr>>(tree: &Path, words: &[S]) -> Command {
     let mut command = run::command(tree, words);
-    // Warnings are no matter in a mutant, and a bug shows in programs that are linked in a hurry as well.
+    // A bug shows in programs that are linked in a hurry as well.
     command
         .env("CARGO_TARGET_DIR", tree.with_file_name("target"))
-        .env("RUSTFLAGS", "-Awarnings")
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");

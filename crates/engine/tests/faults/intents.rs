@@ -213,6 +213,9 @@ fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
     }
 }
 
+/// A block in another stripe than those at the beginning.
+const FAR: u64 = 1024;
+
 /// The records of a large write and of a later one of the same band were both carried out after a crash, since both
 /// were still there. Between them a small write had told its intent: its data were gone, and parity, which the later
 /// record had brought along, did not fit (seed 424287 of the simulator).
@@ -223,17 +226,24 @@ fn a_record_of_a_large_write_is_not_carried_out_over_a_later_small_one() {
         [(lost, None), (lost, Some((70, 40))), (lost, Some((20, 1)))]
     }) {
         let mut stage = filled(strict(Level::Raid6, 6));
-        // All are done and their records are still there: nothing has told a floor above them.
+        // A write somewhere else that does not end keeps all records since in force.
+        let (disk, byte) = stage.home(FAR);
+        let place = stage.on_disk(byte, 1);
+        stage.disks[disk].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
+        let op = stage.write_op(FAR, 128, 75);
+        stage.submit(0, op);
         assert_eq!(stage.write(0, 128, 70), Ok(()));
         assert_eq!(stage.write(5, 2, 71), Ok(()));
         assert_eq!(stage.write(40, 1, 72), Ok(()));
         if let Some((at, blocks)) = last {
             assert_eq!(stage.write(at, blocks, 74), Ok(()));
         }
+        stage.disks[disk].plan.clear();
         if let Some(lost) = lost {
             stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
         }
         assert_eq!(stage.again(if lost.is_some() { DEGRADED } else { STRICTLY }), 0);
+        settle(&mut stage, &[(FAR, 128, 75)]);
         stage.verify(2000);
         assert_eq!(stage.write(0, 128, 73), Ok(()));
         assert_eq!(stage.again(STRICTLY), 0);

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, capsule, h2c};
+use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, h2c};
 use std::io::Write;
-use strake_export_nvmet::Removal;
+use strake_export_nvmet::{Removal, nqn};
 use strake_nvme_wire::Sgl;
 
 /// How often a test looks for something another thread does before it gives up; each look yields the CPU.
@@ -218,8 +218,8 @@ fn a_host_that_never_reads_holds_up_only_itself() {
         bystander.is_served();
     }
     let target = &machine.target;
-    assert!(target.remove_export(common::SUBSYSTEM, Removal::IfUnused).is_err());
-    target.remove_export(common::SUBSYSTEM, Removal::Force).expect("it goes all the same");
+    assert!(target.remove_export(SUBSYSTEM, Removal::IfUnused).is_err());
+    target.remove_export(SUBSYSTEM, Removal::Force).expect("it goes all the same");
     assert!(target.exports().is_empty());
 }
 
@@ -251,6 +251,32 @@ fn a_connection_that_begins_wrongly_ends() {
     let mut half = Host::asked(&machine);
     half.put(&capsule_first[..40]);
     bystander.is_served();
+}
+
+/// Deny by default: only hosts on the list connect, to the subsystem as to discovery.
+#[test]
+fn a_host_that_was_not_named_is_refused() {
+    let machine = Machine::start();
+    let stranger = "nqn.2014-08.org.nvmexpress:uuid:stranger";
+    for (names, wanted) in [
+        ((HOST, SUBSYSTEM), None),
+        ((HOST, nqn::DISCOVERY), None),
+        ((stranger, SUBSYSTEM), Some(0x184)),
+        ((stranger, nqn::DISCOVERY), Some(0x184)),
+        ((HOST, "nqn.2014-08.org.nvmexpress:uuid:other"), Some(0x182)),
+        (("", SUBSYSTEM), Some(0x182)),
+    ] {
+        let mut host = Host::asked(&machine);
+        let refused = host.connect_as(names, 0, 0xffff, 0).err();
+        assert_eq!(refused, wanted, "{names:?}");
+    }
+    // Nor does it get into the controller of one who may.
+    let (_admin, _io) = machine.controller();
+    for controller in 1..8 {
+        let mut host = Host::asked(&machine);
+        let refused = host.connect_as((stranger, SUBSYSTEM), 2, controller, 0).err();
+        assert_eq!(refused, Some(0x182), "controller {controller}");
+    }
 }
 
 /// A controller ends with its admin queue, and its I/O queues with it.

@@ -163,11 +163,22 @@ impl Host {
 
     /// Connects a queue; the status word when that is refused.
     pub fn connect(&mut self, queue: u16, controller: u16, keep_alive_ms: u32) -> Result<u64, u16> {
+        self.connect_as((HOST, SUBSYSTEM), queue, controller, keep_alive_ms)
+    }
+
+    /// The same under other names of the host and the subsystem.
+    pub fn connect_as(
+        &mut self,
+        (host, subsystem): (&str, &str),
+        queue: u16,
+        controller: u16,
+        keep_alive_ms: u32,
+    ) -> Result<u64, u16> {
         let mut data = vec![0; 1024];
         data[..16].fill(1);
         data[16..18].copy_from_slice(&controller.to_le_bytes());
-        data[256..256 + SUBSYSTEM.len()].copy_from_slice(SUBSYSTEM.as_bytes());
-        data[512..512 + HOST.len()].copy_from_slice(HOST.as_bytes());
+        data[256..256 + subsystem.len()].copy_from_slice(subsystem.as_bytes());
+        data[512..512 + host.len()].copy_from_slice(host.as_bytes());
         let size = if queue == 0 { 31 } else { 127 };
         let words = [(1, 1), (10, u32::from(queue) << 16), (11, size), (12, keep_alive_ms)];
         self.send(0x7f, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data);

@@ -127,5 +127,7 @@ pub(super) async fn change_consistency(
         return Err(lost());
     }
     publish(shard).await;
+    // Who is rebuilt may have waited for records that count no longer.
+    shard.lead_finished();
     Ok(())
 }

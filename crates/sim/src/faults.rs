@@ -10,132 +10,14 @@
 //! orderly stop, or where a label was written since: what a crash leaves of it may pass for the drive, which
 //! docs/guarantees.md lists as a known defect.
 
+mod kind;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use strake_raid::Geometry;
 use strake_units::Nanos;
 
-/// Everything bad that happens in worlds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A block turns out to be unreadable.
-    Medium,
-    /// An I/O fails, and with it the member.
-    Error,
-    /// A drive is pulled.
-    Vanish,
-    /// An I/O is not answered for longer than the engine waits.
-    Hang,
-    /// An I/O takes milliseconds to seconds.
-    Delay,
-    /// A write of several blocks of 512 B is done in part.
-    Torn512,
-    /// A write of several blocks of 4 KiB is done in part.
-    Torn4K,
-    /// A drive takes many times as long as the others.
-    Slow,
-    /// No drive answers anything for seconds.
-    Stall,
-    /// Several drives fail in one moment, each in its way, and the others stall.
-    AllAtOnce,
-    /// A drive acknowledges flushes, does nothing, and loses power after an orderly stop.
-    FlushLie,
-    /// A drive comes back with what it held some time before.
-    ReturnStale,
-    /// A drive comes back smaller.
-    Shrink,
-    /// Drives are found under each other's names.
-    Swap,
-    /// A bit of what a drive holds is another one.
-    BitFlip,
-    /// A drive acknowledges a write and does not do it.
-    LostWrite,
-    /// A drive does a write in another place.
-    Misdirected,
-    /// A drive answers for a time with what it held before the last write.
-    StaleRead,
-    /// The operator takes a member out of use.
-    Fail,
-    /// A member that is out is replaced.
-    Replace,
-    /// A drive is taken back.
-    Readd,
-    /// The array is stopped in order and started again.
-    Stop,
-    /// The process is killed.
-    Kill,
-    /// The power fails.
-    Power,
-    /// A drive is lost in the event that stops the machine.
-    CrashAndLoss,
-    /// More drives are pulled than the array survives.
-    Lose,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 26] = [
-        Self::Medium,
-        Self::Error,
-        Self::Vanish,
-        Self::Hang,
-        Self::Delay,
-        Self::Torn512,
-        Self::Torn4K,
-        Self::Slow,
-        Self::Stall,
-        Self::AllAtOnce,
-        Self::FlushLie,
-        Self::ReturnStale,
-        Self::Shrink,
-        Self::Swap,
-        Self::BitFlip,
-        Self::LostWrite,
-        Self::Misdirected,
-        Self::StaleRead,
-        Self::Fail,
-        Self::Replace,
-        Self::Readd,
-        Self::Stop,
-        Self::Kill,
-        Self::Power,
-        Self::CrashAndLoss,
-        Self::Lose,
-    ];
-
-    /// Its name in counts and on command lines.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Medium => "medium",
-            Self::Error => "error",
-            Self::Vanish => "vanish",
-            Self::Hang => "hang",
-            Self::Delay => "delay",
-            Self::Torn512 => "torn_512",
-            Self::Torn4K => "torn_4k",
-            Self::Slow => "slow",
-            Self::Stall => "stall",
-            Self::AllAtOnce => "all_at_once",
-            Self::FlushLie => "flush_lie",
-            Self::ReturnStale => "return_stale",
-            Self::Shrink => "shrink",
-            Self::Swap => "swap",
-            Self::BitFlip => "bit_flip",
-            Self::LostWrite => "lost_write",
-            Self::Misdirected => "misdirected",
-            Self::StaleRead => "stale_read",
-            Self::Fail => "fail",
-            Self::Replace => "replace",
-            Self::Readd => "readd",
-            Self::Stop => "stop",
-            Self::Kill => "kill",
-            Self::Power => "power",
-            Self::CrashAndLoss => "crash_and_loss",
-            Self::Lose => "lose",
-        }
-    }
-}
+pub use kind::{Kind, Kinds};
 
 /// Chances of a fault, per million I/Os of one drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,6 +60,7 @@ struct State {
     /// No I/O that is begun before is answered earlier.
     stalled_until: Nanos,
     rates: Rates,
+    without: Kinds,
     mutant: Mutant,
 }
 
@@ -188,7 +71,7 @@ pub struct Faults(Arc<Mutex<State>>);
 impl Faults {
     /// Nothing happens until [`arm`](Self::arm).
     #[must_use]
-    pub fn new(rates: Rates, mutant: Mutant) -> Self {
+    pub fn new(rates: Rates, without: Kinds, mutant: Mutant) -> Self {
         Self(Arc::new(Mutex::new(State {
             geometry: None,
             impaired: 0,
@@ -196,6 +79,7 @@ impl Faults {
             unmade: false,
             stalled_until: Nanos(0),
             rates,
+            without,
             mutant,
         })))
     }
@@ -262,6 +146,13 @@ impl Faults {
     pub fn rates(&self) -> Rates {
         let state = self.state();
         if state.armed { state.rates } else { Rates::default() }
+    }
+
+    /// Whether faults of `kind` happen in this run at all. Whoever asks has drawn already, so that a run without a kind
+    /// is like one with it until that would have happened.
+    #[must_use]
+    pub fn has(&self, kind: Kind) -> bool {
+        !self.state().without.has(kind)
     }
 
     /// The lie that drives tell.

@@ -25,9 +25,10 @@ pub mod medium;
 pub mod oracle;
 pub mod rng;
 pub mod shape;
+pub mod shrink;
 pub mod textbook;
 pub mod trace;
 pub mod world;
 
-pub use faults::{Kind, Mutant};
-pub use world::{Report, Settings, run, stage};
+pub use faults::{Kind, Kinds, Mutant};
+pub use world::{Limits, Report, Settings, run, stage};

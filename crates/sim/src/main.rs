@@ -14,9 +14,11 @@ mod load;
 #[path = "main/worlds.rs"]
 mod worlds;
 
+use strake_sim::Limits;
 use worlds::Worlds;
 
 const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST] [--seconds T] [--kept] [--print]
+                  [--shrink] [--without KIND,...] [--requests N] [--clients N] [--cores N]
        strake-sim --crash STATES [--seed S] [--cover]
        strake-sim --crash-pairs [HISTORIES] [--seed S] [--cover]
        strake-sim --crash-replay STATE
@@ -26,6 +28,8 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   runs N worlds (default 100) from seed FIRST on (default 1), beginning none after T seconds;
   --operators makes them worlds of an operator who does anything, and not only what makes sense;
   --kept runs those that failed once before them;
+  --shrink runs the first seed alone, and if it fails, what is left of it when whatever it can do without is left out
+  --without leaves out kinds of faults, by the names of the closing line; the others are limits
   --print writes every event of every world to standard error
   --crash cuts short histories at every write and looks at about STATES of the states that come of it
   --crash-pairs looks at every cut of small histories with every member that may be lost in it, in mode strict
@@ -54,11 +58,20 @@ fn main() -> ExitCode {
 }
 
 fn worlds(mut words: impl Iterator<Item = String>) -> Result<Worlds, String> {
-    let mut worlds =
-        Worlds { seeds: 100, operators: false, kept: false, first: 1, seconds: None, print: false };
+    let mut worlds = Worlds {
+        seeds: 100,
+        operators: false,
+        kept: false,
+        first: 1,
+        seconds: None,
+        print: false,
+        limits: Limits::default(),
+        shrink: false,
+    };
     while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs something to follow"));
         let mut number = || -> Result<u64, String> {
-            let value = words.next().ok_or(format!("{word} needs a number"))?;
+            let value = value()?;
             value.parse().map_err(|_| format!("{word} needs a number, not {value}"))
         };
         match word.as_str() {
@@ -71,6 +84,11 @@ fn worlds(mut words: impl Iterator<Item = String>) -> Result<Worlds, String> {
             "--seconds" => worlds.seconds = Some(number()?),
             "--kept" => worlds.kept = true,
             "--print" => worlds.print = true,
+            "--shrink" => worlds.shrink = true,
+            "--requests" => worlds.limits.requests = Some(number()?),
+            "--clients" => worlds.limits.clients = Some(number()? as usize),
+            "--cores" => worlds.limits.cores = Some(number()? as u16),
+            "--without" => worlds.limits.without = value()?.parse()?,
             other => return Err(format!("{other} is not an option")),
         }
     }

@@ -8,6 +8,7 @@ use strake_units::BlockSize;
 use crate::drive::DriveSpec;
 use crate::faults::Rates;
 use crate::rng::Rng;
+use crate::world::Limits;
 
 /// The make-up of one world.
 #[derive(Clone, Debug)]
@@ -126,6 +127,17 @@ impl Shape {
             rates,
             requests,
             calm: rng.pick(&[3, 6, 16]),
+        }
+    }
+
+    /// The same with no more than `limits` allow.
+    #[must_use]
+    pub fn within(self, limits: &Limits) -> Self {
+        Self {
+            requests: self.requests.min(limits.requests.unwrap_or(u64::MAX)),
+            clients: self.clients.min(limits.clients.unwrap_or(usize::MAX)).max(1),
+            cores: self.cores.min(limits.cores.unwrap_or(u16::MAX)).max(1),
+            ..self
         }
     }
 

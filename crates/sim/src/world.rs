@@ -1,5 +1,6 @@
 //! A world: one array on simulated drives, its clients, and what happens to them.
 
+mod chores;
 mod client;
 mod control;
 mod ending;
@@ -16,7 +17,7 @@ use strake_reactor::{Poller, Sleep, Turn};
 use strake_units::{CoreIndex, MemberIndex, Name, Nanos, Uuid};
 
 use crate::drive::{DriveSpec, SimDrive};
-use crate::faults::{Faults, Mutant};
+use crate::faults::{Faults, Kind, Kinds, Mutant};
 use crate::oracle::{Content, Oracle};
 use crate::rng::Rng;
 use crate::shape::Shape;
@@ -35,9 +36,24 @@ const SCRATCH_BYTES: usize = 1 << 20;
 /// Bands that a shard works on at a time, for the same reason. Clients are few, and come to wait for one all the same.
 const TASKS: usize = 24;
 
+/// How much less happens in a run than its seed has drawn: a failing run is understood sooner when it is small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Kinds of faults that never happen.
+    pub without: Kinds,
+    /// Host requests, at most.
+    pub requests: Option<u64>,
+    /// Clients, at most, but one.
+    pub clients: Option<usize>,
+    /// Shards, at most, but one.
+    pub cores: Option<u16>,
+}
+
 /// How a run is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
+    /// What is left out.
+    pub limits: Limits,
     /// The lie that drives tell.
     pub mutant: Mutant,
     /// Print every event.
@@ -66,7 +82,7 @@ pub struct Report {
 pub fn run(seed: u64, settings: Settings) -> Report {
     let trace = Trace::new(settings.keep, settings.print);
     let mut rng = Rng::new(seed);
-    let shape = Shape::draw(&mut rng);
+    let shape = Shape::draw(&mut rng).within(&settings.limits);
     let mut requests = 0;
     let result = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(&shape, rng, settings, &trace)?;
@@ -153,7 +169,7 @@ fn to_drive(drive: &SimDrive) -> Drive {
 impl World {
     fn new(shape: &Shape, mut rng: Rng, settings: Settings, trace: &Trace) -> Result<Self, String> {
         trace.event(&[1], || shape.describe());
-        let faults = Faults::new(shape.rates, settings.mutant);
+        let faults = Faults::new(shape.rates, settings.limits.without, settings.mutant);
         let drives: Vec<SimDrive> = (0u64..)
             .zip(&shape.drives)
             .map(|(at, spec)| SimDrive::new(*spec, at as u8, at, &mut rng, trace, &faults))
@@ -241,7 +257,7 @@ impl World {
             self.something_happens()?;
             self.something_else_happens()?;
         }
-        if self.rng.one_in(4) {
+        if self.rng.one_in(4) && self.faults.has(Kind::Lose) {
             self.lose_too_many()?;
         }
         self.end()

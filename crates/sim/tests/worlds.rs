@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use strake_sim::{Kind, Mutant, Report, Settings, kept, run};
+use strake_sim::shrink::shrink;
+use strake_sim::{Kind, Kinds, Mutant, Report, Settings, kept, run};
 
 /// Runs every seed and says which ones fail and how. Returns the faults that happened.
 fn check(seeds: impl IntoIterator<Item = u64>) -> BTreeMap<&'static str, u64> {
@@ -101,4 +102,28 @@ fn an_idle_flush_is_found_out() {
 #[test]
 fn an_idle_fua_is_found_out() {
     check_found_out(Mutant::IdleFua, 2, 60);
+}
+
+/// A drive that lies fails many runs. One of them still fails in the same way when it is made small, and what is left
+/// of it is a run of its own, which replays.
+#[test]
+fn a_failing_run_is_made_small() {
+    let settings = Settings { mutant: Mutant::LostWrite, ..Settings::default() };
+    let seed =
+        (0..40).find(|seed| run(*seed, settings).violation.is_some()).expect("a lie is found out");
+    let whole = run(seed, settings);
+    let small = shrink(seed, settings, run).expect("it fails");
+    assert!(small.report.trace.events() < whole.trace.events(), "seed {seed}: {:?}", small.limits);
+    let again = run(seed, Settings { limits: small.limits, ..settings });
+    assert_eq!(again.violation, small.report.violation);
+    assert_eq!(again.trace.hash(), small.report.trace.hash());
+    // What it can do without is named, and is read back from a command line.
+    let without = small.limits.without;
+    assert_eq!(without.to_string().parse(), Ok(without));
+    assert_ne!(without, Kinds::default(), "a write is lost without anything else");
+}
+
+#[test]
+fn a_run_that_holds_is_not_made_small() {
+    assert!(shrink(1, Settings::default(), run).is_none());
 }

@@ -55,6 +55,7 @@ cargo xtask COMMAND
                 --runs N [--seed S]; a closing line of JSON
   sim         worlds of the simulator, those that failed once first
                 --seeds N [--seed S]; a closing line of JSON
+                --shrink SEED makes one that fails as small as it still fails
   mutants     patch seeded bugs of the folder mutants into a copy one by one, and see which tier finds each
                 [TEXT] those with TEXT in their name; a closing line of JSON
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist

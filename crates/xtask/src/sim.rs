@@ -79,7 +79,7 @@ pub fn fresh_seed() -> u64 {
 }
 
 /// `cargo xtask crash --states N [--seed S]`, `cargo xtask crash --pairs [--seed S]`, `cargo xtask corrupt --runs N
-/// [--seed S]` and `cargo xtask sim --seeds N [--seed S]`: the last line is JSON.
+/// [--seed S]`, `cargo xtask sim --seeds N [--seed S]` and `cargo xtask sim --shrink SEED`: the last line is JSON.
 pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
     let (mut asked, seed) = match request(command, words) {
         Ok(request) => request,
@@ -102,10 +102,17 @@ fn request(command: &str, words: &[String]) -> Result<(Vec<String>, Option<Strin
         "corrupt" => ("--runs", &["--corrupt"][..]),
         _ => ("--seeds", &["--kept", "--seeds"][..]),
     };
-    let or_pairs = if command == "crash" { " | --pairs" } else { "" };
-    let wrong = || format!("usage: cargo xtask {command} {counted} N{or_pairs} [--seed S]");
+    let or = match command {
+        "crash" => " | --pairs",
+        "sim" => " | --shrink SEED",
+        _ => "",
+    };
+    let wrong = || format!("usage: cargo xtask {command} {counted} N{or} [--seed S]");
     let number = |word: &String| word.parse::<u64>().map(|n| n.to_string()).map_err(|_| wrong());
     let (asked, rest): (Vec<String>, &[String]) = match words {
+        [what, seed] if command == "sim" && what == "--shrink" => {
+            return Ok((vec![what.clone()], Some(number(seed)?)));
+        }
         [what, rest @ ..] if command == "crash" && what == "--pairs" => {
             (vec![PAIRS.to_owned()], rest)
         }

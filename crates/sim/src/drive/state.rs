@@ -163,18 +163,18 @@ impl State {
         let mut due = now.max(self.faults.stalled_until()).plus(Nanos(latency));
         let mut fate = Fate::Done;
         if rates != Rates::default() && !self.gone {
-            if self.rng.chance(rates.delay) {
+            if self.rng.chance(rates.delay) && self.faults.has(Kind::Delay) {
                 self.trace.fault(Kind::Delay.word());
                 due = due.plus(Nanos(self.rng.between(1, 5_000) * 1_000_000));
             }
-            if self.rng.chance(rates.vanish) && self.faults.may_impair(self.slot) {
+            if self.strikes(Kind::Vanish, rates.vanish) {
                 self.trace.fault(Kind::Vanish.word());
                 self.vanish();
-            } else if self.rng.chance(rates.device) && self.faults.may_impair(self.slot) {
+            } else if self.strikes(Kind::Error, rates.device) {
                 self.trace.fault(Kind::Error.word());
                 self.doomed = true;
                 fate = Fate::Fail;
-            } else if self.rng.chance(rates.hang) && self.faults.may_impair(self.slot) {
+            } else if self.strikes(Kind::Hang, rates.hang) {
                 self.trace.fault(Kind::Hang.word());
                 self.doomed = true;
                 due = if self.rng.one_in(2) {
@@ -182,7 +182,7 @@ impl State {
                 } else {
                     due.plus(Nanos(self.rng.between(31, 90) * 1_000_000_000))
                 };
-            } else if self.rng.chance(rates.medium) {
+            } else if self.rng.chance(rates.medium) && self.faults.has(Kind::Medium) {
                 self.spoil(&io.op);
             }
         }
@@ -190,6 +190,11 @@ impl State {
             fate = Fate::Lose;
         }
         Pending { io, due, order: self.rng.bits(), fate, flushes: self.writes }
+    }
+
+    /// Draws whether something happens that costs the member.
+    fn strikes(&mut self, kind: Kind, rate: u32) -> bool {
+        self.rng.chance(rate) && self.faults.has(kind) && self.faults.may_impair(self.slot)
     }
 
     fn mutates(&mut self, op: &Op) -> bool {
@@ -421,7 +426,6 @@ impl State {
     fn torn(&mut self, offset: u64, change: &Change) -> Vec<(u64, Change)> {
         let unit = if self.rng.one_in(2) { PAGE as u64 } else { self.faults.atomic_bytes() };
         let kind = if unit == PAGE as u64 { Kind::Torn4K } else { Kind::Torn512 };
-        self.trace.fault(kind.word());
         let units = change.len().div_ceil(unit);
         let cut = self.rng.below(units + 1);
         let mode = self.rng.below(3);
@@ -438,6 +442,10 @@ impl State {
                 parts.push((offset + from, change.part(from, len)));
             }
         }
+        if !self.faults.has(kind) {
+            return vec![(offset, change.clone())];
+        }
+        self.trace.fault(kind.word());
         parts
     }
 

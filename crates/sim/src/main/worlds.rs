@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use strake_sim::shrink::shrink;
 use strake_sim::stage::operate;
-use strake_sim::{Report, Settings, kept, run};
+use strake_sim::{Limits, Report, Settings, kept, run};
 
 /// Which worlds are run.
 pub struct Worlds {
@@ -23,6 +24,10 @@ pub struct Worlds {
     pub seconds: Option<u64>,
     /// Every event goes to standard error.
     pub print: bool,
+    /// What is left out of each.
+    pub limits: Limits,
+    /// Only the first one is run, and made small when it fails.
+    pub shrink: bool,
 }
 
 /// A world to be run.
@@ -33,17 +38,32 @@ struct World {
 }
 
 impl World {
-    fn run(self, print: bool) -> Report {
-        let settings = Settings { print, ..Settings::default() };
+    fn run(self, settings: Settings) -> Report {
         if self.operators { operate(self.seed, settings) } else { run(self.seed, settings) }
     }
 
+    /// The command line that runs it again, and prints what happens.
+    fn replay(self, limits: &Limits) -> String {
+        let kind = if self.operators { "operators" } else { "seeds" };
+        let number = |name: &str, number: Option<u64>| {
+            number.map_or(String::new(), |number| format!(" --{name} {number}"))
+        };
+        let without = limits.without.to_string();
+        let without = if without.is_empty() { without } else { format!(" --without {without}") };
+        format!(
+            "cargo run -p strake-sim -- --seed {} --{kind} 1{without}{}{}{} --print",
+            self.seed,
+            number("requests", limits.requests),
+            number("clients", limits.clients.map(|clients| clients as u64)),
+            number("cores", limits.cores.map(u64::from))
+        )
+    }
+
     /// Prints what went wrong, if anything did.
-    fn complain(self, report: &Report) -> bool {
+    fn complain(self, report: &Report, limits: &Limits) -> bool {
         let Some(violation) = &report.violation else { return false };
         eprintln!("seed {}: {}\n  {violation}", report.seed, report.shape);
-        let kind = if self.operators { "operators" } else { "seeds" };
-        eprintln!("  replay: cargo run -p strake-sim -- --seed {} --{kind} 1 --print", self.seed);
+        eprintln!("  replay: {}", self.replay(limits));
         true
     }
 }
@@ -65,6 +85,9 @@ impl Worlds {
     pub fn run(&self) -> Result<ExitCode, String> {
         // A panic of the engine is a violation that is reported below.
         std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
+        if self.shrink {
+            return Ok(self.make_small());
+        }
         let list = self.list()?;
         let sum = self.run_all(&list);
         let kinds: Vec<String> =
@@ -80,6 +103,24 @@ impl Worlds {
             self.first
         );
         Ok(if sum.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Makes the first world small, if it fails, and prints how to run what is left of it.
+    fn make_small(&self) -> ExitCode {
+        let world = World { seed: self.first, operators: self.operators };
+        let settings = Settings { limits: self.limits, ..Settings::default() };
+        let Some(small) =
+            shrink(world.seed, settings, |seed, settings| World { seed, ..world }.run(settings))
+        else {
+            println!("{{\"runs\":1,\"violations\":0,\"seed\":{}}}", world.seed);
+            return ExitCode::SUCCESS;
+        };
+        world.complain(&small.report, &small.limits);
+        println!(
+            "{{\"runs\":{},\"violations\":1,\"requests\":{},\"seed\":{}}}",
+            small.runs, small.report.requests, world.seed
+        );
+        ExitCode::FAILURE
     }
 
     fn list(&self) -> Result<Vec<World>, String> {
@@ -100,12 +141,13 @@ impl Worlds {
         let limit = self.seconds.map(Duration::from_secs);
         let next = AtomicUsize::new(0);
         let sum = Mutex::new(Sum::default());
+        let settings = Settings { print: self.print, limits: self.limits, ..Settings::default() };
         let work = || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let late = limit.is_some_and(|limit| started.elapsed() >= limit);
                 let Some(world) = list.get(at).filter(|_| !late) else { return };
-                let report = world.run(self.print);
+                let report = world.run(settings);
                 let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
                 sum.runs += 1;
                 sum.requests += report.requests;
@@ -113,7 +155,7 @@ impl Worlds {
                 for (kind, count) in report.trace.faults() {
                     *sum.faults.entry(kind).or_insert(0) += count;
                 }
-                sum.violations += u64::from(world.complain(&report));
+                sum.violations += u64::from(world.complain(&report, &self.limits));
             }
         };
         // Events of several worlds in one stream would tell nothing.

@@ -22,14 +22,15 @@ impl World {
     /// One thing that is not a request.
     pub(super) fn something_happens(&mut self) -> Result<(), String> {
         self.refresh();
+        let has = |kind| self.faults.has(kind);
         match self.rng.below(12) {
-            0..=1 => self.fail_one(),
+            0..=1 if has(Kind::Fail) => self.fail_one(),
             2..=4 => self.replace_one()?,
-            5 => self.pull_one(),
+            5 if has(Kind::Vanish) => self.pull_one(),
             6 => self.pass_time()?,
-            7 => self.crash(Crash::Kill)?,
-            8 => self.crash(Crash::Power)?,
-            9 => self.stop_and_start()?,
+            7 if has(Kind::Kill) => self.crash(Crash::Kill)?,
+            8 if has(Kind::Power) => self.crash(Crash::Power)?,
+            9 if has(Kind::Stop) => self.stop_and_start()?,
             _ => {}
         }
         Ok(())
@@ -120,10 +121,12 @@ impl World {
             return Ok(());
         }
         let slot = self.rng.pick(&slots);
-        if self.rng.one_in(2) && self.take_back(slot)? {
+        if self.rng.one_in(2) && self.faults.has(Kind::Readd) && self.take_back(slot)? {
             return Ok(());
         }
-        self.replace(slot);
+        if self.faults.has(Kind::Replace) {
+            self.replace(slot);
+        }
         Ok(())
     }
 
@@ -296,7 +299,7 @@ impl World {
 
     /// The same event may cost a drive where every write is in the log.
     fn lose_one_with_the_crash(&mut self) {
-        if !self.loss_covered || !self.rng.one_in(3) {
+        if !self.loss_covered || !self.rng.one_in(3) || !self.faults.has(Kind::CrashAndLoss) {
             return;
         }
         let gone = |world: &Self| {

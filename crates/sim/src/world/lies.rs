@@ -38,7 +38,9 @@ struct Liar {
 impl World {
     /// Somebody lies, and a scrub finds out.
     pub(super) fn somebody_lies(&mut self) -> Result<(), String> {
-        if !self.is_sound() || !self.is_small() {
+        let kinds = [Kind::BitFlip, Kind::LostWrite, Kind::Misdirected, Kind::StaleRead];
+        let kind = self.later.pick(&kinds);
+        if !self.is_sound() || !self.is_small() || !self.faults.has(kind) {
             return Ok(());
         }
         self.array().stop_scrub();
@@ -48,7 +50,7 @@ impl World {
         self.refresh();
         if self.is_sound() {
             self.flush()?;
-            let liar = self.lie()?;
+            let liar = self.lie(kind)?;
             self.find_out(liar)?;
             self.flush()?;
         }
@@ -79,9 +81,7 @@ impl World {
         self.geometry.member_blocks_used() << self.geometry.block_size().shift()
     }
 
-    fn lie(&mut self) -> Result<Liar, String> {
-        let kinds = [Kind::BitFlip, Kind::LostWrite, Kind::Misdirected, Kind::StaleRead];
-        let kind = self.later.pick(&kinds);
+    fn lie(&mut self, kind: Kind) -> Result<Liar, String> {
         let range = self.range_in_a_stripe();
         let slot = self.writer_of(range);
         let numbers = [slot as u64, range.start.0, range.blocks];

@@ -21,12 +21,15 @@ impl World {
     /// One more thing that is not a request.
     pub(super) fn something_else_happens(&mut self) -> Result<(), String> {
         self.refresh();
+        let has = |kind| self.faults.has(kind);
         match self.later.below(24) {
-            0 => self.slow_one(),
-            1 => self.stall(),
-            2 => self.all_at_once(),
-            3 => self.lie_about_flush()?,
+            0 if has(Kind::Slow) => self.slow_one(),
+            1 if has(Kind::Stall) => self.stall(),
+            2 if has(Kind::AllAtOnce) => self.all_at_once(),
+            3 if has(Kind::FlushLie) => self.lie_about_flush()?,
             4..=6 => self.somebody_lies()?,
+            7 if has(Kind::Scrub) => self.scrub_beside_clients()?,
+            8 if has(Kind::Mode) => self.change_mode()?,
             _ => {}
         }
         Ok(())
@@ -130,7 +133,7 @@ impl World {
         if !self.recovering && self.geometry.tolerates(out | 1 << slot) {
             self.return_with_less(slot);
         }
-        if self.later.one_in(2) {
+        if self.later.one_in(2) && self.faults.has(Kind::Swap) {
             self.swap();
         }
         let slot = self.later.below(self.shape.members as u64) as usize;
@@ -146,14 +149,19 @@ impl World {
             return;
         }
         let older = self.snapshot.take_if(|(of, _)| *of == slot);
-        match older.filter(|_| !self.later.one_in(4)) {
+        let older = older.filter(|_| !self.later.one_in(4));
+        let kind = if older.is_some() { Kind::ReturnStale } else { Kind::Shrink };
+        if !self.faults.has(kind) {
+            return;
+        }
+        match older {
             Some((_, drive)) => {
-                self.happens(Kind::ReturnStale, &[slot as u64]);
+                self.happens(kind, &[slot as u64]);
                 self.drives[slot] = drive;
             }
             None => {
                 let blocks = self.later.between(1, SHRINK_MAX);
-                self.happens(Kind::Shrink, &[slot as u64, blocks]);
+                self.happens(kind, &[slot as u64, blocks]);
                 self.drives[slot].shrink(4096 * blocks);
             }
         }

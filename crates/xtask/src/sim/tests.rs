@@ -16,6 +16,9 @@ fn counts_and_seeds_are_numbers_under_their_names() {
     check("crash --pairs", Some(("--crash-pairs", None)));
     check("crash --pairs --seed 7", Some(("--crash-pairs", Some("7"))));
     check("sim --seeds 10 --seed 7", Some(("--kept --seeds 10", Some("7"))));
+    check("sim --shrink 7", Some(("--shrink", Some("7"))));
+    check("sim --shrink", None);
+    check("corrupt --shrink 7", None);
     check("corrupt --runs 10 --seed 7", Some(("--corrupt 10", Some("7"))));
     check("corrupt --states 10", None);
     check("corrupt --pairs", None);

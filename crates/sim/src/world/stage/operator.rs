@@ -24,7 +24,7 @@ use crate::world::{Report, Settings, panic_text};
 pub fn operate(seed: u64, settings: Settings) -> Report {
     let trace = Trace::new(settings.keep, settings.print);
     let mut rng = Rng::new(seed);
-    let shape = Shape::draw(&mut rng);
+    let shape = Shape::draw(&mut rng).within(&settings.limits);
     let mut requests = 0;
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let stage = Stage::of_shape(&shape, rng, settings, &trace)?;

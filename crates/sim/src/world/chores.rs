@@ -1,0 +1,90 @@
+//! What people do to an array that serves, and that nobody should notice: it is scrubbed, and made safe against
+//! crashes in another way.
+
+use strake_engine::{Consistency, ScrubMode, ScrubState};
+use strake_units::Nanos;
+
+use super::World;
+use crate::faults::Kind;
+
+/// Requests beside a scrub, or a change of the mode, at most.
+const BESIDE_MAX: u64 = 40;
+
+impl World {
+    /// An array on which nothing is wrong is scrubbed beside its clients, and nothing is found. What comes of the scrub
+    /// afterwards is left to chance.
+    pub(super) fn scrub_beside_clients(&mut self) -> Result<(), String> {
+        if !self.is_sound() || !self.is_small() {
+            return Ok(());
+        }
+        self.faults.arm(false);
+        self.faults.stall(Nanos(0));
+        self.array().stop_scrub();
+        let mode = self.later.pick(&[ScrubMode::Check, ScrubMode::Repair]);
+        self.happens(Kind::Scrub, &[mode as u64]);
+        self.array().begin_scrub(mode).map_err(|error| error.to_string())?;
+        self.work_beside("requests beside a scrub")?;
+        match self.later.below(4) {
+            0 => {
+                self.array().pause_scrub(true);
+                self.work_beside("requests beside a scrub that rests")?;
+                self.array().pause_scrub(false);
+                self.finish_scrub()?;
+            }
+            1 => {
+                self.array().stop_scrub();
+            }
+            // It goes on beside whatever comes, or ends with the machine.
+            2 => {}
+            _ => self.finish_scrub()?,
+        }
+        self.nothing_found("a scrub beside clients")?;
+        self.faults.arm(!self.recovering);
+        Ok(())
+    }
+
+    fn work_beside(&mut self, what: &str) -> Result<(), String> {
+        self.left = self.later.between(1, BESIDE_MAX);
+        self.run_until(what, |world| world.left == 0)
+    }
+
+    fn finish_scrub(&mut self) -> Result<(), String> {
+        self.run_until("the end of a scrub", |world| {
+            world.array().status().scrub.is_none_or(|scrub| scrub.state == ScrubState::Finished)
+        })
+    }
+
+    /// Writes are made safe against crashes in another way, while they go on. A crash in the middle of that may meet
+    /// the promise of either mode, so none comes before it is through.
+    pub(super) fn change_mode(&mut self) -> Result<(), String> {
+        let mode = self.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
+        // From `strict` to `safe` with two parities, the label goes on to call those logged who are out, although
+        // writes that began before they went out only told their intent: a crash may leave a stripe of theirs torn.
+        let from_intents = self.shape.consistency == Consistency::Strict
+            && mode == Consistency::Safe
+            && self.geometry.parity_strips() > 1;
+        if from_intents && !self.is_sound() {
+            return Ok(());
+        }
+        let armed = !from_intents && !self.recovering;
+        self.faults.arm(armed);
+        self.happens(Kind::Mode, &[mode as u64]);
+        let mut pending = self.array().begin_set_consistency(mode);
+        self.work_beside("requests beside a change of the mode")?;
+        let answer = std::cell::RefCell::new(None);
+        let pending = std::cell::RefCell::new(&mut pending);
+        self.run_until("a change of the mode", |world| {
+            let mut answer = answer.borrow_mut();
+            if answer.is_none() {
+                *answer = pending.borrow_mut().poll();
+            }
+            answer.is_some() && world.array().status().consistency == mode
+        })?;
+        if let Some(Err(error)) = answer.into_inner() {
+            return Err(format!("the mode was not changed to {mode}: {error}"));
+        }
+        self.shape.consistency = mode;
+        self.faults.arm(!self.recovering);
+        Ok(())
+    }
+}

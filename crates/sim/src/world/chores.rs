@@ -58,8 +58,8 @@ impl World {
     /// the promise of either mode, so none comes before it is through.
     pub(super) fn change_mode(&mut self) -> Result<(), String> {
         let mode = self.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
-        // From `strict` to `safe` with two parities, the label goes on to call those logged who are out, although
-        // writes that began before they went out only told their intent: a crash may leave a stripe of theirs torn.
+        // From `strict` to `safe` with two parities nothing counts as logged for a moment. Worlds do not meet that with
+        // members out yet.
         let from_intents = self.shape.consistency == Consistency::Strict
             && mode == Consistency::Safe
             && self.geometry.parity_strips() > 1;

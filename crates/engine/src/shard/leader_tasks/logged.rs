@@ -108,7 +108,10 @@ pub(super) async fn change_consistency(
         let label = &leader.state.superblock;
         let weaker = mode < label.consistency;
         if weaker {
-            let still = leader.impaired() & label.logged;
+            // Writes under way may have told their intent alone, which counts only while all is logged.
+            let intends =
+                shard.geometry.parity_strips() > 1 && label.consistency == Consistency::Strict;
+            let still = if intends { 0 } else { leader.impaired() & label.logged };
             let logged = if mode == Consistency::Safe { still } else { 0 };
             leader.state.superblock.consistency = mode;
             let since = if logged == 0 { 0 } else { leader.state.superblock.logged_since };

@@ -12,6 +12,7 @@ pub mod client;
 pub mod drive;
 mod lab;
 mod report;
+pub mod restart;
 mod sample;
 
 pub use client::{Habit, Pace, Work};

@@ -11,6 +11,8 @@ mod corrupt;
 mod crash;
 #[path = "main/load.rs"]
 mod load;
+#[path = "main/restart.rs"]
+mod restart;
 #[path = "main/worlds.rs"]
 mod worlds;
 
@@ -25,6 +27,7 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
        strake-sim --corrupt RUNS [--seed S]
        strake-sim --corrupt-replay WOUND
        strake-sim --load LEVEL [NAME=NUMBER ...]
+       strake-sim --restart RUNS [--seed S]
   runs N worlds (default 100) from seed FIRST on (default 1), beginning none after T seconds;
   --operators makes them worlds of an operator who does anything, and not only what makes sense;
   --kept runs those that failed once before them;
@@ -38,7 +41,8 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   --corrupt writes over any 4 KiB of any one member of RUNS arrays that are not in use, and starts them
   --corrupt-replay does one of these again
   --load measures clients beside a rebuild on modelled drives, in simulated time; numbers: drives=8 slower=1
-  cores=1 depth=16 strip-kib=64 member-gib=16 millis=500 turn-ns=500 seed=1";
+  cores=1 depth=16 strip-kib=64 member-gib=16 millis=500 turn-ns=500 seed=1
+  --restart measures the time from a start after a kill to the first answers, on modelled drives of 7.68 TB";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
             println!("{report}");
             ExitCode::SUCCESS
         }),
+        "--restart" => restart::run(&words),
         word if word.starts_with("--corrupt") => corrupt::run(&words),
         word if word.starts_with("--crash") => crash::run(&words),
         _ => worlds(words.into_iter()).and_then(|worlds| worlds.run()),

@@ -9,16 +9,8 @@ use strake_units::{MemberIndex, Nanos};
 const RANDOM: Habit = Habit { work: Work::RandomRead, pace: Pace::Closed { depth: 16 } };
 
 fn spec(seed: u64) -> Spec {
-    Spec {
-        level: "raid6".parse().expect("a level"),
-        drives: 8,
-        profile: Profile::SN861.mixed(0),
-        member_bytes: 1 << 30,
-        strip_bytes: 64 << 10,
-        cores: 1,
-        turn: Nanos(500),
-        seed,
-    }
+    let level = "raid6".parse().expect("a level");
+    Spec { member_bytes: 1 << 30, seed, ..Spec::of(level, Profile::SN861.mixed(0)) }
 }
 
 /// An array with its first member just replaced.

@@ -78,8 +78,9 @@ pub fn fresh_seed() -> u64 {
     since.as_nanos() as u64 & 0xffff_ffff_ffff
 }
 
-/// `cargo xtask crash --states N [--seed S]`, `cargo xtask crash --pairs [--seed S]`, `cargo xtask corrupt --runs N
-/// [--seed S]`, `cargo xtask sim --seeds N [--seed S]` and `cargo xtask sim --shrink SEED`: the last line is JSON.
+/// `cargo xtask crash --states N [--seed S]`, `cargo xtask crash --pairs [--seed S]`, `cargo xtask crash --restart N
+/// [--seed S]`, `cargo xtask corrupt --runs N [--seed S]`, `cargo xtask sim --seeds N [--seed S]` and `cargo xtask sim
+/// --shrink SEED`: the last line is JSON.
 pub fn run(root: &Path, command: &str, words: &[String]) -> ExitCode {
     let (mut asked, seed) = match request(command, words) {
         Ok(request) => request,
@@ -103,7 +104,7 @@ fn request(command: &str, words: &[String]) -> Result<(Vec<String>, Option<Strin
         _ => ("--seeds", &["--kept", "--seeds"][..]),
     };
     let or = match command {
-        "crash" => " | --pairs",
+        "crash" => " | --pairs | --restart N",
         "sim" => " | --shrink SEED",
         _ => "",
     };
@@ -115,6 +116,9 @@ fn request(command: &str, words: &[String]) -> Result<(Vec<String>, Option<Strin
         }
         [what, rest @ ..] if command == "crash" && what == "--pairs" => {
             (vec![PAIRS.to_owned()], rest)
+        }
+        [what, count, rest @ ..] if command == "crash" && what == "--restart" => {
+            (vec![what.clone(), number(count)?], rest)
         }
         [what, count, rest @ ..] if what == counted => {
             let mut asked: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();

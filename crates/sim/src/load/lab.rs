@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use strake_block::BlockDevice;
 use strake_dev_mem::{Modelled, Profile};
-use strake_engine::{Array, CreateSpec, Drive, Ids, Options};
+use strake_engine::{Array, Consistency, CreateSpec, Drive, Ids, Options};
 use strake_raid::{Level, MemberState};
 use strake_reactor::{Poller, Sleep, Turn};
 use strake_units::{CoreIndex, MemberIndex, Name, Nanos, Uuid};
@@ -19,6 +19,8 @@ use crate::rng::Rng;
 pub struct Spec {
     /// Level of the array.
     pub level: Level,
+    /// What it promises after a crash.
+    pub consistency: Consistency,
     /// How many drives.
     pub drives: u8,
     /// What the drives can do. Every drive gets a seed of its own.
@@ -35,6 +37,24 @@ pub struct Spec {
     pub seed: u64,
 }
 
+impl Spec {
+    /// Eight drives of 16 GiB in mode `safe` on one core.
+    #[must_use]
+    pub const fn of(level: Level, profile: Profile) -> Self {
+        Self {
+            level,
+            consistency: Consistency::Safe,
+            drives: 8,
+            profile,
+            member_bytes: 16 << 30,
+            strip_bytes: 64 << 10,
+            cores: 1,
+            turn: Nanos(500),
+            seed: 1,
+        }
+    }
+}
+
 /// Simulated time after which a wait counts as stuck.
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
 
@@ -45,6 +65,8 @@ const SPINS_MAX: u32 = 1_000_000;
 pub struct Lab {
     spec: Spec,
     array: Array,
+    /// Drives of the members, by slot.
+    members: Vec<Drive>,
     shards: Vec<Box<dyn Poller>>,
     clients: Vec<Client>,
     rng: Rng,
@@ -60,17 +82,17 @@ impl Lab {
     pub fn new(spec: &Spec) -> Result<Self, String> {
         let mut rng = Rng::new(spec.seed);
         let mut made = 0;
-        let drives = (0..spec.drives).map(|_| make_drive(spec, &mut rng, &mut made)).collect();
-        let drives: Vec<Drive> = drives;
+        let members: Vec<Drive> =
+            (0..spec.drives).map(|_| make_drive(spec, &mut rng, &mut made)).collect();
         let wanted = CreateSpec {
             name: "lab".parse::<Name>().map_err(|e| e.to_string())?,
             level: spec.level,
             group_size: None,
             strip_bytes: spec.strip_bytes,
             block_size: None,
-            consistency: strake_engine::Consistency::Safe,
+            consistency: spec.consistency,
         };
-        let plan = strake_engine::plan_create(&wanted, &drives).map_err(|e| e.to_string())?;
+        let plan = strake_engine::plan_create(&wanted, &members).map_err(|e| e.to_string())?;
         let ids = Ids {
             array: Uuid::from_random(rng.bytes16()),
             epoch: Uuid::from_random(rng.bytes16()),
@@ -79,14 +101,14 @@ impl Lab {
         let mut now = Nanos(0);
         let assembled = {
             let mut wait = patient(&mut now);
-            strake_engine::create(&plan, drives, &ids, false, &mut wait)
+            strake_engine::create(&plan, members.clone(), &ids, false, &mut wait)
                 .map_err(|e| e.to_string())?
         };
         let (array, shards) = Array::start_here(assembled, spec.cores, Options::default())
             .map_err(|e| format!("start: {e}"))?;
         let spec = spec.clone();
         let mut lab =
-            Self { spec, array, shards, clients: Vec::new(), rng, now, drives_made: made };
+            Self { spec, array, members, shards, clients: Vec::new(), rng, now, drives_made: made };
         lab.until("full redundancy", |lab| lab.array.status().resync.is_none())?;
         Ok(lab)
     }
@@ -156,7 +178,15 @@ impl Lab {
             answer = answer.take().or_else(|| replacing.poll());
             answer.is_some()
         })?;
-        answer.expect("waited for").map_err(|e| e.to_string())
+        answer.expect("waited for").map_err(|e| e.to_string())?;
+        self.members[member.at()] = drive;
+        Ok(())
+    }
+
+    /// The daemon is killed: what was under way is never answered. Returns the drives of the members by slot, and when.
+    #[must_use]
+    pub fn kill(self) -> (Vec<Drive>, Nanos) {
+        (self.members, self.now)
     }
 
     /// True while a member is being rebuilt.

@@ -9,16 +9,7 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<String, String> {
     let level = words.next().ok_or("--load needs a level, such as raid6")?;
     let level = level.parse().map_err(|e| format!("{level}: {e}"))?;
     let (mut slower, mut depth, mut millis) = (1, 16, 500);
-    let mut spec = Spec {
-        level,
-        drives: 8,
-        profile: Profile::SN861,
-        member_bytes: 16 << 30,
-        strip_bytes: 64 << 10,
-        cores: 1,
-        turn: Nanos(500),
-        seed: 1,
-    };
+    let mut spec = Spec::of(level, Profile::SN861);
     for word in words {
         let (name, value) = word.split_once('=').ok_or(format!("{word} is not NAME=NUMBER"))?;
         let number: u32 =

@@ -14,6 +14,8 @@ fn check(line: &str, expected: Option<(&str, Option<&str>)>) {
 fn counts_and_seeds_are_numbers_under_their_names() {
     check("crash --states 10", Some(("--crash 10", None)));
     check("crash --pairs", Some(("--crash-pairs", None)));
+    check("crash --restart 10 --seed 7", Some(("--restart 10", Some("7"))));
+    check("sim --restart 10", None);
     check("crash --pairs --seed 7", Some(("--crash-pairs", Some("7"))));
     check("sim --seeds 10 --seed 7", Some(("--kept --seeds 10", Some("7"))));
     check("sim --shrink 7", Some(("--shrink", Some("7"))));

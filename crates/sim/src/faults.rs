@@ -55,8 +55,6 @@ struct State {
     geometry: Option<Geometry>,
     impaired: u64,
     armed: bool,
-    /// Parity is being made, and is not yet good for anything.
-    unmade: bool,
     /// No I/O that is begun before is answered earlier.
     stalled_until: Nanos,
     rates: Rates,
@@ -76,7 +74,6 @@ impl Faults {
             geometry: None,
             impaired: 0,
             armed: false,
-            unmade: false,
             stalled_until: Nanos(0),
             rates,
             without,
@@ -118,21 +115,6 @@ impl Faults {
     /// Tells which members are impaired now.
     pub fn set_impaired(&self, mask: u64) {
         self.state().impaired = mask;
-    }
-
-    /// Tells whether parity is being made.
-    pub fn set_unmade(&self, unmade: bool) {
-        self.state().unmade = unmade;
-    }
-
-    /// Asks whether a block of the drive of `slot` may become unreadable. While parity is made that is so for one
-    /// member only: of two that cannot be read in the same rows, what is made up for each may not fit the other.
-    pub fn may_spoil(&self, slot: u8) -> bool {
-        let state = self.state();
-        let alone = state.impaired & !(1 << slot) == 0;
-        let may = !state.unmade || alone;
-        drop(state);
-        may && self.may_impair(slot)
     }
 
     /// Members impaired now.

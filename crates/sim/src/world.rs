@@ -415,7 +415,6 @@ impl World {
         if status.resync.is_none() {
             self.recovering = false;
         }
-        self.faults.set_unmade(status.resync.is_some());
         let impaired = |(at, state): &(usize, MemberState)| {
             let drive = &self.drives[*at];
             *state != MemberState::InSync

@@ -166,6 +166,10 @@ async fn read_range(
             excluded.unreadable &= !told;
             continue;
         };
+        if !health.parity_trusted && range.blocks > 1 && shard.lacks_data(band, excluded) {
+            // What can be read in other rows is not to be made up from parity that may be wrong.
+            return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
+        }
         if plan.strategy == Strategy::Direct {
             let read = plan.reads[0];
             let at = shard.geometry.member_lba(band.stripe, read.offset);

@@ -258,6 +258,19 @@ impl Shard {
         mut recovered: ReadBufs,
         loan: &mut Loan,
     ) -> ReadBufs {
+        let parity = self.encode_from(plan, batch, (&mut reads, &mut recovered), loan);
+        scratch::give_back(&self.scratch, reads.into_iter().chain(recovered));
+        parity
+    }
+
+    /// The same, and leaves what was read and recovered to the caller, with the new data over it.
+    fn encode_from(
+        &self,
+        plan: &Plan,
+        batch: &WriteBatch,
+        (reads, recovered): (&mut ReadBufs, &mut ReadBufs),
+        loan: &mut Loan,
+    ) -> ReadBufs {
         let k = self.geometry.data_strips();
         let code = self.code.as_ref().expect("only parity schemes encode");
         let bytes = self.bytes(plan.window.blocks);
@@ -268,7 +281,6 @@ impl Shard {
             && indices.iter().copied().eq(0..code.parity() as u8)
         {
             encode_whole(code, &strips, &mut parity);
-            scratch::give_back(&self.scratch, reads.into_iter().chain(recovered));
             return parity;
         }
         for buf in &mut parity {
@@ -276,7 +288,7 @@ impl Shard {
         }
         for strip in 0..k {
             let segment = batch.segments.iter().find(|s| s.strip == strip);
-            let old = held(&plan.reads, &mut reads, strip).or_else(|| {
+            let old = held(&plan.reads, reads, strip).or_else(|| {
                 plan.recover.iter().position(|s| *s == strip).map(|at| &mut recovered[at])
             });
             match (segment, old) {
@@ -294,7 +306,6 @@ impl Shard {
                 (None, None) => unreachable!("a plan leaves no data strip of its window unknown"),
             }
         }
-        scratch::give_back(&self.scratch, reads.into_iter().chain(recovered));
         parity
     }
 
@@ -390,25 +401,27 @@ impl Shard {
         group: Group,
         band: Band,
         (plan, durability): (&Plan, Durability),
-        reads: ReadBufs,
+        mut reads: ReadBufs,
         loan: &mut Loan,
     ) -> Failed {
         let k = self.geometry.data_strips();
         let mut sources = ArrayVec::<(u8, Sg), STRIPS_MAX>::new();
-        let recovered = self.recover(plan, &reads, loan);
+        let mut recovered = self.recover(plan, &reads, loan);
         let computes_parity =
             plan.writes.iter().any(|w| w.strip >= k && !plan.recover.contains(&w.strip));
         if computes_parity {
             let nothing = WriteBatch::empty();
-            let parity = self.encode(plan, &nothing, reads, recovered, loan);
+            let known = (&mut reads, &mut recovered);
+            let parity = self.encode_from(plan, &nothing, known, loan);
             let strips = plan.writes.iter().map(|w| w.strip).filter(|s| *s >= k);
             sources.extend(strips.zip(parity.into_iter().map(|buf| Sg::from(buf.freeze()))));
+            scratch::give_back(&self.scratch, reads);
         } else {
             let read = plan.reads.iter().map(|t| t.strip).zip(reads);
-            let computed = plan.recover.iter().copied().zip(recovered);
-            sources
-                .extend(read.chain(computed).map(|(strip, buf)| (strip, Sg::from(buf.freeze()))));
+            sources.extend(read.map(|(strip, buf)| (strip, Sg::from(buf.freeze()))));
         }
+        let computed = plan.recover.iter().copied().zip(recovered);
+        sources.extend(computed.map(|(strip, buf)| (strip, Sg::from(buf.freeze()))));
         let mut slots = ArrayVec::<(IoSlot, u8), STRIPS_MAX>::new();
         for write in plan.writes.iter() {
             let (_, data) =

@@ -23,7 +23,10 @@ pub(super) async fn maintain(
     let result = match maintain_window(shard, group, band, (&whole, 0), intent).await {
         Ended::Done(result) => result,
         Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
-        Ended::Stuck(_) => Box::pin(maintain_by_columns(shard, group, band, intent)).await,
+        Ended::Stuck(_) => {
+            let whole = shard.whole(band);
+            Box::pin(maintain_by_columns(shard, group, (band, whole), intent)).await
+        }
     };
     shard.finish(origin, result, None);
 }
@@ -70,9 +73,8 @@ pub(super) async fn maintain_window(
     (segments, unreadable): (&[Segment], u64),
     intent: Intent,
 ) -> Ended {
-    let whole =
-        Window { offset: shard.geometry.band_offset(band), blocks: shard.geometry.band_blocks() };
-    let window = if segments.is_empty() { whole } else { hull(segments) };
+    let window = if segments.is_empty() { shard.whole(band) } else { hull(segments) };
+    let apart = intent == Intent::Resync && window.blocks > 1;
     let mut excluded = Excluded::over(shard, band, window);
     excluded.unreadable |= unreadable;
     let mut since = shard.members.borrow().clock();
@@ -86,6 +88,10 @@ pub(super) async fn maintain_window(
             Intent::Resync => Intent::Resync,
             Intent::Read | Intent::Write => unreachable!("maintenance does not serve hosts"),
         };
+        if apart && shard.lacks_data(band, excluded) {
+            // What can be read in other rows is not to be made up from parity that may be wrong.
+            return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
+        }
         let query = Query { band, health, segments, intent, copy_hint: 0 };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
@@ -112,7 +118,9 @@ pub(super) async fn maintain_window(
         };
         scratch::end(&shard.scratch, loan);
         let Some(failed) = outcome else {
-            mend(shard, group, band, plan.window, &mut excluded).await;
+            if !apart {
+                mend(shard, group, band, plan.window, &mut excluded).await;
+            }
             continue;
         };
         if let Err(error) = shard.expel_twin(failed.twin).await {
@@ -137,15 +145,14 @@ pub(super) async fn maintain_window(
 }
 
 /// Does what can be done column by column, and takes note of what cannot.
-async fn maintain_by_columns(
+pub(super) async fn maintain_by_columns(
     shard: &Shard,
     group: Group,
-    band: Band,
+    (band, window): (Band, Window),
     intent: Intent,
 ) -> Result<(), IoError> {
     let geometry = &shard.geometry;
-    let mut left =
-        Columns::new(Window { offset: geometry.band_offset(band), blocks: geometry.band_blocks() });
+    let mut left = Columns::new(window);
     let mut notes = Vec::new();
     while let Some(window) = left.next() {
         let segments: Vec<Segment> =
@@ -218,6 +225,11 @@ async fn lose_column(
 }
 
 impl Shard {
+    /// All columns of a band.
+    fn whole(&self, band: Band) -> Window {
+        Window { offset: self.geometry.band_offset(band), blocks: self.geometry.band_blocks() }
+    }
+
     pub(super) fn all_positions(&self) -> u64 {
         (0..self.geometry.width()).fold(0, |mask, position| mask | 1 << position)
     }
@@ -226,6 +238,13 @@ impl Shard {
     pub(super) fn data_positions(&self, band: Band) -> u64 {
         let data = (0..self.geometry.width()).filter(|at| self.holds_data(band, *at));
         data.fold(0, |mask, position| mask | 1 << position)
+    }
+
+    /// True when data strips with parity have blocks that cannot be read.
+    pub(super) fn lacks_data(&self, band: Band, excluded: Excluded) -> bool {
+        excluded.unreadable != 0
+            && self.geometry.parity_strips() > 0
+            && excluded.unreadable & self.data_positions(band) != 0
     }
 
     /// The positions that hold the same as each other because they are copies of `strip`, as a mask: none with parity.

@@ -7,6 +7,7 @@ use strake_raid::{Band, Intent, Place, Plan, Query, Strategy, Window, hull};
 use super::bad::{Columns, all_of};
 use super::bands::WriteBatch;
 use super::execute::{Parity, ReadBufs};
+use super::maintain::maintain_by_columns;
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::redo::{Entry, Recorded};
@@ -59,8 +60,21 @@ async fn write_in_region(
 async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Ended {
     let mut excluded = Excluded::over(shard, band, hull(&batch.segments));
     let mut since = shard.members.borrow().clock();
+    let mut agrees = false;
     loop {
         let health = excluded.apply(shard.health(band));
+        agrees |= health.parity_trusted;
+        if !agrees && shard.lacks_data(band, excluded) {
+            // What is made up below is what parity says, so parity has to be made true first.
+            let columns = (band, hull(&batch.segments));
+            let resync = maintain_by_columns(shard, group, columns, Intent::Resync);
+            if let Err(error) = Box::pin(resync).await {
+                return Ended::Done(Err(error));
+            }
+            excluded.unreadable |= shard.hidden_positions(band, columns.1);
+            agrees = true;
+            continue;
+        }
         let query =
             Query { band, health, segments: &batch.segments, intent: Intent::Write, copy_hint: 0 };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
@@ -81,7 +95,9 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             Err(failed) => {
                 scratch::end(&shard.scratch, loan);
                 excluded.learn(failed);
-                mend(shard, group, band, plan.window, &mut excluded).await;
+                if agrees {
+                    mend(shard, group, band, plan.window, &mut excluded).await;
+                }
                 continue;
             }
         };
@@ -132,6 +148,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             // knows the new data already, so it is no difference that is to be written, but the strip.
             excluded = Excluded::over(shard, band, plan.window);
             excluded.unreadable |= handed;
+            agrees = true;
             since = shard.members.borrow().clock();
             continue;
         }

@@ -145,11 +145,13 @@ impl<'a> Strips<'a> {
     }
 
     /// Encodes the parity of the whole band from its data. Parity serves as data where data is hidden,
-    /// trusted or not: it is all there is.
+    /// trusted or not: it is all there is. What comes of that is written as well, because another parity may have
+    /// told something else, and a strip that was hidden may be read again.
     fn resync(&self, plan: &mut Plan) -> Result<(), Lost> {
         let data_hidden = self.data & self.hidden;
         if data_hidden != 0 {
             self.recover(data_hidden, plan)?;
+            self.write_window(plan, data_hidden & !self.absent);
         } else if self.kept != 0 {
             plan.strategy = Strategy::ReconstructWrite;
             self.read_window(plan, self.data);

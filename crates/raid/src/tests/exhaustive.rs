@@ -110,7 +110,8 @@ impl Case<'_> {
         assert_eq!(after, want, "{query:?}\n{plan:?}");
     }
 
-    /// After a resync the whole band agrees with its data, as far as members are there.
+    /// After a resync the whole band agrees with its data, as far as members are there, and data that could not be read
+    /// is what parity was made from.
     fn check_resync(&self) {
         let query = self.query(&[], Intent::Resync, 0);
         let lost = match self.geometry().scheme() {
@@ -122,9 +123,14 @@ impl Case<'_> {
         let mut after = self.world.clone();
         run(&mut after, &query, &plan, new);
         let mut want = self.world.clone();
-        self.expect(&mut want, self.columns(), |_| None);
-        if let Scheme::Copies(_) = self.geometry().scheme() {
-            self.copy_lowest(&mut want, !self.health.absent);
+        match self.geometry().scheme() {
+            Scheme::Parity(_) => {
+                self.expect(&mut want, self.columns(), |place| Some(self.old(place)));
+            }
+            Scheme::Copies(_) => {
+                self.expect(&mut want, self.columns(), |_| None);
+                self.copy_lowest(&mut want, !self.health.absent);
+            }
         }
         assert_eq!(after, want, "{query:?}\n{plan:?}");
         self.check_pieces(Intent::Resync, self.world.clone(), &after);

@@ -243,6 +243,8 @@ fn resync_and_rebuild_take_the_whole_band() {
     );
     let degraded = Check::new(Level::Raid6, 4).without(&[0, 3]);
     degraded.range(Intent::Resync, 0, 0, "Degraded: read D1[0+8] P[0+8] recover D0 write P[0+8]");
+    let want = "Degraded: read D1[0+8] P[0+8] recover D0 write D0[0+8] P[0+8] Q[0+8]";
+    Check::new(Level::Raid6, 4).cannot_read(&[0]).range(Intent::Resync, 0, 0, want);
     let targets = degraded.health.absent;
     degraded
         .range(

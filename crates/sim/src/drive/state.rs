@@ -222,7 +222,7 @@ impl State {
         let data = matches!(op, Op::Read { .. }) && offset >= strake_ondisk::HEAD_BYTES;
         if data
             && offset + bytes <= self.spec.bytes - strake_ondisk::TAIL_BYTES
-            && self.faults.may_spoil(self.slot)
+            && self.faults.may_impair(self.slot)
         {
             self.trace.fault(Kind::Medium.word());
             let block = u64::from(self.spec.block_size.bytes());

@@ -79,7 +79,7 @@ impl World {
         let drive = self.drives[usize::from(slot)].clone();
         match self.later.below(3) {
             0 => self.fail(slot),
-            1 if self.faults.may_spoil(slot) => {
+            1 if self.faults.may_impair(slot) => {
                 self.trace.fault(Kind::Medium.word());
                 let shift = self.geometry.block_size().shift();
                 let block = self.later.below(self.geometry.member_blocks_used());

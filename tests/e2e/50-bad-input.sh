@@ -179,7 +179,8 @@ exports() {
     refused "empty" -- strake export create good --name two --via nbd --listen unix:
     refused "'/'" "letters, digits" -- strake export create good --name a/b --via nbd --listen "unix:$work/other.sock"
     refused "at most" -- strake export create good --name "$(repeated a 300)" --via nbd --listen "unix:$work/other.sock"
-    refused "nvme-tcp" "nbd" -- strake export create good --name two --via nvme-tcp --listen 127.0.0.1:1
+    refused "iscsi" "nbd" "nvme-tcp" -- strake export create good --name two --via iscsi --listen 127.0.0.1:1
+    refused "--allow-host" "hostnqn" -- strake export create good --name two --via nvme-tcp --listen 127.0.0.1:1
     refused "exported as good" "export remove good" "--force" -- strake array unload good --yes
     refused "exported as good" "--force" -- strake array destroy good --yes
     refused "--yes" -- strake array destroy good --force

@@ -136,8 +136,6 @@ class Rounds:
             output("strake", "array", "fail", "tank", "--member", str(member), "--accept", "redundancy", "--yes")
             self.out.append(member)
         if state == "rebuilding":
-            # While there is load next to nothing is rebuilt, so that it is under way when the daemon is killed.
-            output("strake", "array", "set", "tank", "--rebuild-priority", "0")
             for member in self.out:
                 drive = self.free.pop(0)
                 output("strake", "array", "replace", "tank", "--member", str(member), "--with", drive,
@@ -180,7 +178,6 @@ class Rounds:
             self.fsck()
             self.mount()
         if state == "rebuilding":
-            output("strake", "array", "set", "tank", "--rebuild-priority", "100")
             output("strake", "wait", "tank", "--for", "rebuild", "--timeout", "300s")
             output("strake", "wait", "tank", "--for", "healthy", "--timeout", "300s")
         self.tally["kills"] += 1

@@ -72,9 +72,10 @@ const NIGHTLY_CORRUPTIONS: Draw = Draw { same: 0, fresh: 300_000 };
 const CORRUPTIONS: Draw = Draw { same: 9_000, fresh: 1_000 };
 /// Worlds of the simulator every night.
 const NIGHTLY_SIM_SEEDS: Draw = Draw { same: 0, fresh: 200_000 };
-/// Crash states with every change: four minutes on two cores, at 1.5 ms each. All checks together have 25 minutes.
+/// Crash states with every change: five minutes on two cores that others used as well, at 1.3 ms each. All checks
+/// together are to have 25 minutes.
 const CRASH_STATES: u64 = 250_000;
-/// Worlds with every change beside those of the tests: three minutes on two cores, at 35 ms each.
+/// Worlds with every change beside those of the tests: under five minutes on two cores that others used as well.
 const SIM_SEEDS: Draw = Draw { same: 9_000, fresh: 1_000 };
 
 /// What continuous integration runs, cheapest answers first.

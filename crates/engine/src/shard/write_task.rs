@@ -71,7 +71,8 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             if let Err(error) = Box::pin(resync).await {
                 return Ended::Done(Err(error));
             }
-            excluded.unreadable |= shard.hidden_positions(band, columns.1);
+            // What could not be read was written back along with it, or is listed.
+            excluded.unreadable = shard.hidden_positions(band, columns.1);
             agrees = true;
             continue;
         }

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, ExtentSource};
+use strake_export_net::{Counters, NoSeat, Seats};
 
 /// A device under a name.
 #[derive(Clone)]
@@ -59,25 +59,6 @@ pub struct ExportStats {
     pub effects: u64,
     /// Requests answered with an error.
     pub errors: u64,
-}
-
-/// Counts of one data core for one export. One thread writes, so an update is a plain load and store; 128
-/// bytes apart, because x86 fetches cache lines in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Counters {
-    pub(crate) reads: AtomicU64,
-    pub(crate) read_bytes: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) written_bytes: AtomicU64,
-    pub(crate) flushes: AtomicU64,
-    pub(crate) effects: AtomicU64,
-    pub(crate) errors: AtomicU64,
-}
-
-/// Adds to a counter that only this thread writes. Relaxed: a counter orders nothing.
-pub(crate) fn count(counter: &AtomicU64, more: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 /// What of a device matters to requests, taken once.
@@ -168,73 +149,19 @@ pub(crate) struct Served {
     pub(crate) facts: Facts,
     /// One per data core the server runs on.
     pub(crate) counters: Box<[Counters]>,
-    seats: Mutex<Seats>,
-    left: Condvar,
+    seats: Seats,
 }
 
-#[derive(Debug)]
-struct Seats {
-    taken: u32,
-    max: u32,
-    door: Door,
-}
+/// The right to be a client of an export.
+pub(crate) type Seat = strake_export_net::Seat<Served>;
 
-/// Whether an export takes new clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
-    Open,
-    /// It is being removed; to clients it is not there any more.
-    Closed,
-}
-
-/// The right to be a client of an export, and the proof that it cannot be removed yet. Dropped by whoever
-/// serves the client, after the last of its I/O came home.
-pub(crate) struct Seat {
-    pub(crate) export: Arc<Served>,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.export.lock().taken -= 1;
-        self.export.left.notify_all();
+impl strake_export_net::Export for Served {
+    fn seats(&self) -> &Seats {
+        &self.seats
     }
 }
 
 impl Served {
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound number. It is taken when a
-    /// client comes or goes, never for a request.
-    fn lock(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sit(self: &Arc<Self>) -> Result<Seat, Refusal> {
-        let mut seats = self.lock();
-        match seats.door {
-            Door::Closed => return Err(Refusal::Unknown),
-            Door::Open if seats.taken >= seats.max => return Err(Refusal::Full),
-            Door::Open => {}
-        }
-        seats.taken += 1;
-        drop(seats);
-        Ok(Seat { export: Arc::clone(self) })
-    }
-
-    /// Waits until nobody sits here. False when it took too long.
-    pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
-        let result = self.left.wait_timeout_while(self.lock(), patience, |seats| seats.taken > 0);
-        let (seats, _) = result.unwrap_or_else(PoisonError::into_inner);
-        seats.taken == 0
-    }
-
-    fn is_open(&self) -> bool {
-        self.lock().door == Door::Open
-    }
-
-    /// Takes no new clients from now on.
-    fn close(&self) {
-        self.lock().door = Door::Closed;
-    }
-
     fn offer(&self) -> Offer {
         Offer {
             name: self.name.clone(),
@@ -253,7 +180,7 @@ impl Served {
         };
         ExportStats {
             name: self.name.clone(),
-            connections: self.lock().taken,
+            connections: self.seats.taken(),
             reads: sum(|c| &c.reads),
             read_bytes: sum(|c| &c.read_bytes),
             writes: sum(|c| &c.writes),
@@ -326,8 +253,7 @@ impl Registry {
             extents: export.extents,
             facts,
             counters: (0..self.cores).map(|_| Counters::default()).collect(),
-            seats: Mutex::new(Seats { taken: 0, max: self.seats_per_export, door: Door::Open }),
-            left: Condvar::new(),
+            seats: Seats::new(self.seats_per_export),
         })
     }
 
@@ -337,7 +263,7 @@ impl Registry {
         let exports = self.lock();
         let exports = exports.as_ref().ok_or_else(stopped)?;
         let served = exports.get(name).ok_or_else(|| unknown(name))?;
-        let taken = served.lock().taken;
+        let taken = served.seats.taken();
         match removal {
             Removal::IfUnused if taken > 0 => {
                 let what = format!(
@@ -346,7 +272,7 @@ impl Registry {
                 Err(NbdError::new(NbdErrorKind::InUse, what))
             }
             Removal::IfUnused | Removal::Force => {
-                served.close();
+                served.seats.close();
                 Ok(Arc::clone(served))
             }
         }
@@ -381,8 +307,16 @@ impl Registry {
             "" if exports.len() == 1 => exports.values().next(),
             _ => exports.get(name),
         };
-        let found = found.filter(|export| export.is_open());
+        let found = found.filter(|export| export.seats.is_open());
         with(found.ok_or(Refusal::Unknown)?)
+    }
+}
+
+/// What a client is told when it cannot sit down.
+const fn no_seat(why: NoSeat) -> Refusal {
+    match why {
+        NoSeat::Closed => Refusal::Unknown,
+        NoSeat::Full => Refusal::Full,
     }
 }
 
@@ -399,7 +333,9 @@ impl Directory for Registry {
 
     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
         let exports = self.lock();
-        for export in exports.iter().flat_map(BTreeMap::values).filter(|export| export.is_open()) {
+        for export in
+            exports.iter().flat_map(BTreeMap::values).filter(|export| export.seats.is_open())
+        {
             each(&export.name, &export.description);
         }
     }
@@ -410,7 +346,7 @@ impl Directory for Registry {
 
     fn claim(&self, name: &str) -> Result<(Offer, Seat), Refusal> {
         // The seat is taken before the export can be removed, so removal waits for it.
-        self.look_up(name, |export| Ok((export.offer(), export.sit()?)))
+        self.look_up(name, |export| Ok((export.offer(), Seat::take(export).map_err(no_seat)?)))
     }
 }
 

@@ -11,7 +11,8 @@
 //! not know what an array is.
 //!
 //! **Where to start.** [`wire`] for the bytes, [`handshake`] for the negotiation, [`admit`] for what a request
-//! may do, `connection` for the life of a client on a data core, [`limits`] for every bound.
+//! may do, `connection` for the life of a client on a data core, [`limits`] for every bound. How clients are
+//! accepted and handed over is [`strake_export_net`]'s.
 
 #![forbid(unsafe_code)]
 
@@ -20,15 +21,11 @@ mod connection;
 pub mod error;
 pub mod export;
 pub mod handshake;
-mod input;
 pub mod limits;
 pub mod listen;
-mod lobby;
-mod pools;
 mod replies;
 mod requests;
 pub mod server;
-mod station;
 pub mod wire;
 
 pub use error::{NbdError, NbdErrorKind};

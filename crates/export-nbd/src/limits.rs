@@ -1,6 +1,7 @@
 //! Every bound of this crate, and how they depend on each other.
 
 use strake_block::buf::SEGMENTS_MAX;
+use strake_export_net::PoolSizes;
 use strake_units::Nanos;
 
 /// Largest payload of one request in bytes. The protocol calls 2^25 the size that is no denial of service yet
@@ -47,17 +48,15 @@ pub const REQUESTS_MAX: usize = 128;
 /// I/Os of one connection in its device queue.
 pub const QUEUE_DEPTH: u32 = 128;
 
-/// Completions taken from a device queue at once.
-pub const COMPLETIONS_PER_POLL: usize = 64;
-
 /// Requests of one connection begun in one turn, so that its neighbours get theirs.
 pub const REQUESTS_PER_TURN: usize = 64;
 
 /// Bytes of payload received by one connection in one turn, give or take a piece.
 pub const PAYLOAD_BYTES_PER_TURN: usize = 1 << 20;
 
-/// Bytes read ahead of what is known to be payload: room for a burst of request headers.
-pub const INPUT_BYTES: usize = 16 << 10;
+/// Bytes read ahead of what is known to be payload: room for a burst of request headers, and for the longest option
+/// that is looked at.
+pub const INPUT_BYTES: usize = OPTION_BYTES_MAX + crate::wire::OPTION_HEADER_BYTES;
 
 /// Bytes of a small buffer; requests up to this size take one.
 pub const SMALL_BYTES: usize = 16 << 10;
@@ -70,6 +69,14 @@ pub const LARGE_BYTES: usize = 256 << 10;
 
 /// Large buffers of a connection.
 pub const LARGE_BUFFERS: usize = 28;
+
+/// The buffers of a connection.
+pub const POOLS: PoolSizes = PoolSizes {
+    small_bytes: SMALL_BYTES,
+    small_buffers: SMALL_BUFFERS,
+    large_bytes: LARGE_BYTES,
+    large_buffers: LARGE_BUFFERS,
+};
 
 /// Memory of one connection for data, in bytes.
 pub const BUFFER_BYTES: usize = SMALL_BYTES * SMALL_BUFFERS + LARGE_BYTES * LARGE_BUFFERS;
@@ -89,17 +96,8 @@ pub const HELD_BYTES_MAX: u32 = 4 << 20;
 /// Replies, or parts of them, that wait to be sent: one per buffer and one per request.
 pub const REPLIES_MAX: usize = SMALL_BUFFERS + LARGE_BUFFERS + REQUESTS_MAX + 1;
 
-/// Slices handed to one `sendmsg`. The kernel takes up to 1024 (UIO_MAXIOV); more than this saves nothing.
-pub const SLICES_PER_SEND: usize = 64;
-
-/// `sendmsg` calls of one connection in one turn.
-pub const SENDS_PER_TURN: usize = 4;
-
 /// Descriptors in one answer to `NBD_CMD_BLOCK_STATUS`. The protocol allows 2^20; clients ask again.
 pub const EXTENTS_PER_REPLY: usize = 256;
-
-/// Events taken from the kernel at once.
-pub const EVENTS_PER_TURN: usize = 64;
 
 const _: () = assert!(BUFFER_BYTES == 8 << 20);
 const _: () = assert!(HELD_BYTES_MAX as usize <= LARGE_BYTES * LARGE_BUFFERS);

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -43,15 +43,15 @@ pub fn try_listen(listen: Listen) -> Result<(), NbdError> {
 
 /// What has to be set on a client's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+enum Family {
     Unix,
     Tcp,
 }
 
 /// A listening socket. Dropping it removes the path it made.
 pub(crate) struct Listener {
-    pub(crate) socket: OwnedFd,
-    pub(crate) family: Family,
+    socket: OwnedFd,
+    family: Family,
     address: Option<SocketAddr>,
     path: Option<OwnPath>,
 }
@@ -114,9 +114,14 @@ impl Listener {
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         Ok(Self { socket, family: Family::Unix, address: None, path: own })
     }
+}
 
-    /// Takes the next waiting client.
-    pub(crate) fn accept(&self) -> Result<OwnedFd, Errno> {
+impl strake_export_net::Listener for Listener {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn accept(&self) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
         if self.family == Family::Tcp {

@@ -1,17 +1,10 @@
-//! Replies on their way out, in the order they became ready.
+//! What replies consist of.
 
-use crate::limits::{REPLIES_MAX, SENDS_PER_TURN, SLICES_PER_SEND};
 use crate::requests::SlotIndex;
 use crate::wire::{
     self, CHUNK_HEADER_BYTES, ChunkHeader, Code, Filler, REPLY_FLAG_DONE, allocation, chunk,
 };
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use strake_block::SgMut;
-use strake_block::buf::SEGMENTS_MAX;
 
 /// Longest fixed part of a reply: a chunk header and an offset.
 const HEAD_BYTES: usize = CHUNK_HEADER_BYTES + 8;
@@ -21,9 +14,9 @@ pub(crate) struct Reply {
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
     words: &'static str,
-    data: SgMut,
+    pub(crate) data: SgMut,
     /// The request that ends when this has been sent.
-    ends: Option<SlotIndex>,
+    pub(crate) ends: Option<SlotIndex>,
 }
 
 /// Which reply of its request this is.
@@ -120,7 +113,9 @@ impl Reply {
             put.u32(allocation::CONTEXT);
         })
     }
+}
 
+impl strake_export_net::Reply for Reply {
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let fixed = [&self.head[..self.head_bytes], self.words.as_bytes()];
         fixed.into_iter().chain(self.data.parts().iter().map(|part| part.as_slice()))
@@ -133,105 +128,4 @@ impl Reply {
 
 fn header(flags: u16, kind: u16, cookie: u64, length: u32) -> [u8; CHUNK_HEADER_BYTES] {
     ChunkHeader { flags, kind, cookie, length }.bytes()
-}
-
-/// What came of sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// There was nothing to send.
-    Nothing,
-    /// Something went out, and the socket takes more.
-    Some,
-    /// The socket takes no more for now.
-    Blocked,
-    /// The connection is broken.
-    Broken,
-}
-
-/// The queue. Its length is bounded by what replies consist of: each holds a buffer or the end of a request.
-pub(crate) struct Replies {
-    queue: VecDeque<Reply>,
-    /// Bytes of the first reply that went out already.
-    sent: usize,
-}
-
-impl Replies {
-    pub(crate) fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(REPLIES_MAX), sent: 0 }
-    }
-
-    pub(crate) fn push(&mut self, reply: Reply) {
-        assert!(self.queue.len() < REPLIES_MAX, "more replies than buffers and requests");
-        self.queue.push_back(reply);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Sends what the socket takes; `done` gets the buffers and requests of what went out whole.
-    pub(crate) fn send(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        mut done: impl FnMut(SgMut, Option<SlotIndex>),
-    ) -> Sent {
-        let mut outcome = Sent::Nothing;
-        for _ in 0..SENDS_PER_TURN {
-            if self.queue.is_empty() {
-                break;
-            }
-            match self.send_once(socket) {
-                Ok(bytes) => {
-                    self.retire(bytes, &mut done);
-                    outcome = Sent::Some;
-                }
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Sent::Blocked,
-                Err(Errno::INTR) => {}
-                Err(_) => return Sent::Broken,
-            }
-        }
-        outcome
-    }
-
-    fn send_once(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
-        let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
-        let mut used = 0;
-        let mut skip = self.sent;
-        for reply in &self.queue {
-            // A reply has up to two fixed parts and its data; it goes into this call whole or not at all.
-            if used + 2 + SEGMENTS_MAX > SLICES_PER_SEND {
-                break;
-            }
-            for part in reply.parts() {
-                let over = skip.min(part.len());
-                skip -= over;
-                if over < part.len() {
-                    slices[used] = IoSlice::new(&part[over..]);
-                    used += 1;
-                }
-            }
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags)
-    }
-
-    fn retire(&mut self, bytes: usize, done: &mut impl FnMut(SgMut, Option<SlotIndex>)) {
-        self.sent += bytes;
-        while let Some(first) = self.queue.front()
-            && self.sent >= first.bytes()
-        {
-            self.sent -= first.bytes();
-            if let Some(reply) = self.queue.pop_front() {
-                done(reply.data, reply.ends);
-            }
-        }
-    }
-
-    /// Gives everything up.
-    pub(crate) fn abandon(&mut self, mut done: impl FnMut(SgMut)) {
-        self.sent = 0;
-        for reply in self.queue.drain(..) {
-            done(reply.data);
-        }
-    }
 }

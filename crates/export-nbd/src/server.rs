@@ -3,19 +3,15 @@
 use crate::error::{NbdError, NbdErrorKind};
 use crate::export::{Export, ExportStats, Registry, Served};
 use crate::limits::{
-    CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX,
+    CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
 };
 use crate::listen::{Listen, Listener};
-use crate::lobby::{Lobby, Stop};
-use crate::station::{Order, Station};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-use strake_reactor::{CoreHandle, PollerId};
+use strake_export_net::{Service, ServiceError, ServiceErrorKind, Setup};
+use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
 /// What of the server can be set.
@@ -51,106 +47,31 @@ pub enum Removal {
     Force,
 }
 
-/// One place among the clients of a server; given back by dropping it.
-pub(crate) struct Ticket(Arc<AtomicU32>);
-
-impl Ticket {
-    /// Takes a place, unless there are `max` clients. Relaxed: the count orders nothing, and only the
-    /// accepting thread counts up.
-    pub(crate) fn take(count: &Arc<AtomicU32>, max: u32) -> Option<Self> {
-        if count.load(Ordering::Relaxed) >= max {
-            return None;
-        }
-        count.fetch_add(1, Ordering::Relaxed);
-        Some(Self(Arc::clone(count)))
-    }
+fn refused(error: ServiceError) -> NbdError {
+    let kind = match error.kind {
+        ServiceErrorKind::Stopped => NbdErrorKind::Stopped,
+        ServiceErrorKind::System => NbdErrorKind::System,
+    };
+    NbdError { kind, what: error.what, source: error.source }
 }
 
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A data core the server runs on.
-#[derive(Clone)]
-pub(crate) struct Lane {
-    pub(crate) core: CoreHandle,
-    pub(crate) orders: mpsc::Sender<Order>,
-    /// Clients handed to it and not gone yet.
-    pub(crate) load: Arc<AtomicU32>,
-    poller: PollerId,
-}
-
-impl Lane {
-    fn open(core: CoreHandle, number: usize) -> Result<Self, NbdError> {
-        let (sender, orders) = mpsc::channel();
-        let load = Arc::new(AtomicU32::new(0));
-        let theirs = Arc::clone(&load);
-        let index = core.index();
-        let added = core.call(move |core| {
-            let station = Station::new(index, number, orders, theirs)?;
-            Ok(core.add(Box::new(station)))
-        });
-        let poller = added.map_err(|gone| stopped(&gone.to_string()))?.map_err(|source| {
-            let what = format!("cannot serve NBD clients on core {index}");
-            NbdError::system(NbdErrorKind::System, what, source)
-        })?;
-        Ok(Self { core, orders: sender, load, poller })
-    }
-
-    /// Sends an order; one to a core that has stopped is dropped, with whatever it carries.
-    pub(crate) fn send(&self, order: Order) {
-        if self.orders.send(order).is_ok() {
-            self.core.wake();
-        }
-    }
-
-    fn close(self) {
-        let poller = self.poller;
-        // A core that has stopped has dropped its pollers.
-        let _ = self.core.call(move |core| drop(core.remove(poller)));
-    }
-}
-
-/// Opens a lane on every core, or on none.
-fn open_lanes(cores: Vec<CoreHandle>) -> Result<Vec<Lane>, NbdError> {
-    let mut lanes = Vec::with_capacity(cores.len());
-    for (number, core) in cores.into_iter().enumerate() {
-        match Lane::open(core, number) {
-            Ok(lane) => lanes.push(lane),
-            Err(error) => {
-                lanes.into_iter().for_each(Lane::close);
-                return Err(error);
-            }
-        }
-    }
-    Ok(lanes)
-}
-
-fn no_thread(source: std::io::Error) -> NbdError {
-    let what = "cannot start the thread that accepts NBD clients";
-    NbdError::system(NbdErrorKind::System, what, source)
-}
-
-fn stopped(why: &str) -> NbdError {
-    NbdError::new(NbdErrorKind::Stopped, format!("cannot serve NBD clients: {why}"))
+fn too_late(export: &Served) -> NbdError {
+    let what =
+        format!("export {:?}: the device did not complete what was in flight in time", export.name);
+    NbdError::new(NbdErrorKind::DrainTimeout, what)
 }
 
 /// A running NBD server. Dropping it stops it like [`stop`](Self::stop).
 pub struct Server {
     registry: Arc<Registry>,
-    lanes: Vec<Lane>,
-    stop: Stop,
-    /// `None` once joined.
-    thread: Option<JoinHandle<()>>,
+    service: Service<Registry>,
     address: Option<SocketAddr>,
     config: ServerConfig,
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("cores", &self.lanes.len()).finish_non_exhaustive()
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -165,22 +86,21 @@ impl Server {
         cores: Vec<CoreHandle>,
         config: ServerConfig,
     ) -> Result<Self, NbdError> {
-        if cores.is_empty() {
-            return Err(stopped("there is no data core"));
-        }
         let listener = Listener::open(listen)?;
         let address = listener.address();
         let registry = Arc::new(Registry::new(cores.len(), config.connections_per_export_max));
-        let (stop, stopping) = Stop::pair().map_err(no_thread)?;
-        let lanes = open_lanes(cores)?;
-        let lobby = Lobby::new(listener, Arc::clone(&registry), lanes.clone(), config, stopping);
-        match Builder::new().name("strake-nbd".into()).spawn(move || lobby.run()) {
-            Ok(thread) => Ok(Self { registry, lanes, stop, thread: Some(thread), address, config }),
-            Err(source) => {
-                lanes.into_iter().for_each(Lane::close);
-                Err(no_thread(source))
-            }
-        }
+        let setup = Setup {
+            thread: "strake-nbd",
+            peers: "NBD clients",
+            connections_max: config.connections_max,
+            // The connections are few enough.
+            candidates_max: usize::MAX,
+            handshake_time_max: config.handshake_time_max,
+            input_bytes: INPUT_BYTES,
+        };
+        let service = Service::start(Box::new(listener), cores, Arc::clone(&registry), setup)
+            .map_err(refused)?;
+        Ok(Self { registry, service, address, config })
     }
 
     /// The TCP address it listens on, with the port the kernel chose if none was given; `None` for a unix
@@ -207,30 +127,15 @@ impl Server {
     /// clients, and removing it can be tried again).
     pub fn remove_export(&self, name: &str, removal: Removal) -> Result<(), NbdError> {
         let export = self.registry.withdraw(name, removal)?;
-        self.vacate(&export, Instant::now() + self.config.drain_time_max)?;
+        if !self.service.vacate(&export, self.deadline()) {
+            return Err(too_late(&export));
+        }
         self.registry.forget(&export);
         Ok(())
     }
 
-    fn vacate(&self, export: &Arc<Served>, deadline: Instant) -> Result<(), NbdError> {
-        loop {
-            for lane in &self.lanes {
-                lane.send(Order::Close(Arc::clone(export)));
-            }
-            // A client that took its seat before the export was withdrawn may still be on its way to a core,
-            // so the order is repeated.
-            let left = deadline.saturating_duration_since(Instant::now());
-            if export.wait_empty(left.min(REPEAT_AFTER)) {
-                return Ok(());
-            }
-            if left.is_zero() {
-                let what = format!(
-                    "export {:?}: the device did not complete what was in flight in time",
-                    export.name
-                );
-                return Err(NbdError::new(NbdErrorKind::DrainTimeout, what));
-            }
-        }
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.config.drain_time_max
     }
 
     /// What each export has done.
@@ -250,31 +155,14 @@ impl Server {
     }
 
     fn shut_down(&mut self) -> Result<(), NbdError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        let exports = self.registry.close();
-        self.stop.stop();
-        // A panic there was reported by the panic hook; nothing of it is left to wait for.
-        let _ = thread.join();
-        for lane in &self.lanes {
-            lane.send(Order::CloseAll);
+        if self.service.is_over() {
+            return Ok(());
         }
-        let deadline = Instant::now() + self.config.drain_time_max;
-        let mut result = Ok(());
-        for export in &exports {
-            if let Err(error) = self.vacate(export, deadline) {
-                result = Err(error);
-            }
-        }
-        // With I/O still at a device its buffers belong to the device: the poller then stays where it is.
-        if result.is_ok() {
-            self.lanes.drain(..).for_each(Lane::close);
-        }
-        result
+        let (exports, deadline) = (self.registry.close(), self.deadline());
+        let late = self.service.shut_down(&exports, deadline);
+        late.first().map_or(Ok(()), |export| Err(too_late(export)))
     }
 }
-
-/// How often a removal looks for clients that arrived on their core late.
-const REPEAT_AFTER: Duration = Duration::from_millis(20);
 
 impl Drop for Server {
     fn drop(&mut self) {

@@ -22,34 +22,27 @@ mod intake;
 
 use crate::admin::Setting;
 use crate::controller::Place;
-use crate::handshake::Agreement;
-use crate::input::Input;
-use crate::limits::{COMPLETIONS_PER_POLL, IO_ENTRIES, LINGER_TIME_MAX};
-use crate::pools::Pools;
+use crate::handshake::{self, Agreement, Handshake};
+use crate::limits::{ADMIN_POOLS, IO_ENTRIES, IO_POOLS, LINGER_TIME_MAX};
 use crate::registry::{Admission, Registry};
-use crate::replies::{Replies, Reply, Sent};
+use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage};
 use crate::subsystem::{Facts, Seat, Served};
-use crate::target::Ticket;
 use intake::Intake;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use strake_block::{CompletionBatch, DeviceError, Io, IoQueue};
+use strake_block::DeviceError;
+use strake_export_net::{
+    After, Berth, DeviceQueue, Newcomer, Next, Peer, Pools, Protocol, Replies, Sent, Step, Ticket,
+};
 use strake_reactor::{Sleep, Turn};
 use strake_units::{CoreIndex, Nanos};
 
-/// A connection whose Connect command was accepted, on its way to a data core.
-pub(crate) struct Newcomer {
-    pub(crate) socket: OwnedFd,
-    pub(crate) ticket: Ticket,
-    /// What the host sent ahead.
-    pub(crate) input: Input,
+/// What a queue is served with.
+pub(crate) struct Accepted {
     pub(crate) admission: Admission,
     pub(crate) agreement: Agreement,
-    /// The answer to its Connect command, which is sent once the device is open.
-    pub(crate) farewell: Vec<u8>,
 }
 
 /// What kind of queue it is.
@@ -60,15 +53,8 @@ enum Role {
 
 /// The way of an I/O queue to its device.
 struct Device {
-    queue: Box<dyn IoQueue>,
+    queue: DeviceQueue,
     facts: Facts,
-    /// I/Os that found the device queue full, in order.
-    backlog: VecDeque<Io>,
-    /// I/Os at the device.
-    outstanding: u32,
-    /// Submitted since the doorbell was last rung.
-    unrung: bool,
-    batch: CompletionBatch,
 }
 
 /// What an admin queue remembers.
@@ -103,39 +89,23 @@ enum Voice {
     Silent,
 }
 
-/// Whether the connection is still there after its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
-    /// It is, and did this much.
-    Stays(Turn),
-    /// It can be dropped.
-    Gone,
-}
-
 /// A queue being served. The order of the fields is the order of dropping: the device queue before the buffers, the
 /// seat last, because its going tells whoever waits that all is over.
 pub(crate) struct Connection {
     role: Role,
-    socket: OwnedFd,
+    peer: Peer,
     link: Agreement,
     /// Commands taken from the queue, modulo its size.
     head: u16,
     intake: Intake,
-    input: Input,
     slots: Slots,
-    replies: Replies,
+    replies: Replies<Reply>,
     /// Commands that wait for buffers, in order.
     waiting: VecDeque<SlotIndex>,
     pools: Pools,
     /// Bytes of data received this turn.
     received_now: usize,
     life: Life,
-    /// The socket may have bytes for us; cleared when it had fewer than asked for.
-    readable: bool,
-    /// The socket may take bytes; cleared when it took fewer than offered.
-    writable: bool,
-    /// The host will send nothing behind what is in the socket, so short reads do not mean "no more".
-    hung_up: bool,
     registry: Arc<Registry>,
     /// Which of the export's counters are this core's.
     lane: usize,
@@ -145,120 +115,59 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Opens the device for a queue. On the data core, because device queues belong to the thread that opens them.
+    /// Opens the device for a queue.
     pub(crate) fn open(
-        new: Newcomer,
-        (core, lane): (CoreIndex, usize),
+        new: Newcomer<Accepted>,
+        at: Berth,
         registry: &Arc<Registry>,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
-        let Admission { seat, place } = new.admission;
+        let Accepted { admission: Admission { seat, place }, agreement } = new.admission;
         let role = match &seat {
-            Some(seat) if place.queue > 0 => Role::Io(Device::open(&seat.export, core)?),
+            Some(seat) if place.queue > 0 => Role::Io(Device::open(&seat.export, at.core)?),
             Some(_) | None => {
-                let setting = Setting { keep_alive_ms: new.agreement.keep_alive_ms, events: 0 };
+                let setting = Setting { keep_alive_ms: agreement.keep_alive_ms, events: 0 };
                 Role::Admin(Admin { setting, heard: now, held: 0 })
             }
         };
         let pools = match role {
-            Role::Io(_) => Pools::of_io_queue(),
-            Role::Admin(_) => Pools::of_admin_queue(),
+            Role::Io(_) => Pools::new(IO_POOLS),
+            Role::Admin(_) => Pools::new(ADMIN_POOLS),
         };
-        let mut replies = Replies::new();
+        let mut replies = Replies::new(REPLIES_MAX);
         replies.push(Reply::raw(&new.farewell));
-        let entries = new.agreement.entries;
+        let entries = agreement.entries;
         Ok(Self {
             role,
-            socket: new.socket,
-            link: new.agreement,
+            peer: new.peer,
+            link: agreement,
             head: 1 % entries,
             intake: Intake::Header,
-            input: new.input,
             slots: Slots::new(entries),
             replies,
             waiting: VecDeque::with_capacity(usize::from(entries)),
             pools,
             received_now: 0,
             life: Life::Open,
-            readable: true,
-            writable: true,
-            hung_up: false,
             registry: Arc::clone(registry),
-            lane,
+            lane: at.lane,
             _ticket: new.ticket,
             place,
             seat,
         })
     }
 
-    pub(crate) fn socket(&self) -> &OwnedFd {
-        &self.socket
-    }
-
-    pub(crate) fn serves(&self, export: &Arc<Served>) -> bool {
-        self.seat.as_ref().is_some_and(|seat| Arc::ptr_eq(&seat.export, export))
-    }
-
     /// Where the host reached us.
     fn address(&self) -> SocketAddr {
-        let name = rustix::net::getsockname(&self.socket).ok();
+        let name = rustix::net::getsockname(&self.peer).ok();
         let address = name.and_then(|name| SocketAddr::try_from(name).ok());
         address.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
-    }
-
-    /// The kernel says the socket has bytes.
-    pub(crate) fn note_readable(&mut self) {
-        self.readable = true;
-    }
-
-    /// The kernel says the socket takes bytes.
-    pub(crate) fn note_writable(&mut self) {
-        self.writable = true;
-    }
-
-    /// The kernel says the other end is closed, at least for sending.
-    pub(crate) fn note_hang_up(&mut self) {
-        self.readable = true;
-        self.hung_up = true;
-    }
-
-    /// Takes no further commands; those at the device are carried out and answered.
-    pub(crate) fn drain(&mut self) {
-        self.leave(Voice::Speaks);
     }
 
     fn leave(&mut self, voice: Voice) {
         if self.life == Life::Open {
             self.life = Life::Draining { since: None, voice };
             self.abandon();
-        }
-    }
-
-    /// One bounded pass over everything.
-    pub(crate) fn turn(&mut self, now: Nanos) -> After {
-        self.check_controller(now);
-        let mut work = self.serve_waiting();
-        work += self.take_in(now);
-        work += self.submit_backlog();
-        self.ring(now);
-        work += self.poll_device(now);
-        work += self.send();
-        self.check_life(now);
-        if self.is_over() { After::Gone } else { After::Stays(Turn::from_count(work)) }
-    }
-
-    /// What may wake the core for this queue besides its socket.
-    pub(crate) fn sleep(&self, sleep: &mut Sleep) {
-        match &self.role {
-            Role::Io(device) => sleep.readiness(device.queue.readiness()),
-            Role::Admin(admin) => {
-                if let Some(deadline) = admin.deadline() {
-                    sleep.until(deadline);
-                }
-            }
-        }
-        if let Life::Draining { since: Some(since), .. } = self.life {
-            sleep.until(since.plus(LINGER_TIME_MAX));
         }
     }
 
@@ -274,39 +183,27 @@ impl Connection {
     }
 
     fn ring(&mut self, now: Nanos) {
-        if let Role::Io(device) = &mut self.role
-            && device.unrung
-        {
-            device.unrung = false;
-            device.queue.ring_doorbell(now);
+        if let Role::Io(device) = &mut self.role {
+            device.queue.ring(now);
         }
     }
 
     fn submit_backlog(&mut self) -> usize {
         match &mut self.role {
-            Role::Io(device) => device.submit_backlog(),
+            Role::Io(device) => device.queue.submit_backlog(),
             Role::Admin(_) => 0,
         }
     }
 
     fn send(&mut self) -> usize {
-        if !self.writable || self.replies.is_empty() || self.life == Life::Broken {
+        if self.life == Life::Broken {
             return 0;
         }
         let (pools, slots) = (&mut self.pools, &mut self.slots);
-        let sent = self.replies.send(self.socket.as_fd(), |data, ends| {
-            pools.put(data);
-            if let Some(slot) = ends {
-                slots.end(slot);
-            }
-        });
+        let sent = self.peer.send(&mut self.replies, |reply| retire(reply, pools, slots));
         match sent {
             Sent::Nothing => 0,
-            Sent::Some => 1,
-            Sent::Blocked => {
-                self.writable = false;
-                1
-            }
+            Sent::Some | Sent::Blocked => 1,
             Sent::Broken => {
                 self.break_off();
                 1
@@ -318,12 +215,7 @@ impl Connection {
     fn break_off(&mut self) {
         self.life = Life::Broken;
         let (pools, slots) = (&mut self.pools, &mut self.slots);
-        self.replies.abandon(|data, ends| {
-            pools.put(data);
-            if let Some(slot) = ends {
-                slots.end(slot);
-            }
-        });
+        self.replies.abandon(|reply| retire(reply, pools, slots));
         self.abandon();
     }
 
@@ -366,45 +258,98 @@ impl Connection {
 
     fn is_quiet(&self) -> bool {
         match &self.role {
-            Role::Io(device) => device.outstanding == 0 && device.backlog.is_empty(),
+            Role::Io(device) => device.queue.is_quiet(),
             Role::Admin(_) => true,
         }
     }
 }
 
+/// Gives back what a reply consisted of.
+fn retire(reply: Reply, pools: &mut Pools, slots: &mut Slots) {
+    pools.put(reply.data);
+    if let Some(slot) = reply.ends {
+        slots.end(slot);
+    }
+}
+
 impl Device {
     fn open(export: &Served, core: CoreIndex) -> Result<Self, DeviceError> {
-        Ok(Self {
-            queue: export.device.open_queue(core, IO_ENTRIES.into())?,
-            facts: export.facts,
-            backlog: VecDeque::with_capacity(IO_ENTRIES.into()),
-            outstanding: 0,
-            unrung: false,
-            batch: CompletionBatch::new(COMPLETIONS_PER_POLL),
-        })
+        let queue = export.device.open_queue(core, IO_ENTRIES.into())?;
+        Ok(Self { queue: DeviceQueue::new(queue, IO_ENTRIES.into()), facts: export.facts })
+    }
+}
+
+impl strake_export_net::Connection for Connection {
+    type Export = Served;
+
+    fn peer(&mut self) -> &mut Peer {
+        &mut self.peer
     }
 
-    /// Hands an I/O to the device, behind those that wait already.
-    fn submit(&mut self, io: Io) {
-        self.backlog.push_back(io);
-        self.submit_backlog();
+    fn serves(&self, export: &Arc<Served>) -> bool {
+        self.seat.as_ref().is_some_and(|seat| Arc::ptr_eq(&seat.export, export))
     }
 
-    fn submit_backlog(&mut self) -> usize {
-        let mut count = 0;
-        while let Some(io) = self.backlog.pop_front() {
-            match self.queue.submit(io) {
-                Ok(()) => {
-                    self.outstanding += 1;
-                    self.unrung = true;
-                    count += 1;
-                }
-                Err(io) => {
-                    self.backlog.push_front(io);
-                    break;
+    fn drain(&mut self) {
+        self.leave(Voice::Speaks);
+    }
+
+    fn turn(&mut self, now: Nanos) -> After {
+        self.check_controller(now);
+        let mut work = self.serve_waiting();
+        work += self.take_in(now);
+        work += self.submit_backlog();
+        self.ring(now);
+        work += self.poll_device(now);
+        work += self.send();
+        self.check_life(now);
+        if self.is_over() { After::Gone } else { After::Stays(Turn::from_count(work)) }
+    }
+
+    fn sleep(&self, sleep: &mut Sleep) {
+        match &self.role {
+            Role::Io(device) => device.queue.sleep(sleep),
+            Role::Admin(admin) => {
+                if let Some(deadline) = admin.deadline() {
+                    sleep.until(deadline);
                 }
             }
         }
-        count
+        if let Life::Draining { since: Some(since), .. } = self.life {
+            sleep.until(since.plus(LINGER_TIME_MAX));
+        }
+    }
+}
+
+impl Protocol for Registry {
+    type Handshake = Handshake;
+    type Admission = Accepted;
+    type Export = Served;
+    type Connection = Connection;
+
+    fn greet(&self) -> (Handshake, Vec<u8>) {
+        (Handshake::default(), Vec::new())
+    }
+
+    fn step(&self, handshake: &mut Handshake, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
+        let step = handshake.step(input, self, out);
+        let next = match step.next {
+            handshake::Next::More => Next::More,
+            handshake::Next::Close => Next::Close,
+            handshake::Next::Serve(admission, agreement, answer) => {
+                out.extend_from_slice(&answer);
+                Next::Serve(Accepted { admission, agreement })
+            }
+        };
+        Step { taken: step.taken, next }
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        newcomer: Newcomer<Accepted>,
+        at: Berth,
+        now: Nanos,
+    ) -> Result<Connection, DeviceError> {
+        Connection::open(newcomer, at, self, now)
     }
 }

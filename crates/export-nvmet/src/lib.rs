@@ -10,7 +10,8 @@
 //! I/O command. Say that it can do what it cannot. Reach past the device contract: it does not know what an array is.
 //!
 //! **Where to start.** [`strake_nvme_wire`] for the bytes, [`handshake`] for how a connection begins, [`admit`] for
-//! what a command may do, `connection` for the life of a queue on a data core, [`limits`] for every bound.
+//! what a command may do, `connection` for the life of a queue on a data core, [`limits`] for every bound. How
+//! connections are accepted and handed over is [`strake_export_net`]'s.
 
 #![forbid(unsafe_code)]
 
@@ -20,14 +21,10 @@ mod connection;
 mod controller;
 pub mod error;
 pub mod handshake;
-mod input;
 pub mod limits;
-mod lobby;
-mod pools;
 mod registry;
 mod replies;
 mod slots;
-mod station;
 pub mod subsystem;
 pub mod target;
 

@@ -1,6 +1,7 @@
 //! Every bound of this crate, and how they depend on each other.
 
 use strake_block::buf::SEGMENTS_MAX;
+use strake_export_net::PoolSizes;
 use strake_units::Nanos;
 
 /// How long a host may take from connecting to the end of its Connect command.
@@ -45,9 +46,6 @@ pub const EVENT_REQUESTS_MAX: u8 = 4;
 /// Connections waiting in the kernel to be accepted.
 pub const BACKLOG: i32 = 128;
 
-/// Completions taken from a device queue at once.
-pub const COMPLETIONS_PER_POLL: usize = 64;
-
 /// PDUs of one connection looked at in one turn, so that its neighbours get theirs.
 pub const PDUS_PER_TURN: usize = 128;
 
@@ -86,14 +84,21 @@ pub const LARGE_BUFFERS: usize = 16;
 /// Large buffers of an admin queue: one command of the largest size.
 pub const ADMIN_LARGE_BUFFERS: usize = SEGMENTS_MAX;
 
-/// Slices handed to one `sendmsg`.
-pub const SLICES_PER_SEND: usize = 64;
+/// The buffers of an I/O queue.
+pub const IO_POOLS: PoolSizes = PoolSizes {
+    small_bytes: SMALL_BYTES,
+    small_buffers: SMALL_BUFFERS,
+    large_bytes: LARGE_BYTES,
+    large_buffers: LARGE_BUFFERS,
+};
 
-/// `sendmsg` calls of one connection in one turn.
-pub const SENDS_PER_TURN: usize = 4;
-
-/// Events taken from the kernel at once.
-pub const EVENTS_PER_TURN: usize = 64;
+/// The buffers of an admin queue.
+pub const ADMIN_POOLS: PoolSizes = PoolSizes {
+    small_bytes: SMALL_BYTES,
+    small_buffers: ADMIN_ENTRIES as usize,
+    large_bytes: LARGE_BYTES,
+    large_buffers: ADMIN_LARGE_BUFFERS,
+};
 
 const _: () = assert!(TRANSFER_BYTES_MAX as usize == LARGE_BYTES * SEGMENTS_MAX);
 const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);

@@ -4,13 +4,14 @@ use crate::controller::{Controller, Host, Place};
 use crate::error::{TargetError, TargetErrorKind};
 use crate::handshake::{Directory, Refusal};
 use crate::limits::{ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX};
-use crate::subsystem::{Export, ExportStats, Facts, NoSeat, Seat, Served};
+use crate::subsystem::{Export, ExportStats, Facts, Seat, Served};
 use crate::target::Removal;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use strake_export_net::NoSeat;
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::{Family, Portal};
 use strake_nvme_wire::{Status, log, nqn};
@@ -108,7 +109,7 @@ impl Registry {
         let served = exports.get(nqn).ok_or_else(|| {
             TargetError::new(TargetErrorKind::Unknown, format!("there is no subsystem {nqn:?}"))
         })?;
-        let taken = served.connections();
+        let taken = served.seats.taken();
         match removal {
             Removal::IfUnused if taken > 0 => {
                 let what = format!(
@@ -117,7 +118,7 @@ impl Registry {
                 Err(TargetError::new(TargetErrorKind::InUse, what))
             }
             Removal::IfUnused | Removal::Force => {
-                served.close();
+                served.seats.close();
                 self.note_change();
                 Ok(Arc::clone(served))
             }
@@ -144,7 +145,8 @@ impl Registry {
     pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
         let exports = self.lock();
         let open = exports.iter().flat_map(BTreeMap::values);
-        let open: Vec<_> = open.filter(|export| export.is_open() && export.admits(host)).collect();
+        let open: Vec<_> =
+            open.filter(|export| export.seats.is_open() && export.admits(host)).collect();
         let generation = self.generation.load(Ordering::Relaxed);
         let mut page = log::discovery_header(generation, open.len() as u64).to_vec();
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
@@ -157,7 +159,7 @@ impl Registry {
     }
 
     fn find(&self, nqn: &str) -> Option<Arc<Served>> {
-        self.lock().as_ref()?.get(nqn).filter(|export| export.is_open()).cloned()
+        self.lock().as_ref()?.get(nqn).filter(|export| export.seats.is_open()).cloned()
     }
 
     /// A number that no controller has that could still be meant: they come around after 65519 others.
@@ -182,7 +184,7 @@ impl Registry {
         }
         let host = Host { nqn: names.host.to_owned(), id: data.host_id };
         let export = self.admit(names)?;
-        let seat = export.as_ref().map(Served::sit).transpose().map_err(no_seat)?;
+        let seat = export.as_ref().map(Seat::take).transpose().map_err(no_seat)?;
         let id = self.next_controller();
         let controller = Arc::new(Controller::new(id, host, export.clone(), self.cores.clone()));
         if let Some(export) = export {
@@ -232,7 +234,7 @@ impl Registry {
         if !controller.is_ready() {
             return Err(not_now);
         }
-        let seat = Some(export.sit().map_err(no_seat)?);
+        let seat = Some(Seat::take(&export).map_err(no_seat)?);
         Ok(Admission { seat, place })
     }
 }

@@ -1,14 +1,8 @@
-//! PDUs on their way out, in the order they became ready.
+//! What PDUs on their way out consist of.
 
-use crate::limits::{IO_ENTRIES, SENDS_PER_TURN, SLICES_PER_SEND};
+use crate::limits::IO_ENTRIES;
 use crate::slots::SlotIndex;
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use strake_block::SgMut;
-use strake_block::buf::SEGMENTS_MAX;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES, Digest};
 use strake_nvme_wire::pdu::{CAPSULE_RESP_BYTES, DATA_BYTES, QUOTED_BYTES_MAX, Use};
 
@@ -18,7 +12,7 @@ const HEAD_BYTES: usize = DATA_BYTES + QUOTED_BYTES_MAX;
 const TAIL_BYTES: usize = DIGEST_BYTES + CAPSULE_RESP_BYTES + DIGEST_BYTES;
 /// PDUs that wait to be sent: a request for data, which a host may foresee, and the end of each command; besides them
 /// the answer to Connect and the request to end the connection.
-const REPLIES_MAX: usize = 2 * IO_ENTRIES as usize + 2;
+pub(crate) const REPLIES_MAX: usize = 2 * IO_ENTRIES as usize + 2;
 
 /// Bytes in a place of their own.
 #[derive(Clone, Copy)]
@@ -45,10 +39,10 @@ impl<const N: usize> Fixed<N> {
 /// One PDU, or two that belong together.
 pub(crate) struct Reply {
     head: Fixed<HEAD_BYTES>,
-    data: SgMut,
+    pub(crate) data: SgMut,
     tail: Fixed<TAIL_BYTES>,
     /// The command that ends when this has been sent.
-    ends: Option<SlotIndex>,
+    pub(crate) ends: Option<SlotIndex>,
 }
 
 impl Reply {
@@ -100,7 +94,9 @@ impl Reply {
         self.ends = Some(slot);
         self
     }
+}
 
+impl strake_export_net::Reply for Reply {
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let data = self.data.parts().iter().map(|part| part.as_slice());
         [self.head.as_slice()].into_iter().chain(data).chain([self.tail.as_slice()])
@@ -108,106 +104,5 @@ impl Reply {
 
     fn bytes(&self) -> usize {
         self.head.used + self.data.len() + self.tail.used
-    }
-}
-
-/// What came of sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// There was nothing to send.
-    Nothing,
-    /// Something went out, and the socket takes more.
-    Some,
-    /// The socket takes no more for now.
-    Blocked,
-    /// The connection is broken.
-    Broken,
-}
-
-/// The queue.
-pub(crate) struct Replies {
-    queue: VecDeque<Reply>,
-    /// Bytes of the first reply that went out already.
-    sent: usize,
-}
-
-impl Replies {
-    pub(crate) fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(REPLIES_MAX), sent: 0 }
-    }
-
-    pub(crate) fn push(&mut self, reply: Reply) {
-        assert!(self.queue.len() < REPLIES_MAX, "more replies than commands");
-        self.queue.push_back(reply);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Sends what the socket takes; `done` gets the buffers and commands of what went out whole.
-    pub(crate) fn send(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        mut done: impl FnMut(SgMut, Option<SlotIndex>),
-    ) -> Sent {
-        let mut outcome = Sent::Nothing;
-        for _ in 0..SENDS_PER_TURN {
-            if self.queue.is_empty() {
-                break;
-            }
-            match self.send_once(socket) {
-                Ok(bytes) => {
-                    self.retire(bytes, &mut done);
-                    outcome = Sent::Some;
-                }
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Sent::Blocked,
-                Err(Errno::INTR) => {}
-                Err(_) => return Sent::Broken,
-            }
-        }
-        outcome
-    }
-
-    fn send_once(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
-        let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
-        let mut used = 0;
-        let mut skip = self.sent;
-        for reply in &self.queue {
-            // A reply has two fixed parts and its data; it goes into this call whole or not at all.
-            if used + 2 + SEGMENTS_MAX > SLICES_PER_SEND {
-                break;
-            }
-            for part in reply.parts() {
-                let over = skip.min(part.len());
-                skip -= over;
-                if over < part.len() {
-                    slices[used] = IoSlice::new(&part[over..]);
-                    used += 1;
-                }
-            }
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags)
-    }
-
-    fn retire(&mut self, bytes: usize, done: &mut impl FnMut(SgMut, Option<SlotIndex>)) {
-        self.sent += bytes;
-        while let Some(first) = self.queue.front()
-            && self.sent >= first.bytes()
-        {
-            self.sent -= first.bytes();
-            if let Some(reply) = self.queue.pop_front() {
-                done(reply.data, reply.ends);
-            }
-        }
-    }
-
-    /// Gives everything up.
-    pub(crate) fn abandon(&mut self, mut done: impl FnMut(SgMut, Option<SlotIndex>)) {
-        self.sent = 0;
-        for reply in self.queue.drain(..) {
-            done(reply.data, reply.ends);
-        }
     }
 }

@@ -5,9 +5,9 @@ use crate::controller::Controller;
 use crate::limits::TRANSFER_BYTES_MAX;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, VolatileCache};
+use strake_export_net::{Counters, Seats};
 use strake_nvme_wire::identify::{Deallocated, Namespace};
 
 /// A device as the namespace of a subsystem.
@@ -56,25 +56,6 @@ pub struct ExportStats {
     pub effects: u64,
     /// I/O commands answered with an error.
     pub errors: u64,
-}
-
-/// Counts of one data core for one export. One thread writes, so an update is a plain load and store; 128 bytes apart,
-/// because x86 fetches cache lines in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Counters {
-    pub(crate) reads: AtomicU64,
-    pub(crate) read_bytes: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) written_bytes: AtomicU64,
-    pub(crate) flushes: AtomicU64,
-    pub(crate) effects: AtomicU64,
-    pub(crate) errors: AtomicU64,
-}
-
-/// Adds to a counter that only this thread writes. Relaxed: a counter orders nothing.
-pub(crate) fn count(counter: &AtomicU64, more: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 /// What of a device matters to hosts, taken once.
@@ -135,45 +116,17 @@ pub(crate) struct Served {
     pub(crate) facts: Facts,
     /// One per data core the target runs on.
     pub(crate) counters: Box<[Counters]>,
-    seats: Mutex<Seats>,
-    left: Condvar,
+    pub(crate) seats: Seats,
+    controllers: Mutex<Vec<Weak<Controller>>>,
 }
 
-struct Seats {
-    taken: u32,
-    max: u32,
-    door: Door,
-    controllers: Vec<Weak<Controller>>,
-}
+/// The right to be connected to an export.
+pub(crate) type Seat = strake_export_net::Seat<Served>;
 
-/// Whether an export takes new connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
-    Open,
-    /// It is being removed; to hosts it is not there any more.
-    Closed,
-}
-
-/// The right to be connected to an export, and the proof that it cannot be removed yet. Dropped by whoever serves the
-/// connection, after the last of its I/O came home.
-pub(crate) struct Seat {
-    pub(crate) export: Arc<Served>,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.export.lock().taken -= 1;
-        self.export.left.notify_all();
+impl strake_export_net::Export for Served {
+    fn seats(&self) -> &Seats {
+        &self.seats
     }
-}
-
-/// Why nobody can sit down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoSeat {
-    /// The export is going.
-    Closed,
-    /// All seats are taken.
-    Full,
 }
 
 impl Served {
@@ -185,68 +138,30 @@ impl Served {
             device: export.device,
             facts,
             counters: (0..cores).map(|_| Counters::default()).collect(),
-            seats: Mutex::new(Seats {
-                taken: 0,
-                max: seats,
-                door: Door::Open,
-                controllers: Vec::new(),
-            }),
-            left: Condvar::new(),
+            seats: Seats::new(seats),
+            controllers: Mutex::new(Vec::new()),
         }
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound number. It is taken when a host comes
-    /// or goes, never for an I/O command.
-    fn lock(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing panics while holding the lock, so a poisoned one guards a sound list. It is taken when a host comes,
+    /// never for an I/O command.
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn admits(&self, host: &str) -> bool {
         self.hosts.iter().any(|allowed| allowed == host)
     }
 
-    pub(crate) fn sit(self: &Arc<Self>) -> Result<Seat, NoSeat> {
-        let mut seats = self.lock();
-        match seats.door {
-            Door::Closed => return Err(NoSeat::Closed),
-            Door::Open if seats.taken >= seats.max => return Err(NoSeat::Full),
-            Door::Open => {}
-        }
-        seats.taken += 1;
-        drop(seats);
-        Ok(Seat { export: Arc::clone(self) })
-    }
-
     /// Remembers a controller, so that I/O queues find it.
     pub(crate) fn add_controller(&self, controller: &Arc<Controller>) {
-        let mut seats = self.lock();
-        seats.controllers.retain(|known| known.strong_count() > 0);
-        seats.controllers.push(Arc::downgrade(controller));
+        let mut controllers = self.lock();
+        controllers.retain(|known| known.strong_count() > 0);
+        controllers.push(Arc::downgrade(controller));
     }
 
     pub(crate) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
-        let seats = self.lock();
-        seats.controllers.iter().filter_map(Weak::upgrade).find(|controller| controller.id == id)
-    }
-
-    /// Waits until nobody sits here. False when it took too long.
-    pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
-        let result = self.left.wait_timeout_while(self.lock(), patience, |seats| seats.taken > 0);
-        let (seats, _) = result.unwrap_or_else(PoisonError::into_inner);
-        seats.taken == 0
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.lock().door == Door::Open
-    }
-
-    /// Takes no new connections from now on.
-    pub(crate) fn close(&self) {
-        self.lock().door = Door::Closed;
-    }
-
-    pub(crate) fn connections(&self) -> u32 {
-        self.lock().taken
+        self.lock().iter().filter_map(Weak::upgrade).find(|controller| controller.id == id)
     }
 
     pub(crate) fn stats(&self) -> ExportStats {
@@ -255,7 +170,7 @@ impl Served {
         };
         ExportStats {
             nqn: self.nqn.clone(),
-            connections: self.connections(),
+            connections: self.seats.taken(),
             reads: sum(|c| &c.reads),
             read_bytes: sum(|c| &c.read_bytes),
             writes: sum(|c| &c.writes),

@@ -2,23 +2,21 @@
 
 use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
-    BACKLOG, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX,
+    BACKLOG, CANDIDATES_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX,
+    HANDSHAKE_TIME_MAX, INPUT_BYTES,
 };
-use crate::lobby::{Lobby, Stop};
 use crate::registry::Registry;
-use crate::station::{Order, Station};
 use crate::subsystem::{Export, ExportStats, Served};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-use strake_reactor::{CoreHandle, PollerId};
+use strake_export_net::{Listener, Service, ServiceError, ServiceErrorKind, Setup};
+use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
 /// What of a target can be set.
@@ -54,87 +52,6 @@ pub enum Removal {
     Force,
 }
 
-/// One place among the connections of a target; given back by dropping it.
-pub(crate) struct Ticket(Arc<AtomicU32>);
-
-impl Ticket {
-    /// Takes a place, unless there are `max` connections. Relaxed: the count orders nothing, and only the accepting
-    /// thread counts up.
-    pub(crate) fn take(count: &Arc<AtomicU32>, max: u32) -> Option<Self> {
-        if count.load(Ordering::Relaxed) >= max {
-            return None;
-        }
-        count.fetch_add(1, Ordering::Relaxed);
-        Some(Self(Arc::clone(count)))
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A data core the target runs on.
-#[derive(Clone)]
-pub(crate) struct Lane {
-    core: CoreHandle,
-    orders: mpsc::Sender<Order>,
-    /// Connections handed to it and not gone yet.
-    pub(crate) load: Arc<AtomicU32>,
-    poller: PollerId,
-}
-
-impl Lane {
-    fn open(
-        core: CoreHandle,
-        number: usize,
-        registry: &Arc<Registry>,
-    ) -> Result<Self, TargetError> {
-        let (sender, orders) = mpsc::channel();
-        let load = Arc::new(AtomicU32::new(0));
-        let (theirs, registry) = (Arc::clone(&load), Arc::clone(registry));
-        let index = core.index();
-        let added = core.call(move |core| {
-            let station = Station::new((index, number), orders, theirs, registry)?;
-            Ok(core.add(Box::new(station)))
-        });
-        let poller = added.map_err(|gone| stopped(&gone.to_string()))?.map_err(|source| {
-            let what = format!("cannot serve NVMe/TCP hosts on core {index}");
-            TargetError::system(TargetErrorKind::System, what, source)
-        })?;
-        Ok(Self { core, orders: sender, load, poller })
-    }
-
-    /// Sends an order; one to a core that has stopped is dropped, with whatever it carries.
-    pub(crate) fn send(&self, order: Order) {
-        if self.orders.send(order).is_ok() {
-            self.core.wake();
-        }
-    }
-
-    fn close(self) {
-        let poller = self.poller;
-        // A core that has stopped has dropped its pollers.
-        let _ = self.core.call(move |core| drop(core.remove(poller)));
-    }
-}
-
-/// Opens a lane on every core, or on none.
-fn open_lanes(cores: Vec<CoreHandle>, registry: &Arc<Registry>) -> Result<Vec<Lane>, TargetError> {
-    let mut lanes = Vec::with_capacity(cores.len());
-    for (number, core) in cores.into_iter().enumerate() {
-        match Lane::open(core, number, registry) {
-            Ok(lane) => lanes.push(lane),
-            Err(error) => {
-                lanes.into_iter().for_each(Lane::close);
-                return Err(error);
-            }
-        }
-    }
-    Ok(lanes)
-}
-
 /// Listens, and says at which address, with the port the kernel chose if none was given.
 fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), TargetError> {
     let failed = |source: io::Error| {
@@ -151,7 +68,7 @@ fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), TargetError> {
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
         let address = rustix::net::getsockname(&socket)?;
-        let address = SocketAddr::try_from(address).map_err(|_| rustix::io::Errno::AFNOSUPPORT)?;
+        let address = SocketAddr::try_from(address).map_err(|_| Errno::AFNOSUPPORT)?;
         Ok((socket, address))
     };
     open().map_err(|errno| failed(errno.into()))
@@ -165,22 +82,45 @@ pub fn try_listen(address: SocketAddr) -> Result<(), TargetError> {
     listen(address).map(drop)
 }
 
-fn no_thread(source: io::Error) -> TargetError {
-    let what = "cannot start the thread that accepts NVMe/TCP hosts";
-    TargetError::system(TargetErrorKind::System, what, source)
+/// A listening socket.
+struct Port(OwnedFd);
+
+impl Listener for Port {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn accept(&self) -> Result<OwnedFd, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::accept_with(&self.0, flags)?;
+        // What is sent is sent whole, so waiting to fill a segment would only delay it; and a host whose machine
+        // vanished is noticed in the end. Neither is worth refusing a host over.
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        let _ = sockopt::set_socket_keepalive(&socket, true);
+        Ok(socket)
+    }
 }
 
-fn stopped(why: &str) -> TargetError {
-    TargetError::new(TargetErrorKind::Stopped, format!("cannot serve NVMe/TCP hosts: {why}"))
+fn refused(error: ServiceError) -> TargetError {
+    let kind = match error.kind {
+        ServiceErrorKind::Stopped => TargetErrorKind::Stopped,
+        ServiceErrorKind::System => TargetErrorKind::System,
+    };
+    TargetError { kind, what: error.what, source: error.source }
+}
+
+fn too_late(export: &Served) -> TargetError {
+    let what = format!(
+        "subsystem {:?}: the device did not complete what was in flight in time",
+        export.nqn
+    );
+    TargetError::new(TargetErrorKind::DrainTimeout, what)
 }
 
 /// A running NVMe/TCP target. Dropping it stops it like [`stop`](Self::stop).
 pub struct Target {
     registry: Arc<Registry>,
-    lanes: Vec<Lane>,
-    stop: Stop,
-    /// `None` once joined.
-    thread: Option<JoinHandle<()>>,
+    service: Service<Registry>,
     address: SocketAddr,
     config: TargetConfig,
 }
@@ -201,21 +141,19 @@ impl Target {
         cores: Vec<CoreHandle>,
         config: TargetConfig,
     ) -> Result<Self, TargetError> {
-        if cores.is_empty() {
-            return Err(stopped("there is no data core"));
-        }
         let (socket, address) = listen(address)?;
         let registry = Arc::new(Registry::new(cores.clone(), config.connections_per_export_max));
-        let (stop, stopping) = Stop::pair().map_err(no_thread)?;
-        let lanes = open_lanes(cores, &registry)?;
-        let lobby = Lobby::new(socket, Arc::clone(&registry), lanes.clone(), config, stopping);
-        match Builder::new().name("strake-nvmet".into()).spawn(move || lobby.run()) {
-            Ok(thread) => Ok(Self { registry, lanes, stop, thread: Some(thread), address, config }),
-            Err(source) => {
-                lanes.into_iter().for_each(Lane::close);
-                Err(no_thread(source))
-            }
-        }
+        let setup = Setup {
+            thread: "strake-nvmet",
+            peers: "NVMe/TCP hosts",
+            connections_max: config.connections_max,
+            candidates_max: CANDIDATES_MAX,
+            handshake_time_max: config.handshake_time_max,
+            input_bytes: INPUT_BYTES,
+        };
+        let service = Service::start(Box::new(Port(socket)), cores, Arc::clone(&registry), setup)
+            .map_err(refused)?;
+        Ok(Self { registry, service, address, config })
     }
 
     /// The address it listens on, with the port the kernel chose if none was given.
@@ -241,30 +179,15 @@ impl Target {
     /// removing it can be tried again).
     pub fn remove_export(&self, nqn: &str, removal: Removal) -> Result<(), TargetError> {
         let export = self.registry.withdraw(nqn, removal)?;
-        self.vacate(&export, Instant::now() + self.config.drain_time_max)?;
+        if !self.service.vacate(&export, self.deadline()) {
+            return Err(too_late(&export));
+        }
         self.registry.forget(&export);
         Ok(())
     }
 
-    fn vacate(&self, export: &Arc<Served>, deadline: Instant) -> Result<(), TargetError> {
-        loop {
-            for lane in &self.lanes {
-                lane.send(Order::Close(Arc::clone(export)));
-            }
-            // A host that took its seat before the export was withdrawn may still be on its way to a core, so the
-            // order is repeated.
-            let left = deadline.saturating_duration_since(Instant::now());
-            if export.wait_empty(left.min(REPEAT_AFTER)) {
-                return Ok(());
-            }
-            if left.is_zero() {
-                let what = format!(
-                    "subsystem {:?}: the device did not complete what was in flight in time",
-                    export.nqn
-                );
-                return Err(TargetError::new(TargetErrorKind::DrainTimeout, what));
-            }
-        }
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.config.drain_time_max
     }
 
     /// What each export has done.
@@ -283,32 +206,14 @@ impl Target {
     }
 
     fn shut_down(&mut self) -> Result<(), TargetError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        let exports = self.registry.close();
-        self.stop.stop();
-        // A panic there was reported by the panic hook; nothing of it is left to wait for.
-        let _ = thread.join();
-        for lane in &self.lanes {
-            lane.send(Order::CloseAll);
+        if self.service.is_over() {
+            return Ok(());
         }
-        let deadline = Instant::now() + self.config.drain_time_max;
-        let mut result = Ok(());
-        for export in &exports {
-            export.close();
-            if let Err(error) = self.vacate(export, deadline) {
-                result = Err(error);
-            }
-        }
-        // With I/O still at a device its buffers belong to the device: the poller then stays where it is.
-        if result.is_ok() {
-            self.lanes.drain(..).for_each(Lane::close);
-        }
-        result
+        let (exports, deadline) = (self.registry.close(), self.deadline());
+        let late = self.service.shut_down(&exports, deadline);
+        late.first().map_or(Ok(()), |export| Err(too_late(export)))
     }
 }
-
-/// How often a removal looks for hosts that arrived on their core late.
-const REPEAT_AFTER: Duration = Duration::from_millis(20);
 
 impl Drop for Target {
     fn drop(&mut self) {

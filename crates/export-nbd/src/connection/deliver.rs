@@ -2,13 +2,13 @@
 
 use super::{Connection, Life, Parked};
 use crate::admit::{Framing, Work};
-use crate::export::count;
 use crate::handshake::ReplyStyle;
 use crate::limits::HELD_BYTES_MAX;
 use crate::replies::{Part, Reply};
 use crate::requests::{Slot, SlotIndex};
 use crate::wire::{Code, command};
 use strake_block::{Completion, Durability, Io, IoErrorKind, Op, SgMut};
+use strake_export_net::count;
 use strake_units::Nanos;
 
 /// What a client is told about a failure of the device (section "Error values").
@@ -30,22 +30,16 @@ pub(crate) const fn code_of(kind: IoErrorKind) -> Code {
 impl Connection {
     /// Takes what the device has completed; says how much that was.
     pub(super) fn poll_device(&mut self, now: Nanos) -> usize {
-        if self.at_device == 0 {
-            return 0;
-        }
-        self.queue.poll(now, &mut self.batch);
-        let count = self.batch.len();
-        // The batch is put aside so that its completions can change the rest of the connection.
-        let mut batch = std::mem::replace(&mut self.batch, strake_block::CompletionBatch::new(0));
+        let Some(mut batch) = self.device.poll(now) else { return 0 };
+        let count = batch.len();
         for completion in batch.drain() {
             self.complete(completion);
         }
-        self.batch = batch;
+        self.device.give_back(batch);
         count
     }
 
     fn complete(&mut self, completion: Completion) {
-        self.at_device -= 1;
         let slot = SlotIndex(completion.token.0 as u16);
         let request = self.requests.get(slot);
         request.outstanding -= 1;
@@ -190,7 +184,7 @@ impl Connection {
         let request = self.requests.get(slot);
         request.work = Work::Flush;
         request.outstanding += 1;
-        self.submit(Io { token: strake_block::Token(u64::from(slot.0)), op: Op::Flush });
+        self.device.submit(Io { token: strake_block::Token(u64::from(slot.0)), op: Op::Flush });
     }
 
     fn count_success(&mut self, slot: SlotIndex) {

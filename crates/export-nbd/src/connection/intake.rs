@@ -2,16 +2,14 @@
 
 use super::{Connection, Life};
 use crate::admit::{Extents, Verdict, Work, admit, payload_bytes};
-use crate::input::Received;
 use crate::limits::{
     EFFECT_BYTES_MAX, EXTENTS_PER_REPLY, PAYLOAD_BYTES_PER_TURN, REQUESTS_PER_TURN,
 };
-use crate::pools::freeze;
 use crate::replies::Reply;
 use crate::requests::{Issued, Slot, SlotIndex};
 use crate::wire::{REQUEST_BYTES, Request, allocation, status_descriptor};
-use std::os::fd::AsFd;
 use strake_block::{Durability, ExtentSource, Io, Op, SgMut, Token};
+use strake_export_net::{Connection as _, Place, Received, freeze};
 use strake_units::{Lba, LbaRange};
 
 /// Times one status request asks about extents; more than it reports, because equal neighbours are joined.
@@ -48,8 +46,8 @@ impl Connection {
         self.received_now = 0;
         for step in 0..REQUESTS_PER_TURN {
             // A full device queue holds everything up, so that at most one request waits in the backlog.
-            if !self.backlog.is_empty() {
-                return step + self.submit_backlog();
+            if self.device.is_full() {
+                return step + self.device.submit_backlog();
             }
             if self.received_now >= PAYLOAD_BYTES_PER_TURN || self.take_step() == Progress::No {
                 return step;
@@ -96,24 +94,14 @@ impl Connection {
 
     /// Reads from the socket, or finds out that there is nothing to read.
     fn fill(&mut self) -> Progress {
-        if !self.readable {
-            return Progress::No;
-        }
-        let received = self.input.fill(self.socket.as_fd());
+        let received = self.peer.fill();
         self.note_received(received)
     }
 
     fn note_received(&mut self, received: Received) -> Progress {
         match received {
-            Received::Full(_) => Progress::Yes,
-            Received::Short(_) => {
-                self.readable = self.hung_up;
-                Progress::Yes
-            }
-            Received::Blocked => {
-                self.readable = false;
-                Progress::No
-            }
+            Received::Full(_) | Received::Short(_) => Progress::Yes,
+            Received::Blocked => Progress::No,
             Received::Ended => {
                 self.drain();
                 Progress::No
@@ -130,14 +118,14 @@ impl Connection {
         if !self.requests.has_room() {
             return Progress::No;
         }
-        let Some(bytes) = self.input.bytes().first_chunk::<REQUEST_BYTES>() else {
+        let Some(bytes) = self.peer.input().bytes().first_chunk::<REQUEST_BYTES>() else {
             return self.fill();
         };
         let Some(request) = Request::parse(bytes) else {
             self.drain();
             return Progress::No;
         };
-        self.input.consume(REQUEST_BYTES);
+        self.peer.input().consume(REQUEST_BYTES);
         match admit(&request, &self.facts.terms) {
             Verdict::Do(work) => self.begin(&request, work),
             Verdict::Refuse(code, words) => {
@@ -211,7 +199,7 @@ impl Connection {
         } else {
             Intake::Issuing { slot, next }
         };
-        self.submit(Io { token: Token(u64::from(slot.0)), op });
+        self.device.submit(Io { token: Token(u64::from(slot.0)), op });
     }
 
     fn prepare_piece(&mut self, slot: SlotIndex, next: u64) -> Progress {
@@ -240,13 +228,11 @@ impl Connection {
         mut filled: usize,
     ) -> Progress {
         let mut progress = Progress::Yes;
-        filled += self.input.move_to(&mut data, filled);
+        let most = data.len() - filled;
+        filled += self.peer.input().move_to(Place { data: &mut data, at: filled, most });
         if filled < data.len() {
-            if !self.readable {
-                self.intake = Intake::Receiving { slot, next, data, filled };
-                return Progress::No;
-            }
-            let received = self.input.fill_through(self.socket.as_fd(), &mut data, filled);
+            let most = data.len() - filled;
+            let received = self.peer.fill_through(Place { data: &mut data, at: filled, most });
             filled = data.len().min(filled + received.bytes());
             self.received_now += received.bytes();
             // The piece is put back first, so that a disconnection finds its buffers.
@@ -298,8 +284,8 @@ impl Connection {
     }
 
     fn discard(&mut self, slot: SlotIndex, left: u64) -> Progress {
-        let here = (self.input.bytes().len() as u64).min(left);
-        self.input.consume(here as usize);
+        let here = (self.peer.input().bytes().len() as u64).min(left);
+        self.peer.input().consume(here as usize);
         if here == left {
             return self.give_up(slot, 0);
         }

@@ -4,10 +4,10 @@ use super::{Connection, Life, Role};
 use crate::admin::{self, Content, Decision, Page};
 use crate::admit::{self, Freshness, Need, Source, Work};
 use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
-use crate::pools::freeze;
 use crate::replies::Reply;
 use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
 use strake_block::{Io, Op, SgMut, Token};
+use strake_export_net::{Connection as _, freeze};
 use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::FlowControl;
 use strake_nvme_wire::nvm::RANGE_BYTES;
@@ -267,6 +267,6 @@ impl Connection {
         };
         debug_assert!(self.life != Life::Broken, "nothing is begun on a broken connection");
         self.slots.get(index).stage = Stage::AtDevice { kept, at: Progress::default() };
-        device.submit(Io { token: Token(u64::from(index.0)), op });
+        device.queue.submit(Io { token: Token(u64::from(index.0)), op });
     }
 }

@@ -4,8 +4,8 @@ use super::{Connection, Life, Role, Voice};
 use crate::admit::Work;
 use crate::replies::Reply;
 use crate::slots::{Progress, SlotIndex, Stage, Task};
-use crate::subsystem::count;
-use strake_block::{Completion, CompletionBatch, IoErrorKind, Op, SgMut};
+use strake_block::{Completion, IoErrorKind, Op, SgMut};
+use strake_export_net::count;
 use strake_nvme_wire::fabrics::FlowControl;
 use strake_nvme_wire::pdu::{self, PduKind, Transfer, flag};
 use strake_nvme_wire::{Cqe, Status};
@@ -29,19 +29,13 @@ impl Connection {
     /// Takes what the device has completed; says how much that was.
     pub(super) fn poll_device(&mut self, now: Nanos) -> usize {
         let Role::Io(device) = &mut self.role else { return 0 };
-        if device.outstanding == 0 {
-            return 0;
-        }
-        device.queue.poll(now, &mut device.batch);
-        let count = device.batch.len();
-        device.outstanding -= count as u32;
-        // The batch is put aside so that its completions can change the rest of the connection.
-        let mut batch = std::mem::replace(&mut device.batch, CompletionBatch::new(0));
+        let Some(mut batch) = device.queue.poll(now) else { return 0 };
+        let count = batch.len();
         for completion in batch.drain() {
             self.complete(completion);
         }
         if let Role::Io(device) = &mut self.role {
-            device.batch = batch;
+            device.queue.give_back(batch);
         }
         count
     }

@@ -2,12 +2,11 @@
 
 use super::{Connection, Voice};
 use crate::handshake::check_header_digest;
-use crate::input::{Place, Received};
 use crate::limits::{DATA_BYTES_PER_TURN, H2C_BYTES_MAX, IN_CAPSULE_BYTES, PDUS_PER_TURN};
 use crate::replies::Reply;
 use crate::slots::{SlotIndex, Stage};
-use std::os::fd::AsFd;
 use strake_block::SgMut;
+use strake_export_net::{Connection as _, Place, Received};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::digest::{DIGEST_BYTES, Digest};
 use strake_nvme_wire::pdu::{
@@ -78,24 +77,14 @@ impl Connection {
 
     /// Reads from the socket, or finds out that there is nothing to read.
     fn fill(&mut self) -> Progress {
-        if !self.readable {
-            return Progress::No;
-        }
-        let received = self.input.fill(self.socket.as_fd());
+        let received = self.peer.fill();
         self.note_received(received)
     }
 
     fn note_received(&mut self, received: Received) -> Progress {
         match received {
-            Received::Full(_) => Progress::Yes,
-            Received::Short(_) => {
-                self.readable = self.hung_up;
-                Progress::Yes
-            }
-            Received::Blocked => {
-                self.readable = false;
-                Progress::No
-            }
+            Received::Full(_) | Received::Short(_) => Progress::Yes,
+            Received::Blocked => Progress::No,
             Received::Ended => {
                 self.drain();
                 Progress::No
@@ -109,7 +98,7 @@ impl Connection {
 
     /// Ends the connection because of what the host sent, and says why (TCP, section 3.5).
     fn refuse(&mut self, error: PduError) -> Progress {
-        let known = self.input.bytes();
+        let known = self.peer.input().bytes();
         let (bytes, length) =
             pdu::c2h_term_req(error, &known[..known.len().min(CAPSULE_CMD_BYTES)]);
         self.replies.push(Reply::raw(&bytes[..length]));
@@ -118,7 +107,7 @@ impl Connection {
     }
 
     fn next_pdu(&mut self, now: Nanos) -> Result<Progress, PduError> {
-        let Some(first) = self.input.bytes().first_chunk::<COMMON_BYTES>() else {
+        let Some(first) = self.peer.input().bytes().first_chunk::<COMMON_BYTES>() else {
             return Ok(self.fill());
         };
         let common = Common::parse(first)?;
@@ -140,7 +129,7 @@ impl Connection {
         if frame.data > most {
             return Err(PduError::new(FatalStatus::LimitExceeded, 4));
         }
-        let bytes = self.input.bytes();
+        let bytes = self.peer.input().bytes();
         if bytes.len() < frame.lead {
             return Ok(self.fill());
         }
@@ -161,7 +150,7 @@ impl Connection {
 
     /// Goes past a header, to the data behind it if there is some: that of `whose`, from an offset on.
     fn begin_data(&mut self, whose: Option<(SlotIndex, u32)>, frame: &Frame) {
-        self.input.consume(frame.lead);
+        self.peer.input().consume(frame.lead);
         // A command may have ended the connection.
         if !matches!(self.intake, Intake::Header) || frame.data == 0 {
             return;
@@ -203,8 +192,8 @@ impl Connection {
         let mut progress = Progress::Yes;
         let here = match incoming.slot {
             None => {
-                let here = self.input.bytes().len().min(left as usize);
-                self.input.consume(here);
+                let here = self.peer.input().bytes().len().min(left as usize);
+                self.peer.input().consume(here);
                 here
             }
             Some(slot) => {
@@ -212,7 +201,7 @@ impl Connection {
                     unreachable!("data is received only for a command that expects it");
                 };
                 let at = (incoming.start + incoming.got) as usize;
-                self.input.move_to(Place { data, at, most: left as usize })
+                self.peer.input().move_to(Place { data, at, most: left as usize })
             }
         };
         incoming.got += here as u32;
@@ -237,15 +226,12 @@ impl Connection {
 
     fn receive_more(&mut self, incoming: &mut Incoming) -> Progress {
         let Some(slot) = incoming.slot else { return self.fill() };
-        if !self.readable {
-            return Progress::No;
-        }
         let Stage::Receiving { data, .. } = &mut self.slots.get(slot).stage else {
             unreachable!("data is received only for a command that expects it");
         };
         let most = (incoming.length - incoming.got) as usize;
         let place = Place { data, at: (incoming.start + incoming.got) as usize, most };
-        let received = self.input.fill_through(self.socket.as_fd(), place);
+        let received = self.peer.fill_through(place);
         let bytes = received.bytes().min(most);
         incoming.got += bytes as u32;
         self.received_now += bytes;
@@ -254,10 +240,10 @@ impl Connection {
 
     /// Compares data with its digest. Damaged data fails its command and nothing else (TCP, section 3.3.1.1).
     fn check(&mut self, incoming: Incoming) -> Progress {
-        let Some(said) = self.input.bytes().first_chunk::<DIGEST_BYTES>().copied() else {
+        let Some(said) = self.peer.input().bytes().first_chunk::<DIGEST_BYTES>().copied() else {
             return self.fill();
         };
-        self.input.consume(DIGEST_BYTES);
+        self.peer.input().consume(DIGEST_BYTES);
         if let Some(index) = incoming.slot {
             let slot = self.slots.get(index);
             if let Stage::Receiving { data, .. } = &slot.stage

@@ -1,29 +1,21 @@
-//! The control thread that accepts connections and takes them up to their Connect command, so that nothing of either
-//! happens on a data core.
+//! The control thread that accepts connections and negotiates with their peers, so that nothing of either happens on a
+//! data core.
 
-use crate::connection::Newcomer;
-use crate::handshake::{Agreement, Handshake, Next};
 use crate::input::{Input, Received};
-use crate::limits::CANDIDATES_MAX;
-use crate::registry::{Admission, Registry};
+use crate::limits::{ACCEPTS_PER_ROUND, REST};
+use crate::peer::Peer;
+use crate::protocol::{Listener, Newcomer, Next, Protocol};
+use crate::service::{Lane, Setup, Ticket};
 use crate::station::Order;
-use crate::target::{Lane, TargetConfig, Ticket};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags, sockopt};
+use rustix::net::SendFlags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_reactor::monotonic;
 use strake_units::Nanos;
-
-/// How long accepting rests when the machine has no file descriptor left: the condition stays readable, so trying at
-/// once would spin.
-const REST: Nanos = Nanos(100 * Nanos::MILLI.0);
-
-/// Connections accepted between two looks at those already there.
-const ACCEPTS_PER_ROUND: usize = 16;
 
 /// One end of a line on which the only message is "stop".
 pub(crate) struct Stop(Arc<OwnedFd>);
@@ -42,12 +34,11 @@ impl Stop {
     }
 }
 
-/// A connection without a queue yet.
-struct Candidate {
-    socket: OwnedFd,
+/// A peer that has not negotiated yet.
+struct Candidate<P: Protocol> {
+    peer: Peer,
     ticket: Ticket,
-    handshake: Handshake,
-    input: Input,
+    handshake: P::Handshake,
     out: Vec<u8>,
     /// Bytes of `out` sent.
     sent: usize,
@@ -56,48 +47,48 @@ struct Candidate {
 }
 
 /// What to do with a candidate once what is due to it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Go on.
+    /// Go on negotiating.
     None,
     /// Disconnect it.
     Close,
-    /// Hand it to a data core.
-    Serve(Admission, Agreement, Vec<u8>),
 }
 
 /// What became of a candidate in a round.
-enum Fate {
+enum Fate<A> {
     Waits,
     Gone,
-    Served(Admission, Agreement, Vec<u8>),
+    Served(A),
 }
 
-pub(crate) struct Lobby {
-    listener: OwnedFd,
-    registry: Arc<Registry>,
-    lanes: Vec<Lane>,
-    config: TargetConfig,
+pub(crate) struct Lobby<P: Protocol> {
+    listener: Box<dyn Listener>,
+    protocol: Arc<P>,
+    lanes: Vec<Lane<P>>,
+    setup: Setup,
     stopping: Stop,
     tickets: Arc<AtomicU32>,
-    candidates: Vec<Candidate>,
+    candidates: Vec<Candidate<P>>,
     /// Until when nobody is accepted.
     resting: Option<Nanos>,
 }
 
-impl Lobby {
+impl<P: Protocol> Lobby<P> {
     pub(crate) fn new(
-        listener: OwnedFd,
-        registry: Arc<Registry>,
-        lanes: Vec<Lane>,
-        config: TargetConfig,
+        listener: Box<dyn Listener>,
+        protocol: Arc<P>,
+        lanes: Vec<Lane<P>>,
+        setup: Setup,
         stopping: Stop,
     ) -> Self {
         let tickets = Arc::new(AtomicU32::new(0));
         let candidates = Vec::new();
-        Self { listener, registry, lanes, config, stopping, tickets, candidates, resting: None }
+        Self { listener, protocol, lanes, setup, stopping, tickets, candidates, resting: None }
     }
 
-    /// Runs until told to stop; candidates are disconnected then.
+    /// Runs until told to stop. Candidates are disconnected then (CVE-2024-7409: a client that keeps its socket open
+    /// while the server stops finds no half-closed server, only the end).
     pub(crate) fn run(mut self) {
         while self.wait() {
             let now = monotonic();
@@ -113,12 +104,12 @@ impl Lobby {
     fn wait(&self) -> bool {
         let mut fds = Vec::with_capacity(2 + self.candidates.len());
         fds.push(PollFd::new(&*self.stopping.0, PollFlags::IN));
-        let room = self.candidates.len() < CANDIDATES_MAX && self.resting.is_none();
+        let room = self.candidates.len() < self.setup.candidates_max && self.resting.is_none();
         let accepting = if room { PollFlags::IN } else { PollFlags::empty() };
-        fds.push(PollFd::new(&self.listener, accepting));
+        fds.push(PollFd::from_borrowed_fd(self.listener.socket(), accepting));
         for candidate in &self.candidates {
             let wants = if candidate.is_sending() { PollFlags::OUT } else { PollFlags::IN };
-            fds.push(PollFd::new(&candidate.socket, wants));
+            fds.push(PollFd::new(&candidate.peer, wants));
         }
         let deadlines = self.candidates.iter().map(|candidate| candidate.deadline);
         let timeout = deadlines.chain(self.resting).min().map(|at| timespec(at.since(monotonic())));
@@ -131,58 +122,62 @@ impl Lobby {
 
     fn accept(&mut self, now: Nanos) {
         for _ in 0..ACCEPTS_PER_ROUND {
-            if self.candidates.len() >= CANDIDATES_MAX {
+            if self.candidates.len() >= self.setup.candidates_max {
                 return;
             }
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&self.listener, flags) {
+            match self.listener.accept() {
                 Ok(socket) => {
-                    // A connection too many is closed at once rather than left to wonder.
-                    let ticket = Ticket::take(&self.tickets, self.config.connections_max);
+                    // A peer too many is disconnected at once rather than left to wonder.
+                    let ticket = Ticket::take(&self.tickets, self.setup.connections_max);
                     let Some(ticket) = ticket else { continue };
-                    // What is sent is sent whole, so waiting to fill a segment would only delay it; and a host whose
-                    // machine vanished is noticed in the end. Neither is worth refusing a host over.
-                    let _ = sockopt::set_tcp_nodelay(&socket, true);
-                    let _ = sockopt::set_socket_keepalive(&socket, true);
-                    let deadline = now.plus(self.config.handshake_time_max);
-                    self.candidates.push(Candidate::new(socket, ticket, deadline));
+                    self.welcome(socket, ticket, now);
                 }
                 Err(Errno::AGAIN) => return,
-                // No descriptor or memory to accept with. One failed accept is never the end of the target.
+                // No descriptor or memory to accept with. One failed accept is never the end of the service
+                // (RUSTSEC-2024-0376).
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                     self.resting = Some(now.plus(REST));
                     return;
                 }
-                // That host is gone already.
+                // That peer is gone already.
                 Err(_) => {}
             }
         }
     }
 
+    fn welcome(&mut self, socket: OwnedFd, ticket: Ticket, now: Nanos) {
+        let (handshake, out) = self.protocol.greet();
+        self.candidates.push(Candidate {
+            peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
+            ticket,
+            handshake,
+            out,
+            sent: 0,
+            deadline: now.plus(self.setup.handshake_time_max),
+            ending: Ending::None,
+        });
+    }
+
     fn negotiate(&mut self, now: Nanos) {
         let mut index = 0;
         while let Some(candidate) = self.candidates.get_mut(index) {
-            match candidate.advance(now, &self.registry) {
+            match candidate.advance(now, &self.protocol) {
                 Fate::Waits => index += 1,
                 Fate::Gone => drop(self.candidates.swap_remove(index)),
-                Fate::Served(admission, agreement, farewell) => {
+                Fate::Served(admission) => {
                     let candidate = self.candidates.swap_remove(index);
-                    self.hand_over(candidate, admission, agreement, farewell);
+                    self.hand_over(candidate, admission);
                 }
             }
         }
     }
 
     /// Sends a connection to the core with the fewest.
-    fn hand_over(
-        &self,
-        candidate: Candidate,
-        admission: Admission,
-        agreement: Agreement,
-        farewell: Vec<u8>,
-    ) {
-        let Candidate { socket, ticket, input, .. } = candidate;
-        let newcomer = Newcomer { socket, ticket, input, admission, agreement, farewell };
+    fn hand_over(&self, candidate: Candidate<P>, admission: P::Admission) {
+        let Candidate { mut peer, ticket, mut out, sent, .. } = candidate;
+        peer.try_again();
+        out.drain(..sent);
+        let newcomer = Newcomer { peer, ticket, admission, farewell: out };
         // Relaxed: a hint, and only this thread counts up.
         let lane = self.lanes.iter().min_by_key(|lane| lane.load.load(Ordering::Relaxed));
         if let Some(lane) = lane {
@@ -199,29 +194,18 @@ fn timespec(span: Nanos) -> Timespec {
     }
 }
 
-impl Candidate {
-    fn new(socket: OwnedFd, ticket: Ticket, deadline: Nanos) -> Self {
-        Self {
-            socket,
-            ticket,
-            handshake: Handshake::default(),
-            input: Input::new(),
-            out: Vec::new(),
-            sent: 0,
-            deadline,
-            ending: Ending::None,
-        }
-    }
-
+impl<P: Protocol> Candidate<P> {
     const fn is_sending(&self) -> bool {
         self.sent < self.out.len()
     }
 
-    fn advance(&mut self, now: Nanos, registry: &Registry) -> Fate {
+    fn advance(&mut self, now: Nanos, protocol: &P) -> Fate<P::Admission> {
         if now >= self.deadline {
             return Fate::Gone;
         }
-        // Bounded: two PDUs at most are answered, and each pass takes one or receives more.
+        // Nobody watches the socket of a candidate for edges, so it is asked each time.
+        self.peer.try_again();
+        // Bounded by what one negotiation may consist of.
         loop {
             if !self.send() {
                 return Fate::Gone;
@@ -229,25 +213,20 @@ impl Candidate {
             if self.is_sending() {
                 return Fate::Waits;
             }
-            match std::mem::replace(&mut self.ending, Ending::None) {
-                Ending::None => {}
-                Ending::Close => return Fate::Gone,
-                Ending::Serve(admission, agreement, farewell) => {
-                    return Fate::Served(admission, agreement, farewell);
-                }
+            if self.ending == Ending::Close {
+                return Fate::Gone;
             }
-            let step = self.handshake.step(self.input.bytes(), registry, &mut self.out);
-            self.input.consume(step.taken);
+            let input = self.peer.input();
+            let step = protocol.step(&mut self.handshake, input.bytes(), &mut self.out);
+            input.consume(step.taken);
             match step.next {
                 Next::More if step.taken > 0 => {}
-                Next::More => match self.input.fill(self.socket.as_fd()) {
+                Next::More => match self.peer.fill() {
                     Received::Full(_) | Received::Short(_) => {}
                     Received::Blocked => return Fate::Waits,
                     Received::Ended | Received::Broken => return Fate::Gone,
                 },
-                Next::Serve(admission, agreement, farewell) => {
-                    self.ending = Ending::Serve(admission, agreement, farewell);
-                }
+                Next::Serve(admission) => return Fate::Served(admission),
                 Next::Close => self.ending = Ending::Close,
             }
         }
@@ -257,7 +236,7 @@ impl Candidate {
     fn send(&mut self) -> bool {
         while self.is_sending() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(&self.socket, &self.out[self.sent..], flags) {
+            match rustix::net::send(&self.peer, &self.out[self.sent..], flags) {
                 Ok(bytes) => self.sent += bytes,
                 Err(Errno::AGAIN) => return true,
                 Err(Errno::INTR) => {}

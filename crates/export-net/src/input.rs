@@ -1,6 +1,5 @@
-//! What a host has sent and nobody has looked at yet.
+//! What a peer has sent and nobody has looked at yet.
 
-use crate::limits::INPUT_BYTES;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::io::IoSliceMut;
@@ -10,14 +9,14 @@ use strake_block::buf::SEGMENTS_MAX;
 
 /// What came of asking the socket for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub enum Received {
     /// Bytes, as many as there was room for: there may be more.
     Full(usize),
     /// Bytes, and no more for now.
     Short(usize),
     /// Nothing for now.
     Blocked,
-    /// The host will send nothing any more.
+    /// The peer will send nothing any more.
     Ended,
     /// The connection is broken.
     Broken,
@@ -35,7 +34,8 @@ fn received(result: Result<usize, Errno>, room: usize) -> Received {
 
 impl Received {
     /// Bytes received.
-    pub(crate) const fn bytes(self) -> usize {
+    #[must_use]
+    pub const fn bytes(self) -> usize {
         match self {
             Self::Full(bytes) | Self::Short(bytes) => bytes,
             Self::Blocked | Self::Ended | Self::Broken => 0,
@@ -43,34 +43,38 @@ impl Received {
     }
 }
 
-/// A place in the data of a command that bytes belong to.
-pub(crate) struct Place<'a> {
-    pub(crate) data: &'a mut SgMut,
+/// A place in data that bytes belong to.
+pub struct Place<'a> {
+    /// The data.
+    pub data: &'a mut SgMut,
     /// From which byte on.
-    pub(crate) at: usize,
+    pub at: usize,
     /// How many at most; they lie inside the data.
-    pub(crate) most: usize,
+    pub most: usize,
 }
 
 /// A fixed buffer of bytes in the order they came.
-pub(crate) struct Input {
+pub struct Input {
     buf: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
 impl Input {
-    pub(crate) fn new() -> Self {
-        Self { buf: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
+    /// Room for `bytes` bytes, more than any header of the protocol has.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self { buf: vec![0; bytes].into_boxed_slice(), start: 0, end: 0 }
     }
 
     /// What is there.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
 
     /// Forgets the first `count` bytes.
-    pub(crate) fn consume(&mut self, count: usize) {
+    pub fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.end);
         if self.start == self.end {
@@ -78,7 +82,15 @@ impl Input {
         }
     }
 
-    /// Receives behind what is there. Whoever asks has found an incomplete header, which is always shorter than the
+    /// Moves what is there into its place and returns how many bytes that were.
+    pub fn move_to(&mut self, place: Place<'_>) -> usize {
+        let count = self.bytes().len().min(place.most);
+        place.data.copy_from(place.at, &self.buf[self.start..self.start + count]);
+        self.consume(count);
+        count
+    }
+
+    /// Receives behind what is there. Whoever asks has found an incomplete item, which is always shorter than the
     /// buffer, so there is room.
     pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> Received {
         if self.start > 0 {
@@ -92,16 +104,8 @@ impl Input {
         received
     }
 
-    /// Moves what is there into its place and returns how many bytes that were.
-    pub(crate) fn move_to(&mut self, place: Place<'_>) -> usize {
-        let count = self.bytes().len().min(place.most);
-        place.data.copy_from(place.at, &self.buf[self.start..self.start + count]);
-        self.consume(count);
-        count
-    }
-
-    /// Receives into the place, and what follows into this buffer, which is empty; one system call takes data and
-    /// the headers behind it. Returns how that went; bytes beyond the place are in the buffer.
+    /// Receives into the place, and what follows into this buffer, which is empty; one system call takes data and the
+    /// headers behind it. Returns how that went; bytes beyond the place are in the buffer.
     pub(crate) fn fill_through(&mut self, socket: BorrowedFd<'_>, place: Place<'_>) -> Received {
         debug_assert!(self.bytes().is_empty());
         let room = place.most + self.buf.len();

@@ -1,9 +1,7 @@
-//! All NVMe/TCP queues of one data core: the poller that gives each of them its turns.
+//! All connections of one data core: the poller that gives each of them its turns.
 
-use crate::connection::{After, Connection, Newcomer};
-use crate::limits::EVENTS_PER_TURN;
-use crate::registry::Registry;
-use crate::subsystem::Served;
+use crate::limits::{EVENTS_PER_TURN, ORDERS_PER_TURN};
+use crate::protocol::{After, Berth, Connection, Newcomer, Protocol};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use std::io;
@@ -12,64 +10,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use strake_reactor::{Poller, Sleep, Turn};
-use strake_units::{CoreIndex, Nanos};
+use strake_units::Nanos;
 
 /// What control threads tell a station.
-pub(crate) enum Order {
+pub(crate) enum Order<P: Protocol> {
     /// Serve this connection.
-    Adopt(Box<Newcomer>),
-    /// Let the hosts of this export go.
-    Close(Arc<Served>),
-    /// Let all hosts go.
+    Adopt(Box<Newcomer<P::Admission>>),
+    /// Let the peers of this export go.
+    Close(Arc<P::Export>),
+    /// Let all peers go.
     CloseAll,
 }
-
-/// Orders carried out in one turn.
-const ORDERS_PER_TURN: usize = 4;
 
 /// The kernel is asked what it has, never waited for.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The poller. Sockets are watched edge-triggered in one epoll instance, so that a sleeping core waits for one
-/// descriptor, a host that must wait costs no system call, and one that is not read from cannot keep the core awake.
-pub(crate) struct Station {
-    core: CoreIndex,
-    lane: usize,
+/// descriptor, a peer that must wait costs no system call, and one that is not read from cannot keep the core awake.
+pub(crate) struct Station<P: Protocol> {
+    protocol: Arc<P>,
+    berth: Berth,
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<Order<P>>,
     /// Connections in fixed places; the place is what the kernel names in its events.
-    places: Vec<Option<Connection>>,
+    places: Vec<Option<P::Connection>>,
     load: Arc<AtomicU32>,
-    registry: Arc<Registry>,
-    /// When this turn began.
-    now: Nanos,
 }
 
-impl Station {
+impl<P: Protocol> Station<P> {
     pub(crate) fn new(
-        (core, lane): (CoreIndex, usize),
-        orders: mpsc::Receiver<Order>,
+        protocol: Arc<P>,
+        berth: Berth,
+        orders: mpsc::Receiver<Order<P>>,
         load: Arc<AtomicU32>,
-        registry: Arc<Registry>,
     ) -> io::Result<Self> {
         Ok(Self {
-            core,
-            lane,
+            protocol,
+            berth,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             events: Vec::with_capacity(EVENTS_PER_TURN),
             orders,
             places: Vec::new(),
             load,
-            registry,
-            now: Nanos(0),
         })
     }
 
-    fn obey(&mut self) -> usize {
+    fn obey(&mut self, now: Nanos) -> usize {
         for done in 0..ORDERS_PER_TURN {
             match self.orders.try_recv() {
-                Ok(Order::Adopt(newcomer)) => self.adopt(*newcomer),
+                Ok(Order::Adopt(newcomer)) => self.adopt(*newcomer, now),
                 Ok(Order::Close(export)) => {
                     let served = self.places.iter_mut().flatten().filter(|c| c.serves(&export));
                     served.for_each(Connection::drain);
@@ -83,10 +73,9 @@ impl Station {
         ORDERS_PER_TURN
     }
 
-    /// Takes a connection on. One that cannot be served is closed: its Connect command was not answered yet.
-    fn adopt(&mut self, newcomer: Newcomer) {
-        let opened = Connection::open(newcomer, (self.core, self.lane), &self.registry, self.now);
-        let Ok(connection) = opened else {
+    /// Takes a connection on. One that cannot be served is closed: the end of its negotiation was not sent yet.
+    fn adopt(&mut self, newcomer: Newcomer<P::Admission>, now: Nanos) {
+        let Ok(mut connection) = self.protocol.open(newcomer, self.berth, now) else {
             self.load.fetch_sub(1, Ordering::Relaxed);
             return;
         };
@@ -99,7 +88,7 @@ impl Station {
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(place as u64);
-        if epoll::add(&self.epoll, connection.socket(), data, flags).is_err() {
+        if epoll::add(&self.epoll, connection.peer(), data, flags).is_err() {
             self.load.fetch_sub(1, Ordering::Relaxed);
             return;
         }
@@ -116,27 +105,15 @@ impl Station {
             let place = event.data.u64() as usize;
             // A place is empty when its connection went in an earlier turn; the kernel forgot the socket then.
             let Some(Some(connection)) = self.places.get_mut(place) else { continue };
-            let flags = event.flags;
-            let gone = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-            if flags.intersects(gone) {
-                connection.note_hang_up();
-            }
-            if flags.contains(epoll::EventFlags::IN) {
-                connection.note_readable();
-            }
-            let sendable = epoll::EventFlags::OUT | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-            if flags.intersects(sendable) {
-                connection.note_writable();
-            }
+            connection.peer().note(event.flags);
         }
         count
     }
 }
 
-impl Poller for Station {
+impl<P: Protocol> Poller for Station<P> {
     fn turn(&mut self, now: Nanos) -> Turn {
-        self.now = now;
-        let mut turn = Turn::from_count(self.obey());
+        let mut turn = Turn::from_count(self.obey(now));
         if self.places.is_empty() {
             return turn;
         }

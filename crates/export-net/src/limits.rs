@@ -1,0 +1,30 @@
+//! Every bound of this crate. Those that differ between exports are arguments: [`Setup`](crate::Setup),
+//! [`PoolSizes`](crate::PoolSizes).
+
+use std::time::Duration;
+use strake_units::Nanos;
+
+/// How long accepting rests when the machine has no file descriptor left: the condition stays readable, so trying at
+/// once would spin.
+pub const REST: Nanos = Nanos(100 * Nanos::MILLI.0);
+
+/// Connections accepted between two looks at those already there.
+pub const ACCEPTS_PER_ROUND: usize = 16;
+
+/// Orders of control threads carried out in one turn.
+pub const ORDERS_PER_TURN: usize = 4;
+
+/// Events taken from the kernel at once.
+pub const EVENTS_PER_TURN: usize = 64;
+
+/// Completions taken from a device queue at once.
+pub const COMPLETIONS_PER_POLL: usize = 64;
+
+/// Slices handed to one `sendmsg`. The kernel takes up to 1024 (UIO_MAXIOV); more than this saves nothing.
+pub const SLICES_PER_SEND: usize = 64;
+
+/// `sendmsg` calls of one connection in one turn.
+pub const SENDS_PER_TURN: usize = 4;
+
+/// How often a removal looks for connections that arrived on their core late.
+pub const REPEAT_AFTER: Duration = Duration::from_millis(20);

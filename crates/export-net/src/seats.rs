@@ -1,0 +1,139 @@
+//! Who is connected to an export, and what it has done.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What peers connect to.
+pub trait Export: Send + Sync + 'static {
+    /// Its seats.
+    fn seats(&self) -> &Seats;
+}
+
+/// The seats of an export: how many are taken, and whether more can be.
+pub struct Seats {
+    state: Mutex<State>,
+    left: Condvar,
+}
+
+struct State {
+    taken: u32,
+    max: u32,
+    door: Door,
+}
+
+/// Whether an export takes new connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// It is being removed; to peers it is not there any more.
+    Closed,
+}
+
+/// Why nobody can sit down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSeat {
+    /// The export is going.
+    Closed,
+    /// All seats are taken.
+    Full,
+}
+
+impl Seats {
+    /// As many seats, all free.
+    #[must_use]
+    pub const fn new(max: u32) -> Self {
+        let state = State { taken: 0, max, door: Door::Open };
+        Self { state: Mutex::new(state), left: Condvar::new() }
+    }
+
+    /// Nothing panics while holding the lock, so a poisoned one guards a sound number. It is taken when a peer comes or
+    /// goes, never for a request.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seats taken now.
+    #[must_use]
+    pub fn taken(&self) -> u32 {
+        self.lock().taken
+    }
+
+    /// True until the export was closed.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.lock().door == Door::Open
+    }
+
+    /// Takes no new peers from now on.
+    pub fn close(&self) {
+        self.lock().door = Door::Closed;
+    }
+
+    /// Waits until nobody sits here. False when it took too long.
+    #[must_use]
+    pub fn wait_empty(&self, patience: Duration) -> bool {
+        let result = self.left.wait_timeout_while(self.lock(), patience, |seats| seats.taken > 0);
+        let (seats, _) = result.unwrap_or_else(PoisonError::into_inner);
+        seats.taken == 0
+    }
+}
+
+/// The right to be connected to an export, and the proof that it cannot be removed yet. Dropped by whoever serves the
+/// connection, after the last of its I/O came home.
+pub struct Seat<E: Export> {
+    /// The export.
+    pub export: Arc<E>,
+}
+
+impl<E: Export> Seat<E> {
+    /// Sits down at an export.
+    ///
+    /// # Errors
+    /// When it is closed, or full.
+    pub fn take(export: &Arc<E>) -> Result<Self, NoSeat> {
+        let mut seats = export.seats().lock();
+        match seats.door {
+            Door::Closed => return Err(NoSeat::Closed),
+            Door::Open if seats.taken >= seats.max => return Err(NoSeat::Full),
+            Door::Open => {}
+        }
+        seats.taken += 1;
+        drop(seats);
+        Ok(Self { export: Arc::clone(export) })
+    }
+}
+
+impl<E: Export> Drop for Seat<E> {
+    fn drop(&mut self) {
+        let seats = self.export.seats();
+        seats.lock().taken -= 1;
+        seats.left.notify_all();
+    }
+}
+
+/// Counts of one data core for one export. One thread writes, so an update is a plain load and store; 128 bytes apart,
+/// because x86 fetches cache lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Counters {
+    /// Reads answered with data.
+    pub reads: AtomicU64,
+    /// Bytes sent in answer to them.
+    pub read_bytes: AtomicU64,
+    /// Writes that succeeded.
+    pub writes: AtomicU64,
+    /// Bytes of them.
+    pub written_bytes: AtomicU64,
+    /// Flushes that succeeded.
+    pub flushes: AtomicU64,
+    /// Deallocations and zeroings that succeeded.
+    pub effects: AtomicU64,
+    /// Requests answered with an error.
+    pub errors: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes. Relaxed: a counter orders nothing.
+pub fn count(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}

@@ -1,0 +1,221 @@
+//! A service as the control threads of an export see it: a lobby, and a station on each data core.
+
+use crate::error::ServiceError;
+use crate::limits::REPEAT_AFTER;
+use crate::lobby::{Lobby, Stop};
+use crate::protocol::{Berth, Listener, Protocol};
+use crate::seats::Export;
+use crate::station::{Order, Station};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+use strake_reactor::{CoreHandle, PollerId};
+use strake_units::Nanos;
+
+/// What differs between services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The name of the accepting thread.
+    pub thread: &'static str,
+    /// Who connects, in the plural.
+    pub peers: &'static str,
+    /// Connections at a time, negotiating or served.
+    pub connections_max: u32,
+    /// Connections negotiating at a time.
+    pub candidates_max: usize,
+    /// How long a negotiation may take.
+    pub handshake_time_max: Nanos,
+    /// Bytes read ahead of what is known to be data, more than any header or step of a negotiation has.
+    pub input_bytes: usize,
+}
+
+/// One place among the connections of a service; given back by dropping it.
+pub struct Ticket(Arc<AtomicU32>);
+
+impl Ticket {
+    /// Takes a place, unless there are `max` connections. Relaxed: the count orders nothing, and only the accepting
+    /// thread counts up.
+    pub(crate) fn take(count: &Arc<AtomicU32>, max: u32) -> Option<Self> {
+        if count.load(Ordering::Relaxed) >= max {
+            return None;
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        Some(Self(Arc::clone(count)))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A data core the service runs on.
+pub(crate) struct Lane<P: Protocol> {
+    core: CoreHandle,
+    orders: mpsc::Sender<Order<P>>,
+    /// Connections handed to it and not gone yet.
+    pub(crate) load: Arc<AtomicU32>,
+    poller: PollerId,
+}
+
+impl<P: Protocol> Clone for Lane<P> {
+    fn clone(&self) -> Self {
+        let (core, orders) = (self.core.clone(), self.orders.clone());
+        Self { core, orders, load: Arc::clone(&self.load), poller: self.poller }
+    }
+}
+
+impl<P: Protocol> Lane<P> {
+    fn open(
+        core: CoreHandle,
+        lane: usize,
+        protocol: &Arc<P>,
+        setup: &Setup,
+    ) -> Result<Self, ServiceError> {
+        let (sender, orders) = mpsc::channel();
+        let load = Arc::new(AtomicU32::new(0));
+        let (theirs, protocol) = (Arc::clone(&load), Arc::clone(protocol));
+        let berth = Berth { core: core.index(), lane };
+        let added = core.call(move |core| {
+            let station = Station::new(protocol, berth, orders, theirs)?;
+            Ok(core.add(Box::new(station)))
+        });
+        let gone = |gone: &dyn std::fmt::Display| stopped(setup, gone);
+        let poller = added.map_err(|error| gone(&error))?.map_err(|source: io::Error| {
+            let what = format!("cannot serve {} on core {}", setup.peers, berth.core);
+            ServiceError::system(what, source)
+        })?;
+        Ok(Self { core, orders: sender, load, poller })
+    }
+
+    /// Sends an order; one to a core that has stopped is dropped, with whatever it carries.
+    pub(crate) fn send(&self, order: Order<P>) {
+        if self.orders.send(order).is_ok() {
+            self.core.wake();
+        }
+    }
+
+    fn close(self) {
+        let poller = self.poller;
+        // A core that has stopped has dropped its pollers.
+        let _ = self.core.call(move |core| drop(core.remove(poller)));
+    }
+}
+
+fn stopped(setup: &Setup, why: &dyn std::fmt::Display) -> ServiceError {
+    ServiceError::stopped(format!("cannot serve {}: {why}", setup.peers))
+}
+
+/// Opens a lane on every core, or on none.
+fn open_lanes<P: Protocol>(
+    cores: Vec<CoreHandle>,
+    protocol: &Arc<P>,
+    setup: &Setup,
+) -> Result<Vec<Lane<P>>, ServiceError> {
+    let mut lanes = Vec::with_capacity(cores.len());
+    for (number, core) in cores.into_iter().enumerate() {
+        match Lane::open(core, number, protocol, setup) {
+            Ok(lane) => lanes.push(lane),
+            Err(error) => {
+                lanes.into_iter().for_each(Lane::close);
+                return Err(error);
+            }
+        }
+    }
+    Ok(lanes)
+}
+
+/// A running service. Whoever owns it calls [`shut_down`](Self::shut_down) before dropping it.
+pub struct Service<P: Protocol> {
+    lanes: Vec<Lane<P>>,
+    stop: Stop,
+    /// `None` once joined.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<P: Protocol> Service<P> {
+    /// Accepts peers and serves them on `cores`, of which there is at least one. Called on a control thread.
+    ///
+    /// # Errors
+    /// When a core has stopped, or the machine lacks a resource.
+    pub fn start(
+        listener: Box<dyn Listener>,
+        cores: Vec<CoreHandle>,
+        protocol: Arc<P>,
+        setup: Setup,
+    ) -> Result<Self, ServiceError> {
+        if cores.is_empty() {
+            return Err(stopped(&setup, &"there is no data core"));
+        }
+        let no_thread = |source| {
+            let what = format!("cannot start the thread that accepts {}", setup.peers);
+            ServiceError::system(what, source)
+        };
+        let (stop, stopping) = Stop::pair().map_err(no_thread)?;
+        let lanes = open_lanes(cores, &protocol, &setup)?;
+        let lobby = Lobby::new(listener, protocol, lanes.clone(), setup, stopping);
+        match Builder::new().name(setup.thread.into()).spawn(move || lobby.run()) {
+            Ok(thread) => Ok(Self { lanes, stop, thread: Some(thread) }),
+            Err(source) => {
+                lanes.into_iter().for_each(Lane::close);
+                Err(no_thread(source))
+            }
+        }
+    }
+
+    /// Disconnects the peers of an export that takes no more of them. False when its device did not complete in time
+    /// what was in flight.
+    #[must_use]
+    pub fn vacate(&self, export: &Arc<P::Export>, deadline: Instant) -> bool {
+        loop {
+            for lane in &self.lanes {
+                lane.send(Order::Close(Arc::clone(export)));
+            }
+            // A peer that took its seat before the export was closed may still be on its way to a core, so the order is
+            // repeated.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if export.seats().wait_empty(left.min(REPEAT_AFTER)) {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+        }
+    }
+
+    /// True once [`shut_down`](Self::shut_down) was called.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.thread.is_none()
+    }
+
+    /// Stops accepting, lets what the peers of `exports` have begun end, disconnects them, and leaves the cores.
+    /// Returns the exports whose devices did not complete in time.
+    pub fn shut_down<'a>(
+        &mut self,
+        exports: &'a [Arc<P::Export>],
+        deadline: Instant,
+    ) -> Vec<&'a Arc<P::Export>> {
+        let Some(thread) = self.thread.take() else { return Vec::new() };
+        self.stop.stop();
+        // A panic there was reported by the panic hook; nothing of it is left to wait for.
+        let _ = thread.join();
+        for lane in &self.lanes {
+            lane.send(Order::CloseAll);
+        }
+        let mut late: Vec<_> = exports.iter().collect();
+        late.retain(|export| {
+            export.seats().close();
+            !self.vacate(export, deadline)
+        });
+        // With I/O still at a device its buffers belong to the device: the poller then stays where it is.
+        if late.is_empty() {
+            self.lanes.drain(..).for_each(Lane::close);
+        }
+        late
+    }
+}

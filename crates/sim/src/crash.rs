@@ -91,6 +91,13 @@ impl Report {
         branches::required(pairs).filter(|name| !self.branches.contains_key(name)).collect()
     }
 
+    /// In how many states the recovery did what, also where that is in none.
+    #[must_use]
+    pub fn branches_of_all(&self) -> BTreeMap<&'static str, u64> {
+        let count = |name| (name, self.branches.get(name).copied().unwrap_or(0));
+        branches::ALL.into_iter().map(count).collect()
+    }
+
     fn count(&mut self, kind: &'static str, by: u64) {
         if by > 0 {
             *self.faults.entry(kind).or_insert(0) += by;

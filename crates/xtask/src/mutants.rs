@@ -81,7 +81,8 @@ impl Mutant {
 /// `sim SEEDS`.
 fn words_of(tier: &str) -> Result<Vec<String>, String> {
     const TESTS: &str = "cargo test -q -p";
-    const SIMULATOR: &str = "cargo run --release -q -p strake-sim --";
+    // As it is built for tests: to build the engine once more with every optimization takes longer than that saves.
+    const SIMULATOR: &str = "cargo run -q -p strake-sim --";
     let command = match tier.split(' ').collect::<Vec<_>>()[..] {
         ["unit", package] => format!("{TESTS} {package} --lib"),
         ["unit", package, filter] => format!("{TESTS} {package} --lib {filter}"),
@@ -113,18 +114,25 @@ pub fn step(root: &Path) -> Outcome {
     try_all(root, None).unwrap_or_else(Outcome::failed)
 }
 
-/// As many of them as are begun before `until`, from one on that is drawn. Returns the counts, and whether all that
-/// were tried are killed.
+/// As many of them as are begun before `until`, from all over the code. Returns the counts, and whether all that were
+/// tried are killed.
 pub fn until(root: &Path, until: Instant) -> (Value, bool) {
-    let drawn = load(&root.join("mutants")).and_then(|mut mutants| {
-        let first = sim::fresh_seed() as usize % mutants.len().max(1);
-        mutants.rotate_left(first);
-        try_each(root, &mutants, Some(until))
-    });
-    match drawn {
+    let tried = load(&root.join("mutants"))
+        .and_then(|mutants| try_each(root, &spread(mutants, sim::fresh_seed()), Some(until)));
+    match tried {
         Ok(tried) => (tried.counts(), tried.left.is_empty()),
         Err(why) => (json!({ "error": why }), false),
     }
+}
+
+/// The same mutants in an order whose beginning, wherever it is cut, is spread evenly over all of them: each is placed
+/// the golden ratio of the way around further on than the one before it. The first of all is drawn.
+fn spread(mutants: Vec<Mutant>, seed: u64) -> Vec<Mutant> {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let place = |at: usize| GOLDEN.wrapping_mul(seed.wrapping_add(at as u64));
+    let mut placed: Vec<_> = mutants.into_iter().enumerate().collect();
+    placed.sort_by_key(|(at, _)| place(*at));
+    placed.into_iter().map(|(_, mutant)| mutant).collect()
 }
 
 fn try_all(root: &Path, filter: Option<&str>) -> Result<Outcome, String> {
@@ -141,7 +149,7 @@ fn try_all(root: &Path, filter: Option<&str>) -> Result<Outcome, String> {
 struct Tried {
     mutants: usize,
     tried: usize,
-    /// By tier.
+    /// By kind of tier.
     killers: BTreeMap<String, usize>,
     /// Names of those that no tier found.
     left: Vec<String>,
@@ -173,7 +181,8 @@ fn try_each(root: &Path, mutants: &[Mutant], until: Option<Instant>) -> Result<T
         match &fate {
             Fate::Killed(tier) => {
                 println!("killed    {} by {tier} in {seconds} s", mutant.name);
-                *sum.killers.entry(tier.clone()).or_default() += 1;
+                let kind = tier.split(' ').next().unwrap_or_default();
+                *sum.killers.entry(kind.to_owned()).or_default() += 1;
             }
             Fate::Survived => println!("SURVIVED  {}: {}", mutant.name, mutant.story),
             Fate::Stale(why) => println!("STALE     {}: {why}", mutant.name),
@@ -198,7 +207,10 @@ fn load(folder: &Path) -> Result<Vec<Mutant>, String> {
         let text = fs::read_to_string(path).map_err(io)?;
         Mutant::parse(name, &text)
     };
-    paths.iter().map(read).collect()
+    let mut mutants = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    // What a change of one crate has built anew serves for the next change of it.
+    mutants.sort_by(|one, other| one.file.cmp(&other.file));
+    Ok(mutants)
 }
 
 /// Copies what git knows of, as it is now; files that are the same stay as old as they are.
@@ -313,12 +325,11 @@ const ABORTED: i32 = 134;
 
 fn cargo<S: AsRef<std::ffi::OsStr>>(tree: &Path, words: &[S]) -> Command {
     let mut command = run::command(tree, words);
-    // A bug shows in programs that are linked in a hurry as well.
+    // Nobody looks at the stack of a mutant.
     command
         .env("CARGO_TARGET_DIR", tree.with_file_name("target"))
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-        .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_PROFILE_DEV_INCREMENTAL", "true");
     command
 }
 

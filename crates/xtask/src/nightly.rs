@@ -27,11 +27,12 @@ struct Tier {
     seeds: u64,
 }
 
+/// Rounds are short, so that a short night keeps to its shares.
 const TIERS: [Tier; 5] = [
-    Tier { name: "crash", share: 20, round: &["--crash", "250000", "--cover"], seeds: 1 },
+    Tier { name: "crash", share: 20, round: &["--crash", "50000"], seeds: 1 },
     Tier { name: "pairs", share: 5, round: &["--crash-pairs", "40"], seeds: 40 },
-    Tier { name: "corrupt", share: 5, round: &["--corrupt", "20000"], seeds: 1 },
-    Tier { name: "sim", share: 20, round: &["--kept", "--seeds", "2000"], seeds: 2_000 },
+    Tier { name: "corrupt", share: 5, round: &["--corrupt", "5000"], seeds: 1 },
+    Tier { name: "sim", share: 20, round: &["--kept", "--seeds", "1000"], seeds: 1_000 },
     Tier { name: "operators", share: 5, round: &["--operators", "500"], seeds: 500 },
 ];
 
@@ -47,24 +48,76 @@ pub fn run(root: &Path, words: &[String]) -> ExitCode {
     };
     let whole = Duration::from_secs(u64::from(minutes) * 60);
     let began = Instant::now();
-    let mut sum = Map::new();
-    let mut failed = false;
+    // The share of no tier goes into it.
+    let built = sim::build(root);
+    let mut night = Night { failed: built.tally.failed > 0, ..Night::default() };
     for tier in TIERS {
-        let until = Instant::now() + whole * tier.share / 100;
-        let (counts, passed) = rounds(root, &tier, until);
-        failed |= !passed;
-        sum.insert(tier.name.to_owned(), counts);
+        night.take(tier.name, rounds(root, &tier, Instant::now() + whole * tier.share / 100));
     }
-    let (counts, passed) = mutants::until(root, began + whole);
-    failed |= !passed;
-    sum.insert("mutants".to_owned(), counts);
+    night.take(MUTANTS, mutants::until(root, began + whole));
     let seconds = began.elapsed().as_secs();
-    println!(
-        "{}",
-        json!({ "minutes": minutes, "seconds": seconds, "passed": !failed, "tiers": sum })
-    );
-    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    println!("{}", night.closing(minutes, seconds));
+    if night.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
+
+/// Name of the tier that is not drawn in rounds.
+const MUTANTS: &str = "mutants";
+
+/// What came of a night.
+#[derive(Default)]
+struct Night {
+    /// The counts of each tier, by its name.
+    tiers: Map<String, Value>,
+    failed: bool,
+}
+
+impl Night {
+    fn take(&mut self, name: &str, (counts, passed): (Value, bool)) {
+        self.failed |= !passed;
+        self.tiers.insert(name.to_owned(), counts);
+    }
+
+    /// What all tiers count under this name, added up.
+    fn sum(&self, name: &str) -> Value {
+        let mut sum = json!({});
+        for value in self.tiers.values().filter_map(|counts| counts.get(name)) {
+            add(&mut sum, &json!({ name: value }));
+        }
+        sum[name].take()
+    }
+
+    /// What no recovery did that a tier looks out for.
+    fn never_done(&self) -> Vec<String> {
+        let Value::Object(branches) = self.sum(BRANCHES) else { return Vec::new() };
+        let never = branches.into_iter().filter(|(_, times)| *times == 0);
+        never.map(|(name, _)| name).collect()
+    }
+
+    /// A night that has not seen every way that a recovery takes shows less than it says.
+    fn failed(&self) -> bool {
+        self.failed || !self.never_done().is_empty()
+    }
+
+    fn closing(&self, minutes: u32, seconds: u64) -> Value {
+        let mut tiers = self.tiers.clone();
+        let mutants = tiers.remove(MUTANTS);
+        json!({
+            "minutes": minutes,
+            "seconds": seconds,
+            "passed": !self.failed(),
+            "runs": self.sum("runs"),
+            "violations": self.sum("violations"),
+            "faults": self.sum("faults"),
+            BRANCHES: self.sum(BRANCHES),
+            "never_done": self.never_done(),
+            MUTANTS: mutants,
+            "tiers": tiers,
+        })
+    }
+}
+
+/// Under this name tiers count what recoveries did.
+const BRANCHES: &str = "branches";
 
 /// Rounds of a tier until its time is over, one at least, or one fails.
 fn rounds(root: &Path, tier: &Tier, until: Instant) -> (Value, bool) {
@@ -101,10 +154,15 @@ fn add(sum: &mut Value, other: &Value) {
         (Value::Object(sum), Value::Object(other)) => {
             let counts = other.iter().filter(|(name, _)| !OF_A_ROUND.contains(&name.as_str()));
             for (name, value) in counts {
-                let nothing = if value.is_object() { json!({}) } else { json!(0) };
+                let nothing = match value {
+                    Value::Object(_) => json!({}),
+                    Value::Bool(_) => json!(true),
+                    _ => json!(0),
+                };
                 add(sum.entry(name.clone()).or_insert(nothing), value);
             }
         }
+        (Value::Bool(sum), Value::Bool(other)) => *sum &= other,
         (sum, other) => {
             *sum = match (sum.as_u64(), other.as_u64()) {
                 (Some(sum), Some(other)) => json!(sum + other),

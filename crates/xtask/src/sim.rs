@@ -60,6 +60,11 @@ pub fn worlds(root: &Path, seeds: &Draw) -> Outcome {
     seeds.of(root, &["--kept"], "--seeds")
 }
 
+/// Builds the simulator, so that no run of it has to.
+pub fn build(root: &Path) -> Outcome {
+    run::check(&mut run::command(root, &["cargo", "build", "--release", "-q", "-p", "strake-sim"]))
+}
+
 /// The simulator with `words`.
 pub fn command(root: &Path, words: &[&str]) -> Command {
     let tool = ["cargo", "run", "--release", "--quiet", "-p", "strake-sim", "--"];

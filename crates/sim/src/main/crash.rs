@@ -87,7 +87,7 @@ fn enumerate(states: u64, seed: u64, cover: bool) -> Result<ExitCode, String> {
          \"seconds\":{took:.1}}}",
         report.runs + kept.len() as u64,
         object(&report.faults),
-        object(&report.branches)
+        object(&report.branches_of_all())
     );
     Ok(if violations == 0 && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -102,21 +102,21 @@ fn every_pair(seed: u64, count: u64, cover: bool) -> ExitCode {
     report.violations.iter().for_each(|what| eprintln!("{what}"));
     let covers = covers(&report.branches_missed(true), cover);
     println!(
-        "{} histories, of {} every cut with every loss; {:.0} states a second; {}",
+        "{} histories, of {} every cut with every loss; {:.0} states a second",
         report.cases,
         report.exhausted,
-        report.runs as f64 / took,
-        object(&report.faults)
+        report.runs as f64 / took
     );
     println!(
-        "{{\"runs\":{},\"violations\":{},\"pairs\":{},\"geometries\":{:?},\"exhaustive\":{},\
+        "{{\"runs\":{},\"violations\":{},\"pairs\":{},\"faults\":{},\"geometries\":{:?},\"exhaustive\":{},\
          \"branches\":{},\"seed\":{seed},\"seconds\":{took:.1}}}",
         report.runs,
         report.violations.len(),
         object(&report.pairs),
+        object(&report.faults),
         pairs::geometries(),
         report.exhausted == report.cases,
-        object(&report.branches)
+        object(&report.branches_of_all())
     );
     if report.violations.is_empty() && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

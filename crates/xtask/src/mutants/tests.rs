@@ -1,5 +1,5 @@
-use super::{Ended, Mutant, Tried, verdict, words_of};
-use std::collections::BTreeMap;
+use super::{Ended, Mutant, Tried, spread, verdict, words_of};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const TEXT: &str = "A flag is not set, so that nobody knows.\n\nfile a.rs\ntier unit strake-raid plan\ntier crash 500\n\
@@ -54,10 +54,26 @@ fn every_mutant_fits_the_code() {
 
 #[test]
 fn those_that_nobody_found_are_named() {
-    let killers = BTreeMap::from([("crash 500".to_owned(), 2)]);
+    let killers = BTreeMap::from([("crash".to_owned(), 2)]);
     let tried = Tried { mutants: 4, tried: 3, killers, left: vec!["flag".to_owned()] };
-    let line = r#"{"killed":2,"left":["flag"],"mutants":4,"tiers":{"crash 500":2},"tried":3}"#;
+    let line = r#"{"killed":2,"left":["flag"],"mutants":4,"tiers":{"crash":2},"tried":3}"#;
     assert_eq!(tried.counts().to_string(), line);
+}
+
+/// When time is short, no part of the code is left out only because of its name.
+#[test]
+fn the_beginning_of_the_order_is_spread_over_all() {
+    let named = |at: usize| {
+        let mutant = Mutant::parse(&at.to_string(), TEXT).expect("it is whole");
+        Mutant { file: format!("{}.rs", at / 6), ..mutant }
+    };
+    for seed in [0, 1, 77, u64::MAX] {
+        let order = spread((0..54).map(named).collect(), seed);
+        let parts: BTreeSet<&str> = order[..18].iter().map(|m| m.file.as_str()).collect();
+        assert_eq!(parts.len(), 9, "seed {seed}: a third of them, from all nine parts");
+        let names: BTreeSet<&str> = order.iter().map(|m| m.name.as_str()).collect();
+        assert_eq!(names.len(), 54, "seed {seed}: all of them");
+    }
 }
 
 /// Once every mutant was called killed that a tier was tried on whose command was wrong.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, RuleId};
 use strake_engine::{ArrayEventKind, AssemblePolicy};
+use strake_ondisk::{AreaLayout, BAD_SLOT_BYTES, PAGE_BYTES};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, MemberIndex};
 
@@ -335,6 +336,37 @@ fn f09_a_crash_at_any_round_of_giving_up_makes_nothing_up() {
             stage.fail(3).expect("allowed");
         }
     }
+}
+
+/// A long list takes many pages, and a crash may come between them. The copy that counts is not the one written over.
+#[test]
+fn f09_a_list_cut_short_leaves_the_one_before() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(BLOCKS, 100, 3);
+    stage.crowd_bad_blocks(50);
+    stage.again(AssemblePolicy::default());
+    let (source, _) = spoil(&stage, BAD);
+    let target = (source + 1) % 4;
+    stage.fail(target as u8).expect("allowed");
+    stage.replace(target as u8).expect("replaceable");
+    until_rebuilt(&mut stage, target);
+    let lost = lost_with(beside(&stage, BAD, target));
+    assert!(listed(&stage).is_superset(&lost));
+    let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    for slot in [0, 1].map(|sequence| layout.bad_blocks_offset(sequence)) {
+        let page = PAGE_BYTES as u64;
+        let rest = stage.on_disk(slot + page, (BAD_SLOT_BYTES - page) >> 9);
+        for disk in &stage.disks {
+            disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(rest));
+        }
+    }
+    let op = stage.write_op(BAD, 1, 55);
+    stage.submit(0, op);
+    stage.rounds(500);
+    stage.down();
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    stage.again(AssemblePolicy::default());
+    assert!(listed(&stage).is_superset(&lost), "neither is known to hold anything");
 }
 
 /// B10: md dropped what its list of bad blocks had no room for and served those blocks as if they were good. A rebuild

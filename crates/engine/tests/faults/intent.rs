@@ -50,6 +50,23 @@ fn an_idle_region_is_flushed_and_then_forgotten() {
     stage.verify(500);
 }
 
+/// However long a write takes, its region is not idle: sweeps leave the bit alone.
+#[test]
+fn a_region_is_not_idle_while_a_write_is_under_way() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(100, 50, 3);
+    let (member, byte) = stage.home(7);
+    let delay = Effect::Delay(strake_units::Nanos(8_000_000_000));
+    let rule = Rule::new(Ops::WRITE, delay).within(stage.on_disk(byte, 1));
+    stage.disks[member].plan.add(rule);
+    let op = stage.write_op(7, 1, 9);
+    let id = stage.submit(0, op);
+    stage.pass(7);
+    assert!(!stage.answers.contains_key(&id));
+    assert_eq!(stage.state(member), MemberState::InSync, "slow, and no more");
+    assert_eq!(stage.again(AssemblePolicy::default()), 1, "the write may have been cut short");
+}
+
 /// A write never runs in a region whose bit is not on the media, whatever the sweep is doing.
 #[test]
 fn writes_race_the_sweep_and_win() {

@@ -15,6 +15,7 @@ mod modes;
 mod queues;
 mod readd;
 mod rebuild;
+mod records;
 mod recovered;
 mod redo;
 mod replace;

@@ -9,7 +9,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
 use crate::stage::{DATA, Set, Stage};
 
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+pub const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
 
 /// Where the redo log lies on a member, in bytes.
@@ -24,12 +24,12 @@ fn bytes(stage: &Stage, range: std::ops::Range<u64>) -> LbaRange {
     LbaRange::new(Lba(range.start >> shift), (range.end - range.start) >> shift)
 }
 
-fn data(stage: &Stage) -> LbaRange {
+pub fn data(stage: &Stage) -> LbaRange {
     bytes(stage, DATA..stage.set.disk_bytes - (4 << 20))
 }
 
 /// Waits until the label says that every write to the stripes of members that are out is in the log.
-fn until_logged(stage: &mut Stage) {
+pub fn until_logged(stage: &mut Stage) {
     stage.until("the log being relied on", |stage| {
         let status = stage.status();
         let out = status.members.iter().enumerate();
@@ -40,7 +40,7 @@ fn until_logged(stage: &mut Stage) {
 }
 
 /// An array that holds something, without the members `out`.
-fn degraded(set: Set, out: &[u8]) -> Stage {
+pub fn degraded(set: Set, out: &[u8]) -> Stage {
     let mut stage = set.build().expect("sound");
     stage.fill(2000, 170, 3);
     for member in out {
@@ -52,7 +52,7 @@ fn degraded(set: Set, out: &[u8]) -> Stage {
 
 /// Everything is as it was, but for blocks `at` to `at + blocks`, each of which is old or what `seed` says. Then what
 /// was found there is what is expected.
-fn verify_old_or_new(stage: &mut Stage, at: u64, blocks: u64, seed: u64) {
+pub fn verify_old_or_new(stage: &mut Stage, at: u64, blocks: u64, seed: u64) {
     let block = 1_usize << stage.size.shift();
     let found = stage.read(0, at, blocks).expect("readable");
     let new = Stage::pattern(blocks as usize * block, seed);
@@ -67,7 +67,7 @@ fn verify_old_or_new(stage: &mut Stage, at: u64, blocks: u64, seed: u64) {
 }
 
 /// All members that are in use are of one mind about every stripe: what was missing is put back from them.
-fn check_rebuilt(stage: &mut Stage, out: &[u8]) {
+pub fn check_rebuilt(stage: &mut Stage, out: &[u8]) {
     for member in out {
         stage.replace(*member).expect("replaceable");
     }

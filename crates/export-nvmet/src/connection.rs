@@ -135,13 +135,15 @@ impl Connection {
             Role::Admin(_) => Pools::new(ADMIN_POOLS),
         };
         let mut replies = Replies::new(REPLIES_MAX);
-        replies.push(Reply::raw(&new.farewell));
+        if !new.farewell.is_empty() {
+            replies.push(Reply::raw(&new.farewell));
+        }
         let entries = agreement.entries;
         Ok(Self {
             role,
             peer: new.peer,
             link: agreement,
-            head: 1 % entries,
+            head: agreement.taken % entries,
             intake: Intake::Header,
             slots: Slots::new(entries),
             replies,
@@ -322,16 +324,21 @@ impl strake_export_net::Connection for Connection {
 }
 
 impl Protocol for Registry {
-    type Handshake = Handshake;
+    type Handshake = Handshake<Self>;
     type Admission = Accepted;
     type Export = Served;
     type Connection = Connection;
 
-    fn greet(&self) -> (Handshake, Vec<u8>) {
+    fn greet(&self) -> (Handshake<Self>, Vec<u8>) {
         (Handshake::default(), Vec::new())
     }
 
-    fn step(&self, handshake: &mut Handshake, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
+    fn step(
+        &self,
+        handshake: &mut Handshake<Self>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step<Accepted> {
         let step = handshake.step(input, self, out);
         let next = match step.next {
             handshake::Next::More => Next::More,

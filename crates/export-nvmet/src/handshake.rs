@@ -1,14 +1,20 @@
-//! How a connection begins: the host asks for it, then connects it to a queue.
+//! How a connection begins: the host asks for it, connects it to a queue, and proves who it is if it has to.
 //!
 //! ```text
 //! Asking --ICReq--> Connecting --Connect--> served, or refused and closed
+//!                                   '-----> Proving --messages--> served, or refused and closed
 //! ```
-//! Pure: bytes go in, bytes and decisions come out (TCP, section 3.2; Base, section 6.3).
+//! Pure: bytes go in, bytes and decisions come out (TCP, section 3.2; Base, sections 6.3 and 8.13).
+
+mod proof;
+
+pub use proof::Proving;
 
 use crate::limits::H2C_BYTES_MAX;
+use strake_nvme_auth::Exchange;
 use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::{
-    CONNECT_DATA_BYTES, Connect, ConnectData, FlowControl, Part, invalid_parameter,
+    CONNECT_DATA_BYTES, Connect, ConnectData, FlowControl, PROOF_REQUIRED, Part, invalid_parameter,
 };
 use strake_nvme_wire::pdu::{
     self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, FatalStatus, Frame, IC_BYTES, IcReq, IcResp,
@@ -18,10 +24,12 @@ use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, digest};
 
 /// Who decides whether a host may connect.
 pub trait Directory {
+    /// What a host wants, before it has proven who it is. It takes nobody's place.
+    type Claim;
     /// What is needed to serve it.
     type Admission;
 
-    /// Decides on a Connect command, and names the controller.
+    /// Decides on a Connect command.
     ///
     /// # Errors
     /// With what to tell the host.
@@ -29,7 +37,23 @@ pub trait Directory {
         &self,
         connect: &Connect,
         data: &ConnectData,
-    ) -> Result<(u16, Self::Admission), Refusal>;
+    ) -> Result<Welcome<Self::Claim>, Refusal>;
+
+    /// Lets a host in that is who it says.
+    ///
+    /// # Errors
+    /// With what to tell the host.
+    fn settle(&self, claim: Self::Claim) -> Result<Self::Admission, Refusal>;
+}
+
+/// What becomes of a host that may connect.
+pub struct Welcome<C> {
+    /// The controller.
+    pub controller: u16,
+    /// What the host wants.
+    pub claim: C,
+    /// How it has to prove who it is, if it has to.
+    pub proof: Option<Exchange>,
 }
 
 /// Why a host may not connect.
@@ -68,13 +92,27 @@ pub struct Agreement {
     pub flow_control: FlowControl,
     /// How long to wait for a sign of life, in milliseconds; 0 for ever.
     pub keep_alive_ms: u32,
+    /// Commands taken from the queue already.
+    pub taken: u16,
+}
+
+impl Agreement {
+    /// How much of its queue a host is told was taken.
+    #[must_use]
+    pub const fn head(&self) -> u16 {
+        match self.flow_control {
+            FlowControl::On => self.taken % self.entries,
+            FlowControl::Off => u16::MAX,
+        }
+    }
 }
 
 /// What to do next.
 pub enum Next<A> {
     /// Nothing, until there are more bytes.
     More,
-    /// Serve the host. The bytes are the answer to its Connect command, to be sent when it can be served.
+    /// Serve the host. The bytes are the answer to its Connect command, to be sent when it can be served; none if that
+    /// was answered.
     Serve(A, Agreement, Vec<u8>),
     /// Send what is to be sent and close the connection.
     Close,
@@ -95,13 +133,15 @@ impl<A> Step<A> {
 }
 
 /// Where a connection is on its way to a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Handshake {
+#[derive(Default)]
+pub enum Handshake<D: Directory> {
     /// Nothing was agreed on.
     #[default]
     Asking,
     /// The Connect command is awaited.
     Connecting(IcReq),
+    /// The host was told to prove who it is.
+    Proving(Box<Proving<D>>),
 }
 
 /// The beginning of `input` if it is a whole header and what goes with it.
@@ -130,17 +170,16 @@ pub(crate) fn check_header_digest(input: &[u8], frame: &Frame) -> Result<(), Pdu
     Ok(())
 }
 
-impl Handshake {
+impl<D: Directory> Handshake<D> {
     /// Looks at what the host has sent; answers go to `out`.
-    pub fn step<D: Directory>(
-        &mut self,
-        input: &[u8],
-        directory: &D,
-        out: &mut Vec<u8>,
-    ) -> Step<D::Admission> {
-        let step = match *self {
+    pub fn step(&mut self, input: &[u8], directory: &D, out: &mut Vec<u8>) -> Step<D::Admission> {
+        let step = match self {
             Self::Asking => self.ask(input, out),
-            Self::Connecting(asked) => connect(input, asked, directory, out),
+            Self::Connecting(asked) => {
+                let asked = *asked;
+                self.connect(input, asked, directory, out)
+            }
+            Self::Proving(proving) => proving.step(input, directory, out),
         };
         step.unwrap_or_else(|error| {
             let quoted = &input[..input.len().min(IC_BYTES)];
@@ -164,66 +203,100 @@ impl Handshake {
     }
 }
 
-fn connect<D: Directory>(
-    input: &[u8],
-    asked: IcReq,
-    directory: &D,
-    out: &mut Vec<u8>,
-) -> Result<Step<D::Admission>, PduError> {
-    let digests = asked.digests;
-    let Some((common, frame)) = lead(input, digests)? else { return Ok(Step::more(0)) };
-    if common.kind != PduKind::CapsuleCmd {
-        return Err(PduError::new(FatalStatus::Sequence, 0));
+/// A whole capsule.
+struct Capsule<'a> {
+    sqe: Sqe,
+    /// What goes with the command.
+    data: &'a [u8],
+    /// Whether that is what its digest says.
+    is_sound: bool,
+    /// Bytes of all of it.
+    bytes: usize,
+}
+
+impl<'a> Capsule<'a> {
+    /// Reads one with at most `most` bytes of data; `None` when it is not all there.
+    fn read(input: &'a [u8], digests: Digests, most: usize) -> Result<Option<Self>, PduError> {
+        let Some((common, frame)) = lead(input, digests)? else { return Ok(None) };
+        if common.kind != PduKind::CapsuleCmd {
+            return Err(PduError::new(FatalStatus::Sequence, 0));
+        }
+        if frame.data as usize > most {
+            return Err(PduError::new(FatalStatus::LimitExceeded, 4));
+        }
+        let bytes = common.bytes as usize;
+        let (Some(header), Some(whole)) =
+            (input.first_chunk::<CAPSULE_CMD_BYTES>(), input.get(..bytes))
+        else {
+            return Ok(None);
+        };
+        let data = &whole[frame.lead..frame.lead + frame.data as usize];
+        let is_sound = frame.data_digest == Use::Off || whole[bytes - 4..] == digest::of(data);
+        Ok(Some(Self { sqe: pdu::command_of(header), data, is_sound, bytes }))
     }
-    if frame.data as usize > CONNECT_DATA_BYTES {
-        return Err(PduError::new(FatalStatus::LimitExceeded, 4));
+}
+
+/// A completion as it is sent.
+fn completion(cqe: &Cqe, digests: Digests) -> Vec<u8> {
+    let header = pdu::capsule_resp(cqe, digests);
+    let mut bytes = header.to_vec();
+    if digests.header == Use::On {
+        bytes.extend_from_slice(&digest::of(&header));
     }
-    let total = common.bytes as usize;
-    let (Some(header), Some(whole)) =
-        (input.first_chunk::<CAPSULE_CMD_BYTES>(), input.get(..total))
-    else {
-        return Ok(Step::more(0));
-    };
-    let sqe = pdu::command_of(header);
-    let data = &whole[frame.lead..frame.lead + frame.data as usize];
-    let sound = frame.data_digest == Use::Off || whole[total - 4..] == digest::of(data);
-    let result = match (sound, parse(&sqe, data)) {
-        (false, _) => Err(Refusal::plain(Status::TRANSIENT_TRANSPORT)),
-        (true, Err(status)) => Err(Refusal::plain(status)),
-        (true, Ok((command, data))) => {
-            directory.connect(&command, &data).map(|(id, admission)| (command, id, admission))
+    bytes
+}
+
+impl<D: Directory> Handshake<D> {
+    fn connect(
+        &mut self,
+        input: &[u8],
+        asked: IcReq,
+        directory: &D,
+        out: &mut Vec<u8>,
+    ) -> Result<Step<D::Admission>, PduError> {
+        let digests = asked.digests;
+        let Some(capsule) = Capsule::read(input, digests, CONNECT_DATA_BYTES)? else {
+            return Ok(Step::more(0));
+        };
+        let (taken, cid) = (capsule.bytes, capsule.sqe.cid());
+        let refuse = |refusal: Refusal, out: &mut Vec<u8>| {
+            let Refusal { status, result } = refusal;
+            out.extend(completion(&Cqe { result, head: 0, cid, status }, digests));
+            Ok(Step { taken, next: Next::Close })
+        };
+        let (command, data) = match (capsule.is_sound, parse(&capsule.sqe, capsule.data)) {
+            (false, _) => return refuse(Refusal::plain(Status::TRANSIENT_TRANSPORT), out),
+            (true, Err(status)) => return refuse(Refusal::plain(status), out),
+            (true, Ok(read)) => read,
+        };
+        let Welcome { controller, claim, proof } = match directory.connect(&command, &data) {
+            Ok(welcome) => welcome,
+            Err(refusal) => return refuse(refusal, out),
+        };
+        let link = Agreement {
+            digests,
+            data_offset: asked.data_offset(),
+            entries: command.size + 1,
+            flow_control: command.flow_control,
+            keep_alive_ms: command.keep_alive_ms,
+            taken: 1,
+        };
+        let answer = |result| {
+            completion(&Cqe { result, head: link.head(), cid, status: Status::SUCCESS }, digests)
+        };
+        if let Some(exchange) = proof {
+            out.extend(answer(u64::from(controller) | PROOF_REQUIRED));
+            *self = Self::Proving(Box::new(Proving::new(link, claim, exchange)));
+            return Ok(Step::more(taken));
         }
-    };
-    let answer = |head, result, status| {
-        let cqe = Cqe { result, head, cid: sqe.cid(), status };
-        let header = pdu::capsule_resp(&cqe, digests);
-        let mut bytes = header.to_vec();
-        if digests.header == Use::On {
-            bytes.extend_from_slice(&digest::of(&header));
+        match directory.settle(claim) {
+            Err(refusal) => refuse(refusal, out),
+            Ok(admission) => {
+                let next = Next::Serve(admission, link, answer(controller.into()));
+                Ok(Step { taken, next })
+            }
         }
-        bytes
-    };
-    let next = match result {
-        Err(refusal) => {
-            out.extend_from_slice(&answer(0, refusal.result, refusal.status));
-            Next::Close
-        }
-        Ok((command, controller, admission)) => {
-            let agreement = Agreement {
-                digests,
-                data_offset: asked.data_offset(),
-                entries: command.size + 1,
-                flow_control: command.flow_control,
-                keep_alive_ms: command.keep_alive_ms,
-            };
-            let head = match command.flow_control {
-                FlowControl::On => 1,
-                FlowControl::Off => u16::MAX,
-            };
-            Next::Serve(admission, agreement, answer(head, controller.into(), Status::SUCCESS))
-        }
-    };
-    Ok(Step { taken: total, next })
+    }
 }
 
 /// The command and its data, if that is what the capsule holds.

@@ -28,6 +28,7 @@ mod slots;
 pub mod subsystem;
 pub mod target;
 
+pub use strake_nvme_auth::{Keys, Secret, SecretError};
 pub use strake_nvme_wire::nqn;
 
 pub use error::{TargetError, TargetErrorKind};

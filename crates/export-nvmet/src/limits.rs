@@ -31,6 +31,12 @@ pub const EXPORTS_MAX: usize = 256;
 /// Hosts on the list of one subsystem.
 pub const HOSTS_MAX: usize = 256;
 
+/// Commands of a host before it has proven who it is. A conversation takes five.
+pub const COMMANDS_BEFORE_PROOF: u16 = 16;
+
+/// Most room that a host may offer for a message of authentication, in bytes.
+pub const MESSAGE_ROOM_MAX: u32 = 8 << 10;
+
 /// I/O queues of one controller; each is a connection.
 pub const QUEUES_MAX: u16 = 16;
 
@@ -105,3 +111,6 @@ const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
 const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(QUEUES_MAX < 32);
+const _: () = assert!(strake_nvme_auth::MESSAGE_BYTES_MAX <= IN_CAPSULE_BYTES as usize);
+const _: () =
+    assert!(INPUT_BYTES > IN_CAPSULE_BYTES as usize + strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);

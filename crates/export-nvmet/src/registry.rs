@@ -2,7 +2,7 @@
 
 use crate::controller::{Controller, Host, Place};
 use crate::error::{TargetError, TargetErrorKind};
-use crate::handshake::{Directory, Refusal};
+use crate::handshake::{Directory, Refusal, Welcome};
 use crate::limits::{ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX};
 use crate::subsystem::{Export, ExportStats, Facts, Seat, Served};
 use crate::target::Removal;
@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_export_net::NoSeat;
+use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::{Family, Portal};
 use strake_nvme_wire::{Status, log, nqn};
@@ -19,6 +20,12 @@ use strake_reactor::CoreHandle;
 
 /// Largest controller identifier (Base, section 5.17.2.1, CNTLID).
 const CONTROLLER_MAX: u64 = 0xffef;
+
+/// What a host wants to connect to.
+pub(crate) struct Claim {
+    controller: Arc<Controller>,
+    queue: u16,
+}
 
 /// What a connection is for.
 pub(crate) struct Admission {
@@ -36,6 +43,8 @@ pub(crate) struct Registry {
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
     controllers: AtomicU64,
+    /// What hosts have to prove themselves with, by their NQNs.
+    keys: Mutex<BTreeMap<String, Keys>>,
 }
 
 impl Registry {
@@ -46,6 +55,7 @@ impl Registry {
             seats_per_export,
             generation: AtomicU64::new(1),
             controllers: AtomicU64::new(0),
+            keys: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -172,7 +182,7 @@ impl Registry {
         connect: &Connect,
         data: &ConnectData,
         names: Names<'_>,
-    ) -> Result<Admission, Refusal> {
+    ) -> Result<Claim, Refusal> {
         if data.controller != ANY_CONTROLLER {
             return Err(Refusal::of(Part::Data, ConnectData::CONTROLLER_AT));
         }
@@ -184,14 +194,9 @@ impl Registry {
         }
         let host = Host { nqn: names.host.to_owned(), id: data.host_id };
         let export = self.admit(names)?;
-        let seat = export.as_ref().map(Seat::take).transpose().map_err(no_seat)?;
         let id = self.next_controller();
-        let controller = Arc::new(Controller::new(id, host, export.clone(), self.cores.clone()));
-        if let Some(export) = export {
-            export.add_controller(&controller);
-        }
-        let place = Place::take(&controller, 0).ok_or(Refusal::plain(Status::INTERNAL))?;
-        Ok(Admission { seat, place })
+        let controller = Arc::new(Controller::new(id, host, export, self.cores.clone()));
+        Ok(Claim { controller, queue: 0 })
     }
 
     /// Whether a host may connect: to a subsystem that has it on its list, and to discovery when any subsystem has.
@@ -212,7 +217,7 @@ impl Registry {
         connect: &Connect,
         data: &ConnectData,
         names: Names<'_>,
-    ) -> Result<Admission, Refusal> {
+    ) -> Result<Claim, Refusal> {
         let export =
             self.find(names.subsystem).ok_or(Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
         let controller = export
@@ -228,14 +233,35 @@ impl Registry {
         if connect.queue > crate::limits::QUEUES_MAX {
             return Err(Refusal::of(Part::Command, Connect::QUEUE_AT));
         }
-        let not_now = Refusal::plain(Status::SEQUENCE_ERROR);
-        let place = Place::take(&controller, connect.queue).ok_or(not_now)?;
-        // Asked after the place was taken: a controller that is disabled after this makes the queue leave.
-        if !controller.is_ready() {
-            return Err(not_now);
+        Ok(Claim { controller, queue: connect.queue })
+    }
+
+    /// What a host has to prove itself with from now on; `None` to believe it by its name. Those that are connected
+    /// stay.
+    pub(crate) fn set_keys(&self, host: &str, keys: Option<Keys>) {
+        let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        match keys {
+            Some(keys) => known.insert(host.to_owned(), keys),
+            None => known.remove(host),
+        };
+    }
+
+    /// The proof that a host owes, if it does. Discovery goes by names: it tells names only.
+    fn proof(&self, names: Names<'_>) -> Result<Option<Exchange>, Refusal> {
+        let known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(keys) = known.get(names.host).filter(|_| names.subsystem != nqn::DISCOVERY) else {
+            return Ok(None);
+        };
+        let mut fresh = Fresh { challenge: [0; 64], exponent: [0; 64], sequence: 0 };
+        let mut sequence = [0; 4];
+        for bytes in [&mut fresh.challenge[..], &mut fresh.exponent, &mut sequence] {
+            getrandom::fill(bytes).map_err(|_| Refusal::plain(Status::INTERNAL))?;
         }
-        let seat = Some(Seat::take(&export).map_err(no_seat)?);
-        Ok(Admission { seat, place })
+        // Zero would say that nothing was asked (Base, section 8.13.5.4).
+        fresh.sequence = u32::from_le_bytes(sequence).max(1);
+        let names =
+            auth::Names { host: names.host.to_owned(), subsystem: names.subsystem.to_owned() };
+        Ok(Some(Exchange::new(names, keys.clone(), fresh)))
     }
 }
 
@@ -258,9 +284,10 @@ fn stopped() -> TargetError {
 }
 
 impl Directory for Registry {
+    type Claim = Claim;
     type Admission = Admission;
 
-    fn connect(&self, connect: &Connect, data: &ConnectData) -> Result<(u16, Admission), Refusal> {
+    fn connect(&self, connect: &Connect, data: &ConnectData) -> Result<Welcome<Claim>, Refusal> {
         if connect.format != 0 {
             return Err(Refusal::plain(Status::INCOMPATIBLE_FORMAT));
         }
@@ -269,10 +296,24 @@ impl Directory for Registry {
         let host =
             nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
         let names = Names { subsystem, host };
-        let admission = match connect.queue {
+        let claim = match connect.queue {
             0 => self.open_admin(connect, data, names)?,
             _ => self.open_io(connect, data, names)?,
         };
-        Ok((admission.place.controller.id, admission))
+        Ok(Welcome { controller: claim.controller.id, claim, proof: self.proof(names)? })
+    }
+
+    fn settle(&self, Claim { controller, queue }: Claim) -> Result<Admission, Refusal> {
+        let not_now = Refusal::plain(Status::SEQUENCE_ERROR);
+        let place = Place::take(&controller, queue).ok_or(not_now)?;
+        // Asked after the place was taken: a controller that is disabled after this makes the queue leave.
+        if queue > 0 && !controller.is_ready() {
+            return Err(not_now);
+        }
+        let seat = controller.export.as_ref().map(Seat::take).transpose().map_err(no_seat)?;
+        if let (0, Some(export)) = (queue, &controller.export) {
+            export.add_controller(&controller);
+        }
+        Ok(Admission { seat, place })
     }
 }

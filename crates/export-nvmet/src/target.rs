@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_export_net::{Listener, Service, ServiceError, ServiceErrorKind, Setup};
+use strake_nvme_auth::Keys;
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
@@ -188,6 +189,12 @@ impl Target {
 
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.drain_time_max
+    }
+
+    /// Has a host prove who it is with these keys when it connects, whatever it connects to but discovery; `None`
+    /// believes its name again. Hosts that are connected stay.
+    pub fn set_keys(&self, host: &str, keys: Option<Keys>) {
+        self.registry.set_keys(host, keys);
     }
 
     /// What each export has done.

@@ -12,6 +12,10 @@ pub mod kind {
     pub const CONNECT: u8 = 0x01;
     /// Property Get.
     pub const PROPERTY_GET: u8 = 0x04;
+    /// Authentication Send.
+    pub const AUTHENTICATION_SEND: u8 = 0x05;
+    /// Authentication Receive.
+    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
     /// Disconnect.
     pub const DISCONNECT: u8 = 0x08;
 }
@@ -120,6 +124,18 @@ pub const fn invalid_parameter(part: Part, offset: u16) -> u64 {
         Part::Data => 1 << 16,
     };
     in_data | offset as u64
+}
+
+/// In the result of a Connect that succeeded: the host has to prove who it is before anything else (Base, Figure 393,
+/// AUTHREQ.ATR).
+pub const PROOF_REQUIRED: u64 = 1 << 17;
+
+/// Bytes of the message that an Authentication Send brings, or for which an Authentication Receive has room (Base,
+/// sections 6.1 and 6.2); `None` when it is about another protocol than that of NVMe.
+#[must_use]
+pub fn message_bytes(sqe: &Sqe) -> Option<u32> {
+    // SPSP0, SPSP1 and SECP.
+    (sqe.dword(10) >> 8 == 0xe9_01_01).then(|| sqe.dword(11))
 }
 
 /// Controller properties (Base, Figure 33).

@@ -72,6 +72,9 @@ impl Status {
     /// The queue cannot be disconnected in this way.
     pub const INVALID_QUEUE: Self = specific(0x85).final_();
 
+    /// The host has to prove who it is first.
+    pub const PROOF_REQUIRED: Self = specific(0x91).final_();
+
     /// A write failed on the medium.
     pub const WRITE_FAULT: Self = media(0x80);
     /// A read failed on the medium.

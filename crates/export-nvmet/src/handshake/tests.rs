@@ -1,6 +1,6 @@
 //! A host's first words, whole and in pieces.
 
-use super::{Agreement, Directory, Handshake, Next, Refusal, Step};
+use super::{Agreement, Directory, Handshake, Next, Refusal, Step, Welcome};
 use proptest::prelude::*;
 use strake_nvme_wire::fabrics::{Connect, ConnectData, FlowControl, Part};
 use strake_nvme_wire::pdu::{Digests, IcReq, Use};
@@ -10,11 +10,16 @@ use strake_nvme_wire::{Sgl, Status, digest};
 struct Door(Result<u16, Refusal>);
 
 impl Directory for Door {
+    type Claim = ();
     type Admission = ();
 
-    fn connect(&self, _: &Connect, data: &ConnectData) -> Result<(u16, ()), Refusal> {
+    fn connect(&self, _: &Connect, data: &ConnectData) -> Result<Welcome<()>, Refusal> {
         assert_eq!(data.host_id, [3; 16]);
-        self.0.map(|id| (id, ()))
+        self.0.map(|controller| Welcome { controller, claim: (), proof: None })
+    }
+
+    fn settle(&self, (): ()) -> Result<(), Refusal> {
+        Ok(())
     }
 }
 

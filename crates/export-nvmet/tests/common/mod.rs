@@ -40,6 +40,10 @@ impl Machine {
     }
 
     pub fn with(device: Arc<dyn BlockDevice>) -> Self {
+        Self::set_up(device, TargetConfig::default())
+    }
+
+    pub fn set_up(device: Arc<dyn BlockDevice>, config: TargetConfig) -> Self {
         let cores: Vec<_> = (0..2)
             .map(|index| {
                 CoreThread::start(CoreConfig::new(CoreIndex(index))).expect("a core starts")
@@ -47,8 +51,7 @@ impl Machine {
             .collect();
         let handles = cores.iter().map(CoreThread::handle).collect();
         let address = "127.0.0.1:0".parse().expect("an address");
-        let target =
-            Target::start(address, handles, TargetConfig::default()).expect("the target starts");
+        let target = Target::start(address, handles, config).expect("the target starts");
         target.add_export(export(device)).expect("a fresh name can be exported");
         Self { target, cores }
     }

@@ -1,0 +1,279 @@
+//! Hosts that have to prove who they are, and those that cannot.
+
+mod common;
+
+use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, u32_of};
+use std::sync::Arc;
+use strake_dev_mem::RamDevice;
+use strake_export_nvmet::{Keys, Secret, TargetConfig, nqn};
+use strake_nvme_auth::{Challenge, Group, Hash, Names, Side, respond};
+use strake_nvme_wire::Sgl;
+use strake_units::{BlockSize, Nanos};
+
+const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
+
+/// Of the commands of authentication, what is the same in all of them: SECP, SPSP1 and SPSP0.
+const PROTOCOL: u32 = 0xe901_0100;
+const TRANSACTION: u16 = 0x77;
+const EXPONENT: [u8; 64] = [0x35; 64];
+
+fn secret(text: &str) -> Secret {
+    text.parse().expect("a secret")
+}
+
+/// A target at which the host has to prove itself.
+fn guarded() -> Machine {
+    let machine = Machine::start();
+    let keys = Keys { host: secret(SECRET), controller: Some(secret(OTHER)) };
+    machine.target.set_keys(HOST, Some(keys));
+    machine
+}
+
+/// Sends a message; the status that the command ends with.
+fn say(host: &mut Host, message: &[u8]) -> u16 {
+    let length = message.len() as u32;
+    let words = [(1, 5), (10, PROTOCOL), (11, length)];
+    host.send(0x7f, Sgl::InCapsule { offset: 0, length }, &words, message);
+    host.finish().2
+}
+
+/// Asks for a message.
+fn hear(host: &mut Host, room: u32) -> (Vec<u8>, u16) {
+    let words = [(1, 6), (10, PROTOCOL), (11, room)];
+    host.send(0x7f, Sgl::Transport { length: room }, &words, &[]);
+    let (message, _, status) = host.finish();
+    (message, status)
+}
+
+fn lead(kind: u8, id: u8) -> Vec<u8> {
+    let [low, high] = TRANSACTION.to_le_bytes();
+    vec![kind, id, 0, 0, low, high]
+}
+
+fn offer(hash: Hash, group: Group) -> Vec<u8> {
+    let mut out = [lead(0, 0), vec![0, 1, 1, 0, 1, 1]].concat();
+    let mut ids = [0; 60];
+    (ids[0], ids[30]) = (hash as u8, group as u8);
+    out.extend(ids);
+    out
+}
+
+/// What a host that knows a secret says to a challenge, and what it expects to hear if it asks for proof itself.
+fn reply(challenge: &[u8], known: &str, asks: bool) -> (Vec<u8>, Vec<u8>) {
+    let hash = Hash::of(challenge[8]).expect("a hash function");
+    let group = Group::of(challenge[9]).expect("a group");
+    let (public, session) = match group {
+        Group::Null => (Vec::new(), None),
+        group => {
+            let theirs = &challenge[16 + hash.bytes()..][..group.bytes()];
+            (group.public(&EXPONENT), group.shared(theirs, &EXPONENT))
+        }
+    };
+    let names = Names { host: HOST.to_owned(), subsystem: SUBSYSTEM.to_owned() };
+    let own = vec![0x42; hash.bytes()];
+    let asked = |value, sequence| Challenge {
+        hash,
+        value,
+        session: session.as_deref(),
+        sequence,
+        transaction: TRANSACTION,
+    };
+    let ours = asked(&challenge[16..16 + hash.bytes()], u32_of(&challenge[12..]));
+    let response = respond(Side::Host, &secret(known), &names, &ours);
+    let expected = respond(Side::Controller, &secret(OTHER), &names, &asked(&own, 5));
+    let mut out = [lead(1, 2), vec![hash.bytes() as u8, 0, u8::from(asks), 0]].concat();
+    out.extend((public.len() as u16).to_le_bytes());
+    out.extend(if asks { 5_u32 } else { 0 }.to_le_bytes());
+    out.extend_from_slice(response.as_ref());
+    out.extend(if asks { own } else { vec![0; hash.bytes()] });
+    out.extend(public);
+    (out, expected.as_ref().to_vec())
+}
+
+/// Connects a queue of which the host has to prove who it is.
+fn connect(machine: &Machine, queue: u16, controller: u16) -> (Host, u16) {
+    let mut host = Host::asked(machine);
+    let result = host.connect(queue, controller, 0).expect("the name is on the list");
+    assert_eq!(result >> 16, 0b10, "proof is asked for");
+    (host, result as u16)
+}
+
+/// Goes through the whole conversation.
+fn prove(host: &mut Host, hash: Hash, group: Group, asks: bool) {
+    assert_eq!(say(host, &offer(hash, group)), 0);
+    let (challenge, status) = hear(host, 4096);
+    assert_eq!((status, challenge.len(), &challenge[..2]), (0, 4096, &[1, 1][..]));
+    let (message, expected) = reply(&challenge, SECRET, asks);
+    assert_eq!(say(host, &message), 0);
+    let (success, status) = hear(host, 4096);
+    assert_eq!((status, &success[..2], success[8]), (0, &[1, 3][..], u8::from(asks)));
+    if asks {
+        assert_eq!(success[16..16 + hash.bytes()], expected, "the controller proves itself");
+        assert_eq!(say(host, &[lead(1, 4), vec![0; 10]].concat()), 0);
+    }
+}
+
+/// Fails unless the conversation ends here, for this reason, and with it the connection.
+fn is_refused(host: &mut Host, why: u8) {
+    let (message, status) = hear(host, 4096);
+    assert_eq!((status, &message[..2], &message[6..8]), (0, &[0, 0xf1][..], &[1, why][..]));
+    assert!(host.pdu().is_none(), "the connection is closed");
+}
+
+#[test]
+fn a_host_that_proves_who_it_is_is_served() {
+    let machine = guarded();
+    let ways = [
+        (Hash::Sha256, Group::Null, false),
+        (Hash::Sha512, Group::Null, true),
+        (Hash::Sha384, Group::Ffdhe2048, true),
+    ];
+    for (hash, group, asks) in ways {
+        let (mut admin, id) = connect(&machine, 0, 0xffff);
+        prove(&mut admin, hash, group, asks);
+        admin.enable();
+        let (mut io, _) = connect(&machine, 1, id);
+        prove(&mut io, hash, group, asks);
+        let data = vec![hash as u8; 2 * BLOCK];
+        assert_eq!(io.write(0, &data), 0);
+        assert_eq!(io.read(0, 2), (data, 0));
+    }
+}
+
+#[test]
+fn nothing_is_answered_without_proof_and_nobody_is_kept_out() {
+    let machine = guarded();
+    let (mut admin, id) = connect(&machine, 0, 0xffff);
+    admin.send(0x06, Sgl::Transport { length: 4096 }, &[(10, 1)], &[]);
+    assert_eq!(admin.finish().2, 0x191, "Identify");
+    admin.send(0x7f, Sgl::Transport { length: 0 }, &[(1, 4), (11, 0x1c)], &[]);
+    assert_eq!(admin.finish().2, 0x191, "Property Get");
+    assert_eq!(admin.connect(0, 0xffff, 0), Err(0x0c), "Connect again");
+    // An I/O queue finds no controller before its host is believed.
+    assert_eq!(Host::asked(&machine).connect(1, id, 0), Err(0x182));
+    assert_eq!(machine.target.exports()[0].connections, 0, "no seat is taken");
+    let mut discovery = Host::asked(&machine);
+    assert!(discovery.connect_as((HOST, nqn::DISCOVERY), 0, 0xffff, 0).is_ok());
+}
+
+#[test]
+fn whoever_knows_no_secret_is_refused() {
+    let machine = guarded();
+    for group in [Group::Null, Group::Ffdhe2048] {
+        let (mut host, _) = connect(&machine, 0, 0xffff);
+        say(&mut host, &offer(Hash::Sha256, group));
+        let (challenge, _) = hear(&mut host, 4096);
+        assert_eq!(say(&mut host, &reply(&challenge, OTHER, false).0), 0);
+        is_refused(&mut host, 1);
+    }
+    assert_eq!(machine.target.exports()[0].connections, 0);
+    // A response is good for one challenge.
+    let (mut first, _) = connect(&machine, 0, 0xffff);
+    say(&mut first, &offer(Hash::Sha256, Group::Null));
+    let (challenge, _) = hear(&mut first, 4096);
+    let (message, _) = reply(&challenge, SECRET, false);
+    let (mut second, _) = connect(&machine, 0, 0xffff);
+    say(&mut second, &offer(Hash::Sha256, Group::Null));
+    hear(&mut second, 4096);
+    assert_eq!(say(&mut second, &message), 0);
+    is_refused(&mut second, 1);
+}
+
+/// nvmet-auth: repeated negotiation, steps out of order, SC_C that does not fit.
+#[test]
+fn a_conversation_out_of_order_ends_the_connection() {
+    let machine = guarded();
+    let good = offer(Hash::Sha256, Group::Ffdhe2048);
+    let mut secure = good.clone();
+    secure[6] = 1;
+    let success = [lead(1, 4), vec![0; 10]].concat();
+    for (messages, why) in [
+        (&[&good, &good][..], 7),
+        (&[&good, &good, &good], 7),
+        (&[&success], 7),
+        (&[&secure], 3),
+        (&[&offer(Hash::Sha256, Group::Null)[..40].to_vec()], 6),
+    ] {
+        let (mut host, _) = connect(&machine, 0, 0xffff);
+        for message in messages {
+            assert_eq!(say(&mut host, message), 0);
+        }
+        is_refused(&mut host, why);
+    }
+    let (mut host, _) = connect(&machine, 0, 0xffff);
+    is_refused(&mut host, 7);
+}
+
+/// Lengths that contradict each other, another protocol, no room: the command fails, and too many end the connection.
+#[test]
+fn commands_of_authentication_are_bounded() {
+    let machine = guarded();
+    let (mut host, _) = connect(&machine, 0, 0xffff);
+    let message = offer(Hash::Sha256, Group::Null);
+    let length = message.len() as u32;
+    let carried = Sgl::InCapsule { offset: 0, length };
+    for (sgl, words, status) in [
+        (carried, [(1, 5), (10, PROTOCOL), (11, length + 1)], 0x0f),
+        (carried, [(1, 5), (10, 0), (11, length)], 0x02),
+        (Sgl::InCapsule { offset: 4, length }, [(1, 5), (10, PROTOCOL), (11, length)], 0x0f),
+        (Sgl::Transport { length }, [(1, 5), (10, PROTOCOL), (11, length)], 0x11),
+    ] {
+        host.send(0x7f, sgl, &words, &message);
+        assert_eq!(host.finish().2, status, "{words:?}");
+    }
+    for room in [0, 1 << 20] {
+        host.send(
+            0x7f,
+            Sgl::Transport { length: room },
+            &[(1, 6), (10, PROTOCOL), (11, room)],
+            &[],
+        );
+        assert_eq!(host.finish().2, 0x0f, "room for {room} bytes");
+    }
+    assert_eq!(say(&mut host, &message), 0, "all that was no part of the conversation");
+    assert_eq!(hear(&mut host, 16).1, 0x02, "no room for a challenge");
+    assert!(host.pdu().is_none(), "the connection is closed");
+
+    let (mut flood, _) = connect(&machine, 0, 0xffff);
+    let mut answered = 0;
+    loop {
+        let words = [(1, 4), (11, 0x1c)];
+        let capsule = common::capsule(0x7f, 1, Sgl::Transport { length: 0 }, &words, &[]);
+        if std::io::Write::write_all(&mut flood.stream, &capsule).is_err() {
+            break;
+        }
+        let Some(_) = flood.pdu() else { break };
+        answered += 1;
+    }
+    assert!((8..=16).contains(&answered), "{answered}");
+}
+
+#[test]
+fn keys_are_those_of_the_moment_of_connecting() {
+    let machine = guarded();
+    let (mut admin, _) = connect(&machine, 0, 0xffff);
+    prove(&mut admin, Hash::Sha256, Group::Null, false);
+    machine.target.set_keys(HOST, Some(Keys { host: secret(OTHER), controller: None }));
+    admin.enable();
+    let (mut late, _) = connect(&machine, 0, 0xffff);
+    say(&mut late, &offer(Hash::Sha256, Group::Null));
+    let (challenge, _) = hear(&mut late, 4096);
+    assert_eq!(say(&mut late, &reply(&challenge, SECRET, false).0), 0);
+    is_refused(&mut late, 1);
+    machine.target.set_keys(HOST, None);
+    let (_admin, mut io) = machine.controller();
+    assert_eq!(io.read(0, 1), (vec![0; BLOCK], 0));
+}
+
+/// A host that does not go on is let go after the time of a handshake.
+#[test]
+fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
+    let config =
+        TargetConfig { handshake_time_max: Nanos(50 * Nanos::MILLI.0), ..TargetConfig::default() };
+    let machine = Machine::set_up(Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096)), config);
+    machine.target.set_keys(HOST, Some(Keys { host: secret(SECRET), controller: None }));
+    let (mut host, _) = connect(&machine, 0, 0xffff);
+    say(&mut host, &offer(Hash::Sha256, Group::Null));
+    assert!(host.pdu().is_none(), "the connection is closed");
+}

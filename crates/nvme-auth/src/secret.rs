@@ -1,0 +1,120 @@
+//! What both sides know.
+
+use crate::proof::{Hash, hmac};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac::Tag;
+use std::fmt;
+use std::str::FromStr;
+
+/// A secret of 32, 48 or 64 bytes. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    key: Vec<u8>,
+    /// How the key is made one for a single name.
+    transform: Option<Hash>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+/// Why a text is no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SecretError {
+    /// It does not look like `DHHC-1:hh:...:`.
+    Format,
+    /// `hh` is none of 00 to 03.
+    Transform,
+    /// The key has none of 32, 48 and 64 bytes.
+    Length,
+    /// The key is not what its checksum says: something was mistyped or cut off.
+    Checksum,
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Format => "a secret is DHHC-1:hh:...: with base64 between the last two colons",
+            Self::Transform => "the second part of a secret is one of 00, 01, 02 and 03",
+            Self::Length => "a secret has 32, 48 or 64 bytes",
+            Self::Checksum => "the secret's checksum is wrong: it was mistyped or cut off",
+        })
+    }
+}
+
+impl std::error::Error for SecretError {}
+
+/// The interchange format (Base, section 8.13.5.8 "DH-HMAC-CHAP Secrets"): the key and its CRC-32, in base64.
+impl FromStr for Secret {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let rest = text.trim().strip_prefix("DHHC-1:").ok_or(SecretError::Format)?;
+        let rest = rest.strip_suffix(':').ok_or(SecretError::Format)?;
+        let (transform, encoded) = rest.split_once(':').ok_or(SecretError::Format)?;
+        let transform = match transform {
+            "00" => None,
+            "01" => Some(Hash::Sha256),
+            "02" => Some(Hash::Sha384),
+            "03" => Some(Hash::Sha512),
+            _ => return Err(SecretError::Transform),
+        };
+        let mut key = STANDARD.decode(encoded).map_err(|_| SecretError::Format)?;
+        let length = key.len().checked_sub(4).ok_or(SecretError::Length)?;
+        if !matches!(length, 32 | 48 | 64) {
+            return Err(SecretError::Length);
+        }
+        let said = key.split_off(length);
+        if crc32(&key).to_le_bytes() != said[..] {
+            return Err(SecretError::Checksum);
+        }
+        Ok(Self { key, transform })
+    }
+}
+
+/// A key as it is.
+impl From<[u8; 32]> for Secret {
+    fn from(key: [u8; 32]) -> Self {
+        Self { key: key.to_vec(), transform: None }
+    }
+}
+
+/// CRC-32 as of Ethernet and gzip (Base names RFC 1952, section 8).
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ 0xedb8_8320 }
+        })
+    })
+}
+
+/// A key for one name.
+pub(crate) enum Transformed<'a> {
+    AsItIs(&'a [u8]),
+    Hashed(Tag),
+}
+
+impl AsRef<[u8]> for Transformed<'_> {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::AsItIs(key) => key,
+            Self::Hashed(tag) => tag.as_ref(),
+        }
+    }
+}
+
+impl Secret {
+    /// The key that whoever has this name uses (Base, section 8.13.5.8).
+    pub(crate) fn of(&self, nqn: &str) -> Transformed<'_> {
+        match self.transform {
+            None => Transformed::AsItIs(&self.key),
+            Some(hash) => {
+                let parts = [nqn.as_bytes(), b"NVMe-over-Fabrics"];
+                Transformed::Hashed(hmac(hash, &self.key, &parts))
+            }
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Conversations with a scripted host, and values that another program computed.
+
+use crate::exchange::{Answer, Exchange, Failure, Fresh, Keys, MESSAGE_BYTES_MAX};
+use crate::group::Group;
+use crate::proof::{Challenge, Hash, Names, Side, respond};
+use crate::secret::{Secret, SecretError};
+use proptest::prelude::*;
+
+/// Python's `hmac`, `hashlib` and `pow` on the formulas of Base, section 8.13.5: the first 16 bytes of both responses,
+/// and the first 8 of the SHA-256 of the controller's public value.
+struct Vector {
+    hash: u8,
+    group: u8,
+    host: &'static str,
+    controller: &'static str,
+    public: &'static str,
+    responses: [&'static str; 2],
+}
+
+const VECTORS: [Vector; 8] = [
+    Vector {
+        hash: 1,
+        group: 0,
+        host: "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:",
+        controller: "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:",
+        public: "e3b0c44298fc1c14",
+        responses: ["9b85730c18eab3c9e4b24f4b018d4dde", "5a790300bc65f597645d558ba87d541d"],
+    },
+    Vector {
+        hash: 2,
+        group: 0,
+        host: "DHHC-1:01:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHUj8Hcw==:",
+        controller: "DHHC-1:01:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJnSBpqw==:",
+        public: "e3b0c44298fc1c14",
+        responses: ["6b3f14fdb61f4b38879bc0c7a91f9db0", "ca18961bed6044edb0f161f5195abfe3"],
+    },
+    Vector {
+        hash: 3,
+        group: 0,
+        host: "DHHC-1:03:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:",
+        controller: "DHHC-1:03:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:",
+        public: "e3b0c44298fc1c14",
+        responses: ["4a0b0324f6ddb5dffa44ba491ed55ce8", "32ad88d19623396af1d8d19f0b89704a"],
+    },
+    Vector {
+        hash: 3,
+        group: 1,
+        host: "DHHC-1:02:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:",
+        controller: "DHHC-1:02:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:",
+        public: "e3b336fd6ee8d69d",
+        responses: ["ea66f63dd72d2a8daff2a25608fb5fd4", "489a477c77c23a00398d8702b708db32"],
+    },
+    Vector {
+        hash: 1,
+        group: 2,
+        host: "DHHC-1:01:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:",
+        controller: "DHHC-1:01:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:",
+        public: "30ef7a562a141162",
+        responses: ["ea5fab206af3c88f9832ad6431fa3538", "24119cfe1369cabc3cc3983ff173f698"],
+    },
+    Vector {
+        hash: 2,
+        group: 3,
+        host: "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHUj8Hcw==:",
+        controller: "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJnSBpqw==:",
+        public: "b12e423189b7787a",
+        responses: ["b658b75f93995e6b923f527b797cd913", "cbfa4c4307c9aaf1a6cbf4cf03fe2bf1"],
+    },
+    Vector {
+        hash: 3,
+        group: 4,
+        host: "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHUj8Hcw==:",
+        controller: "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJnSBpqw==:",
+        public: "cef92890a33d5715",
+        responses: ["29443a7dc79f28b0cd20bb06929bfbd6", "688ec9b8b553fd9137c6fc12fcdae99e"],
+    },
+    Vector {
+        hash: 3,
+        group: 5,
+        host: "DHHC-1:03:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHUj8Hcw==:",
+        controller: "DHHC-1:03:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJnSBpqw==:",
+        public: "fceebacc2299ee76",
+        responses: ["d43745cb371ebd45b7da69c5dd93f8d8", "d721c00c438e2532846427ad396fec5f"],
+    },
+];
+
+const TRANSACTION: u16 = 0x1234;
+/// The host's private exponent.
+const EXPONENT: [u8; 64] = counting(1);
+
+const fn counting<const N: usize>(from: u8) -> [u8; N] {
+    let mut out = [0; N];
+    let mut at = 0;
+    while at < N {
+        out[at] = from.wrapping_add(at as u8);
+        at += 1;
+    }
+    out
+}
+
+fn names() -> Names {
+    Names {
+        host: "nqn.2014-08.org.nvmexpress:uuid:host".into(),
+        subsystem: "nqn.2014-08.org.nvmexpress:uuid:ram".into(),
+    }
+}
+
+fn fresh() -> Fresh {
+    Fresh { challenge: counting(0), exponent: counting(100), sequence: 0x0102_0304 }
+}
+
+/// The host's own challenge.
+fn own_challenge(hash: Hash) -> Vec<u8> {
+    let mut bytes: [u8; 64] = counting(200);
+    bytes[56..].fill(0);
+    bytes[..hash.bytes()].to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn keys(vector: &Vector) -> Keys {
+    Keys {
+        host: vector.host.parse().expect("a secret"),
+        controller: Some(vector.controller.parse().expect("a secret")),
+    }
+}
+
+fn lead(kind: u8, id: u8) -> Vec<u8> {
+    let [low, high] = TRANSACTION.to_le_bytes();
+    vec![kind, id, 0, 0, low, high]
+}
+
+fn negotiate(hashes: &[u8], groups: &[u8]) -> Vec<u8> {
+    let mut out = lead(0, 0);
+    out.extend([0, 1, 1, 0, hashes.len() as u8, groups.len() as u8]);
+    let mut ids = [0; 60];
+    ids[..hashes.len()].copy_from_slice(hashes);
+    ids[30..30 + groups.len()].copy_from_slice(groups);
+    out.extend(ids);
+    out
+}
+
+fn reply(hash: Hash, response: &[u8], own: Option<(&[u8], u32)>, public: &[u8]) -> Vec<u8> {
+    let mut out = lead(1, 2);
+    out.extend([hash.bytes() as u8, 0, u8::from(own.is_some()), 0]);
+    out.extend((public.len() as u16).to_le_bytes());
+    out.extend(own.map_or(0, |(_, sequence)| sequence).to_le_bytes());
+    out.extend(response);
+    out.extend(own.map_or(vec![0; hash.bytes()], |(value, _)| value.to_vec()));
+    out.extend(public);
+    out
+}
+
+/// A host of a vector: its hash and group, what it sends as its public value, and what both sides respond.
+fn host_of(vector: &Vector) -> (Hash, Group, Vec<u8>, [Vec<u8>; 2]) {
+    let (hash, group) = (Hash::of(vector.hash).expect("a hash"), Group::of(vector.group));
+    let group = group.expect("a group");
+    let (public, session) = match group {
+        Group::Null => (Vec::new(), None),
+        group => {
+            let theirs = group.public(&fresh().exponent);
+            (group.public(&EXPONENT), group.shared(&theirs, &EXPONENT))
+        }
+    };
+    let own = own_challenge(hash);
+    let challenge = |value, sequence| Challenge {
+        hash,
+        value,
+        session: session.as_deref(),
+        sequence,
+        transaction: TRANSACTION,
+    };
+    let keys = keys(vector);
+    let fresh = fresh();
+    let ours = challenge(&fresh.challenge[..hash.bytes()], 0x0102_0304);
+    let host = respond(Side::Host, &keys.host, &names(), &ours).as_ref().to_vec();
+    let secret = keys.controller.expect("one for the controller");
+    let theirs = challenge(&own, 0x0a0b_0c0d);
+    let controller = respond(Side::Controller, &secret, &names(), &theirs).as_ref().to_vec();
+    (hash, group, public, [host, controller])
+}
+
+#[test]
+fn both_sides_prove_themselves_as_another_program_computed_it() {
+    for vector in &VECTORS {
+        let (hash, group, public, [host, controller]) = host_of(vector);
+        assert_eq!(hex(&host[..16]), vector.responses[0], "{hash:?} {group:?}");
+        assert_eq!(hex(&controller[..16]), vector.responses[1], "{hash:?} {group:?}");
+        let mut exchange = Exchange::new(names(), keys(vector), fresh());
+        assert_eq!(exchange.take(&negotiate(&[vector.hash], &[vector.group])), Answer::Goes);
+        let (challenge, answer) = exchange.give();
+        assert_eq!((answer, challenge[..2].to_vec()), (Answer::Goes, vec![1, 1]));
+        let value = 16 + hash.bytes();
+        assert_eq!(challenge[16..value], fresh().challenge[..hash.bytes()]);
+        let digest = ring::digest::digest(&ring::digest::SHA256, &challenge[value..]);
+        assert_eq!(hex(&digest.as_ref()[..8]), vector.public);
+        let own = own_challenge(hash);
+        let message = reply(hash, &host, Some((&own, 0x0a0b_0c0d)), &public);
+        assert!(message.len() <= MESSAGE_BYTES_MAX);
+        assert_eq!(exchange.take(&message), Answer::Goes);
+        let (success, answer) = exchange.give();
+        assert_eq!((answer, success[..2].to_vec(), success[8]), (Answer::Goes, vec![1, 3], 1));
+        assert_eq!(success[16..], controller);
+        assert_eq!(exchange.take(&[lead(1, 4), vec![0; 10]].concat()), Answer::Proven);
+    }
+}
+
+#[test]
+fn a_host_that_asks_for_no_proof_is_done_earlier() {
+    let vector = &VECTORS[0];
+    let (hash, _, public, [host, _]) = host_of(vector);
+    let keys = Keys { controller: None, ..keys(vector) };
+    let mut exchange = Exchange::new(names(), keys, fresh());
+    exchange.take(&negotiate(&[1], &[0]));
+    exchange.give();
+    assert_eq!(exchange.take(&reply(hash, &host, None, &public)), Answer::Goes);
+    let (success, answer) = exchange.give();
+    assert_eq!((answer, success.len(), success[8]), (Answer::Proven, 16, 0));
+}
+
+/// Goes on until the reply, and returns how it was received.
+fn check(vector: &Vector, keys: Keys, message: &[u8]) -> Option<Failure> {
+    let mut exchange = Exchange::new(names(), keys, fresh());
+    exchange.take(&negotiate(&[vector.hash], &[vector.group]));
+    exchange.give();
+    exchange.take(message);
+    let failure = exchange.failure();
+    if let Some(why) = failure {
+        let (message, answer) = exchange.give();
+        assert_eq!((answer, &message[..2]), (Answer::Failed, &[0, 0xf1][..]));
+        assert_eq!(message[6..], [1, why as u8]);
+    }
+    failure
+}
+
+#[test]
+fn whoever_does_not_know_the_secret_is_refused() {
+    for vector in &VECTORS[..4] {
+        let (hash, _, public, [host, _]) = host_of(vector);
+        let good = reply(hash, &host, None, &public);
+        assert_eq!(check(vector, keys(vector), &good), None);
+        for at in 0..hash.bytes() {
+            let mut wrong = host.clone();
+            wrong[at] ^= 1;
+            let message = reply(hash, &wrong, None, &public);
+            assert_eq!(check(vector, keys(vector), &message), Some(Failure::Refused), "byte {at}");
+        }
+        let swapped = Keys { host: vector.controller.parse().expect("a secret"), ..keys(vector) };
+        assert_eq!(check(vector, swapped, &good), Some(Failure::Refused), "another secret");
+    }
+}
+
+/// A controller is not made to respond to its own challenge, nor without a secret.
+#[test]
+fn what_the_controller_cannot_or_must_not_prove_is_refused() {
+    let vector = &VECTORS[0];
+    let (hash, _, public, [host, _]) = host_of(vector);
+    let mirrored = fresh().challenge[..hash.bytes()].to_vec();
+    let message = reply(hash, &host, Some((&mirrored, 9)), &public);
+    assert_eq!(check(vector, keys(vector), &message), Some(Failure::Refused));
+    let own = own_challenge(hash);
+    let message = reply(hash, &host, Some((&own, 9)), &public);
+    let one_sided = Keys { controller: None, ..keys(vector) };
+    assert_eq!(check(vector, one_sided, &message), Some(Failure::Refused));
+}
+
+/// Values that would make the result known, or that are none of the group (RFC 7919, section 5.1).
+#[test]
+fn public_values_outside_the_group_are_refused() {
+    let vector = &VECTORS[3];
+    let (hash, group, _, [host, _]) = host_of(vector);
+    let prime = group.prime();
+    let mut less_one = prime.clone();
+    less_one[255] -= 1;
+    let number = |low: u8| [vec![0; 255], vec![low]].concat();
+    for public in [number(0), number(1), less_one, prime, vec![0xff; 256]] {
+        let message = reply(hash, &host, None, &public);
+        assert_eq!(check(vector, keys(vector), &message), Some(Failure::Group));
+    }
+    for public in [vec![], vec![2; 255], vec![2; 257]] {
+        let message = reply(hash, &host, None, &public);
+        assert_eq!(check(vector, keys(vector), &message), Some(Failure::Group));
+    }
+    let message = reply(Hash::Sha256, &[0; 32], None, &[3]);
+    assert_eq!(check(&VECTORS[0], keys(&VECTORS[0]), &message), Some(Failure::Payload));
+}
+
+#[test]
+fn the_best_of_what_a_host_offers_is_chosen() {
+    let vector = &VECTORS[0];
+    for (hashes, groups, wanted) in [
+        (&[1, 2, 3][..], &[0, 1, 2, 3, 4, 5][..], Ok((3, 2))),
+        (&[1, 2], &[0, 1], Ok((2, 1))),
+        (&[9, 1], &[0, 77], Ok((1, 0))),
+        (&[], &[0], Err(Failure::Hash)),
+        (&[4, 0], &[0], Err(Failure::Hash)),
+        (&[1], &[], Err(Failure::Group)),
+        (&[1], &[6, 255], Err(Failure::Group)),
+    ] {
+        let mut exchange = Exchange::new(names(), keys(vector), fresh());
+        exchange.take(&negotiate(hashes, groups));
+        let failure = exchange.failure();
+        let (message, _) = exchange.give();
+        let chosen = failure.map_or_else(|| Ok((message[8], message[9])), Err);
+        assert_eq!(chosen, wanted, "{hashes:?} {groups:?}");
+    }
+    let mut exchange = Exchange::new(names(), keys(vector), fresh());
+    let mut secure = negotiate(&[1], &[0]);
+    secure[6] = 1;
+    exchange.take(&secure);
+    assert_eq!(exchange.failure(), Some(Failure::SecureChannel));
+}
+
+/// nvmet-auth: repeated negotiation, steps out of order, another transaction. Each ends the conversation once.
+#[test]
+fn steps_out_of_order_end_the_conversation() {
+    let vector = &VECTORS[3];
+    let (hash, _, public, [host, _]) = host_of(vector);
+    let offer = negotiate(&[vector.hash], &[vector.group]);
+    let good = reply(hash, &host, None, &public);
+    let mut other = good.clone();
+    other[4] ^= 1;
+    let done = [lead(1, 4), vec![0; 10]].concat();
+    for (what, first, message, wanted) in [
+        ("a reply first", false, &good, Failure::Message),
+        ("an end first", false, &done, Failure::Message),
+        ("a second negotiation", true, &offer, Failure::Message),
+        ("an end without proof", true, &done, Failure::Message),
+        ("another transaction", true, &other, Failure::Payload),
+        ("nothing", true, &Vec::new(), Failure::Payload),
+    ] {
+        let mut exchange = Exchange::new(names(), keys(vector), fresh());
+        if first {
+            exchange.take(&offer);
+            exchange.give();
+        }
+        exchange.take(message);
+        assert_eq!(exchange.failure(), Some(wanted), "{what}");
+        // Whatever comes now does not help.
+        assert_eq!(exchange.take(&offer), Answer::Goes);
+        assert_eq!(exchange.give().1, Answer::Failed, "{what}");
+        assert_eq!(exchange.take(&good), Answer::Goes);
+        assert_eq!(exchange.give().1, Answer::Failed, "{what}");
+    }
+    let mut exchange = Exchange::new(names(), keys(vector), fresh());
+    assert_eq!(exchange.give().1, Answer::Failed, "nothing was said");
+    let mut exchange = Exchange::new(names(), keys(vector), fresh());
+    exchange.take(&offer);
+    assert_eq!(exchange.take(&[lead(0, 0xf0), vec![1, 1]].concat()), Answer::Failed, "given up");
+}
+
+#[test]
+fn secrets_are_read_or_refused() {
+    let read = |text: &str| text.parse::<Secret>().map(drop);
+    let good = VECTORS[0].host;
+    assert_eq!(read(good), Ok(()));
+    assert_eq!(read(&format!("{good}\n")), Ok(()), "a file ends with a line feed");
+    let long = concat!(
+        "DHHC-1:03:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH",
+        "BwcHBwcHB7hZPNU=:"
+    );
+    assert_eq!(read(long), Ok(()), "64 bytes");
+    for (text, why) in [
+        ("", SecretError::Format),
+        ("DHHC-1:00", SecretError::Format),
+        (&good[..good.len() - 1], SecretError::Format),
+        (&good.replace("DHHC-1", "DHHC-2"), SecretError::Format),
+        (&good.replace("BwcH", "B cH"), SecretError::Format),
+        (&good.replace(":00:", ":04:"), SecretError::Transform),
+        ("DHHC-1:00:AAAA:", SecretError::Length),
+        ("DHHC-1:00::", SecretError::Length),
+        (&good.replacen("BwcH", "CwcH", 1), SecretError::Checksum),
+    ] {
+        assert_eq!(read(text), Err(why), "{text:?}");
+    }
+    let shown = format!("{:?}", good.parse::<Secret>().expect("a secret"));
+    assert!(!shown.contains('7'), "{shown}");
+}
+
+proptest! {
+    #[test]
+    fn random_messages_never_prove_anything(
+        messages in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..200), 0_u8..5, any::<bool>()), 1..8,
+        ),
+    ) {
+        let mut exchange = Exchange::new(names(), keys(&VECTORS[0]), fresh());
+        exchange.take(&negotiate(&[1], &[0]));
+        for (mut message, id, asks) in messages {
+            let head = lead(1, id);
+            let known = head.len().min(message.len());
+            message[..known].copy_from_slice(&head[..known]);
+            prop_assert_ne!(exchange.take(&message), Answer::Proven);
+            if asks {
+                prop_assert_ne!(exchange.give().1, Answer::Proven);
+            }
+        }
+    }
+}

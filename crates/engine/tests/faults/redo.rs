@@ -574,12 +574,16 @@ fn an_array_without_care_marks_nothing() {
     assert_eq!(metadata, 0, "nothing but data is written");
     assert_eq!(stage.again(STRICTLY), 0);
     stage.verify(2000);
-    stage.fail(2).expect("allowed");
-    stage.fill(1000, 50, 4);
-    assert_eq!(stage.again(STRICTLY), 0);
-    stage.verify(2000);
-    stage.readd(2).expect("it can come back");
-    stage.healthy();
-    stage.verify(2000);
-    stage.check_parity(40);
+    for (member, crash) in [(2, true), (1, false)] {
+        stage.fail(member).expect("allowed");
+        stage.fill(1000, 50, u64::from(member));
+        if crash {
+            assert_eq!(stage.again(STRICTLY), 0);
+            stage.verify(2000);
+        }
+        stage.readd(member).expect("it can come back");
+        stage.healthy();
+        stage.verify(2000);
+        stage.check_parity(40);
+    }
 }

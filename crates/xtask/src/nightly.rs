@@ -29,11 +29,11 @@ struct Tier {
 
 /// Rounds are short, so that a short night keeps to its shares.
 const TIERS: [Tier; 5] = [
-    Tier { name: "crash", share: 20, round: &["--crash", "50000"], seeds: 1 },
-    Tier { name: "pairs", share: 5, round: &["--crash-pairs", "40"], seeds: 40 },
+    Tier { name: "crash", share: 15, round: &["--crash", "25000"], seeds: 1 },
+    Tier { name: "pairs", share: 12, round: &["--crash-pairs", "8"], seeds: 8 },
     Tier { name: "corrupt", share: 5, round: &["--corrupt", "5000"], seeds: 1 },
-    Tier { name: "sim", share: 20, round: &["--kept", "--seeds", "1000"], seeds: 1_000 },
-    Tier { name: "operators", share: 5, round: &["--operators", "500"], seeds: 500 },
+    Tier { name: "sim", share: 18, round: &["--kept", "--seeds", "500"], seeds: 500 },
+    Tier { name: "operators", share: 5, round: &["--operators", "200"], seeds: 200 },
 ];
 
 /// Runs everything, and prints what came of it as one line of JSON.

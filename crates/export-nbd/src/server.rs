@@ -95,6 +95,7 @@ impl Server {
             connections_max: config.connections_max,
             // The connections are few enough.
             candidates_max: usize::MAX,
+            candidates_per_address_max: usize::MAX,
             handshake_time_max: config.handshake_time_max,
             input_bytes: INPUT_BYTES,
         };

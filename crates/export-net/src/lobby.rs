@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,6 +43,8 @@ struct Candidate<P: Protocol> {
     out: Vec<u8>,
     /// Bytes of `out` sent.
     sent: usize,
+    /// Where it is; `None` on a unix socket.
+    address: Option<IpAddr>,
     deadline: Nanos,
     ending: Ending,
 }
@@ -128,9 +131,13 @@ impl<P: Protocol> Lobby<P> {
             match self.listener.accept() {
                 Ok(socket) => {
                     // A peer too many is disconnected at once rather than left to wonder.
+                    let address = address_of(&socket);
+                    if !self.has_room_for(address) {
+                        continue;
+                    }
                     let ticket = Ticket::take(&self.tickets, self.setup.connections_max);
                     let Some(ticket) = ticket else { continue };
-                    self.welcome(socket, ticket, now);
+                    self.welcome((socket, address), ticket, now);
                 }
                 Err(Errno::AGAIN) => return,
                 // No descriptor or memory to accept with. One failed accept is never the end of the service
@@ -145,7 +152,18 @@ impl<P: Protocol> Lobby<P> {
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, ticket: Ticket, now: Nanos) {
+    /// Whether one more peer of an address may negotiate: an address that only ever begins keeps no other out.
+    fn has_room_for(&self, address: Option<IpAddr>) -> bool {
+        let of_it = self.candidates.iter().filter(|candidate| candidate.address == address);
+        address.is_none() || of_it.count() < self.setup.candidates_per_address_max
+    }
+
+    fn welcome(
+        &mut self,
+        (socket, address): (OwnedFd, Option<IpAddr>),
+        ticket: Ticket,
+        now: Nanos,
+    ) {
         let (handshake, out) = self.protocol.greet();
         self.candidates.push(Candidate {
             peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
@@ -153,6 +171,7 @@ impl<P: Protocol> Lobby<P> {
             handshake,
             out,
             sent: 0,
+            address,
             deadline: now.plus(self.setup.handshake_time_max),
             ending: Ending::None,
         });
@@ -185,6 +204,12 @@ impl<P: Protocol> Lobby<P> {
             lane.send(Order::Adopt(Box::new(newcomer)));
         }
     }
+}
+
+/// The address of a peer; `None` on a unix socket.
+fn address_of(socket: &OwnedFd) -> Option<IpAddr> {
+    let name = rustix::net::getpeername(socket).ok()??;
+    SocketAddr::try_from(name).ok().map(|address| address.ip().to_canonical())
 }
 
 fn timespec(span: Nanos) -> Timespec {

@@ -26,6 +26,8 @@ pub struct Setup {
     pub connections_max: u32,
     /// Connections negotiating at a time.
     pub candidates_max: usize,
+    /// Connections negotiating at a time from one address.
+    pub candidates_per_address_max: usize,
     /// How long a negotiation may take.
     pub handshake_time_max: Nanos,
     /// Bytes read ahead of what is known to be data, more than any header or step of a negotiation has.

@@ -22,8 +22,11 @@ pub const CONNECTIONS_MAX: u32 = 256;
 /// Connections of one subsystem at a time.
 pub const CONNECTIONS_PER_EXPORT_MAX: u32 = 64;
 
-/// Connections of which the Connect command has not come yet.
+/// Connections whose hosts are not believed yet.
 pub const CANDIDATES_MAX: usize = 64;
+
+/// The same from one address: one that only ever begins keeps no other out.
+pub const CANDIDATES_PER_ADDRESS_MAX: usize = 16;
 
 /// Subsystems of one target.
 pub const EXPORTS_MAX: usize = 256;
@@ -110,6 +113,7 @@ const _: () = assert!(TRANSFER_BYTES_MAX as usize == LARGE_BYTES * SEGMENTS_MAX)
 const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
 const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
 const _: () = assert!(QUEUES_MAX < 32);
 const _: () = assert!(strake_nvme_auth::MESSAGE_BYTES_MAX <= IN_CAPSULE_BYTES as usize);
 const _: () =

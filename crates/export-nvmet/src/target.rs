@@ -2,8 +2,8 @@
 
 use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
-    BACKLOG, CANDIDATES_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX,
-    HANDSHAKE_TIME_MAX, INPUT_BYTES,
+    BACKLOG, CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX,
+    CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
 };
 use crate::registry::Registry;
 use crate::subsystem::{Export, ExportStats, Served};
@@ -149,6 +149,7 @@ impl Target {
             peers: "NVMe/TCP hosts",
             connections_max: config.connections_max,
             candidates_max: CANDIDATES_MAX,
+            candidates_per_address_max: CANDIDATES_PER_ADDRESS_MAX,
             handshake_time_max: config.handshake_time_max,
             input_bytes: INPUT_BYTES,
         };

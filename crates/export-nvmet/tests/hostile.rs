@@ -5,8 +5,11 @@ mod common;
 
 use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, h2c};
 use std::io::Write;
+use std::net::Ipv4Addr;
+use strake_export_nvmet::limits::CANDIDATES_PER_ADDRESS_MAX;
 use strake_export_nvmet::{Removal, nqn};
 use strake_nvme_wire::Sgl;
+use strake_nvme_wire::pdu::{Digests, IcReq};
 
 /// How often a test looks for something another thread does before it gives up; each look yields the CPU.
 const LOOKS_MAX: u32 = 50_000_000;
@@ -251,6 +254,28 @@ fn a_connection_that_begins_wrongly_ends() {
     let mut half = Host::asked(&machine);
     half.put(&capsule_first[..40]);
     bystander.is_served();
+}
+
+/// An address from which everybody begins and nobody goes on keeps no other address out.
+#[test]
+fn an_address_that_only_begins_keeps_no_other_out() {
+    let machine = Machine::start();
+    let (near, far) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
+    let silent: Vec<Host> =
+        (0..CANDIDATES_PER_ADDRESS_MAX).map(|_| Host::dial_from(&machine, far)).collect();
+    let mut late = Host::dial_from(&machine, far);
+    assert!(late.pdu().is_none(), "one too many is closed at once");
+    let mut other = Host::dial_from(&machine, near);
+    let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
+    other.put(&asked.bytes());
+    assert_eq!(other.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
+    assert!(other.connect(0, 0xffff, 0).is_ok());
+    // Whoever goes makes room.
+    drop(silent);
+    until("there is room again", || {
+        let mut again = Host::dial_from(&machine, far);
+        again.stream.write_all(&asked.bytes()).is_ok() && again.pdu().is_some()
+    });
 }
 
 /// Deny by default: only hosts on the list connect, to the subsystem as to discovery.

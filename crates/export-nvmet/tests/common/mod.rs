@@ -4,8 +4,9 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_block::BlockDevice;
@@ -106,6 +107,18 @@ impl Host {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_nodelay(true).expect("delays can be switched off");
+        Self { stream, cid: 0 }
+    }
+
+    /// The same from another address of this machine.
+    pub fn dial_from(machine: &Machine, address: Ipv4Addr) -> Self {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+        let socket = socket.expect("a socket");
+        bind(&socket, &SocketAddr::from((address, 0))).expect("all of 127.0.0.0/8 is here");
+        connect(&socket, &machine.target.address()).expect("the target listens");
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         Self { stream, cid: 0 }
     }
 

@@ -14,12 +14,13 @@ use std::net::SocketAddr;
 use strake_block::{SgMut, VolatileCache};
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::{Property, kind};
+use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::identify::{
     self, ControllerKind, IDENTIFY_BYTES, active_namespaces, cns, descriptors, optional,
 };
 use strake_nvme_wire::log::{self, page};
 use strake_nvme_wire::nvm::ALL_NAMESPACES;
-use strake_nvme_wire::{Sqe, Status, feature};
+use strake_nvme_wire::{Sqe, Status};
 
 /// A page to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,18 @@ impl Page {
             | Self::Active(_)
             | Self::Descriptors
             | Self::CommandSet => IDENTIFY_BYTES as u32,
+        }
+    }
+
+    /// Whether reading it tells a host what discovery knows.
+    pub(crate) const fn answers_discovery_event(&self) -> bool {
+        match self {
+            Self::Log { request } => request.page == page::DISCOVERY && !request.retains_event,
+            Self::Controller
+            | Self::Namespace
+            | Self::Active(_)
+            | Self::Descriptors
+            | Self::CommandSet => false,
         }
     }
 
@@ -267,6 +280,10 @@ impl Content<'_> {
             version: VERSION,
             transfer_pages_log2: Facts::pages_log2(transfer_bytes.into()),
             commands_max: IO_ENTRIES,
+            events: match self.controller.kind() {
+                ControllerKind::Io => 0,
+                ControllerKind::Discovery => event::DISCOVERY_CHANGED,
+            },
             event_requests_max: EVENT_REQUESTS_MAX,
             namespaces: u32::from(export.is_some()),
             commands: if export.is_some() { optional::WRITE_ZEROES | dataset } else { 0 },

@@ -36,6 +36,8 @@ use strake_block::DeviceError;
 use strake_export_net::{
     After, Berth, DeviceQueue, Newcomer, Next, Peer, Pools, Protocol, Replies, Sent, Step, Ticket,
 };
+use strake_nvme_wire::feature::event;
+use strake_nvme_wire::identify::ControllerKind;
 use strake_reactor::{Sleep, Turn};
 use strake_units::{CoreIndex, Nanos};
 
@@ -64,6 +66,16 @@ struct Admin {
     heard: Nanos,
     /// Requests for events that are kept.
     held: u8,
+    news: News,
+}
+
+/// What a host knows of discovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    /// What there was at this generation of the registry.
+    Knows(u64),
+    /// It was told that something changed, and has not looked yet.
+    Told,
 }
 
 impl Admin {
@@ -127,7 +139,8 @@ impl Connection {
             Some(seat) if place.queue > 0 => Role::Io(Device::open(&seat.export, at.core)?),
             Some(_) | None => {
                 let setting = Setting { keep_alive_ms: agreement.keep_alive_ms, events: 0 };
-                Role::Admin(Admin { setting, heard: now, held: 0 })
+                let news = News::Knows(registry.generation());
+                Role::Admin(Admin { setting, heard: now, held: 0, news })
             }
         };
         let pools = match role {
@@ -182,6 +195,26 @@ impl Connection {
         if (silent || !self.place.is_current()) && self.life != Life::Broken {
             self.break_off();
         }
+    }
+
+    /// Tells a host that looked at discovery and asked for it that there is something new (Base, section 5.2).
+    fn announce(&mut self) {
+        let is_discovery = self.place.controller.kind() == ControllerKind::Discovery;
+        let Role::Admin(admin) = &mut self.role else { return };
+        let News::Knows(generation) = admin.news else { return };
+        let wants = admin.setting.events & event::DISCOVERY_CHANGED != 0 && admin.held > 0;
+        if !is_discovery
+            || !wants
+            || generation == self.registry.generation()
+            || self.life != Life::Open
+        {
+            return;
+        }
+        let Some(index) = self.slots.held() else { return };
+        admin.news = News::Told;
+        admin.held -= 1;
+        self.slots.get(index).result = event::DISCOVERY_CHANGED_RESULT;
+        self.conclude(index);
     }
 
     fn ring(&mut self, now: Nanos) {
@@ -298,6 +331,7 @@ impl strake_export_net::Connection for Connection {
 
     fn turn(&mut self, now: Nanos) -> After {
         self.check_controller(now);
+        self.announce();
         let mut work = self.serve_waiting();
         work += self.take_in(now);
         work += self.submit_backlog();

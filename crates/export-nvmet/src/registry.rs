@@ -64,7 +64,16 @@ impl Registry {
     }
 
     fn note_change(&self) {
-        self.generation.fetch_add(1, Ordering::Relaxed);
+        // Release: whoever sees the number sees what changed.
+        self.generation.fetch_add(1, Ordering::Release);
+        for core in &self.cores {
+            core.wake();
+        }
+    }
+
+    /// Changes whenever what discovery tells may have.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     pub(crate) fn add(&self, export: Export) -> Result<(), TargetError> {

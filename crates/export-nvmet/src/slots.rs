@@ -93,6 +93,14 @@ impl Slots {
         self.slots.get_mut(usize::from(tag))?.as_mut()
     }
 
+    /// A request for events that is kept.
+    pub(crate) fn held(&self) -> Option<SlotIndex> {
+        let is_held = |slot: &Option<Slot>| {
+            matches!(slot, Some(Slot { task: Task::Hold, stage: Stage::Held, .. }))
+        };
+        self.slots.iter().position(is_held).map(|index| SlotIndex(index as u16))
+    }
+
     /// Ends a command, after its completion was sent or will never be.
     pub(crate) fn end(&mut self, index: SlotIndex) {
         let ended = self.slots[usize::from(index.0)].take();

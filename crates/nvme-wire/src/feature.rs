@@ -22,3 +22,14 @@ pub fn queues_granted(dword_11: u32, most: u16) -> Option<u32> {
     let granted = u32::from(submission.max(completion).min(most - 1));
     Some(granted | granted << 16)
 }
+
+/// Events, as bits of what a host wants to be told of (Base, Figure 326) and of what a controller can tell (Base,
+/// Figure 275, OAES).
+pub mod event {
+    /// The discovery log page changed.
+    pub const DISCOVERY_CHANGED: u32 = 1 << 31;
+
+    /// What a request for events is answered with when it did: a notice, which it is, and the page to read (Base,
+    /// Figures 145 and 149).
+    pub const DISCOVERY_CHANGED_RESULT: u64 = 0x70_f0_02;
+}

@@ -52,6 +52,8 @@ pub struct Controller<'a> {
     pub transfer_pages_log2: u8,
     /// Commands of a queue at a time.
     pub commands_max: u16,
+    /// Events it can tell of, see [`event`](crate::feature::event).
+    pub events: u32,
     /// Requests for events it keeps.
     pub event_requests_max: u8,
     /// Namespaces.
@@ -86,6 +88,8 @@ impl Controller<'_> {
         out[77] = self.transfer_pages_log2;
         put(&mut out, 78, &self.id.to_le_bytes());
         put(&mut out, 80, &self.version.to_le_bytes());
+        // OAES.
+        put(&mut out, 92, &self.events.to_le_bytes());
         // CTRATT: host identifiers of 128 bits.
         put(&mut out, 96, &1_u32.to_le_bytes());
         out[111] = self.kind as u8;

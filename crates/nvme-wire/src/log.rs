@@ -38,6 +38,8 @@ pub struct Request {
     pub offset: u64,
     /// How many bytes, at least four.
     pub length: u64,
+    /// The host wants to be told of the same event again: reading does not answer it (RAE).
+    pub retains_event: bool,
 }
 
 impl Request {
@@ -45,7 +47,12 @@ impl Request {
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let dwords = u64::from(sqe.dword(10) >> 16) | u64::from(sqe.dword(11) & 0xffff) << 16;
-        Self { page: sqe.dword(10) as u8, offset: sqe.qword(12), length: (dwords + 1) * 4 }
+        Self {
+            page: sqe.dword(10) as u8,
+            offset: sqe.qword(12),
+            length: (dwords + 1) * 4,
+            retains_event: sqe.dword(10) & 1 << 15 != 0,
+        }
     }
 }
 

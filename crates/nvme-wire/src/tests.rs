@@ -208,6 +208,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         version: 0x1_0400,
         transfer_pages_log2: 8,
         commands_max: 128,
+        events: 0,
         event_requests_max: 4,
         namespaces: 1,
         commands: identify::optional::WRITE_ZEROES,
@@ -250,7 +251,12 @@ fn identify_pages_have_their_fields_where_hosts_look() {
 fn log_pages_are_asked_for_and_told() {
     let command =
         sqe(&[(0, &[admin::GET_LOG_PAGE]), (40, &[0x70, 0, 0xff, 1, 2, 0]), (48, &[0, 4])]);
-    let request = log::Request { page: 0x70, offset: 0x400, length: (0x2_01ff + 1) * 4 };
+    let request = log::Request {
+        page: 0x70,
+        offset: 0x400,
+        length: (0x2_01ff + 1) * 4,
+        retains_event: false,
+    };
     assert_eq!(log::Request::parse(&command), request);
     let portal = log::Portal { family: log::Family::Ipv4, address: "192.0.2.7", port: "4420" };
     let entry = log::discovery_entry("nqn.x", &portal);

@@ -1,6 +1,6 @@
 //! From a command to I/Os at the device, or to an answer.
 
-use super::{Connection, Life, Role};
+use super::{Connection, Life, News, Role};
 use crate::admin::{self, Content, Decision, Page};
 use crate::admit::{self, Freshness, Need, Source, Work};
 use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
@@ -107,7 +107,12 @@ impl Connection {
     fn carry_out(&mut self, index: SlotIndex, decision: Decision, now: Nanos) -> Decided {
         let mut task = Task::Answer;
         match (decision, &mut self.role) {
-            (Decision::Page(page), _) => return Ok((Task::Page(page), page.need())),
+            (Decision::Page(page), role) => {
+                if let (true, Role::Admin(admin)) = (page.answers_discovery_event(), role) {
+                    admin.news = News::Knows(self.registry.generation());
+                }
+                return Ok((Task::Page(page), page.need()));
+            }
             (Decision::Result(result), _) => self.slots.get(index).result = result,
             (Decision::Hold, Role::Admin(admin)) => {
                 if admin.held >= EVENT_REQUESTS_MAX {

@@ -198,8 +198,10 @@ fn test(root: &Path) -> Outcome {
     run::test_run(&mut run::command(root, &words))
 }
 
+/// The programs for the end-to-end tests. With the tests beside them they have the same features of their dependencies,
+/// so that what `test` built need not be built again.
 fn binaries(root: &Path) -> Outcome {
-    cargo(root, &["build", "--quiet", "-p", "strake-cli", "-p", "strake-daemon"])
+    cargo(root, &["build", "--quiet", "--workspace", "--bins", "--tests"])
 }
 
 /// Runs every `tests/e2e/*.sh` with the folder of the programs in `STRAKE_BIN_DIR`.

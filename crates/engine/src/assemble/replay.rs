@@ -28,13 +28,6 @@ use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
 use crate::planes::Planes;
 
-/// Members that the label calls out of sync although every write to their stripes is in the log, as a mask.
-fn logged_out(label: &Superblock) -> u64 {
-    let out = |(_, row): &(usize, &strake_ondisk::MemberRecord)| row.state != RecordedState::InSync;
-    let out = label.members.iter().enumerate().filter(out).fold(0, |mask, (at, _)| mask | 1 << at);
-    out & label.logged
-}
-
 /// True when the label says that every write is in the log.
 fn logs_all(label: &Superblock) -> bool {
     let everybody = u64::MAX >> (64 - label.members.len());
@@ -49,7 +42,7 @@ pub(super) fn covered(label: &Superblock, geometry: &Geometry) -> u64 {
     if logs_all(label) {
         geometry.groups_with(u64::MAX)
     } else {
-        geometry.groups_with(logged_out(label))
+        geometry.groups_with(label.logged)
     }
 }
 
@@ -162,14 +155,13 @@ pub(super) fn read(
             }
         }
     }
-    let logged_out = logged_out(label);
     // Whatever is older is done, and may have been written over since by a write that only told its intent.
     let is_last = |(name, found): &(&Name, &Found)| {
         let record = &found.record;
         record.parts.iter().all(|part| is_newest(record.header.stripe, part.offset, name))
     };
     let counting = |(name, found): &(&Name, &Found)| {
-        records.is_current(name) && counts(label, geometry, logged_out, &found.record)
+        records.is_current(name) && counts(label, geometry, &found.record)
     };
     let last = records.redo.iter().filter(is_last);
     let (acted, never_begun): (Vec<_>, Vec<_>) =
@@ -343,11 +335,11 @@ fn within(geometry: &Geometry, regions: &Regions, stripe: u64, part: &RedoPart) 
 }
 
 /// True when every write to the record's stripe was logged since it was written: somebody who has a part of that very
-/// stripe was out then, and is.
-fn counts(label: &Superblock, geometry: &Geometry, logged_out: u64, record: &RedoRecord) -> bool {
+/// stripe was out then, and is, or the label that calls him in sync may not have reached everybody.
+fn counts(label: &Superblock, geometry: &Geometry, record: &RedoRecord) -> bool {
     let RedoHeader { generation, out, stripe, .. } = record.header;
     let concerned = geometry.groups_with(1 << geometry.member(stripe, 0).0);
-    generation >= label.logged_since && (logs_all(label) || out & logged_out & concerned != 0)
+    generation >= label.logged_since && (logs_all(label) || out & label.logged & concerned != 0)
 }
 
 /// True when what a list of intents tells is true: every write since is on record, in full or as an intent.

@@ -265,12 +265,6 @@ impl Leader {
             MemberState::Rebuilding { recovered_stripes } => recovered_stripes,
             MemberState::InSync | MemberState::Faulty | MemberState::Missing => 0,
         };
-        let label = &mut self.state.superblock;
-        if next == MemberState::InSync && label.consistency != Consistency::Strict {
-            // Writes to its stripes are logged no longer than it takes the shards to hear of this.
-            let logged = label.logged & !(1 << member.0);
-            label.note_logged(logged, if logged == 0 { 0 } else { label.logged_since });
-        }
         true
     }
 

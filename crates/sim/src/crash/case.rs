@@ -250,14 +250,6 @@ impl Case {
         drives & ((1 << self.members) - 1) | spare.map_or(0, |slot| 1 << slot)
     }
 
-    /// True when a member may be filled in the midst of the history.
-    pub(super) fn refills(&self) -> bool {
-        self.job.is_some_and(|job| match job {
-            Job::Replace(_) | Job::Copy(_) | Job::Readd(_) => true,
-            Job::Scrub(_) | Job::Mode(_) => false,
-        })
-    }
-
     /// True when it is in mode `strict` at some time.
     pub(super) fn is_ever_strict(&self) -> bool {
         self.mode == Consistency::Strict || self.job == Some(Job::Mode(Consistency::Strict))

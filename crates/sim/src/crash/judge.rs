@@ -334,14 +334,11 @@ impl Look<'_> {
         let Promise { logged, out } = self.known.promise;
         let case = &self.record.case;
         let before = case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
-        let (promised, out) = (out, out | case.slots(self.lost));
+        let out = out | case.slots(self.lost);
         let at_once = (out & !before).count_ones();
         let intends = case.is_ever_strict() && self.record.geometry.parity_strips() > 1;
-        // A known defect: the label under way when a rebuild ends says that nothing is logged any more, and of a member
-        // that has not got it the array does not believe yet that it is in sync.
-        let may_be_ending = case.refills() && case.mode != Consistency::Strict && promised != 0;
         let parity = self.record.geometry.parity_strips() > 0;
-        parity && (out & !logged != 0 || intends && at_once > 1 || may_be_ending)
+        parity && (out & !logged != 0 || intends && at_once > 1)
     }
 
     /// Reads everything that is watched and compares it with what may be there.

@@ -11,6 +11,7 @@
 
 use strake_ondisk::{Bits, Consistency, Plane};
 use strake_raid::Geometry;
+use strake_units::MemberIndex;
 
 use super::{flush_all, publish, record};
 use crate::error::ArrayError;
@@ -48,6 +49,18 @@ impl Leader {
             // Records from before are done, and of members that came back since they may be out of date.
             _ => (logged, self.told),
         }
+    }
+
+    /// Has the label say that writes to the stripes of `member`, which is in sync, are logged no longer than it takes
+    /// the shards to hear of this. False when it says so, or when all are logged.
+    pub(super) fn log_less(&mut self, member: MemberIndex) -> bool {
+        let label = &mut self.state.superblock;
+        let logged = label.logged & !(1 << member.0);
+        if label.consistency == Consistency::Strict || logged == label.logged {
+            return false;
+        }
+        label.note_logged(logged, if logged == 0 { 0 } else { label.logged_since });
+        true
     }
 
     /// True while records count that a member which came back meanwhile must not be given: it cannot be called in sync.

@@ -30,7 +30,7 @@ struct Tier {
 /// Rounds are short, so that a short night keeps to its shares.
 const TIERS: [Tier; 5] = [
     Tier { name: "crash", share: 15, round: &["--crash", "25000"], seeds: 1 },
-    Tier { name: "pairs", share: 12, round: &["--crash-pairs", "8"], seeds: 8 },
+    Tier { name: "pairs", share: 12, round: &["--crash-pairs", "4"], seeds: 4 },
     Tier { name: "corrupt", share: 5, round: &["--corrupt", "5000"], seeds: 1 },
     Tier { name: "sim", share: 18, round: &["--kept", "--seeds", "500"], seeds: 500 },
     Tier { name: "operators", share: 5, round: &["--operators", "200"], seeds: 200 },

@@ -34,6 +34,36 @@ pub const FABRICS: u8 = 0x7f;
 pub struct Sqe(pub [u8; SQE_BYTES]);
 
 impl Sqe {
+    /// A command with a descriptor of its data, as over fabrics all have one; the rest is zero.
+    #[must_use]
+    pub fn new(opcode: u8, nsid: u32, sgl: Sgl) -> Self {
+        let mut bytes = [0; SQE_BYTES];
+        bytes[0] = opcode;
+        // PSDT: an SGL.
+        bytes[1] = 0b01 << 6;
+        put(&mut bytes, 4, &nsid.to_le_bytes());
+        put(&mut bytes, 24, &sgl.bytes());
+        Self(bytes)
+    }
+
+    /// The same with the host's name for it.
+    #[must_use]
+    pub fn named(mut self, cid: u16) -> Self {
+        put(&mut self.0, 2, &cid.to_le_bytes());
+        self
+    }
+
+    /// The same with dword `index`, 10 to 15, being `value`.
+    ///
+    /// # Panics
+    /// With any other index, which is a mistake of the caller.
+    #[must_use]
+    pub fn with(mut self, index: usize, value: u32) -> Self {
+        assert!((10..16).contains(&index), "dwords 10 to 15 are the command's own");
+        put(&mut self.0, index * 4, &value.to_le_bytes());
+        self
+    }
+
     /// What it asks for.
     #[must_use]
     pub const fn opcode(&self) -> u8 {

@@ -1,7 +1,7 @@
 //! Fabrics commands and properties (Base, sections 6 and 3.1.3).
 
-use crate::bytes::{array_at, u16_at};
-use crate::command::{FABRICS, Sqe};
+use crate::bytes::{array_at, put, u16_at};
+use crate::command::{FABRICS, Sgl, Sqe};
 use crate::nqn::FIELD_BYTES;
 
 /// Kinds of fabrics commands (Base, Figure 386).
@@ -74,6 +74,28 @@ impl Connect {
     }
 }
 
+impl Connect {
+    /// As a command, whose data is in the capsule.
+    #[must_use]
+    pub fn command(&self) -> Sqe {
+        let sgl = Sgl::InCapsule { offset: 0, length: CONNECT_DATA_BYTES as u32 };
+        let mut sqe = fabrics_command(kind::CONNECT, sgl).with(12, self.keep_alive_ms);
+        put(&mut sqe.0, 40, &self.format.to_le_bytes());
+        put(&mut sqe.0, 42, &self.queue.to_le_bytes());
+        put(&mut sqe.0, 44, &self.size.to_le_bytes());
+        sqe.0[46] = match self.flow_control {
+            FlowControl::On => 0,
+            FlowControl::Off => 1 << 2,
+        };
+        sqe
+    }
+}
+
+/// In fabrics commands the type is where others have the namespace.
+fn fabrics_command(kind: u8, sgl: Sgl) -> Sqe {
+    Sqe::new(FABRICS, kind.into(), sgl)
+}
+
 /// The data of Connect (Base, Figure 392).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectData {
@@ -104,6 +126,17 @@ impl ConnectData {
             subsystem: array_at(bytes, 256),
             host: array_at(bytes, 512),
         }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; CONNECT_DATA_BYTES] {
+        let mut out = [0; CONNECT_DATA_BYTES];
+        put(&mut out, 0, &self.host_id);
+        put(&mut out, 16, &self.controller.to_le_bytes());
+        put(&mut out, 256, &self.subsystem);
+        put(&mut out, 512, &self.host);
+        out
     }
 }
 
@@ -181,6 +214,29 @@ impl Property {
         };
         Some(Self { offset: sqe.dword(11), width, value: sqe.qword(12) })
     }
+
+    /// As a command that asks for it.
+    #[must_use]
+    pub fn get(&self) -> Sqe {
+        self.command(kind::PROPERTY_GET)
+    }
+
+    /// As a command that sets it.
+    #[must_use]
+    pub fn set(&self) -> Sqe {
+        self.command(kind::PROPERTY_SET)
+            .with(12, self.value as u32)
+            .with(13, (self.value >> 32) as u32)
+    }
+
+    fn command(&self, kind: u8) -> Sqe {
+        let mut sqe = fabrics_command(kind, Sgl::Transport { length: 0 }).with(11, self.offset);
+        sqe.0[40] = match self.width {
+            Width::Four => 0,
+            Width::Eight => 1,
+        };
+        sqe
+    }
 }
 
 /// Controller configuration (Base, section 3.1.3.5), in which a host says how it wants to use the controller.
@@ -188,6 +244,12 @@ impl Property {
 pub struct Configuration(pub u32);
 
 impl Configuration {
+    /// What a host of this version asks for: the controller works, with all that [`is_possible`](Self::is_possible)
+    /// takes for granted.
+    pub const ENABLED: Self = Self(1 | 6 << 16 | 4 << 20);
+    /// The same with the wish that it shuts down in order.
+    pub const SHUTDOWN: Self = Self(Self::ENABLED.0 | 0b01 << 14);
+
     /// The host wants the controller to work.
     #[must_use]
     pub const fn is_enabled(self) -> bool {
@@ -230,4 +292,21 @@ pub mod ready {
 #[must_use]
 pub const fn capabilities(entries: u16, ready_half_seconds: u8) -> u64 {
     (entries as u64 - 1) | 1 << 16 | (ready_half_seconds as u64) << 24 | 1 << 37
+}
+
+/// What a host needs to know of capabilities (Base, section 3.1.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Entries of a queue at most; from 1 to 65536.
+    pub entries_max: u32,
+    /// Half seconds within which the controller is ready.
+    pub ready_half_seconds: u8,
+}
+
+impl Capabilities {
+    /// Reads the property.
+    #[must_use]
+    pub const fn parse(value: u64) -> Self {
+        Self { entries_max: (value & 0xffff) as u32 + 1, ready_half_seconds: (value >> 24) as u8 }
+    }
 }

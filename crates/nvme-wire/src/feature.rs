@@ -33,3 +33,16 @@ pub mod event {
     /// Figures 145 and 149).
     pub const DISCOVERY_CHANGED_RESULT: u64 = 0x70_f0_02;
 }
+
+/// Dword 11 of a command that asks for `count` I/O queues.
+#[must_use]
+pub fn queues_asked(count: u16) -> u32 {
+    let less_one = u32::from(count.saturating_sub(1));
+    less_one | less_one << 16
+}
+
+/// I/O queues that the result of that command grants.
+#[must_use]
+pub fn queues_of(result: u32) -> u32 {
+    (result & 0xffff).min(result >> 16) + 1
+}

@@ -18,6 +18,7 @@ pub mod command;
 pub mod digest;
 pub mod fabrics;
 pub mod feature;
+pub mod identified;
 pub mod identify;
 pub mod log;
 pub mod nqn;

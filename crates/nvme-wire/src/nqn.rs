@@ -61,3 +61,14 @@ pub fn parse(field: &[u8; FIELD_BYTES]) -> Result<&str, NqnError> {
     check(text)?;
     Ok(text)
 }
+
+/// A name in its field.
+///
+/// # Errors
+/// When it is none.
+pub fn field(text: &str) -> Result<[u8; FIELD_BYTES], NqnError> {
+    check(text)?;
+    let mut out = [0; FIELD_BYTES];
+    out[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(out)
+}

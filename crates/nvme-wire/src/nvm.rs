@@ -1,7 +1,7 @@
 //! Commands of the NVM command set (NVM, section 3.2).
 
-use crate::bytes::{u32_at, u64_at};
-use crate::command::Sqe;
+use crate::bytes::{put, u32_at, u64_at};
+use crate::command::{Sgl, Sqe};
 
 /// Opcodes (NVM, Figure 18).
 pub mod opcode {
@@ -47,6 +47,19 @@ impl Blocks {
     }
 }
 
+impl Blocks {
+    /// As the command `opcode` to namespace `nsid`. Blocks are 1 to 65536; a directive is never named.
+    #[must_use]
+    pub fn command(&self, opcode: u8, nsid: u32, sgl: Sgl) -> Sqe {
+        debug_assert!((1..=1 << 16).contains(&self.count), "a command has 1 to 65536 blocks");
+        let force = if self.force_unit_access { 1 << 30 } else { 0 };
+        Sqe::new(opcode, nsid, sgl)
+            .with(10, self.start as u32)
+            .with(11, (self.start >> 32) as u32)
+            .with(12, (self.count - 1) & 0xffff | force)
+    }
+}
+
 /// Bytes of one range of Dataset Management.
 pub const RANGE_BYTES: usize = 16;
 /// Most ranges of one command.
@@ -67,6 +80,15 @@ impl Dataset {
     pub fn parse(sqe: &Sqe) -> Self {
         Self { ranges: (sqe.dword(10) & 0xff) + 1, deallocate: sqe.dword(11) & 1 << 2 != 0 }
     }
+
+    /// As a command. Ranges are 1 to 256.
+    #[must_use]
+    pub fn command(&self, nsid: u32, sgl: Sgl) -> Sqe {
+        debug_assert!((1..=RANGES_MAX as u32).contains(&self.ranges), "1 to 256 ranges");
+        Sqe::new(opcode::DATASET_MANAGEMENT, nsid, sgl)
+            .with(10, self.ranges - 1)
+            .with(11, u32::from(self.deallocate) << 2)
+    }
 }
 
 /// A range of Dataset Management (NVM, Figure 41).
@@ -83,5 +105,14 @@ impl Range {
     #[must_use]
     pub fn parse(bytes: &[u8; RANGE_BYTES]) -> Self {
         Self { start: u64_at(bytes, 8), count: u32_at(bytes, 4) }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; RANGE_BYTES] {
+        let mut out = [0; RANGE_BYTES];
+        put(&mut out, 4, &self.count.to_le_bytes());
+        put(&mut out, 8, &self.start.to_le_bytes());
+        out
     }
 }

@@ -385,6 +385,69 @@ impl IcResp {
     }
 }
 
+impl IcResp {
+    /// Reads an ICResp whose common header was looked at.
+    ///
+    /// # Errors
+    /// With what to tell the controller.
+    pub fn parse(bytes: &[u8; IC_BYTES]) -> Result<Self, PduError> {
+        if u16_at(bytes, 8) != 0 {
+            return Err(PduError::new(FatalStatus::Unsupported, 8));
+        }
+        // CPDA: where data begins in what the host sends, in dwords less one.
+        if bytes[10] > 31 {
+            return Err(PduError::field(10));
+        }
+        if bytes[11] & !(flag::HDGST | flag::DDGST) != 0 {
+            return Err(PduError::field(11));
+        }
+        let data_bytes_max = u32_at(bytes, 12);
+        if data_bytes_max < 4096 || !data_bytes_max.is_multiple_of(4) {
+            return Err(PduError::field(12));
+        }
+        Ok(Self { digests: Digests::of(bytes[11]), data_bytes_max })
+    }
+
+    /// The alignment of data that the controller wants, in the bytes of an ICResp that was read: in dwords less one.
+    #[must_use]
+    pub const fn alignment(bytes: &[u8; IC_BYTES]) -> u8 {
+        bytes[10]
+    }
+}
+
+/// Bytes from the beginning of a PDU with a header of `header` bytes to its data, for the alignment that the receiver
+/// wants, in dwords less one.
+#[must_use]
+pub const fn lead(header: usize, digests: Digests, alignment: u8) -> usize {
+    (header + digests.header.bytes()).next_multiple_of((alignment as usize + 1) * 4)
+}
+
+/// The header of a command capsule, without its digest, with `data` bytes behind it from byte `lead` on.
+#[must_use]
+pub fn capsule_cmd(sqe: &Sqe, digests: Digests, lead: usize, data: u32) -> [u8; CAPSULE_CMD_BYTES] {
+    let mut out = bare(PduKind::CapsuleCmd, digests);
+    if data > 0 {
+        let bytes = lead as u32 + data + digests.data.bytes() as u32;
+        let flags = digests.byte();
+        let kind = PduKind::CapsuleCmd;
+        put(&mut out, 0, &Common { kind, flags, data_offset: lead as u8, bytes }.bytes());
+    }
+    put(&mut out, COMMON_BYTES, &sqe.0);
+    out
+}
+
+/// The completion of a response capsule.
+#[must_use]
+pub fn completion_of(bytes: &[u8; CAPSULE_RESP_BYTES]) -> Cqe {
+    Cqe::parse(&array_at(bytes, COMMON_BYTES))
+}
+
+/// Why the other side ends the connection, in its own words: the status and the field that it names.
+#[must_use]
+pub fn term_req_of(bytes: &[u8; DATA_BYTES]) -> (u16, u32) {
+    (u16_at(bytes, 8), u16_at(bytes, 10) as u32 | (u16_at(bytes, 12) as u32) << 16)
+}
+
 /// The command of a command capsule.
 #[must_use]
 pub fn command_of(bytes: &[u8; CAPSULE_CMD_BYTES]) -> Sqe {
@@ -463,10 +526,26 @@ pub fn c2h_term_req(
     error: PduError,
     header: &[u8],
 ) -> ([u8; DATA_BYTES + QUOTED_BYTES_MAX], usize) {
+    term_req(PduKind::C2hTermReq, error, header)
+}
+
+/// The same of a host.
+#[must_use]
+pub fn h2c_term_req(
+    error: PduError,
+    header: &[u8],
+) -> ([u8; DATA_BYTES + QUOTED_BYTES_MAX], usize) {
+    term_req(PduKind::H2cTermReq, error, header)
+}
+
+fn term_req(
+    kind: PduKind,
+    error: PduError,
+    header: &[u8],
+) -> ([u8; DATA_BYTES + QUOTED_BYTES_MAX], usize) {
     let quoted = &header[..header.len().min(QUOTED_BYTES_MAX)];
     let total = DATA_BYTES + quoted.len();
-    let common =
-        Common { kind: PduKind::C2hTermReq, flags: 0, data_offset: 0, bytes: total as u32 };
+    let common = Common { kind, flags: 0, data_offset: 0, bytes: total as u32 };
     let mut out = [0; DATA_BYTES + QUOTED_BYTES_MAX];
     put(&mut out, 0, &common.bytes());
     put(&mut out, 8, &(error.status as u16).to_le_bytes());

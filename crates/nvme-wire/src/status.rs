@@ -91,6 +91,31 @@ impl Status {
         self.0 & !DNR == 0
     }
 
+    /// Whether the controller says that trying again is useless.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        self.0 & DNR != 0
+    }
+
+    /// Which kind of codes its code is of (SCT): 0 for generic, 1 for specific to the command, 2 for the medium, 3 for
+    /// the path, 7 for the maker's own.
+    #[must_use]
+    pub const fn code_type(self) -> u8 {
+        (self.0 >> 8) as u8 & 0b111
+    }
+
+    /// The code (SC).
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// True when both have the same type and code.
+    #[must_use]
+    pub const fn is(self, other: Self) -> bool {
+        self.0 & 0x7ff == other.0 & 0x7ff
+    }
+
     /// The upper half of a completion's last dword, in which the lowest bit is the phase.
     #[must_use]
     pub const fn word(self) -> u16 {
@@ -101,5 +126,11 @@ impl Status {
     #[must_use]
     pub const fn of_word(word: u16) -> Self {
         Self(word >> 1)
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "status {:x}h/{:02x}h", self.code_type(), self.code())
     }
 }

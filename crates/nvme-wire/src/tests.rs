@@ -333,3 +333,114 @@ proptest! {
         }
     }
 }
+
+/// What a host sends is what a controller reads.
+#[test]
+fn commands_are_built_and_read_back() {
+    let sgl = Sgl::Transport { length: 8192 };
+    let blocks =
+        nvm::Blocks { start: 5 << 40, count: 65536, force_unit_access: true, directive: false };
+    let sqe = blocks.command(nvm::opcode::WRITE, 3, sgl).named(0x1234);
+    assert_eq!((sqe.opcode(), sqe.cid(), sqe.nsid()), (nvm::opcode::WRITE, 0x1234, 3));
+    assert_eq!((nvm::Blocks::parse(&sqe), sqe.sgl()), (blocks, Ok(sgl)));
+
+    let dataset = nvm::Dataset { ranges: 1, deallocate: true };
+    let in_capsule = Sgl::InCapsule { offset: 0, length: 16 };
+    assert_eq!(nvm::Dataset::parse(&dataset.command(1, in_capsule)), dataset);
+    let range = nvm::Range { start: 7 << 33, count: 9 };
+    assert_eq!(nvm::Range::parse(&range.bytes()), range);
+
+    let connect = Connect {
+        format: 0,
+        queue: 4,
+        size: 127,
+        flow_control: FlowControl::Off,
+        keep_alive_ms: 5000,
+    };
+    assert_eq!(Connect::parse(&connect.command()), Some(connect));
+    let data = ConnectData {
+        host_id: [9; 16],
+        controller: 2,
+        subsystem: nqn::field("nqn.a").expect("a name"),
+        host: nqn::field("nqn.b").expect("a name"),
+    };
+    assert_eq!(ConnectData::parse(&data.bytes()), data);
+    let property = Property { offset: fabrics::property::CC, width: Width::Four, value: 0x46_0001 };
+    assert_eq!(Property::parse(&property.set()), Some(property));
+    assert_eq!(property.get().fabrics_type(), fabrics::kind::PROPERTY_GET);
+    assert!(Configuration::ENABLED.is_enabled() && Configuration::ENABLED.is_possible());
+    assert!(Configuration::SHUTDOWN.is_shutdown() && Configuration::SHUTDOWN.is_possible());
+    let capabilities = fabrics::Capabilities::parse(fabrics::capabilities(128, 3));
+    assert_eq!((capabilities.entries_max, capabilities.ready_half_seconds), (128, 3));
+    let asked = crate::feature::queues_asked(4);
+    let granted = crate::feature::queues_granted(asked, 3).expect("a number");
+    assert_eq!(crate::feature::queues_of(granted), 3);
+}
+
+/// TCP, sections 3.6.2.3 and 3.6.2.6.
+#[test]
+fn what_a_controller_grants_is_read_or_refused() {
+    let granted = IcResp { digests: BOTH, data_bytes_max: 4096 };
+    assert_eq!(IcResp::parse(&granted.bytes()), Ok(granted));
+    let wrong = |at: usize, value: u8| {
+        let mut bytes = granted.bytes();
+        bytes[at] = value;
+        IcResp::parse(&bytes)
+    };
+    assert_eq!(wrong(8, 1), Err(PduError::new(FatalStatus::Unsupported, 8)));
+    assert_eq!(wrong(10, 32), Err(PduError::field(10)));
+    assert_eq!(wrong(11, 4), Err(PduError::field(11)));
+    assert_eq!(wrong(12, 2), Err(PduError::field(12)), "no multiple of four");
+    assert_eq!(wrong(13, 0), Err(PduError::field(12)), "less than 4096");
+
+    let command = Sqe::new(admin::IDENTIFY, 1, Sgl::Transport { length: 4096 });
+    let lead = pdu::lead(pdu::CAPSULE_CMD_BYTES, BOTH, 3);
+    assert_eq!(lead, 80, "72 bytes, a digest, padded to 16");
+    let capsule = pdu::capsule_cmd(&command, BOTH, lead, 512);
+    let common = Common::parse(capsule.first_chunk().expect("it is longer")).expect("a PDU");
+    let frame = common.frame(BOTH).expect("it can be cut");
+    assert_eq!((frame.lead, frame.data, frame.data_digest), (80, 512, Use::On));
+    let capsule = pdu::capsule_cmd(&command, BOTH, lead, 0);
+    let common = Common::parse(capsule.first_chunk().expect("it is longer")).expect("a PDU");
+    assert_eq!(common.frame(BOTH).map(|frame| (frame.lead, frame.data)), Ok((76, 0)));
+    assert_eq!(pdu::command_of(&capsule), command);
+    let cqe = Cqe { result: 1 << 40, head: 3, cid: 8, status: Status::WRITE_FAULT };
+    assert_eq!(pdu::completion_of(&pdu::capsule_resp(&cqe, NONE)), cqe);
+    let (bytes, _) = pdu::h2c_term_req(PduError::field(70000), &[]);
+    let header = bytes.first_chunk().expect("it is longer");
+    assert_eq!((bytes[0], pdu::term_req_of(header)), (2, (1, 70000)));
+}
+
+/// Base, Figures 275 and 277; NVM, Figure 97.
+#[test]
+fn identified_things_are_read_as_they_were_told() {
+    use crate::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
+    let mut page = [0; 4096];
+    page[4..24].copy_from_slice(b"  serial\xff           ");
+    page[77] = 5;
+    page[525] = 1;
+    page[1792] = 6;
+    page[1800] = 2;
+    let facts = ControllerFacts::parse(&page);
+    assert_eq!((facts.serial.as_str(), facts.transfer_pages_log2), ("serial", 5));
+    assert_eq!((facts.in_capsule_bytes, facts.in_capsule_offset), (32, 32));
+    assert!(facts.write_cache);
+
+    let told = identify::Namespace {
+        blocks: 77,
+        block_log2: 12,
+        deallocated: Deallocated::Zeroes,
+        write_protected: true,
+        optimal_blocks: 16,
+    };
+    let facts = NamespaceFacts::parse(&told.page());
+    assert_eq!((facts.blocks, facts.block_log2, facts.metadata_bytes), (77, 12, 0));
+    assert_eq!((facts.deallocated, facts.write_protected), (Deallocated::Zeroes, true));
+    assert_eq!(facts.optimal_blocks, 16);
+    assert_eq!(uuid_of(&identify::descriptors(&[7; 16])), Some([7; 16]));
+    assert_eq!(uuid_of(&[0; 4096]), None);
+    assert_eq!(uuid_of(&[1; 4096]), None, "a list without end and without a UUID");
+    assert_eq!(zeroes_bytes_max(&identify::command_set_controller(14)), Some(64 << 20));
+    assert_eq!(zeroes_bytes_max(&[0; 4096]), None);
+    assert_eq!(zeroes_bytes_max(&[255; 4096]), Some(u64::MAX));
+}

@@ -1,0 +1,107 @@
+//! How a namespace of another machine, and this host, are named.
+
+use std::fmt;
+use std::str::FromStr;
+
+use strake_nvme_wire::nqn;
+
+/// What every address begins with.
+pub const SCHEME: &str = "nvme-tcp://";
+
+/// The port of NVMe/TCP (IANA: nvme).
+const PORT: u16 = 4420;
+
+/// Where a namespace is: `nvme-tcp://host:port/nqn?nsid=1`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    /// The machine's name or address.
+    pub machine: String,
+    /// Its port.
+    pub port: u16,
+    /// The subsystem.
+    pub nqn: String,
+    /// The namespace in it.
+    pub nsid: u32,
+}
+
+/// Why something is no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressError(String);
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}; write it like nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example?nsid=1",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let wrong = |what: &str| AddressError(format!("{text}: {what}"));
+        let rest =
+            text.strip_prefix(SCHEME).ok_or_else(|| wrong("it does not begin with nvme-tcp://"))?;
+        let (place, rest) =
+            rest.split_once('/').ok_or_else(|| wrong("the name of the subsystem is missing"))?;
+        let (name, query) = rest.split_once('?').map_or((rest, None), |(n, q)| (n, Some(q)));
+        nqn::check(name).map_err(|error| wrong(&error.to_string()))?;
+        let nsid = match query {
+            None => 1,
+            Some(query) => query
+                .strip_prefix("nsid=")
+                .and_then(|number| number.parse().ok())
+                .filter(|&nsid| nsid != 0 && nsid != u32::MAX)
+                .ok_or_else(|| {
+                    wrong("behind the question mark there is nsid= and a number from 1 on")
+                })?,
+        };
+        let (machine, port) = split_port(place).ok_or_else(|| wrong("the port is no number"))?;
+        if machine.is_empty() || machine.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(wrong("the machine's name or address is missing"));
+        }
+        Ok(Self { machine: machine.to_owned(), port, nqn: name.to_owned(), nsid })
+    }
+}
+
+/// Machine and port; an IPv6 address is in brackets.
+fn split_port(place: &str) -> Option<(&str, u16)> {
+    let (machine, port) = match place.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => place.find(':').map_or((place, ""), |at| place.split_at(at)),
+    };
+    match port.strip_prefix(':') {
+        Some(port) => Some((machine, port.parse().ok().filter(|&port| port != 0)?)),
+        None if port.is_empty() => Some((machine, PORT)),
+        None => None,
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, port, nqn, nsid } = self;
+        if machine.contains(':') {
+            write!(f, "{SCHEME}[{machine}]:{port}/{nqn}")?;
+        } else {
+            write!(f, "{SCHEME}{machine}:{port}/{nqn}")?;
+        }
+        if *nsid == 1 { Ok(()) } else { write!(f, "?nsid={nsid}") }
+    }
+}
+
+/// Who we are to targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName {
+    /// The name that targets allow or refuse.
+    pub nqn: String,
+    /// The identifier that goes with it (Base, section 5.27.1.25).
+    pub id: [u8; 16],
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! The device: connecting to it, and what it says about itself.
+
+use crate::address::{Address, HostName};
+use crate::keeper::{Keeper, Request, Shared};
+use crate::limits::{
+    DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, ZEROES_BYTES,
+};
+use crate::queue::FabricsQueue;
+use crate::session::Session;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use strake_block::{BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
+use strake_units::{CoreIndex, Nanos};
+
+pub use crate::keeper::LinkState;
+
+/// How to treat a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How long requests are held without an association before they fail; brought into the bounds that it has.
+    pub loss_time: Nanos,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { loss_time: LOSS_TIME }
+    }
+}
+
+/// A namespace of another machine. The association ends when the device and all its queues are dropped.
+pub struct FabricsDevice {
+    shared: Arc<Shared>,
+    requests: mpsc::Sender<Request>,
+    zeroes: Buf,
+}
+
+impl fmt::Debug for FabricsDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FabricsDevice")
+            .field("address", &self.shared.address.to_string())
+            .field("state", &self.shared.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Numbers queues of all devices. Relaxed: uniqueness needs the atomic increment and nothing else.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl FabricsDevice {
+    /// Connects to the namespace. Waits for the target, for seconds if it does not answer.
+    ///
+    /// # Errors
+    /// When it cannot be reached, refuses, breaks the protocol, or the namespace is none that can be used.
+    pub fn connect(
+        address: &Address,
+        host: &HostName,
+        options: Options,
+    ) -> Result<Self, DeviceError> {
+        let fail = |kind, what: String| DeviceError::new(kind, address.to_string(), what);
+        let session = Session::begin(address, host).map_err(|reason| {
+            fail(reason.kind(), format!("{reason}; we connect as {}", host.nqn))
+        })?;
+        let loss_time = Nanos(options.loss_time.0.clamp(LOSS_TIME_MIN.0, LOSS_TIME_MAX.0));
+        let shared = Arc::new(Shared::new(
+            address,
+            host,
+            (session.facts.clone(), session.queues),
+            loss_time,
+        ));
+        let (requests, receiver) = mpsc::channel();
+        let keeper = Keeper::new(Arc::clone(&shared), session, receiver);
+        thread::Builder::new().name("nvme-tcp".to_owned()).spawn(move || keeper.run()).map_err(
+            |error| {
+                let what = "the machine has no thread left to keep the connection with";
+                fail(IoErrorKind::Device, what.to_owned()).with_source(error)
+            },
+        )?;
+        Ok(Self { shared, requests, zeroes: BufMut::alone(ZEROES_BYTES).freeze() })
+    }
+
+    /// How its association is now.
+    #[must_use]
+    pub fn state(&self) -> LinkState {
+        self.shared.state()
+    }
+
+    /// Times that its association was made anew.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.shared.reconnects.load(Ordering::Relaxed)
+    }
+
+    /// The model and the serial number that its controller tells.
+    #[must_use]
+    pub fn model_and_serial(&self) -> (String, String) {
+        let facts = self.shared.facts();
+        (facts.model.clone(), facts.serial.clone())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.shared.address
+    }
+}
+
+impl BlockDevice for FabricsDevice {
+    fn info(&self) -> DeviceInfo {
+        let facts = self.shared.facts().clone();
+        DeviceInfo {
+            identity: facts.identity,
+            blocks: facts.blocks,
+            block_size: facts.block,
+            io_bytes_max: IO_BYTES_MAX,
+            io_bytes_optimal: facts.optimal_bytes,
+            cache: facts.cache,
+            deallocate: facts.deallocate,
+            fast_zeroes: facts.zeroes_bytes.is_some(),
+            read_only: facts.read_only,
+        }
+    }
+
+    fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        let fail =
+            |kind, what: String| DeviceError::new(kind, self.shared.address.to_string(), what);
+        if depth > DEPTH_MAX {
+            let what =
+                format!("a queue holds at most {DEPTH_MAX} requests, {depth} were asked for");
+            return Err(fail(IoErrorKind::Unsupported, what));
+        }
+        let granted = self.shared.queues_granted.load(Ordering::Relaxed);
+        if self.shared.queues_open.load(Ordering::Relaxed) >= granted {
+            let what = format!("the target gives {granted} queues and no more; use fewer cores");
+            return Err(fail(IoErrorKind::Device, what));
+        }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let queue =
+            FabricsQueue::open(&self.shared, &self.requests, (id, depth), self.zeroes.clone())
+                .map_err(|error| {
+                    let what =
+                        "the process has no file descriptor left; raise its limit (ulimit -n)";
+                    fail(IoErrorKind::Device, what.to_owned()).with_source(error)
+                })?;
+        Ok(Box::new(queue))
+    }
+}

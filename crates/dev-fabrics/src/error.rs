@@ -1,0 +1,219 @@
+//! Why an association ended, and how a status becomes an I/O error.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use strake_block::IoErrorKind;
+use strake_nvme_wire::{PduError, Status};
+
+/// Why an association was not made, or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The target closed the connection.
+    Closed,
+    /// The connection failed.
+    Socket(Errno),
+    /// The machine's name means nothing.
+    NoSuchMachine,
+    /// The target did not answer in time.
+    Silent,
+    /// The target ended the connection in anger: with a status and the field it names (TCP, section 3.6.2.5).
+    Ended(u16, u32),
+    /// The target broke the protocol.
+    Broken(Breach),
+    /// The target refused a command that a connection begins with.
+    Refused(Status),
+    /// The target wants proof of who we are, which is not there yet.
+    Authentication,
+    /// The controller does not become ready.
+    NotReady,
+    /// The namespace is none that can be used.
+    Unusable(Unfit),
+    /// Another namespace is there now.
+    Replaced,
+}
+
+/// What a target did that it must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// A PDU that cannot be.
+    Pdu(PduError),
+    /// A PDU that is not for hosts, or not now.
+    Unexpected,
+    /// A header that is not what its digest says.
+    HeaderDigest,
+    /// Data that is not what its digest says, where nothing but a new beginning helps.
+    DataDigest,
+    /// Something about a command that is not under way.
+    NoSuchCommand,
+    /// An answer to a command that has not been sent whole.
+    TooEarly,
+    /// Data for a command that reads nothing, or a request for data of one that writes nothing.
+    WrongDirection,
+    /// Data, or a request for it, that does not go on where the one before ended.
+    Offset,
+    /// More data, or a request for more, than the command has; or none.
+    Length,
+    /// The end of a command of which data is missing.
+    Short,
+    /// Digests that nobody asked for, or none where they were granted.
+    Digests,
+}
+
+/// Why a namespace cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// There is none of that number, or it is empty.
+    Absent,
+    /// Its blocks have neither 512 nor 4096 bytes.
+    BlockSize,
+    /// Its blocks carry metadata.
+    Metadata,
+    /// Data in a capsule does not follow the command at once.
+    Capsule,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pdu(error) => return write!(f, "it sent {error}"),
+            Self::Unexpected => "it sent a PDU that is not expected",
+            Self::HeaderDigest => "it sent a header that is not what its digest says",
+            Self::DataDigest => "it sent data that is not what its digest says",
+            Self::NoSuchCommand => "it answered a command that is not under way",
+            Self::TooEarly => "it answered a command before that was sent whole",
+            Self::WrongDirection => "it sent or asked for data of a command that has none that way",
+            Self::Offset => "it sent or asked for data out of order",
+            Self::Length => "it sent or asked for more or less data than a command has",
+            Self::Short => "it ended a command without all of its data",
+            Self::Digests => "it granted digests that were not asked for",
+        })
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "there is no such namespace",
+            Self::BlockSize => "its blocks have neither 512 nor 4096 bytes",
+            Self::Metadata => "its blocks carry metadata; format it without",
+            Self::Capsule => "it wants data in capsules behind a gap",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the target closed the connection"),
+            Self::Socket(errno) => {
+                write!(f, "{}", std::io::Error::from_raw_os_error(errno.raw_os_error()))
+            }
+            Self::NoSuchMachine => f.write_str("the machine's name means nothing here"),
+            Self::Silent => f.write_str("the target does not answer"),
+            Self::Ended(status, field) => write!(
+                f,
+                "the target ended the connection: it says that we broke the protocol (status {status:02x}h, field \
+                 {field:x}h)"
+            ),
+            Self::Broken(breach) => write!(f, "the target broke the protocol: {breach}"),
+            Self::Refused(status) if status.is(Status::INVALID_HOST) => {
+                f.write_str("the target does not allow this host")
+            }
+            Self::Refused(status) if status.is(Status::INVALID_PARAMETERS) => {
+                f.write_str("the target has no such subsystem, or does not allow this host")
+            }
+            Self::Refused(status) => write!(f, "the target refused ({status})"),
+            Self::Authentication => {
+                f.write_str("the target asks for authentication, which is not supported yet")
+            }
+            Self::NotReady => f.write_str("the controller does not become ready"),
+            Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
+            Self::Replaced => f.write_str("another namespace is there now"),
+        }
+    }
+}
+
+impl std::error::Error for Reason {}
+
+impl From<Breach> for Reason {
+    fn from(breach: Breach) -> Self {
+        Self::Broken(breach)
+    }
+}
+
+impl From<PduError> for Reason {
+    fn from(error: PduError) -> Self {
+        Self::Broken(Breach::Pdu(error))
+    }
+}
+
+impl Reason {
+    /// What the operating system said, or that time ran out.
+    pub(crate) fn of_io(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => Self::Silent,
+            std::io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Socket(Errno::from_io_error(error).unwrap_or(Errno::IO)),
+        }
+    }
+
+    /// The kind of error that a request fails with which cannot be sent because of this.
+    #[must_use]
+    pub const fn kind(self) -> IoErrorKind {
+        match self {
+            Self::Silent => IoErrorKind::Timeout,
+            Self::Unusable(_) => IoErrorKind::Unsupported,
+            Self::Closed
+            | Self::Socket(_)
+            | Self::NoSuchMachine
+            | Self::Ended(..)
+            | Self::Broken(_)
+            | Self::Refused(_)
+            | Self::Authentication
+            | Self::NotReady
+            | Self::Replaced => IoErrorKind::Gone,
+        }
+    }
+}
+
+/// What becomes of a command that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is done.
+    Done,
+    /// It is sent again, after a while.
+    Again,
+    /// It failed.
+    Failed(IoErrorKind),
+}
+
+/// Judges an answer. Only what says that the command was not carried out, for now, is sent again.
+pub(crate) fn verdict(status: Status) -> Verdict {
+    const PATH: u8 = 3;
+    const MEDIUM: u8 = 2;
+    if status.is_success() {
+        return Verdict::Done;
+    }
+    let for_now =
+        [Status::TRANSIENT_TRANSPORT, Status::NOT_READY, Status::ABORTED, Status::TRANSFER_ERROR];
+    if !status.is_final()
+        && (status.code_type() == PATH || for_now.iter().any(|known| status.is(*known)))
+    {
+        return Verdict::Again;
+    }
+    let known = [
+        (Status::CAPACITY_EXCEEDED, IoErrorKind::NoSpace),
+        (Status::WRITE_PROTECTED, IoErrorKind::ReadOnly),
+        (Status::OUT_OF_RANGE, IoErrorKind::OutOfRange),
+        (Status::INVALID_FIELD, IoErrorKind::Misaligned),
+        (Status::INVALID_OPCODE, IoErrorKind::Unsupported),
+        (Status::INVALID_NAMESPACE, IoErrorKind::Gone),
+    ];
+    let kind = known.iter().find(|(code, _)| status.is(*code)).map(|(_, kind)| *kind);
+    Verdict::Failed(kind.unwrap_or(if status.code_type() == MEDIUM {
+        IoErrorKind::Medium
+    } else {
+        IoErrorKind::Device
+    }))
+}

@@ -1,0 +1,106 @@
+//! What a target has sent and nobody has looked at yet.
+
+use crate::error::Reason;
+use crate::limits::INPUT_BYTES;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
+use strake_block::SgMut;
+use strake_block::buf::SEGMENTS_MAX;
+
+/// Bytes that came, or `None` when there are none for now.
+pub(crate) type Received = Result<Option<usize>, Reason>;
+
+fn received(result: Result<usize, Errno>) -> Received {
+    match result {
+        Ok(0) => Err(Reason::Closed),
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(errno) => Err(Reason::Socket(errno)),
+    }
+}
+
+/// A place in the data of a read that bytes belong to.
+pub(crate) struct Place<'a> {
+    pub(crate) data: &'a mut SgMut,
+    /// From which byte on.
+    pub(crate) at: usize,
+    /// How many at most; they lie inside the data.
+    pub(crate) most: usize,
+}
+
+/// A fixed buffer of bytes in the order they came.
+pub(crate) struct Input {
+    buf: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    pub(crate) fn new() -> Self {
+        Self { buf: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// What is there.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buf[self.start..self.end]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Forgets the first `count` bytes.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            self.clear();
+        }
+    }
+
+    /// Receives behind what is there. Whoever asks has found an incomplete header, which is always shorter than the
+    /// buffer, so there is room.
+    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> Received {
+        if self.start > 0 {
+            self.buf.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let result = rustix::net::recv(socket, &mut self.buf[self.end..], RecvFlags::DONTWAIT);
+        let received = received(result.map(|(_, bytes)| bytes))?;
+        self.end += received.unwrap_or(0);
+        Ok(received)
+    }
+
+    /// Moves what is there into its place and returns how many bytes that were.
+    pub(crate) fn move_to(&mut self, place: &mut Place<'_>) -> usize {
+        let count = self.bytes().len().min(place.most);
+        place.data.copy_from(place.at, &self.buf[self.start..self.start + count]);
+        self.consume(count);
+        count
+    }
+
+    /// Receives into the place, and what follows into this buffer, which is empty: one system call takes data and the
+    /// headers behind it. Returns the bytes that came for the place.
+    pub(crate) fn fill_through(&mut self, socket: BorrowedFd<'_>, place: Place<'_>) -> Received {
+        debug_assert!(self.bytes().is_empty());
+        let mut slices: [IoSliceMut<'_>; SEGMENTS_MAX + 1] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut skip, mut left, mut used) = (place.at, place.most, 0);
+        for part in place.data.parts_mut() {
+            let over = skip.min(part.len());
+            skip -= over;
+            let here = (part.len() - over).min(left);
+            left -= here;
+            if here > 0 {
+                slices[used] = IoSliceMut::new(&mut part.as_mut_slice()[over..over + here]);
+                used += 1;
+            }
+        }
+        slices[used] = IoSliceMut::new(&mut self.buf);
+        let received = received(rustix::io::readv(socket, &mut slices[..=used]))?;
+        self.end = received.unwrap_or(0).saturating_sub(place.most);
+        Ok(received.map(|bytes| bytes.min(place.most)))
+    }
+}

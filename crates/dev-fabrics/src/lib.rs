@@ -1,0 +1,29 @@
+//! Namespaces of other machines as drives, over NVMe/TCP.
+//!
+//! **What it is.** [`FabricsDevice`] connects to a controller and describes its namespace; a thread of its own keeps
+//! the association alive and makes it anew when it is lost. A queue of the device is one connection, used by one core;
+//! it holds requests while there is no association, and sends again what was not answered.
+//!
+//! **What it must never do.** Wait on a data core: whatever may take its time is done by the thread. Believe a target:
+//! what it says is checked, and a broken rule ends the association with a reason that people can read. Send a change
+//! again while the one before may still be carried out.
+//!
+//! **Where to start.** [`device`] for connecting, [`keeper`] for the life of an association, [`queue`] for that of a
+//! request. Specifications are cited as in `strake-nvme-wire`.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod device;
+mod dialog;
+pub mod error;
+mod input;
+pub mod keeper;
+pub mod limits;
+mod link;
+pub mod queue;
+mod session;
+
+pub use address::{Address, AddressError, HostName};
+pub use device::{FabricsDevice, LinkState, Options};
+pub use error::Reason;

@@ -1,0 +1,94 @@
+//! Every bound of this crate.
+
+use std::time::Duration;
+
+use strake_units::Nanos;
+
+/// How long a target may take to accept a connection and to answer each thing that is said before the first I/O.
+pub const SETUP_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a controller may take to become ready or to shut down, whatever it claims.
+pub const READY_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Time between two looks at a controller that is not ready.
+pub const READY_POLL: Duration = Duration::from_millis(20);
+
+/// How long a target waits for a sign of life (KATO), in milliseconds.
+pub const KEEP_ALIVE_MS: u32 = 5000;
+
+/// Time between two signs of life: a target that gets one late still gets it in time.
+pub const KEEP_ALIVE_EVERY: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / 3);
+
+/// How long the answer to one may take.
+pub const KEEP_ALIVE_ANSWER_MAX: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64);
+
+/// How long after the end of an association a change that was sent over it is not sent again: the target notices that
+/// its host is gone after KATO at the latest, and then has this much time to stop what it was doing (F30; Base, section
+/// 3.9, and CQT of TP4129).
+pub const QUIESCE: Nanos = Nanos(KEEP_ALIVE_MS as u64 * Nanos::MILLI.0 + 2 * Nanos::SECOND.0);
+
+/// How long a command may go without an answer before its association counts as lost.
+pub const ANSWER_TIME_MAX: Nanos = Nanos(15 * Nanos::SECOND.0);
+
+/// How long requests are held without an association before they fail, unless somebody asked for another time.
+pub const LOSS_TIME: Nanos = Nanos(15 * Nanos::SECOND.0);
+
+/// The least that can be asked for: a change that fails is not to be carried out by the target afterwards.
+pub const LOSS_TIME_MIN: Nanos = Nanos(10 * Nanos::SECOND.0);
+
+/// The most.
+pub const LOSS_TIME_MAX: Nanos = Nanos(3600 * Nanos::SECOND.0);
+
+/// Time before the first try to connect again; each further try waits twice as long as the one before.
+pub const BACK_OFF_MIN: Duration = Duration::from_millis(100);
+
+/// Longest time between two tries.
+pub const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+
+/// Most times that one command is sent.
+pub const TRIES_MAX: u8 = 6;
+
+/// Time before a command is sent again that the target refused for now.
+pub const RETRY_AFTER: Nanos = Nanos(100 * Nanos::MILLI.0);
+
+/// Time between two looks at deadlines.
+pub const TICK: Nanos = Nanos(100 * Nanos::MILLI.0);
+
+/// I/O queues asked for; each core that uses the drive takes one, and so does every look at it.
+pub const QUEUES_MAX: u16 = 16;
+
+/// Entries of the admin queue.
+pub const ADMIN_ENTRIES: u16 = 32;
+
+/// Most entries of an I/O queue.
+pub const IO_ENTRIES_MAX: u32 = 128;
+
+/// Most requests of one queue at a time: what fits the part of a command identifier that is not its turn.
+pub const DEPTH_MAX: u32 = 1024;
+
+/// Bytes of the largest single request; larger than the target takes at once is cut.
+pub const IO_BYTES_MAX: u32 = 1 << 20;
+
+/// Blocks of one Read, Write or Write Zeroes (NVM, section 3.2: NLB has 16 bits).
+pub const COMMAND_BLOCKS_MAX: u64 = 1 << 16;
+
+/// Most bytes of one deallocation: a command must not take for ever.
+pub const DEALLOCATE_BYTES_MAX: u64 = 1 << 30;
+
+/// Zeroes that are written to a target without Write Zeroes, at a time.
+pub const ZEROES_BYTES: usize = 128 << 10;
+
+/// Bytes read ahead of what is known to be data.
+pub const INPUT_BYTES: usize = 16 << 10;
+
+/// PDUs of one queue looked at in one poll.
+pub const PDUS_PER_POLL: usize = 256;
+
+/// Slices handed to one `sendmsg`.
+pub const SLICES_PER_SEND: usize = 64;
+
+/// `sendmsg` calls of one queue between two polls.
+pub const SENDS_PER_TURN: usize = 8;
+
+const _: () = assert!(QUIESCE.0 < LOSS_TIME_MIN.0 && LOSS_TIME_MIN.0 <= LOSS_TIME.0);
+const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);

@@ -1,0 +1,399 @@
+//! A queue: slots that own requests, and the connection that carries them while there is one.
+//!
+//! ```text
+//!            +--> Ready <----------- again, or the association was lost ------------+
+//! submit ----+      |                                                              |
+//!                   v                                                              |
+//!                Sending --> Waiting --R2T--> Sending        one PDU at a time      |
+//!                               |  +--------------------------------------------> Settling
+//!                               +--answer--> Ready, when more of it is to be done
+//!                               +----------> Over --> poll
+//! ```
+//! `Settling` holds a change that may still be carried out by an association that was lost, and what was refused for
+//! now. A request is in one of these stages and nowhere else; its buffers leave it only as what is to be sent or
+//! received.
+
+mod intake;
+mod outbox;
+mod piece;
+mod slot;
+
+use crate::error::Reason;
+use crate::input::Input;
+use crate::keeper::{Request, Shared};
+use crate::limits::{ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, QUIESCE, TICK, TRIES_MAX};
+use crate::link::{Link, Port};
+use intake::Intake;
+use outbox::{Outbox, Sent};
+use piece::Ability;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use slot::{SlotIndex, Slots, Stage};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use strake_block::{
+    Buf, CompletionBatch, DeallocateReads, Io, IoError, IoErrorKind, IoQueue, Op, Readiness,
+};
+use strake_units::{LbaRange, Nanos};
+
+/// What a queue uses to sleep: one descriptor that turns readable for any of the others.
+struct Watch {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    wake: Arc<OwnedFd>,
+    /// Before this time the timer has nothing to tell.
+    tick_at: Nanos,
+}
+
+/// A submission and completion path of a [`FabricsDevice`](crate::FabricsDevice).
+pub struct FabricsQueue {
+    shared: Arc<Shared>,
+    requests: mpsc::Sender<Request>,
+    id: u64,
+    links: mpsc::Receiver<Link>,
+    link: Option<Link>,
+    /// Since when there has been no link; `None` while there is one, and before anybody looked.
+    down_since: Option<Nanos>,
+    watch: Watch,
+    ability: Ability,
+    slots: Slots,
+    /// To be sent, in order.
+    ready: VecDeque<SlotIndex>,
+    /// To be sent at the time that its stage says, or later.
+    settling: VecDeque<SlotIndex>,
+    /// To be given back.
+    over: VecDeque<SlotIndex>,
+    /// Commands at the target.
+    in_flight: u32,
+    outbox: Outbox,
+    input: Input,
+    intake: Intake,
+}
+
+impl FabricsQueue {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        requests: &mpsc::Sender<Request>,
+        (id, depth): (u64, u32),
+        zeroes: Buf,
+    ) -> io::Result<Self> {
+        let watch = Watch::open()?;
+        let (sender, links) = mpsc::channel();
+        shared.queues_open.fetch_add(1, Ordering::Relaxed);
+        let port = Port { id, links: sender, wake: Arc::clone(&watch.wake) };
+        // The thread is there as long as somebody can ask it.
+        let _ = requests.send(Request::Open(port));
+        let depth = depth.max(1) as usize;
+        let ability = Ability::of(&shared.facts(), zeroes);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            requests: requests.clone(),
+            id,
+            links,
+            link: None,
+            down_since: None,
+            watch,
+            ability,
+            slots: Slots::new(depth),
+            ready: VecDeque::with_capacity(depth),
+            settling: VecDeque::with_capacity(depth),
+            over: VecDeque::with_capacity(depth),
+            in_flight: 0,
+            outbox: Outbox::new(depth.min(IO_ENTRIES_MAX as usize)),
+            input: Input::new(),
+            intake: Intake::Header,
+        })
+    }
+
+    /// Whether the device can do `op` at all; `Ok(false)` means there is nothing to do.
+    fn check(&self, op: &Op) -> Result<bool, IoErrorKind> {
+        let ability = &self.ability;
+        let bytes = match op {
+            Op::Flush => return Ok(true),
+            Op::Read { data, .. } => data.len(),
+            Op::Write { data, .. } => data.len(),
+            Op::Deallocate { .. } if ability.deallocate == DeallocateReads::Unsupported => {
+                return Err(IoErrorKind::Unsupported);
+            }
+            Op::Deallocate { .. } | Op::WriteZeroes { .. } => 0,
+        };
+        if !matches!(op, Op::Read { .. }) && ability.read_only {
+            return Err(IoErrorKind::ReadOnly);
+        }
+        if ability.block.blocks_in(bytes as u64).is_none() || bytes > IO_BYTES_MAX as usize {
+            return Err(IoErrorKind::Misaligned);
+        }
+        let range = op.range(ability.block);
+        if !range.fits(ability.blocks) {
+            return Err(IoErrorKind::OutOfRange);
+        }
+        Ok(!LbaRange::is_empty(range))
+    }
+
+    /// A request has ended.
+    fn end(&mut self, index: SlotIndex, result: Result<(), IoErrorKind>) {
+        self.slots.get(index).stage = Stage::Over(result.map_err(IoError::new));
+        self.over.push_back(index);
+    }
+
+    /// Takes the connection that the thread has made, and drops one that is over.
+    fn look_at_links(&mut self, now: Nanos) {
+        if let Some(link) = &self.link {
+            if self.shared.association.load(Ordering::Acquire) == link.association {
+                return;
+            }
+            self.drop_link(now);
+        }
+        // An eventfd that nobody has written to has nothing to read.
+        let _ = rustix::io::read(&self.watch.wake, &mut [0; 8]);
+        let since = *self.down_since.get_or_insert(now);
+        let current = self.shared.association.load(Ordering::Acquire);
+        if current == 0 {
+            // It may have been down for long before anybody wanted anything.
+            let down_at = Nanos(self.shared.down_at.load(Ordering::Relaxed));
+            self.down_since = Some(since.min(down_at));
+            return;
+        }
+        while let Ok(link) = self.links.try_recv() {
+            if link.association == current {
+                self.take_link(link);
+            }
+        }
+    }
+
+    fn take_link(&mut self, link: Link) {
+        if self.watch.watch_socket(&link.socket).is_err() {
+            // Without being woken the queue would hang: the thread has to make another.
+            return self.report(link.association, Reason::Socket(rustix::io::Errno::NOMEM));
+        }
+        self.ability.grow(self.shared.facts().blocks);
+        for index in &self.settling {
+            self.slots.get(*index).wait_until(link.settled_at);
+        }
+        self.down_since = None;
+        self.link = Some(link);
+    }
+
+    fn report(&self, association: u64, reason: Reason) {
+        let _ = self.requests.send(Request::Lost(association, reason));
+    }
+
+    /// The connection is of no use any more.
+    fn break_off(&mut self, now: Nanos, reason: Reason) {
+        if let Some(link) = &self.link {
+            self.report(link.association, reason);
+            self.drop_link(now);
+        }
+    }
+
+    /// Forgets the connection. What was sent over it is sent again, changes only when they can no longer be under way.
+    fn drop_link(&mut self, now: Nanos) {
+        self.link = None;
+        self.down_since = Some(now);
+        self.outbox.clear();
+        self.input.clear();
+        self.intake = Intake::Header;
+        self.in_flight = 0;
+        for at in 0..self.slots.len() {
+            let index = SlotIndex::of(at);
+            if matches!(self.slots.get(index).stage, Stage::Sending | Stage::Waiting) {
+                let wait = if self.slots.get(index).changes() { QUIESCE } else { Nanos::default() };
+                self.send_again(index, now.plus(wait));
+            }
+        }
+    }
+
+    /// Sends what the slot is at once more, after `not_before`.
+    fn send_again(&mut self, index: SlotIndex, not_before: Nanos) {
+        let slot = self.slots.get(index);
+        slot.forget_sent();
+        if slot.tries >= TRIES_MAX {
+            return self.end(index, Err(IoErrorKind::Device));
+        }
+        slot.stage = Stage::Settling { not_before };
+        self.settling.push_back(index);
+    }
+
+    /// Moves what need not wait any more to what can be sent. It is sent before what came later.
+    fn settle(&mut self, now: Nanos) {
+        for _ in 0..self.settling.len() {
+            let Some(index) = self.settling.pop_front() else { break };
+            match self.slots.get(index).stage {
+                Stage::Settling { not_before } if now >= not_before => {
+                    self.slots.get(index).stage = Stage::Ready;
+                    self.ready.push_front(index);
+                }
+                Stage::Settling { .. } => self.settling.push_back(index),
+                Stage::Free | Stage::Ready | Stage::Sending | Stage::Waiting | Stage::Over(_) => {
+                    unreachable!("what waits in a list is at that stage");
+                }
+            }
+        }
+    }
+
+    /// Fails what was held for too long.
+    fn give_up(&mut self, now: Nanos) {
+        let held_for = self.down_since.map_or(Nanos::default(), |since| now.since(since));
+        if held_for < self.shared.loss_time {
+            return;
+        }
+        while let Some(index) = self.ready.pop_front().or_else(|| self.settling.pop_front()) {
+            self.end(index, Err(IoErrorKind::Gone));
+        }
+    }
+
+    /// Looks at deadlines, ten times a second.
+    fn tick(&mut self, now: Nanos) {
+        if now < self.watch.tick_at {
+            return;
+        }
+        self.watch.arm(now);
+        let silent = |slot: &slot::Slot| {
+            matches!(slot.stage, Stage::Sending | Stage::Waiting)
+                && now.since(slot.sent_at) >= ANSWER_TIME_MAX
+        };
+        if self.slots.any(silent) {
+            self.break_off(now, Reason::Silent);
+        }
+        self.give_up(now);
+        // Only a link tells when what was lost with the one before is over.
+        if self.link.is_some() {
+            self.settle(now);
+        }
+    }
+
+    /// Composes the commands that the target has room for.
+    fn admit(&mut self, now: Nanos) {
+        let Some(link) = &self.link else { return };
+        while self.in_flight < link.terms.window
+            && let Some(index) = self.ready.pop_front()
+        {
+            let slot = self.slots.get(index);
+            slot.begin(&self.ability, &link.terms, index, now);
+            self.outbox.push(index);
+            self.in_flight += 1;
+        }
+    }
+
+    fn send(&mut self, now: Nanos) {
+        let Some(link) = &self.link else { return };
+        let was_blocked = self.outbox.is_blocked();
+        let sent =
+            self.outbox.send(link.socket.as_fd(), &mut self.slots, (&self.ability, &link.terms));
+        let watched = if self.outbox.is_blocked() == was_blocked {
+            Ok(())
+        } else {
+            self.watch.watch_room(&link.socket, self.outbox.is_blocked())
+        };
+        match (sent, watched) {
+            (Sent::Fine, Ok(())) => {}
+            (Sent::Broken(errno), _) | (Sent::Fine, Err(errno)) => {
+                self.break_off(now, Reason::Socket(errno));
+            }
+        }
+    }
+
+    fn give_back(&mut self, batch: &mut CompletionBatch) {
+        while batch.room() > 0
+            && let Some(index) = self.over.pop_front()
+        {
+            let (io, result) = self.slots.end(index);
+            batch.push_parts(io.token, io.op, result);
+        }
+    }
+}
+
+impl IoQueue for FabricsQueue {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        let checked = self.check(&io.op);
+        let index = self.slots.take(io)?;
+        match checked {
+            Ok(true) => self.ready.push_back(index),
+            Ok(false) => self.end(index, Ok(())),
+            Err(kind) => self.end(index, Err(kind)),
+        }
+        Ok(())
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos) {
+        self.look_at_links(now);
+        self.admit(now);
+        self.send(now);
+    }
+
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        self.look_at_links(now);
+        self.tick(now);
+        if self.link.is_some() {
+            if let Err(reason) = self.take_in(now) {
+                self.break_off(now, reason);
+            }
+            self.admit(now);
+            self.send(now);
+        }
+        self.give_back(batch);
+    }
+
+    fn readiness(&self) -> Readiness {
+        if !self.over.is_empty() {
+            return Readiness::Poll;
+        }
+        if self.slots.are_free() {
+            return Readiness::Idle;
+        }
+        Readiness::Fd(self.watch.epoll.as_raw_fd())
+    }
+}
+
+impl Drop for FabricsQueue {
+    fn drop(&mut self) {
+        self.shared.queues_open.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.requests.send(Request::Close(self.id));
+    }
+}
+
+impl Watch {
+    fn open() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        for fd in [&timer, &wake] {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(Self { epoll, timer, wake: Arc::new(wake), tick_at: Nanos::default() })
+    }
+
+    /// The socket leaves the set by being closed.
+    fn watch_socket(&self, socket: &OwnedFd) -> Result<(), rustix::io::Errno> {
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
+    }
+
+    fn watch_room(&self, socket: &OwnedFd, too: bool) -> Result<(), rustix::io::Errno> {
+        let room = if too { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        let flags = epoll::EventFlags::IN | room;
+        epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), flags)
+    }
+
+    /// Sets the timer to tell once. Setting it also takes back what it told.
+    fn arm(&mut self, now: Nanos) {
+        self.tick_at = now.plus(TICK);
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Itimerspec {
+            it_interval: zero,
+            it_value: Timespec { tv_sec: 0, tv_nsec: TICK.0 as i64 },
+        };
+        // It fails only for times that cannot be.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+}
+
+#[cfg(test)]
+mod tests;

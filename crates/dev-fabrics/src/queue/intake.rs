@@ -1,0 +1,289 @@
+//! From what a target sends to requests that are over.
+
+use super::FabricsQueue;
+use crate::dialog::check_digest;
+use crate::error::{Breach, Reason, Verdict, verdict};
+use crate::input::Place;
+use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
+use crate::queue::outbox::Asked;
+use crate::queue::slot::{SlotIndex, Stage};
+use std::os::fd::AsFd;
+use strake_block::{IoErrorKind, Op, SgMut};
+use strake_nvme_wire::Status;
+use strake_nvme_wire::digest::{DIGEST_BYTES, Digest};
+use strake_nvme_wire::pdu::{
+    self, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, PduKind, Transfer, Use, flag,
+};
+use strake_units::Nanos;
+
+/// Data on its way to its command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming {
+    index: SlotIndex,
+    /// Where it begins in the data of the request.
+    start: usize,
+    length: u32,
+    got: u32,
+    digest: Use,
+    /// It stands for a completion.
+    ends: bool,
+}
+
+/// What is looked at next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Intake {
+    Header,
+    Data(Incoming),
+    Digest(Incoming),
+}
+
+/// Whether to go on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Yes,
+    /// The socket has no more for now.
+    No,
+}
+
+impl FabricsQueue {
+    /// Takes in what has come, as far as a poll's share goes.
+    pub(super) fn take_in(&mut self, now: Nanos) -> Result<(), Reason> {
+        if self.in_flight == 0 && self.slots.are_free() {
+            return Ok(());
+        }
+        for _ in 0..PDUS_PER_POLL {
+            let progress = match self.intake {
+                Intake::Header => self.header(now)?,
+                Intake::Data(incoming) => self.receive(incoming, now)?,
+                Intake::Digest(incoming) => self.compare(incoming, now)?,
+            };
+            if progress == Progress::No {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> Result<Progress, Reason> {
+        let Some(link) = &self.link else { return Ok(Progress::No) };
+        let received = self.input.fill(link.socket.as_fd())?;
+        Ok(if received.is_some() { Progress::Yes } else { Progress::No })
+    }
+
+    fn header(&mut self, now: Nanos) -> Result<Progress, Reason> {
+        let Some(first) = self.input.bytes().first_chunk::<COMMON_BYTES>() else {
+            return self.fill();
+        };
+        let Some(digests) = self.link.as_ref().map(|link| link.terms.digests) else {
+            return Ok(Progress::No);
+        };
+        let common = Common::parse(first)?;
+        let frame = common.frame(digests)?;
+        let bytes = self.input.bytes();
+        if bytes.len() < frame.lead {
+            return self.fill();
+        }
+        check_digest(bytes, &frame)?;
+        match common.kind {
+            PduKind::CapsuleResp => {
+                if let Some(header) = bytes.first_chunk::<CAPSULE_RESP_BYTES>() {
+                    let cqe = pdu::completion_of(header);
+                    self.input.consume(frame.lead);
+                    self.answered(cqe.cid, cqe.status, now)?;
+                }
+            }
+            PduKind::C2hData => {
+                let transfer = transfer_of(bytes);
+                self.input.consume(frame.lead);
+                self.begin_data(&transfer, &common, &frame)?;
+            }
+            PduKind::R2t => {
+                let transfer = transfer_of(bytes);
+                self.input.consume(frame.lead);
+                self.asked(&transfer)?;
+            }
+            PduKind::C2hTermReq => {
+                let header = bytes.first_chunk().copied().unwrap_or([0; DATA_BYTES]);
+                let (status, field) = pdu::term_req_of(&header);
+                return Err(Reason::Ended(status, field));
+            }
+            PduKind::IcReq
+            | PduKind::IcResp
+            | PduKind::H2cTermReq
+            | PduKind::CapsuleCmd
+            | PduKind::H2cData => return Err(Breach::Unexpected.into()),
+        }
+        Ok(Progress::Yes)
+    }
+
+    /// The target is ready for data (TCP, section 3.6.2.10): for what follows what it had, one request at a time, as
+    /// was agreed on.
+    fn asked(&mut self, transfer: &Transfer) -> Result<(), Reason> {
+        let (index, slot) = self.slots.find(transfer.cid).ok_or(Breach::NoSuchCommand)?;
+        if slot.stage != Stage::Waiting {
+            return Err(Breach::TooEarly.into());
+        }
+        if !slot.changes() {
+            return Err(Breach::WrongDirection.into());
+        }
+        if transfer.offset != slot.moved {
+            return Err(Breach::Offset.into());
+        }
+        let left = slot.piece.bytes - slot.moved;
+        if transfer.length == 0 || transfer.length > left {
+            return Err(Breach::Length.into());
+        }
+        let until = slot.moved + transfer.length;
+        let asked = Asked { cid: transfer.cid, tag: transfer.tag, from: slot.moved, until };
+        slot.moved = until;
+        slot.stage = Stage::Sending;
+        let Some(link) = &self.link else { return Ok(()) };
+        slot.send_data(asked, &self.ability, &link.terms);
+        self.outbox.push(index);
+        Ok(())
+    }
+
+    /// Data of a read (TCP, section 3.6.2.9): what follows what came before.
+    fn begin_data(
+        &mut self,
+        transfer: &Transfer,
+        common: &Common,
+        frame: &Frame,
+    ) -> Result<(), Reason> {
+        let (index, slot) = self.slots.find(transfer.cid).ok_or(Breach::NoSuchCommand)?;
+        if slot.stage != Stage::Waiting {
+            return Err(Breach::TooEarly.into());
+        }
+        if !matches!(slot.op(), Op::Read { .. }) {
+            return Err(Breach::WrongDirection.into());
+        }
+        if transfer.offset != slot.moved {
+            return Err(Breach::Offset.into());
+        }
+        let left = slot.piece.bytes - slot.moved;
+        if transfer.length != frame.data || transfer.length > left {
+            return Err(Breach::Length.into());
+        }
+        let (last, ends) = (common.flags & flag::LAST != 0, common.flags & flag::SUCCESS != 0);
+        if (last && transfer.length != left) || (ends && !last) {
+            return Err(Breach::Short.into());
+        }
+        let start = slot.piece.offset + slot.moved as usize;
+        let (length, digest) = (transfer.length, frame.data_digest);
+        self.intake = Intake::Data(Incoming { index, start, length, got: 0, digest, ends });
+        Ok(())
+    }
+
+    /// Puts data where it belongs.
+    fn receive(&mut self, mut incoming: Incoming, now: Nanos) -> Result<Progress, Reason> {
+        let Some(link) = &self.link else { return Ok(Progress::No) };
+        let Op::Read { data, .. } = self.slots.get(incoming.index).op() else {
+            unreachable!("data is received only for a read");
+        };
+        let at = incoming.start + incoming.got as usize;
+        let most = (incoming.length - incoming.got) as usize;
+        let mut place = Place { data, at, most };
+        let mut progress = Progress::Yes;
+        if self.input.bytes().is_empty() {
+            match self.input.fill_through(link.socket.as_fd(), place)? {
+                Some(bytes) => incoming.got += bytes as u32,
+                None => progress = Progress::No,
+            }
+        } else {
+            incoming.got += self.input.move_to(&mut place) as u32;
+        }
+        self.intake = Intake::Data(incoming);
+        if incoming.got == incoming.length {
+            match incoming.digest {
+                Use::On => self.intake = Intake::Digest(incoming),
+                Use::Off => self.finish(incoming, now)?,
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Compares data with its digest. Damaged data is read again; the connection is still sound (TCP, section 3.3.1.1).
+    fn compare(&mut self, incoming: Incoming, now: Nanos) -> Result<Progress, Reason> {
+        let Some(said) = self.input.bytes().first_chunk::<DIGEST_BYTES>().copied() else {
+            return self.fill();
+        };
+        self.input.consume(DIGEST_BYTES);
+        let slot = self.slots.get(incoming.index);
+        let Op::Read { data, .. } = slot.op() else {
+            unreachable!("data is received only for a read");
+        };
+        let is = digest_of(data, incoming.start, incoming.length as usize);
+        slot.damaged |= is != said;
+        self.finish(incoming, now)?;
+        Ok(Progress::Yes)
+    }
+
+    fn finish(&mut self, incoming: Incoming, now: Nanos) -> Result<(), Reason> {
+        self.intake = Intake::Header;
+        let slot = self.slots.get(incoming.index);
+        slot.moved += incoming.length;
+        if incoming.ends {
+            return self.conclude(incoming.index, Status::SUCCESS, now);
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, cid: u16, status: Status, now: Nanos) -> Result<(), Reason> {
+        let (index, slot) = self.slots.find(cid).ok_or(Breach::NoSuchCommand)?;
+        if slot.stage != Stage::Waiting {
+            return Err(Breach::TooEarly.into());
+        }
+        self.conclude(index, status, now)
+    }
+
+    /// A command is over.
+    fn conclude(&mut self, index: SlotIndex, status: Status, now: Nanos) -> Result<(), Reason> {
+        let slot = self.slots.get(index);
+        if status.is_success() && slot.moved != slot.piece.bytes {
+            return Err(Breach::Short.into());
+        }
+        self.in_flight -= 1;
+        let damaged = slot.damaged && status.is_success();
+        match if damaged { Verdict::Again } else { verdict(status) } {
+            Verdict::Done if slot.advance(&self.ability) => self.end(index, Ok(())),
+            Verdict::Done => {
+                slot.stage = Stage::Ready;
+                self.ready.push_back(index);
+            }
+            Verdict::Again => self.send_again(index, now.plus(RETRY_AFTER)),
+            Verdict::Failed(kind) => {
+                let kind = failure(slot.op(), kind);
+                self.end(index, Err(kind));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The fields of a header that is there whole.
+fn transfer_of(bytes: &[u8]) -> Transfer {
+    Transfer::parse(&bytes.first_chunk().copied().unwrap_or([0; DATA_BYTES]))
+}
+
+/// Only a read has blocks that cannot be read; a write that the medium refused is a drive that fails.
+fn failure(op: &Op, kind: IoErrorKind) -> IoErrorKind {
+    match (op, kind) {
+        (Op::Read { .. }, kind) => kind,
+        (_, IoErrorKind::Medium) => IoErrorKind::Device,
+        (_, kind) => kind,
+    }
+}
+
+/// The digest of `length` bytes from `start` on.
+fn digest_of(data: &SgMut, start: usize, length: usize) -> [u8; DIGEST_BYTES] {
+    let (mut skip, mut left) = (start, length);
+    let mut digest = Digest::default();
+    for part in data.parts() {
+        let over = skip.min(part.len());
+        skip -= over;
+        let here = (part.len() - over).min(left);
+        left -= here;
+        digest = digest.and(&part.as_slice()[over..over + here]);
+    }
+    digest.bytes()
+}

@@ -1,0 +1,199 @@
+//! The requests of a queue, each in a slot from `submit` to `poll`.
+
+use crate::link::Terms;
+use crate::queue::outbox::{Asked, Out};
+use crate::queue::piece::{Ability, Piece};
+use strake_block::{Io, IoError, Op};
+use strake_units::Nanos;
+
+/// Bits of a command identifier that name a slot; those above tell the commands of one slot apart, so that a late or
+/// second answer is not taken for that of the next command.
+const SLOT_BITS: u32 = 10;
+
+const _: () = assert!(1 << SLOT_BITS >= crate::limits::DEPTH_MAX);
+
+/// Names a slot of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotIndex(u16);
+
+impl SlotIndex {
+    /// The slot at place `at`, of which there are at most [`DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    pub(crate) const fn of(at: usize) -> Self {
+        Self(at as u16)
+    }
+}
+
+/// Where a request is; see the diagram of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// There is none.
+    Free,
+    /// It waits for room at the target.
+    Ready,
+    /// It is not sent before this time.
+    Settling { not_before: Nanos },
+    /// A PDU of it waits to be sent, or is being sent.
+    Sending,
+    /// It has been sent, and is not answered.
+    Waiting,
+    /// It has ended.
+    Over(Result<(), IoError>),
+}
+
+/// One request.
+pub(crate) struct Slot {
+    io: Option<Io>,
+    pub(crate) stage: Stage,
+    /// Blocks of it that are done.
+    done: u64,
+    /// What is at the target, or was last.
+    pub(crate) piece: Piece,
+    turn: u16,
+    pub(crate) tries: u8,
+    pub(crate) sent_at: Nanos,
+    /// Bytes of the piece that came, or were asked for.
+    pub(crate) moved: u32,
+    /// Data of it came damaged.
+    pub(crate) damaged: bool,
+    pub(crate) out: Out,
+}
+
+impl Slot {
+    fn empty() -> Self {
+        Self {
+            io: None,
+            stage: Stage::Free,
+            done: 0,
+            piece: Piece::default(),
+            turn: 0,
+            tries: 0,
+            sent_at: Nanos::default(),
+            moved: 0,
+            damaged: false,
+            out: Out::default(),
+        }
+    }
+
+    /// The operation of a slot that is not free.
+    pub(crate) fn op(&mut self) -> &mut Op {
+        &mut self.io.as_mut().expect("a slot in use holds a request").op
+    }
+
+    /// Whether it changes blocks.
+    pub(crate) fn changes(&mut self) -> bool {
+        match self.op() {
+            Op::Write { .. } | Op::Deallocate { .. } | Op::WriteZeroes { .. } => true,
+            Op::Read { .. } | Op::Flush => false,
+        }
+    }
+
+    /// Composes the command for the next piece.
+    pub(crate) fn begin(&mut self, ability: &Ability, terms: &Terms, index: SlotIndex, now: Nanos) {
+        let done = self.done;
+        self.piece = Piece::next(self.op(), done, ability);
+        self.turn = self.turn.wrapping_add(1);
+        self.tries += 1;
+        self.sent_at = now;
+        (self.moved, self.damaged) = (0, false);
+        self.stage = Stage::Sending;
+        let cid = self.turn << SLOT_BITS | index.0;
+        let Self { io, piece, out, .. } = self;
+        let op = &io.as_ref().expect("a slot in use holds a request").op;
+        self.moved = piece.compose(op, (ability, terms), cid, out);
+    }
+
+    /// The piece is done. True when the request is, too.
+    pub(crate) fn advance(&mut self, ability: &Ability) -> bool {
+        self.done += self.piece.blocks;
+        self.tries = 0;
+        self.done >= self.op().range(ability.block).blocks
+    }
+
+    /// Composes the next PDU of what the target asked for.
+    pub(crate) fn send_data(&mut self, asked: Asked, ability: &Ability, terms: &Terms) {
+        let length = (asked.until - asked.from).min(terms.data_bytes_max);
+        let piece = self.piece;
+        let data = piece.data(self.op(), ability, (asked.from, length));
+        self.out.data_for(asked, data, terms);
+    }
+
+    /// Lets go of what waited to be sent.
+    pub(crate) fn forget_sent(&mut self) {
+        self.out.clear();
+    }
+
+    /// Waits longer, if it changes blocks.
+    pub(crate) fn wait_until(&mut self, time: Nanos) {
+        if self.changes()
+            && let Stage::Settling { not_before } = &mut self.stage
+        {
+            *not_before = time.max(*not_before);
+        }
+    }
+}
+
+/// A fixed number of slots.
+pub(crate) struct Slots {
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+}
+
+impl Slots {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            slots: (0..count).map(|_| Slot::empty()).collect(),
+            free: (0..count as u16).rev().collect(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn are_free(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    pub(crate) fn any(&self, is: impl Fn(&Slot) -> bool) -> bool {
+        self.slots.iter().any(is)
+    }
+
+    /// Puts a request into a slot, or hands it back.
+    // Handing the request back is the contract of `IoQueue::submit`.
+    #[allow(clippy::result_large_err)]
+    pub(crate) fn take(&mut self, io: Io) -> Result<SlotIndex, Io> {
+        let Some(at) = self.free.pop() else { return Err(io) };
+        let slot = &mut self.slots[usize::from(at)];
+        slot.io = Some(io);
+        (slot.stage, slot.done, slot.tries) = (Stage::Ready, 0, 0);
+        Ok(SlotIndex(at))
+    }
+
+    pub(crate) fn peek(&self, index: SlotIndex) -> &Slot {
+        &self.slots[usize::from(index.0)]
+    }
+
+    pub(crate) fn get(&mut self, index: SlotIndex) -> &mut Slot {
+        &mut self.slots[usize::from(index.0)]
+    }
+
+    /// The slot whose command a target means, if that command was sent and is not answered.
+    pub(crate) fn find(&mut self, cid: u16) -> Option<(SlotIndex, &mut Slot)> {
+        let at = cid & ((1 << SLOT_BITS) - 1);
+        let slot = self.slots.get_mut(usize::from(at))?;
+        let current = slot.turn << SLOT_BITS == cid & !((1 << SLOT_BITS) - 1);
+        let sent = matches!(slot.stage, Stage::Sending | Stage::Waiting);
+        (current && sent).then_some((SlotIndex(at), slot))
+    }
+
+    /// Takes out a request that is over, and how it ended.
+    pub(crate) fn end(&mut self, index: SlotIndex) -> (Io, Result<(), IoError>) {
+        let slot = self.get(index);
+        let stage = std::mem::replace(&mut slot.stage, Stage::Free);
+        let (Some(io), Stage::Over(result)) = (slot.io.take(), stage) else {
+            unreachable!("only a request that is over ends");
+        };
+        self.free.push(index.0);
+        (io, result)
+    }
+}

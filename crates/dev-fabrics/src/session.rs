@@ -1,0 +1,296 @@
+//! A controller from its Connect command on: what it can, what its namespace is, signs of life, and its I/O queues.
+
+use crate::address::{Address, HostName};
+use crate::dialog::{Dialog, Load};
+use crate::error::{Reason, Unfit};
+use crate::limits::{
+    ADMIN_ENTRIES, IO_BYTES_MAX, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS, QUEUES_MAX,
+    READY_POLL, READY_TIME_MAX, SETUP_TIME_MAX,
+};
+use crate::link::Link;
+use std::fmt::Write as _;
+use std::time::Instant;
+use strake_block::{DeallocateReads, VolatileCache};
+use strake_nvme_wire::command::admin;
+use strake_nvme_wire::fabrics::{
+    ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, Property,
+    Width, property, ready,
+};
+use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
+use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
+use strake_nvme_wire::nvm::RANGE_BYTES;
+use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, feature, nqn};
+use strake_units::{BlockSize, Nanos};
+
+/// What of a namespace and its controller matters to I/O.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) identity: String,
+    pub(crate) serial: String,
+    pub(crate) model: String,
+    pub(crate) nsid: u32,
+    pub(crate) blocks: u64,
+    pub(crate) block: BlockSize,
+    /// Most bytes of one command.
+    pub(crate) transfer_bytes: u32,
+    /// Most bytes of one Write Zeroes; `None` when there is no such command.
+    pub(crate) zeroes_bytes: Option<u64>,
+    pub(crate) deallocate: DeallocateReads,
+    pub(crate) cache: VolatileCache,
+    pub(crate) read_only: bool,
+    pub(crate) optimal_bytes: u32,
+}
+
+/// A controller of ours.
+pub(crate) struct Session {
+    address: Address,
+    host: HostName,
+    dialog: Dialog,
+    controller: u16,
+    entries: u32,
+    in_capsule_bytes: u32,
+    /// I/O queues granted.
+    pub(crate) queues: u32,
+    pub(crate) facts: Facts,
+}
+
+impl Session {
+    /// Makes an association and looks at the namespace (Base, section 3.5.1 "Controller Initialization").
+    pub(crate) fn begin(address: &Address, host: &HostName) -> Result<Self, Reason> {
+        let mut dialog = Dialog::begin(address, SETUP_TIME_MAX)?;
+        let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
+        let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
+        // The result has what a host must prove above the controller's number (Base, Figure 393).
+        if cqe.result >> 16 & 0b11 != 0 {
+            return Err(Reason::Authentication);
+        }
+        let entries = enable(&mut dialog)?;
+        let controller = ControllerFacts::parse(&identify(&mut dialog, cns::CONTROLLER, 0)?);
+        if controller.in_capsule_offset != 0 {
+            return Err(Reason::Unusable(Unfit::Capsule));
+        }
+        let facts = look(&mut dialog, address, &controller)?;
+        let asked = command(admin::SET_FEATURES, 0)
+            .with(10, feature::QUEUES.into())
+            .with(11, feature::queues_asked(QUEUES_MAX));
+        let granted = accepted(dialog.run(asked, Load::Nothing, SETUP_TIME_MAX)?)?;
+        let commands = match controller.commands_max {
+            0 => IO_ENTRIES_MAX,
+            most => u32::from(most),
+        };
+        Ok(Self {
+            address: address.clone(),
+            host: host.clone(),
+            dialog,
+            controller: cqe.result as u16,
+            // A queue has two entries at least, or nothing fits it.
+            entries: entries.min(commands).clamp(2, IO_ENTRIES_MAX),
+            in_capsule_bytes: controller.in_capsule_bytes,
+            queues: feature::queues_of(granted.result as u32).min(QUEUES_MAX.into()),
+            facts,
+        })
+    }
+
+    /// Connects I/O queue `number`, 1 or more.
+    pub(crate) fn queue(
+        &self,
+        number: u16,
+        association: u64,
+        settled_at: Nanos,
+    ) -> Result<Link, Reason> {
+        let mut dialog = Dialog::begin(&self.address, SETUP_TIME_MAX)?;
+        let connect = connect_of(number, self.entries, 0);
+        join(&mut dialog, &self.address, &self.host, (connect, self.controller))?;
+        // A queue is full with one entry left.
+        let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
+        Ok(Link { socket: dialog.into_socket()?, terms, association, settled_at })
+    }
+
+    /// Shows that we are alive, and sees whether the target is.
+    pub(crate) fn keep_alive(&mut self) -> Result<(), Reason> {
+        let sqe = command(admin::KEEP_ALIVE, 0);
+        accepted(self.dialog.run(sqe, Load::Nothing, KEEP_ALIVE_ANSWER_MAX)?).map(drop)
+    }
+
+    /// Leaves at once: nothing more reaches the target, and its end of the connection breaks.
+    pub(crate) fn abort(self) {
+        self.dialog.abort();
+    }
+
+    /// Leaves in order, as far as the target cooperates.
+    pub(crate) fn leave(mut self) {
+        let value = Configuration::SHUTDOWN.0.into();
+        let shutdown = Property { offset: property::CC, width: Width::Four, value };
+        // Whatever it answers, the connection is closed next.
+        let _ = self.dialog.run(shutdown.set(), Load::Nothing, KEEP_ALIVE_ANSWER_MAX);
+    }
+}
+
+fn connect_of(queue: u16, entries: u32, keep_alive_ms: u32) -> Connect {
+    let size = (entries - 1) as u16;
+    Connect { format: 0, queue, size, flow_control: FlowControl::Off, keep_alive_ms }
+}
+
+fn command(opcode: u8, length: u32) -> Sqe {
+    Sqe::new(opcode, 0, Sgl::Transport { length })
+}
+
+fn accepted(cqe: Cqe) -> Result<Cqe, Reason> {
+    if cqe.status.is_success() { Ok(cqe) } else { Err(Reason::Refused(cqe.status)) }
+}
+
+/// Says Connect (Base, section 6.3).
+fn join(
+    dialog: &mut Dialog,
+    address: &Address,
+    host: &HostName,
+    (connect, controller): (Connect, u16),
+) -> Result<Cqe, Reason> {
+    let name = |text: &str| nqn::field(text).map_err(|_| Reason::Refused(Status::INVALID_HOST));
+    let data = ConnectData {
+        host_id: host.id,
+        controller,
+        subsystem: name(&address.nqn)?,
+        host: name(&host.nqn)?,
+    };
+    accepted(dialog.run(connect.command(), Load::Sent(&data.bytes()), SETUP_TIME_MAX)?)
+}
+
+/// Makes the controller work and waits until it does. Returns the entries a queue may have.
+fn enable(dialog: &mut Dialog) -> Result<u32, Reason> {
+    let get = |dialog: &mut Dialog, offset, width| {
+        let sqe = Property { offset, width, value: 0 }.get();
+        accepted(dialog.run(sqe, Load::Nothing, SETUP_TIME_MAX)?).map(|cqe| cqe.result)
+    };
+    let capabilities = Capabilities::parse(get(dialog, property::CAP, Width::Eight)?);
+    let value = Configuration::ENABLED.0.into();
+    let enable = Property { offset: property::CC, width: Width::Four, value };
+    accepted(dialog.run(enable.set(), Load::Nothing, SETUP_TIME_MAX)?)?;
+    let deadline = Instant::now() + READY_TIME_MAX;
+    loop {
+        let status = get(dialog, property::CSTS, Width::Four)? as u32;
+        if status & ready::FATAL != 0 {
+            return Err(Reason::NotReady);
+        }
+        if status & ready::READY != 0 {
+            return Ok(capabilities.entries_max);
+        }
+        if Instant::now() >= deadline {
+            return Err(Reason::NotReady);
+        }
+        dialog.rest(READY_POLL)?;
+    }
+}
+
+fn identify(dialog: &mut Dialog, what: u8, nsid: u32) -> Result<Page, Reason> {
+    let mut page = [0; IDENTIFY_BYTES];
+    let length = IDENTIFY_BYTES as u32;
+    let sqe = Sqe::new(admin::IDENTIFY, nsid, Sgl::Transport { length }).with(10, u32::from(what));
+    accepted(dialog.run(sqe, Load::Received(&mut page), SETUP_TIME_MAX)?)?;
+    Ok(page)
+}
+
+/// Looks at the namespace.
+fn look(
+    dialog: &mut Dialog,
+    address: &Address,
+    controller: &ControllerFacts,
+) -> Result<Facts, Reason> {
+    let unfit = |why| Err(Reason::Unusable(why));
+    let nsid = address.nsid;
+    let namespace = match identify(dialog, cns::NAMESPACE, nsid) {
+        Ok(page) => NamespaceFacts::parse(&page),
+        Err(Reason::Refused(_)) => return unfit(Unfit::Absent),
+        Err(reason) => return Err(reason),
+    };
+    if namespace.blocks == 0 {
+        return unfit(Unfit::Absent);
+    }
+    if namespace.metadata_bytes != 0 {
+        return unfit(Unfit::Metadata);
+    }
+    let block = match namespace.block_log2 {
+        9 => BlockSize::B512,
+        12 => BlockSize::B4096,
+        _ => return unfit(Unfit::BlockSize),
+    };
+    // What the controller does not have, it refuses.
+    let descriptors = match identify(dialog, cns::DESCRIPTORS, nsid) {
+        Ok(page) => uuid_of(&page),
+        Err(Reason::Refused(_)) => None,
+        Err(reason) => return Err(reason),
+    };
+    let zeroes_bytes = if controller.commands & optional::WRITE_ZEROES == 0 {
+        None
+    } else {
+        match identify(dialog, cns::COMMAND_SET_CONTROLLER, 0) {
+            Ok(page) => Some(zeroes_bytes_max(&page).unwrap_or(u64::MAX)),
+            Err(Reason::Refused(_)) => Some(u64::MAX),
+            Err(reason) => return Err(reason),
+        }
+    };
+    let optimal = u32::from(namespace.optimal_blocks) << block.shift();
+    Ok(Facts {
+        identity: identity_of(&namespace, descriptors, address, controller),
+        serial: controller.serial.clone(),
+        model: controller.model.clone(),
+        nsid,
+        blocks: namespace.blocks,
+        block,
+        transfer_bytes: transfer_bytes(controller.transfer_pages_log2).max(block.bytes()),
+        zeroes_bytes,
+        deallocate: match namespace.deallocated {
+            // Ranges are sent in the capsule.
+            _ if controller.commands & optional::DATASET_MANAGEMENT == 0
+                || (controller.in_capsule_bytes as usize) < RANGE_BYTES =>
+            {
+                DeallocateReads::Unsupported
+            }
+            // NVMe promises it for what was deallocated, not that all of it will be: nothing that parity can rest on.
+            Deallocated::Zeroes | Deallocated::Unspecified => DeallocateReads::Unspecified,
+        },
+        cache: if controller.write_cache { VolatileCache::Present } else { VolatileCache::Absent },
+        read_only: namespace.write_protected,
+        optimal_bytes: optimal,
+    })
+}
+
+/// Most bytes of a command (MDTS), in pages of 4 KiB.
+fn transfer_bytes(pages_log2: u8) -> u32 {
+    match pages_log2 {
+        0 => IO_BYTES_MAX,
+        log2 => 4096_u32
+            .checked_shl(log2.into())
+            .filter(|&b| b > 0)
+            .map_or(IO_BYTES_MAX, |bytes| bytes.min(IO_BYTES_MAX)),
+    }
+}
+
+/// What identifies the namespace wherever it shows up. The same as the kernel calls one that it is connected to itself
+/// (`wwid` in sysfs), so that one drive is never taken for two.
+fn identity_of(
+    namespace: &NamespaceFacts,
+    uuid: Option<[u8; 16]>,
+    address: &Address,
+    controller: &ControllerFacts,
+) -> String {
+    let hex = |bytes: &[u8]| {
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    };
+    if let Some(uuid) = uuid.filter(|uuid| *uuid != [0; 16]) {
+        let all = hex(&uuid);
+        let [a, b, c, d, e] = [&all[..8], &all[8..12], &all[12..16], &all[16..20], &all[20..]];
+        return format!("wwid:uuid.{a}-{b}-{c}-{d}-{e}");
+    }
+    if namespace.nguid != [0; 16] {
+        return format!("wwid:eui.{}", hex(&namespace.nguid));
+    }
+    if namespace.eui64 != [0; 8] {
+        return format!("wwid:eui.{}", hex(&namespace.eui64));
+    }
+    format!("nvme:{}/{}/{}", address.nqn, controller.serial, address.nsid)
+}

@@ -1,0 +1,125 @@
+//! What a host reads in the answers to Identify (Base, section 5.17; NVM, section 4.1.5).
+
+use crate::bytes::{array_at, u16_at, u32_at, u64_at};
+use crate::identify::{Deallocated, Page};
+
+/// What a host needs to know of a controller (Base, Figure 275).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerFacts {
+    /// Serial number, without the padding; what is not printable ASCII is replaced.
+    pub serial: String,
+    /// Model, likewise.
+    pub model: String,
+    /// Firmware, likewise.
+    pub firmware: String,
+    /// Most data of a command as a power of two of the smallest page; 0 for no limit.
+    pub transfer_pages_log2: u8,
+    /// Commands of a queue at a time; 0 when it does not say.
+    pub commands_max: u16,
+    /// Optional commands, see [`optional`](crate::identify::optional).
+    pub commands: u16,
+    /// Whether completed writes may need a flush.
+    pub write_cache: bool,
+    /// Bytes of data that fit a capsule of an I/O queue.
+    pub in_capsule_bytes: u32,
+    /// Where that data begins behind the command, in bytes.
+    pub in_capsule_offset: u32,
+}
+
+impl ControllerFacts {
+    /// Reads a page.
+    #[must_use]
+    pub fn parse(page: &Page) -> Self {
+        Self {
+            serial: text(&array_at::<4096, 20>(page, 4)),
+            model: text(&array_at::<4096, 40>(page, 24)),
+            firmware: text(&array_at::<4096, 8>(page, 64)),
+            transfer_pages_log2: page[77],
+            commands_max: u16_at(page, 514),
+            commands: u16_at(page, 520),
+            write_cache: page[525] & 1 != 0,
+            in_capsule_bytes: u32_at(page, 1792).saturating_mul(16).saturating_sub(64),
+            in_capsule_offset: u32::from(u16_at(page, 1800)) * 16,
+        }
+    }
+}
+
+/// Printable ASCII without the spaces around it.
+fn text(bytes: &[u8]) -> String {
+    let shown = |&byte: &u8| if (0x20..0x7f).contains(&byte) { char::from(byte) } else { ' ' };
+    bytes.iter().map(shown).collect::<String>().trim().to_owned()
+}
+
+/// What a host needs to know of a namespace (NVM, Figure 97).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceFacts {
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes of a block as a power of two.
+    pub block_log2: u8,
+    /// Bytes of metadata of a block.
+    pub metadata_bytes: u16,
+    /// What deallocated blocks read as.
+    pub deallocated: Deallocated,
+    /// Whether writes are refused.
+    pub write_protected: bool,
+    /// Writes like to be of this many blocks; 0 for no preference.
+    pub optimal_blocks: u16,
+    /// Its globally unique identifier; zero when it has none.
+    pub nguid: [u8; 16],
+    /// Its older, shorter one; zero when it has none.
+    pub eui64: [u8; 8],
+}
+
+impl NamespaceFacts {
+    /// Reads a page.
+    #[must_use]
+    pub fn parse(page: &Page) -> Self {
+        // FLBAS: the format in use, in two pieces.
+        let format = usize::from(page[26] & 0xf | page[26] >> 1 & 0x30);
+        let at = 128 + format * 4;
+        let optimal = if page[24] & 1 << 4 != 0 { u16_at(page, 72).saturating_add(1) } else { 0 };
+        Self {
+            blocks: u64_at(page, 0),
+            block_log2: page[at + 2],
+            metadata_bytes: u16_at(page, at),
+            deallocated: match page[33] & 0b111 {
+                1 => Deallocated::Zeroes,
+                _ => Deallocated::Unspecified,
+            },
+            write_protected: page[99] & 1 != 0,
+            optimal_blocks: optimal,
+            nguid: array_at(page, 104),
+            eui64: array_at(page, 120),
+        }
+    }
+}
+
+/// The UUID in a list of what identifies a namespace (Base, Figure 277), if there is one.
+#[must_use]
+pub fn uuid_of(page: &Page) -> Option<[u8; 16]> {
+    let mut rest = &page[..];
+    while let [kind, length, _, _, tail @ ..] = rest {
+        let length = usize::from(*length);
+        if length == 0 || length > tail.len() {
+            return None;
+        }
+        if *kind == 3
+            && let Some(uuid) = tail[..length].first_chunk::<16>()
+        {
+            return Some(*uuid);
+        }
+        rest = &tail[length..];
+    }
+    None
+}
+
+/// Limits that only the command set knows, in bytes for pages of 4 KiB: most bytes of one Write Zeroes (NVM, Figure
+/// 102, WZSL); `None` for no limit.
+#[must_use]
+pub fn zeroes_bytes_max(page: &Page) -> Option<u64> {
+    match page[1] {
+        0 => None,
+        log2 => Some(4096_u64.checked_shl(log2.into()).unwrap_or(u64::MAX)),
+    }
+}

@@ -85,7 +85,11 @@ secrets() {
     tank
     echo https://example.com/hooks/secret > chat.url
     echo smtps://raid:secret@mail.example.com > mail.url
+    echo DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij: > host.key
+    chmod 600 host.key
 }
+
+known() { secrets; expect 0 strake host add nqn.2014-08.com.example:db1 --secret-file host.key; }
 
 numbers() { expect 0 strake bench run G1 --repeats 1 --milliseconds 10 --save numbers; }
 
@@ -126,6 +130,8 @@ situation() {
         "strake job cancel"*) needs=copies ;;
         "strake hook remove"* | "strake hook test"*) needs=pager ;;
         "strake hook add"*-file*) needs=secrets ;;
+        "strake host add"*) needs=secrets ;;
+        "strake host remove"*) needs=known ;;
         "strake config restore"*) needs=backup ;;
         # What it thinks of this machine is not for a test to say.
         "strake doctor"*) codes="0 1" ;;

@@ -100,6 +100,9 @@ fn the_descriptor_names_every_call() {
             "ExportService.CreateExport",
             "ExportService.ListExports",
             "ExportService.RemoveExport",
+            "ExportService.AddHost",
+            "ExportService.ListHosts",
+            "ExportService.RemoveHost",
         ]
     );
 }

@@ -8,6 +8,7 @@ pub mod drive;
 pub mod event;
 pub mod export;
 pub mod hook;
+pub mod host;
 pub mod job;
 pub mod parse;
 pub mod spare;
@@ -152,6 +153,15 @@ pub enum Command {
   strake hook list"
     )]
     Hook(hook::HookVerb),
+    /// Hosts that have to prove who they are.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake host add nqn.2014-08.com.example:db1 --secret-file host.key
+  strake host list"
+    )]
+    Host(host::HostVerb),
     /// What the daemon has recorded.
     #[command(
         subcommand,

@@ -9,6 +9,7 @@ pub mod drive;
 pub mod event;
 pub mod export;
 pub mod hook;
+pub mod host;
 pub mod job;
 pub mod spare;
 pub mod status;

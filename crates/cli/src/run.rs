@@ -2,7 +2,7 @@
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    array, bench, config, daemon, drive, event, export, hook, job, spare, status,
+    array, bench, config, daemon, drive, event, export, hook, host, job, spare, status,
 };
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -49,6 +49,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Export(verb) => export::run(verb, &socket()?, &out).await,
         Command::Event(verb) => event::run(verb, &socket()?, &out).await,
         Command::Hook(verb) => hook::run(verb, &socket()?, &out).await,
+        Command::Host(verb) => host::run(verb, &socket()?, &out).await,
         Command::Config(verb) => config::run(verb, &socket()?, &out).await,
         Command::Daemon(verb) => daemon::run(verb, &socket()?, &out).await,
         Command::Wait(arguments) => wait::run(&arguments, &socket()?, &out).await,

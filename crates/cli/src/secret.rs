@@ -1,10 +1,11 @@
-//! Addresses that hold a password or are one: read from a file or standard input, because arguments are shown to every
-//! user of the machine.
+//! Addresses that hold a password or are one, and keys: read from a file or standard input, because arguments are shown
+//! to every user of the machine.
 
 use crate::error::CliError;
 use crate::limits::ADDRESS_BYTES_MAX;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 
 /// Holds that `url`, given as the argument `--OPTION`, has no password in it.
 ///
@@ -28,18 +29,43 @@ pub fn open(url: &str, option: &str) -> Result<(), CliError> {
 /// # Errors
 /// When it cannot be read, or is no such line. The message does not repeat what was read.
 pub fn address(file: &str) -> Result<String, CliError> {
-    let fail = |e: std::io::Error| CliError::io(format_args!("cannot read {file}"), &e);
+    match file {
+        "-" => line(std::io::stdin(), file, "the address"),
+        _ => line(File::open(file).map_err(|e| unread(file, &e))?, file, "the address"),
+    }
+}
+
+/// The key that is the only line of `file`, which nobody but its owner may read, or of standard input for `-`. A pipe,
+/// such as `/dev/fd/3`, has no readers but us.
+///
+/// # Errors
+/// When it cannot be read, others may read it too, or it is no such line. The message does not repeat what was read.
+pub fn key(file: &str) -> Result<String, CliError> {
+    if file == "-" {
+        return line(std::io::stdin(), file, "the key");
+    }
+    let open = File::open(file).map_err(|e| unread(file, &e))?;
+    let about = open.metadata().map_err(|e| unread(file, &e))?;
+    if about.is_file() && about.mode() & 0o077 != 0 {
+        return Err(CliError::usage(format!(
+            "others than its owner may read or write {file}, which holds a key: chmod 600 {file}"
+        )));
+    }
+    line(open, file, "the key")
+}
+
+fn unread(file: &str, error: &std::io::Error) -> CliError {
+    CliError::io(format_args!("cannot read {file}"), error)
+}
+
+/// The only line of what `from` has.
+fn line(from: impl Read, file: &str, what: &str) -> Result<String, CliError> {
     let mut text = String::new();
-    let read = match file {
-        "-" => std::io::stdin().take(ADDRESS_BYTES_MAX + 1).read_to_string(&mut text),
-        _ => File::open(file).map_err(fail)?.take(ADDRESS_BYTES_MAX + 1).read_to_string(&mut text),
-    };
-    let read = read.map_err(fail)? as u64;
+    let read = from.take(ADDRESS_BYTES_MAX + 1).read_to_string(&mut text);
+    let read = read.map_err(|e| unread(file, &e))? as u64;
     let line = text.trim();
     if line.is_empty() || line.contains(char::is_whitespace) || read > ADDRESS_BYTES_MAX {
-        return Err(CliError::usage(format!(
-            "{file} has to hold one line, with the address alone"
-        )));
+        return Err(CliError::usage(format!("{file} has to hold one line, with {what} alone")));
     }
     Ok(line.to_owned())
 }

@@ -12,6 +12,7 @@ pub mod event;
 pub mod export;
 mod grid;
 pub mod hook;
+pub mod host;
 pub mod job;
 pub mod scrub;
 pub mod show;

@@ -11,9 +11,10 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::exports::request_of;
+use crate::hosts::keys_of;
 use crate::manager::Manager;
 use crate::member_config::remembered_by;
-use crate::store::{ArrayRecord, Config, ExportRecord, SpareRecord};
+use crate::store::{ArrayRecord, Config, ExportRecord, HostRecord, SpareRecord};
 
 /// What a restore did, or would.
 #[derive(Default)]
@@ -62,6 +63,10 @@ impl Control {
         for record in &wanted.arrays {
             self.restore_array(record, request.dry_run, &mut restored);
         }
+        // Before exports, so that nobody is believed by name who was not.
+        for record in &wanted.hosts {
+            self.restore_host(record, &mut restored);
+        }
         for record in &wanted.exports {
             self.restore_export(record, &wanted, &mut restored);
         }
@@ -105,6 +110,27 @@ impl Control {
         };
         let Restored { plan, warnings, .. } = restored;
         Ok(ConfigChange { result: result.into(), plan, warnings })
+    }
+
+    /// Records a host that is not known. Its secret may be covered in the document: then it cannot connect until it is
+    /// given one.
+    fn restore_host(&self, record: &HostRecord, restored: &mut Restored) {
+        let is_known = |m: &mut Manager| Ok(m.config.hosts.iter().any(|h| h.nqn == record.nqn));
+        if self.run(is_known).unwrap_or(false) {
+            return;
+        }
+        let outcome = match restored.foreseen {
+            Some(_) => keys_of(record).map(|_| true),
+            None => self.run(|m| m.put_host(record.clone())).map(|_| true),
+        };
+        let is_locked = outcome.is_ok() && record.secret.is_empty();
+        restored.note(format!("have host {} prove who it is", record.nqn), outcome);
+        if is_locked {
+            restored.warnings.push(format!(
+                "host {} cannot connect until it is given its secret: strake host add",
+                record.nqn
+            ));
+        }
     }
 
     fn restore_array(&self, record: &ArrayRecord, dry_run: bool, restored: &mut Restored) {
@@ -253,7 +279,7 @@ impl Manager {
         self.store.prepare(&foreseen.config).map(|_| any)
     }
 
-    /// The configuration in force, with the secrets of hooks covered: such hooks have to be added by hand again.
+    /// The configuration in force, with the secrets of hooks and hosts covered: they have to be added by hand again.
     ///
     /// # Errors
     /// When it cannot be encoded.
@@ -261,6 +287,9 @@ impl Manager {
         let mut config = self.config.clone();
         for hook in &mut config.hooks {
             *hook = hook.masked()?;
+        }
+        for host in &mut config.hosts {
+            *host = host.masked();
         }
         let json = serde_json::to_string_pretty(&config)
             .map_err(|e| ControlError::device(format!("cannot encode the configuration: {e}")))?;

@@ -9,6 +9,7 @@ use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
+use crate::hosts::keys_of;
 use crate::limits::EXPORTS_MAX;
 use crate::manager::Manager;
 use crate::servers::{self, ExportServer};
@@ -205,6 +206,10 @@ impl Manager {
             return Ok(record.listen.clone());
         }
         let server = ExportServer::start(record, self.core_handles())?;
+        // Known before there is anything to connect to.
+        for host in &self.config.hosts {
+            server.set_keys(&host.nqn, Some(keys_of(host)?));
+        }
         server.add(record, array)?;
         let listen =
             server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());

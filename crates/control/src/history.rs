@@ -90,7 +90,7 @@ macro_rules! outcomes {
 
 outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange }
 
-outcomes! { ScrubChange }
+outcomes! { ScrubChange HostChange }
 
 /// Declares how a request is typed: the object it is about, whether it may be dry, its words and its flags.
 macro_rules! command {
@@ -315,5 +315,7 @@ command!(
     format!("hook add {} --kind {}{}", r.name, r.kind, value("--severity", given(&r.severity)))
 );
 command!(RemoveHookRequest, |r| "daemon".to_owned(), false, format!("hook remove {}", r.name));
+command!(AddHostRequest, |r| "daemon".to_owned(), false, format!("host add {}", r.nqn));
+command!(RemoveHostRequest, |r| "daemon".to_owned(), false, format!("host remove {}", r.nqn));
 command!(TestHookRequest, |r| "daemon".to_owned(), false, format!("hook test {}", r.name));
 command!(RestoreConfigRequest, |r| "daemon".to_owned(), r.dry_run, "config restore".to_owned());

@@ -24,6 +24,7 @@ pub mod events;
 mod exports;
 mod history;
 mod hooks;
+mod hosts;
 mod import;
 mod jobs;
 mod label;

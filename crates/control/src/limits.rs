@@ -8,6 +8,9 @@ pub const ARRAYS_MAX: usize = 64;
 /// Most exports of one daemon.
 pub const EXPORTS_MAX: usize = 256;
 
+/// Most hosts that have to prove who they are.
+pub const HOSTS_MAX: usize = 256;
+
 /// Most spares of one daemon; each is held open.
 pub const SPARES_MAX: usize = 64;
 

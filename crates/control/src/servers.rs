@@ -110,6 +110,14 @@ impl ExportServer {
         })
     }
 
+    /// Has a host prove who it is, or believes its name again. Protocols without names of hosts do not care.
+    pub(crate) fn set_keys(&self, host: &str, keys: Option<nvmet::Keys>) {
+        match self {
+            Self::Nbd(_) => {}
+            Self::Nvme(target) => target.set_keys(host, keys),
+        }
+    }
+
     /// Its address, with the port the kernel chose if none was given; `None` for a unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {

@@ -45,6 +45,9 @@ pub struct Config {
     /// Arrays that were destroyed last, in case that was a mistake.
     #[serde(default)]
     pub destroyed: Vec<DestroyedRecord>,
+    /// Hosts that have to prove who they are. Holds their secrets: for anything that others may read, mask them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostRecord>,
 }
 
 impl Default for Config {
@@ -56,6 +59,7 @@ impl Default for Config {
             spares: Vec::new(),
             destroyed: Vec::new(),
             hooks: Vec::new(),
+            hosts: Vec::new(),
         }
     }
 }
@@ -227,6 +231,33 @@ pub struct SubsystemRecord {
     pub nqn: String,
     /// Names of the hosts that may connect.
     pub hosts: Vec<String>,
+}
+
+/// A host that has to prove who it is when it connects over NVMe/TCP.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostRecord {
+    /// Its name.
+    pub nqn: String,
+    /// What it proves itself with, in the interchange format; empty when that is covered, so that it cannot connect.
+    pub secret: String,
+    /// What the target proves itself with to it; empty when it does not.
+    #[serde(default)]
+    pub controller_secret: String,
+}
+
+impl std::fmt::Debug for HostRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostRecord").field("nqn", &self.nqn).finish_non_exhaustive()
+    }
+}
+
+impl HostRecord {
+    /// The same without its secrets.
+    #[must_use]
+    pub fn masked(&self) -> Self {
+        Self { nqn: self.nqn.clone(), secret: String::new(), controller_secret: String::new() }
+    }
 }
 
 /// The state directory, locked by this process.

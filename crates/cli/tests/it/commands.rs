@@ -3,6 +3,7 @@
 use crate::common::Folder;
 use crate::fake::{Ran, Script, Served, against, array, strake};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use strake_api::v1::{Array, SystemStatus};
 use tonic::Code;
@@ -114,6 +115,10 @@ fn every_verb_reaches_its_call() {
         ),
         ("hook add log --exec /bin/true", "kind: \"exec\", target: \"/bin/true\""),
         ("hook list", "ListHooksRequest"),
+        (
+            "host remove nqn.2014-08.com.example:db1",
+            "RemoveHostRequest { nqn: \"nqn.2014-08.com.example:db1\" }",
+        ),
         ("hook remove pager", "RemoveHookRequest { name: \"pager\" }"),
         ("hook test pager", "TestHookRequest { name: \"pager\" }"),
         ("config show", "GetConfigRequest"),
@@ -169,6 +174,31 @@ fn what_loses_data_needs_yes_in_a_script() {
 }
 
 /// An argument is there to be read by every user of the machine, so that no password may be one.
+/// Keys of hosts come from files that are their owner's alone.
+#[test]
+fn a_key_of_a_host_comes_from_a_file_that_nobody_else_may_read() {
+    let folder = Folder::new("keys");
+    let write = |name: &str, mode: u32| {
+        let path = folder.0.join(name);
+        std::fs::write(&path, format!("DHHC-1:00:{name}:\n")).expect("the folder is writable");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+        path.display().to_string()
+    };
+    let (own, other, open) = (write("own", 0o600), write("other", 0o400), write("open", 0o640));
+    let add = "host add nqn.2014-08.com.example:db1 --secret-file";
+    let line = format!("{add} {own} --controller-secret-file {other}");
+    let ran = check("keys", healthy(), &line, 0);
+    for part in ["secret: \"DHHC-1:00:own:\"", "controller_secret: \"DHHC-1:00:other:\""] {
+        assert!(ran.heard.last().is_some_and(|h| h.contains(part)), "{part}: {:?}", ran.heard);
+    }
+    for line in [format!("{add} {open}"), format!("{add} {own} --controller-secret-file {open}")] {
+        let ran = check("keys", healthy(), &line, 3);
+        assert!(ran.stderr.contains("chmod 600"), "{line}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("DHHC"), "{line}: {}", ran.stderr);
+        assert_eq!(ran.heard, [""; 0], "{line}: nothing was asked of the daemon");
+    }
+}
+
 #[test]
 fn a_secret_of_a_hook_comes_from_a_file_and_never_from_an_argument() {
     let folder = Folder::new("secrets");

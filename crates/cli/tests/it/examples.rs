@@ -4,6 +4,7 @@
 use crate::common::terminal::Terminal;
 use crate::fake::{Script, Served, array};
 use clap::{Command, CommandFactory as _};
+use std::os::unix::fs::PermissionsExt as _;
 use strake_api::v1::{DoctorReport, SystemStatus};
 use strake_cli::args::Cli;
 use strake_cli::examples;
@@ -80,9 +81,11 @@ fn every_example_runs_for_a_person_at_a_terminal() {
         let served = Served::new("examples", script);
         let folder = served.folder.0.display().to_string();
         std::fs::write(served.folder.0.join("strake.json"), "{}").expect("the folder is writable");
-        for file in ["chat.url", "mail.url"] {
-            std::fs::write(served.folder.0.join(file), "https://a.example/secret\n")
-                .expect("the folder is writable");
+        for file in ["chat.url", "mail.url", "host.key"] {
+            let path = served.folder.0.join(file);
+            std::fs::write(&path, "https://a.example/secret\n").expect("the folder is writable");
+            let own = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&path, own).expect("the file is ours");
         }
         // What is written goes to the test's folder.
         let example = example.replace(" /usr/", &format!(" {folder}/"));

@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 35] = [
+const ANSWERS: [(&str, &str); 36] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -36,6 +36,7 @@ const ANSWERS: [(&str, &str); 35] = [
     ("event list", "events"),
     ("hook add pager --webhook https://a.example/", "hook"),
     ("hook list", "hooks"),
+    ("host list", "hosts"),
     ("config show", "json"),
     ("export create tank --via nbd --listen 127.0.0.1:10809", "export"),
     ("export list", "exports"),

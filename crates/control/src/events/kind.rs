@@ -126,6 +126,7 @@ kinds! {
     DriveVanished "drive_vanished" Info "A drive vanished from the machine."
     HookChanged "hook_changed" Info "Somebody outside is told about events from now on, or no more."
     HookFailed "hook_failed" Warning "Somebody outside could not be told about events."
+    HostChanged "host_changed" Info "A host has to prove who it is from now on, or no more."
 }
 
 impl EventKind {

@@ -5,7 +5,8 @@ use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::store::Config;
 use strake_api::v1::{
-    CreateExportRequest, DestroyArrayRequest, Export, RestoreConfigRequest, UndeleteArrayRequest,
+    AddHostRequest, CreateExportRequest, DestroyArrayRequest, Export, RemoveHostRequest,
+    RestoreConfigRequest, UndeleteArrayRequest,
 };
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
@@ -60,6 +61,95 @@ fn what_nobody_may_reach_or_what_would_clash_is_refused() {
     };
     let beside = control.run(|m| m.create_export(&taken));
     check_refused(beside, ControlErrorKind::State, "another protocol");
+    stop(&control);
+}
+
+const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
+
+fn host(secret: &str, controller_secret: &str) -> AddHostRequest {
+    AddHostRequest {
+        nqn: HOST.into(),
+        secret: secret.into(),
+        controller_secret: controller_secret.into(),
+    }
+}
+
+/// Whether the target at an address wants proof of a host (Base, Figure 393): the result of its Connect command.
+fn asks_for_proof(address: &str, subsystem: &str) -> bool {
+    let mut stream = std::net::TcpStream::connect(address).expect("the target listens");
+    let mut bytes = vec![0; 128];
+    (bytes[2], bytes[4]) = (128, 128);
+    bytes.extend([4, 0, 72, 72]);
+    bytes.extend((72_u32 + 1024).to_le_bytes());
+    let mut sqe = [0; 64];
+    (sqe[0], sqe[1], sqe[4], sqe[44]) = (0x7f, 0x40, 1, 31);
+    sqe[32..36].copy_from_slice(&1024_u32.to_le_bytes());
+    sqe[39] = 1;
+    bytes.extend(sqe);
+    let mut data = vec![0; 1024];
+    data[16..18].fill(0xff);
+    data[256..256 + subsystem.len()].copy_from_slice(subsystem.as_bytes());
+    data[512..512 + HOST.len()].copy_from_slice(HOST.as_bytes());
+    bytes.extend(data);
+    std::io::Write::write_all(&mut stream, &bytes).expect("the target takes it");
+    let mut answer = [0; 128 + 24];
+    std::io::Read::read_exact(&mut stream, &mut answer).expect("the target answers");
+    assert_eq!(answer[128 + 22..], [0, 0], "the host may connect");
+    answer[128 + 10] & 2 != 0
+}
+
+/// Hosts with a secret prove who they are, after a restart and after a restored configuration too; nothing shows it.
+#[test]
+fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let usage = ControlErrorKind::Usage;
+    let add = |control: &Control, r: AddHostRequest| control.run(|m| m.add_host(&r));
+    check_refused(add(&control, host("", "")), usage, "--secret-file");
+    check_refused(add(&control, host("DHHC-1:00:AAAA:", "")), usage, "32, 48 or 64");
+    check_refused(add(&control, host(SECRET, SECRET)), usage, "the same");
+    let stranger = AddHostRequest { nqn: "somebody".into(), ..host(SECRET, "") };
+    check_refused(add(&control, stranger), usage, "is no NQN");
+    let export = control.run(|m| m.create_export(&request())).expect("it is offered");
+    let export = export.export.expect("it says which");
+    assert!(!asks_for_proof(&export.listen, &export.nqn));
+    assert_eq!(add(&control, host(SECRET, "")).expect("a secret").result, "created");
+    assert_eq!(add(&control, host(SECRET, "")).expect("a secret").result, "unchanged");
+    assert!(asks_for_proof(&export.listen, &export.nqn), "at once");
+    assert_eq!(add(&control, host(SECRET, OTHER)).expect("a secret").result, "changed");
+    let remove = RemoveHostRequest { nqn: HOST.into() };
+    let state = ControlErrorKind::State;
+    check_refused(control.run(|m| m.remove_host(&remove)), state, "by its name alone");
+
+    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    let shown = format!(
+        "{document}{:?}{:?}",
+        control.run(|m| Ok(m.list_hosts())),
+        control.run(|m| Ok(m.config.clone()))
+    );
+    assert!(document.contains(HOST) && !shown.contains("DHHC"), "{shown}");
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    let export = only_export(&control);
+    assert!(asks_for_proof(&export.listen, &export.nqn), "after a restart");
+
+    // A configuration whose secrets are covered lets nobody in who had to prove himself.
+    control
+        .run(|m| {
+            m.config.hosts.clear();
+            Ok(())
+        })
+        .expect("forgotten");
+    let restore = RestoreConfigRequest { json: document, dry_run: false };
+    let restored = control.restore_config(&restore).expect("it is understood");
+    assert!(restored.warnings.iter().any(|w| w.contains("strake host add")), "{restored:?}");
+    assert!(asks_for_proof(&export.listen, &export.nqn), "after it was restored");
+    let listed = control.run(|m| Ok(m.list_hosts())).expect("hosts");
+    assert_eq!(listed.hosts[0].state, "locked");
+    assert_eq!(add(&control, host(SECRET, "")).expect("a secret").result, "changed");
     stop(&control);
 }
 

@@ -2,7 +2,9 @@
 
 use strake_api::v1::export_service_server::ExportService;
 use strake_api::v1::{
-    CreateExportRequest, ExportChange, ListExportsRequest, ListExportsResponse, RemoveExportRequest,
+    AddHostRequest, CreateExportRequest, ExportChange, HostChange, ListExportsRequest,
+    ListExportsResponse, ListHostsRequest, ListHostsResponse, RemoveExportRequest,
+    RemoveHostRequest,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -40,5 +42,30 @@ impl ExportService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name)])?;
         self.command(request, |c, r| c.run(|m| m.remove_export(r))).await
+    }
+
+    async fn add_host(
+        &self,
+        request: Request<AddHostRequest>,
+    ) -> Result<Response<HostChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("nqn", &r.nqn)])?;
+        check_texts(&[("secret", &r.secret), ("controller_secret", &r.controller_secret)])?;
+        self.command(request, |c, r| c.run(|m| m.add_host(r))).await
+    }
+
+    async fn list_hosts(
+        &self,
+        _: Request<ListHostsRequest>,
+    ) -> Result<Response<ListHostsResponse>, Status> {
+        self.answer(|m| Ok(m.list_hosts())).await
+    }
+
+    async fn remove_host(
+        &self,
+        request: Request<RemoveHostRequest>,
+    ) -> Result<Response<HostChange>, Status> {
+        check_texts(&[("nqn", &request.get_ref().nqn)])?;
+        self.command(request, |c, r| c.run(|m| m.remove_host(r))).await
     }
 }

@@ -205,6 +205,17 @@ impl ExportService for Fake {
     async fn remove_export(&self, request: Request<RemoveExportRequest>) -> Answer<ExportChange> {
         self.export(request.get_ref())
     }
+    async fn add_host(&self, request: Request<AddHostRequest>) -> Answer<HostChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(HostChange::default()))
+    }
+    async fn list_hosts(&self, _: Request<ListHostsRequest>) -> Answer<ListHostsResponse> {
+        Ok(Response::new(ListHostsResponse::default()))
+    }
+    async fn remove_host(&self, request: Request<RemoveHostRequest>) -> Answer<HostChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(HostChange::default()))
+    }
 }
 
 #[tonic::async_trait]

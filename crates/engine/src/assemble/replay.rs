@@ -198,17 +198,17 @@ fn records(
             }
             let own = record.parts.iter().find(|part| part.slot == member).copied();
             let Some(own) = own else { continue };
-            let payload =
-                payload(&own, geometry, &mut io, offset).map_err(|error| (member, error))?;
-            let Some(payload) = payload else { continue };
             let inside = |part: &RedoPart| within(geometry, regions, header.stripe.0, part);
             if !record.parts.iter().all(inside) {
                 continue;
             }
+            let payload =
+                payload(&own, geometry, &mut io, offset).map_err(|error| (member, error))?;
+            // Without its payload a header still tells that older records of its band are done.
             let found = Found { record: record.clone(), parts: Vec::new() };
             let entry = records.redo.entry(name).or_insert(found);
             if entry.record == record {
-                entry.parts.push((member, payload));
+                entry.parts.extend(payload.map(|payload| (member, payload)));
             }
         }
         let Records { intents, floors, .. } = &mut records;

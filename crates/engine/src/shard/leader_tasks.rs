@@ -436,13 +436,13 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
         (finished, finished || moved)
     };
     // The cleared bits go first: a label that promotes it must not find bits that say otherwise.
-    if changed && record(shard, group).await {
-        // A drive that has not got the label by a crash is not believed to be in sync: then its stripes have to be in
-        // the log, as the others' labels must say.
-        let less = finished && shard.leader_mut().log_less(member);
-        if less && !record(shard, group).await {
-            return;
-        }
+    let mut recorded = changed && record(shard, group).await;
+    // A drive that has not got that label by a crash is not believed to be in sync: then its stripes have to be in the
+    // log, as the others' labels must say. So one more label ends the log.
+    if recorded && finished && shard.leader_mut().log_less(member) {
+        recorded = record(shard, group).await;
+    }
+    if recorded {
         publish(shard).await;
         if finished && shard.leader_mut().state.states[member.at()] == MemberState::InSync {
             shard.board.tell(Some(member), ArrayEventKind::RebuildFinished);

@@ -277,6 +277,42 @@ fn an_older_record_never_undoes_a_newer_write() {
     }
 }
 
+/// What is missing lies in parity alone, so nobody else has its record, and a write that is still under way keeps the
+/// floor below. When the contents of the newest are damaged, its header still tells that the one before is done (found
+/// by `cargo xtask corrupt`).
+#[test]
+fn a_record_without_its_contents_still_ends_the_one_before() {
+    let mut stage = degraded(Set::new(Level::Raid5, 4), &[1]);
+    let on = |stage: &Stage, member, from| {
+        (from..2000).find(|at| stage.home(*at).0 == member).expect("it has a share of the data")
+    };
+    let (far, near) = (on(&stage, 0, 1000), on(&stage, 1, 0));
+    let (member, byte) = stage.home(far);
+    let stuck = Rule::new(Ops::WRITE, Effect::Hang).within(stage.on_disk(byte, 1));
+    stage.disks[member].plan.add(stuck);
+    let op = stage.write_op(far, 1, 99);
+    stage.submit(0, op);
+    stage.rounds(100);
+    assert_eq!(stage.write(near, 1, 1), Ok(()));
+    assert_eq!(stage.write(near, 1, 2), Ok(()));
+    let mut newest = (0, 0, 0);
+    let mut block = vec![0; 4096];
+    for (member, disk) in stage.disks.iter().enumerate().filter(|(member, _)| *member != 1) {
+        for offset in LOG.step_by(4096) {
+            disk.ram.read_at(offset, &mut block).expect("inside");
+            if let Some(record) = strake_ondisk::decode_redo(&block, offset) {
+                newest = newest.max((record.header.sequence, member, offset));
+            }
+        }
+    }
+    let (sequence, member, offset) = newest;
+    assert_eq!(sequence, 3, "each write is on record");
+    stage.disks[member].ram.write_at(offset + 4096, &[0xa5; 4096]).expect("inside");
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    assert_eq!(stage.recovered(STRICTLY).redone, 1, "the write that was under way");
+    verify_old_or_new(&mut stage, far, 1, 99);
+}
+
 /// The log is much shorter than what is written.
 #[test]
 fn the_log_goes_around() {

@@ -2,7 +2,7 @@
 
 use strake_engine::{ArrayEventKind, Consistency, load_config};
 use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome, ScrubMode, ScrubState, assemble};
-use strake_raid::MemberState;
+use strake_raid::{MemberState, Place, Role};
 use strake_units::{Lba, Nanos};
 
 use super::super::area::Area;
@@ -184,6 +184,25 @@ impl Look<'_> {
             });
             if reaches {
                 self.oracle.give_up(lba);
+            }
+        }
+        self.excuse_logged(states);
+    }
+
+    /// Where a record is damaged that nobody else has, the one before it is carried out again: what is only computed
+    /// from it may be as it was.
+    fn excuse_logged(&mut self, states: &[MemberState]) {
+        let geometry = &self.record.geometry;
+        for record in &self.wound.records {
+            let stripe = record.header.stripe;
+            for strip in 0..geometry.data_strips() {
+                let position = geometry.position(stripe, Role::Data { strip, copy: 0 });
+                if states[geometry.member(stripe, position).at()] == MemberState::InSync {
+                    continue;
+                }
+                for offset in record.parts.iter().flat_map(|p| p.offset..p.offset + p.blocks) {
+                    self.oracle.give_up(geometry.lba(Place { stripe, strip, offset }).0);
+                }
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use strake_ondisk::{REDO_HEADER_BYTES, RedoRecord, decode_redo, redo_ring};
+
 use super::super::area::{Area, areas};
 use super::super::image::Image;
 use super::super::record::Record;
@@ -54,6 +56,8 @@ pub(super) struct Wound {
     pub(super) bytes: Vec<u8>,
     pub(super) area: Area,
     pub(super) kind: Garbage,
+    /// Records of the log that it lies in.
+    pub(super) records: Vec<RedoRecord>,
 }
 
 impl Wound {
@@ -88,12 +92,36 @@ impl Wound {
                 bytes[rng.below(len) as usize] ^= 1 << rng.below(8);
             }
         }
-        Self { member, offset, bytes, area, kind }
+        let records = records(record, &images[member], member, (offset, offset + len));
+        Self { member, offset, bytes, area, kind, records }
     }
 
     pub(super) fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
+}
+
+/// The records in a member's log that lie, header or contents, between two bytes of it.
+fn records(
+    record: &Record,
+    image: &Image,
+    member: usize,
+    (from, to): (u64, u64),
+) -> Vec<RedoRecord> {
+    let (start, bytes) = redo_ring(0, 1);
+    let size = record.geometry.block_size();
+    let mut found = Vec::new();
+    for offset in (start..to.min(start + bytes)).step_by(REDO_HEADER_BYTES) {
+        let mut header = [0; REDO_HEADER_BYTES];
+        image.read(offset, &mut header);
+        let Some(redo) = decode_redo(&header, offset) else { continue };
+        let own = redo.parts.iter().find(|part| part.slot.at() == member);
+        let payload = own.map_or(0, |part| u64::from(part.blocks) << size.shift());
+        if offset + REDO_HEADER_BYTES as u64 + payload > from {
+            found.push(redo);
+        }
+    }
+    found
 }
 
 impl fmt::Display for Wound {

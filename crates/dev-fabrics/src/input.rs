@@ -87,16 +87,10 @@ impl Input {
         debug_assert!(self.bytes().is_empty());
         let mut slices: [IoSliceMut<'_>; SEGMENTS_MAX + 1] =
             std::array::from_fn(|_| IoSliceMut::new(&mut []));
-        let (mut skip, mut left, mut used) = (place.at, place.most, 0);
-        for part in place.data.parts_mut() {
-            let over = skip.min(part.len());
-            skip -= over;
-            let here = (part.len() - over).min(left);
-            left -= here;
-            if here > 0 {
-                slices[used] = IoSliceMut::new(&mut part.as_mut_slice()[over..over + here]);
-                used += 1;
-            }
+        let mut used = 0;
+        for slice in place.data.slices_mut(place.at, place.most) {
+            slices[used] = IoSliceMut::new(slice);
+            used += 1;
         }
         slices[used] = IoSliceMut::new(&mut self.buf);
         let received = received(rustix::io::readv(socket, &mut slices[..=used]))?;

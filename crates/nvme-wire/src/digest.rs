@@ -21,6 +21,11 @@ impl Digest {
     }
 }
 
+/// The digest of bytes that lie in several places, as it is on the wire.
+pub fn of_all<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; DIGEST_BYTES] {
+    parts.into_iter().fold(Digest::default(), Digest::and).bytes()
+}
+
 /// The digest of bytes in one place, as it is on the wire.
 #[must_use]
 pub fn of(bytes: &[u8]) -> [u8; DIGEST_BYTES] {

@@ -163,6 +163,9 @@ pub const fn invalid_parameter(part: Part, offset: u16) -> u64 {
 /// AUTHREQ.ATR).
 pub const PROOF_REQUIRED: u64 = 1 << 17;
 
+/// The same, and a secure channel has to follow (AUTHREQ.ASCR).
+pub const SECURE_CHANNEL_REQUIRED: u64 = 1 << 18;
+
 /// Bytes of the message that an Authentication Send brings, or for which an Authentication Receive has room (Base,
 /// sections 6.1 and 6.2); `None` when it is about another protocol than that of NVMe.
 #[must_use]

@@ -317,6 +317,21 @@ fn bare<const N: usize>(kind: PduKind, digests: Digests) -> [u8; N] {
     out
 }
 
+/// What both sides say when a connection begins, of the one version that there is: the alignment of data for whoever
+/// says it (HPDA, CPDA), in dwords less one, and the digests.
+fn agreement(bytes: &[u8; IC_BYTES]) -> Result<(u8, Digests), PduError> {
+    if u16_at(bytes, 8) != 0 {
+        return Err(PduError::new(FatalStatus::Unsupported, 8));
+    }
+    if bytes[10] > 31 {
+        return Err(PduError::field(10));
+    }
+    if bytes[11] & !(flag::HDGST | flag::DDGST) != 0 {
+        return Err(PduError::field(11));
+    }
+    Ok((bytes[10], Digests::of(bytes[11])))
+}
+
 /// What the host asks for when a connection begins (TCP, section 3.6.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcReq {
@@ -334,17 +349,8 @@ impl IcReq {
     /// # Errors
     /// With what to tell the host.
     pub fn parse(bytes: &[u8; IC_BYTES]) -> Result<Self, PduError> {
-        if u16_at(bytes, 8) != 0 {
-            return Err(PduError::new(FatalStatus::Unsupported, 8));
-        }
-        if bytes[10] > 31 {
-            return Err(PduError::field(10));
-        }
-        if bytes[11] & !(flag::HDGST | flag::DDGST) != 0 {
-            return Err(PduError::field(11));
-        }
-        let digests = Digests::of(bytes[11]);
-        Ok(Self { alignment: bytes[10], digests, r2ts_max: u32_at(bytes, 12) })
+        let (alignment, digests) = agreement(bytes)?;
+        Ok(Self { alignment, digests, r2ts_max: u32_at(bytes, 12) })
     }
 
     /// As bytes.
@@ -383,29 +389,18 @@ impl IcResp {
         put(&mut out, 12, &self.data_bytes_max.to_le_bytes());
         out
     }
-}
 
-impl IcResp {
     /// Reads an ICResp whose common header was looked at.
     ///
     /// # Errors
     /// With what to tell the controller.
     pub fn parse(bytes: &[u8; IC_BYTES]) -> Result<Self, PduError> {
-        if u16_at(bytes, 8) != 0 {
-            return Err(PduError::new(FatalStatus::Unsupported, 8));
-        }
-        // CPDA: where data begins in what the host sends, in dwords less one.
-        if bytes[10] > 31 {
-            return Err(PduError::field(10));
-        }
-        if bytes[11] & !(flag::HDGST | flag::DDGST) != 0 {
-            return Err(PduError::field(11));
-        }
+        let (_, digests) = agreement(bytes)?;
         let data_bytes_max = u32_at(bytes, 12);
         if data_bytes_max < 4096 || !data_bytes_max.is_multiple_of(4) {
             return Err(PduError::field(12));
         }
-        Ok(Self { digests: Digests::of(bytes[11]), data_bytes_max })
+        Ok(Self { digests, data_bytes_max })
     }
 
     /// The alignment of data that the controller wants, in the bytes of an ICResp that was read: in dwords less one.

@@ -3,6 +3,7 @@
 use super::arena::{Buf, BufMut, ChunkRange};
 use super::parts::Parts;
 use arrayvec::ArrayVec;
+use std::ops::Range;
 
 /// Most buffers in one scatter list. Longer lists are split by whoever builds them.
 pub const SEGMENTS_MAX: usize = 4;
@@ -191,22 +192,54 @@ impl SgMut {
         head
     }
 
+    /// The bytes `offset .. offset + bytes` in order, or those of them that the list has, without empty slices.
+    pub fn slices(&self, offset: usize, bytes: usize) -> impl Iterator<Item = &[u8]> {
+        let mut within = Within { offset, bytes };
+        let parts = self.parts.as_slice().iter();
+        parts.map(move |part| &part.as_slice()[within.next(part.len())]).filter(|s| !s.is_empty())
+    }
+
+    /// The same, writable.
+    pub fn slices_mut(&mut self, offset: usize, bytes: usize) -> impl Iterator<Item = &mut [u8]> {
+        let mut within = Within { offset, bytes };
+        let parts = self.parts.as_mut_slice().iter_mut();
+        let slices = parts.map(move |part| {
+            let range = within.next(part.len());
+            &mut part.as_mut_slice()[range]
+        });
+        slices.filter(|s| !s.is_empty())
+    }
+
     /// Copies `source` over the bytes from `offset` on.
     ///
     /// # Panics
     /// When it does not fit.
-    pub fn copy_from(&mut self, mut offset: usize, mut source: &[u8]) {
-        for part in self.parts.as_mut_slice() {
-            if offset >= part.len() {
-                offset -= part.len();
-                continue;
-            }
-            let take = source.len().min(part.len() - offset);
-            part.as_mut_slice()[offset..offset + take].copy_from_slice(&source[..take]);
-            source = &source[take..];
-            offset = 0;
+    pub fn copy_from(&mut self, offset: usize, mut source: &[u8]) {
+        for slice in self.slices_mut(offset, source.len()) {
+            let (head, tail) = source.split_at(slice.len());
+            slice.copy_from_slice(head);
+            source = tail;
         }
         assert!(source.is_empty(), "a copy reaches past its list");
+    }
+}
+
+/// A range of bytes, on its way through the pieces of a list.
+struct Within {
+    /// Where it begins in what is left of the list.
+    offset: usize,
+    /// How long what is left of it is.
+    bytes: usize,
+}
+
+impl Within {
+    /// What of the next piece, which has `len` bytes, is in the range.
+    fn next(&mut self, len: usize) -> Range<usize> {
+        let start = self.offset.min(len);
+        let end = start + self.bytes.min(len - start);
+        self.offset -= start;
+        self.bytes -= end - start;
+        start..end
     }
 }
 

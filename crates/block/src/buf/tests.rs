@@ -66,6 +66,26 @@ fn lists_slice_across_their_pieces() {
 }
 
 #[test]
+fn the_slices_of_a_range_are_its_bytes_and_no_others() {
+    let mut list = SgMut::from(BufMut::alone(10));
+    for _ in 0..2 {
+        list.push(BufMut::alone(10)).expect("room for four");
+    }
+    for offset in 0..=31 {
+        for bytes in 0..=31 {
+            (0_u8..30).for_each(|at| list.copy_from(at.into(), &[at]));
+            let expected: Vec<u8> = (0..30).skip(offset).take(bytes).collect();
+            assert_eq!(list.slices(offset, bytes).collect::<Vec<_>>().concat(), expected);
+            assert!(list.slices(offset, bytes).all(|slice| !slice.is_empty()));
+            list.slices_mut(offset, bytes).for_each(|slice| slice.fill(99));
+            let all = list.slices(0, 30).collect::<Vec<_>>().concat();
+            let is_touched = |at: &usize| (offset..offset + bytes).contains(at);
+            assert!((0..30).all(|at| all[at] == if is_touched(&at) { 99 } else { at as u8 }));
+        }
+    }
+}
+
+#[test]
 fn chunks_are_page_aligned_and_disjoint() {
     let bufs = Arena::carve(3, 5000);
     let range = bufs[0].arena().address_range();

@@ -8,9 +8,9 @@ use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
 use crate::queue::outbox::Asked;
 use crate::queue::slot::{SlotIndex, Stage};
 use std::os::fd::AsFd;
-use strake_block::{IoErrorKind, Op, SgMut};
+use strake_block::{IoErrorKind, Op};
 use strake_nvme_wire::Status;
-use strake_nvme_wire::digest::{DIGEST_BYTES, Digest};
+use strake_nvme_wire::digest::{self, DIGEST_BYTES};
 use strake_nvme_wire::pdu::{
     self, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, PduKind, Transfer, Use, flag,
 };
@@ -212,7 +212,7 @@ impl FabricsQueue {
         let Op::Read { data, .. } = slot.op() else {
             unreachable!("data is received only for a read");
         };
-        let is = digest_of(data, incoming.start, incoming.length as usize);
+        let is = digest::of_all(data.slices(incoming.start, incoming.length as usize));
         slot.damaged |= is != said;
         self.finish(incoming, now)?;
         Ok(Progress::Yes)
@@ -272,18 +272,4 @@ fn failure(op: &Op, kind: IoErrorKind) -> IoErrorKind {
         (_, IoErrorKind::Medium) => IoErrorKind::Device,
         (_, kind) => kind,
     }
-}
-
-/// The digest of `length` bytes from `start` on.
-fn digest_of(data: &SgMut, start: usize, length: usize) -> [u8; DIGEST_BYTES] {
-    let (mut skip, mut left) = (start, length);
-    let mut digest = Digest::default();
-    for part in data.parts() {
-        let over = skip.min(part.len());
-        skip -= over;
-        let here = (part.len() - over).min(left);
-        left -= here;
-        digest = digest.and(&part.as_slice()[over..over + here]);
-    }
-    digest.bytes()
 }

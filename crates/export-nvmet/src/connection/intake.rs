@@ -5,10 +5,9 @@ use crate::handshake::check_header_digest;
 use crate::limits::{DATA_BYTES_PER_TURN, H2C_BYTES_MAX, IN_CAPSULE_BYTES, PDUS_PER_TURN};
 use crate::replies::Reply;
 use crate::slots::{SlotIndex, Stage};
-use strake_block::SgMut;
 use strake_export_net::{Connection as _, Place, Received};
 use strake_nvme_wire::Status;
-use strake_nvme_wire::digest::{DIGEST_BYTES, Digest};
+use strake_nvme_wire::digest::{self, DIGEST_BYTES};
 use strake_nvme_wire::pdu::{
     self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, DATA_BYTES, FatalStatus, Frame, PduError,
     PduKind, Transfer, Use, flag,
@@ -247,7 +246,8 @@ impl Connection {
         if let Some(index) = incoming.slot {
             let slot = self.slots.get(index);
             if let Stage::Receiving { data, .. } = &slot.stage
-                && digest_of(data, incoming.start as usize, incoming.length as usize) != said
+                && digest::of_all(data.slices(incoming.start as usize, incoming.length as usize))
+                    != said
             {
                 slot.status = Status::TRANSIENT_TRANSPORT;
             }
@@ -266,18 +266,4 @@ impl Connection {
             self.received(index);
         }
     }
-}
-
-/// The digest of `length` bytes from `start` on.
-fn digest_of(data: &SgMut, start: usize, length: usize) -> [u8; DIGEST_BYTES] {
-    let (mut skip, mut left) = (start, length);
-    let mut digest = Digest::default();
-    for part in data.parts() {
-        let over = skip.min(part.len());
-        skip -= over;
-        let here = (part.len() - over).min(left);
-        left -= here;
-        digest = digest.and(&part.as_slice()[over..over + here]);
-    }
-    digest.bytes()
 }

@@ -13,8 +13,8 @@ use std::time::Instant;
 use strake_block::{DeallocateReads, VolatileCache};
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::{
-    ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, Property,
-    Width, property, ready,
+    ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, PROOF_REQUIRED,
+    Property, SECURE_CHANNEL_REQUIRED, Width, property, ready,
 };
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
 use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
@@ -60,8 +60,7 @@ impl Session {
         let mut dialog = Dialog::begin(address, SETUP_TIME_MAX)?;
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
-        // The result has what a host must prove above the controller's number (Base, Figure 393).
-        if cqe.result >> 16 & 0b11 != 0 {
+        if cqe.result & (PROOF_REQUIRED | SECURE_CHANNEL_REQUIRED) != 0 {
             return Err(Reason::Authentication);
         }
         let entries = enable(&mut dialog)?;

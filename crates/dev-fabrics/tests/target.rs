@@ -10,7 +10,7 @@ use strake_block::{
 };
 use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options};
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Target, TargetConfig};
+use strake_export_nvmet::{Export, Keys, Secret, Target, TargetConfig};
 use strake_reactor::{CoreConfig, CoreThread, Poller, Sleep, Turn};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
@@ -202,6 +202,16 @@ fn a_host_that_is_not_allowed_is_told_so() {
     assert_eq!(error.kind, IoErrorKind::Gone);
     let text = error.to_string();
     assert!(text.contains("does not allow this host") && text.contains("stranger"), "{text}");
+}
+
+#[test]
+fn a_target_that_asks_for_proof_is_left_with_the_reason() {
+    let machine = Machine::start(&ram(), 0, 7);
+    let keys = Keys { host: Secret::from([7; 32]), controller: None };
+    machine.target.set_keys(HOST, Some(keys));
+    let error = FabricsDevice::connect(&machine.address(), &host(HOST), Options::default())
+        .expect_err("it cannot prove who it is");
+    assert!(error.to_string().contains("authentication"), "{error}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::proof::{Hash, hmac};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crc_fast::CrcAlgorithm;
 use ring::hmac::Tag;
 use std::fmt;
 use std::str::FromStr;
@@ -84,11 +85,7 @@ impl From<[u8; 32]> for Secret {
 
 /// CRC-32 as of Ethernet and gzip (Base names RFC 1952, section 8).
 fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ 0xedb8_8320 }
-        })
-    })
+    crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }
 
 /// A key for one name.

@@ -35,7 +35,8 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   --without leaves out kinds of faults, by the names of the closing line; the others are limits
   --print writes every event of every world to standard error
   --crash cuts short histories at every write and looks at about STATES of the states that come of it
-  --crash-pairs looks at every cut of small histories with every member that may be lost in it, in mode strict
+  --crash-pairs looks at every cut of small histories with every member that may be lost in it, in mode strict; when
+  no number says how many, at all of them, and at every cut of some recoveries
   --cover fails when no recovery did something that some should have done
   --crash-replay looks at one of them again
   --corrupt writes over any 4 KiB of any one member of RUNS arrays that are not in use, and starts them

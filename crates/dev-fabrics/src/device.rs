@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use strake_block::{BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
+use strake_nvme_wire::Digests;
+use strake_nvme_wire::pdu::Use;
 use strake_units::{CoreIndex, Nanos};
 
 pub use crate::keeper::LinkState;
@@ -21,11 +23,14 @@ pub use crate::keeper::LinkState;
 pub struct Options {
     /// How long requests are held without an association before they fail; brought into the bounds that it has.
     pub loss_time: Nanos,
+    /// The digests to ask for. A drive's data deserves more than the checksum of TCP, so both unless somebody knows
+    /// better; a target that has none is used without.
+    pub digests: Digests,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { loss_time: LOSS_TIME }
+        Self { loss_time: LOSS_TIME, digests: Digests { header: Use::On, data: Use::On } }
     }
 }
 
@@ -59,16 +64,13 @@ impl FabricsDevice {
         options: Options,
     ) -> Result<Self, DeviceError> {
         let fail = |kind, what: String| DeviceError::new(kind, address.to_string(), what);
-        let session = Session::begin(address, host).map_err(|reason| {
+        let session = Session::begin(address, host, options.digests).map_err(|reason| {
             fail(reason.kind(), format!("{reason}; we connect as {}", host.nqn))
         })?;
         let loss_time = Nanos(options.loss_time.0.clamp(LOSS_TIME_MIN.0, LOSS_TIME_MAX.0));
-        let shared = Arc::new(Shared::new(
-            address,
-            host,
-            (session.facts.clone(), session.queues),
-            loss_time,
-        ));
+        let options = Options { loss_time, ..options };
+        let shared =
+            Arc::new(Shared::new(address, host, (session.facts.clone(), session.queues), options));
         let (requests, receiver) = mpsc::channel();
         let keeper = Keeper::new(Arc::clone(&shared), session, receiver);
         thread::Builder::new().name("nvme-tcp".to_owned()).spawn(move || keeper.run()).map_err(

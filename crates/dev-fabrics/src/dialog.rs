@@ -17,9 +17,6 @@ use strake_nvme_wire::pdu::{
 };
 use strake_nvme_wire::{Cqe, Digests, Sqe};
 
-/// Both digests: a drive's data deserves more than the checksum of TCP.
-const WANTED: Digests = Digests { header: Use::On, data: Use::On };
-
 /// The data of a command: in its capsule, or to be received. A command has one or the other.
 pub(crate) enum Load<'a> {
     Nothing,
@@ -48,20 +45,28 @@ impl Until {
 }
 
 impl Dialog {
-    /// Connects and agrees on digests and sizes (TCP, section 3.2).
-    pub(crate) fn begin(address: &Address, patience: Duration) -> Result<Self, Reason> {
+    /// Connects and agrees on sizes and on digests, of which a target may refuse some that are `wanted` (TCP, section
+    /// 3.2).
+    pub(crate) fn begin(
+        address: &Address,
+        wanted: Digests,
+        patience: Duration,
+    ) -> Result<Self, Reason> {
         let until = Until(Instant::now() + patience);
         let stream = dial(address, until)?;
         stream.set_nodelay(true).map_err(|error| Reason::of_io(&error))?;
         let mut dialog =
             Self { stream, digests: Digests::default(), alignment: 0, data_bytes_max: 0, cid: 0 };
-        dialog.put(&IcReq { alignment: 0, digests: WANTED, r2ts_max: 0 }.bytes(), until)?;
+        dialog.put(&IcReq { alignment: 0, digests: wanted, r2ts_max: 0 }.bytes(), until)?;
         let (common, _, header) = dialog.header(until)?;
         let header: &[u8; IC_BYTES] = match common.kind {
             PduKind::IcResp => header.first_chunk().ok_or(Breach::Unexpected)?,
             _ => return Err(dialog.unexpected(common.kind, &header)),
         };
         let granted = IcResp::parse(header)?;
+        if !wanted.include(granted.digests) {
+            return Err(Breach::Digests.into());
+        }
         dialog.digests = granted.digests;
         dialog.alignment = IcResp::alignment(header);
         dialog.data_bytes_max = granted.data_bytes_max;

@@ -12,6 +12,7 @@
 //! ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
 
 use crate::address::{Address, HostName};
+use crate::device::Options;
 use crate::error::Reason;
 use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY, QUIESCE};
 use crate::link::Port;
@@ -47,7 +48,7 @@ pub enum LinkState {
 pub(crate) struct Shared {
     pub(crate) address: Address,
     pub(crate) host: HostName,
-    pub(crate) loss_time: Nanos,
+    pub(crate) options: Options,
     /// The association that is up, counted from 1; 0 while none is. Whoever reads a number that is not its own stops
     /// using its connection; nothing else is published by it.
     pub(crate) association: AtomicU64,
@@ -67,12 +68,12 @@ impl Shared {
         address: &Address,
         host: &HostName,
         (facts, queues): (Facts, u32),
-        loss_time: Nanos,
+        options: Options,
     ) -> Self {
         Self {
             address: address.clone(),
             host: host.clone(),
-            loss_time,
+            options,
             association: AtomicU64::new(1),
             down_at: AtomicU64::new(u64::MAX),
             queues_open: AtomicU32::new(0),
@@ -245,7 +246,8 @@ impl Keeper {
     }
 
     fn remake(&mut self) -> Result<(), Reason> {
-        let session = Session::begin(&self.shared.address, &self.shared.host)?;
+        let shared = &self.shared;
+        let session = Session::begin(&shared.address, &shared.host, shared.options.digests)?;
         self.compare(&session)?;
         self.shared.queues_granted.store(session.queues, Ordering::Relaxed);
         self.session = Some(session);

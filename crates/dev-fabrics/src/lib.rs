@@ -27,3 +27,5 @@ mod session;
 pub use address::{Address, AddressError, HostName};
 pub use device::{FabricsDevice, LinkState, Options};
 pub use error::Reason;
+pub use strake_nvme_wire::Digests;
+pub use strake_nvme_wire::pdu::Use;

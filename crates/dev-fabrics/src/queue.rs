@@ -241,7 +241,7 @@ impl FabricsQueue {
     /// Fails what was held for too long.
     fn give_up(&mut self, now: Nanos) {
         let held_for = self.down_since.map_or(Nanos::default(), |since| now.since(since));
-        if held_for < self.shared.loss_time {
+        if held_for < self.shared.options.loss_time {
             return;
         }
         while let Some(index) = self.ready.pop_front().or_else(|| self.settling.pop_front()) {

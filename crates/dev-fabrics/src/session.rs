@@ -19,7 +19,7 @@ use strake_nvme_wire::fabrics::{
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
 use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
 use strake_nvme_wire::nvm::RANGE_BYTES;
-use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, feature, nqn};
+use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, feature, nqn};
 use strake_units::{BlockSize, Nanos};
 
 /// What of a namespace and its controller matters to I/O.
@@ -45,6 +45,7 @@ pub(crate) struct Facts {
 pub(crate) struct Session {
     address: Address,
     host: HostName,
+    digests: Digests,
     dialog: Dialog,
     controller: u16,
     entries: u32,
@@ -56,8 +57,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Makes an association and looks at the namespace (Base, section 3.5.1 "Controller Initialization").
-    pub(crate) fn begin(address: &Address, host: &HostName) -> Result<Self, Reason> {
-        let mut dialog = Dialog::begin(address, SETUP_TIME_MAX)?;
+    pub(crate) fn begin(
+        address: &Address,
+        host: &HostName,
+        digests: Digests,
+    ) -> Result<Self, Reason> {
+        let mut dialog = Dialog::begin(address, digests, SETUP_TIME_MAX)?;
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         if cqe.result & (PROOF_REQUIRED | SECURE_CHANNEL_REQUIRED) != 0 {
@@ -80,6 +85,7 @@ impl Session {
         Ok(Self {
             address: address.clone(),
             host: host.clone(),
+            digests,
             dialog,
             controller: cqe.result as u16,
             // A queue has two entries at least, or nothing fits it.
@@ -97,7 +103,7 @@ impl Session {
         association: u64,
         settled_at: Nanos,
     ) -> Result<Link, Reason> {
-        let mut dialog = Dialog::begin(&self.address, SETUP_TIME_MAX)?;
+        let mut dialog = Dialog::begin(&self.address, self.digests, SETUP_TIME_MAX)?;
         let connect = connect_of(number, self.entries, 0);
         join(&mut dialog, &self.address, &self.host, (connect, self.controller))?;
         // A queue is full with one entry left.

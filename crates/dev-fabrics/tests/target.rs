@@ -254,7 +254,7 @@ fn f32_a_target_that_restarts_costs_no_request() {
 #[test]
 fn another_namespace_at_the_address_is_not_taken() {
     let machine = Machine::start(&ram(), 0, 7);
-    let options = Options { loss_time: Nanos::default() };
+    let options = Options { loss_time: Nanos::default(), ..Options::default() };
     let device = FabricsDevice::connect(&machine.address(), &host(HOST), options);
     let device = Arc::new(device.expect("the target takes us"));
     let port = device.address().port;

@@ -197,6 +197,13 @@ pub struct Digests {
 }
 
 impl Digests {
+    /// Whether no digest is in `others` that is not here.
+    #[must_use]
+    pub fn include(self, others: Self) -> bool {
+        let has = |own, other| other == Use::Off || own == Use::On;
+        has(self.header, others.header) && has(self.data, others.data)
+    }
+
     /// As in ICReq and ICResp, and as in the flags of a PDU.
     const fn of(byte: u8) -> Self {
         Self { header: Use::of(byte, flag::HDGST), data: Use::of(byte, flag::DDGST) }

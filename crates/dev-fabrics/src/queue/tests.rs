@@ -5,6 +5,7 @@ mod breaches;
 
 use super::FabricsQueue;
 use crate::address::HostName;
+use crate::device::Options;
 use crate::error::{Breach, Reason};
 use crate::keeper::{Request, Shared};
 use crate::limits::{ANSWER_TIME_MAX, LOSS_TIME, QUIESCE, RETRY_AFTER, TRIES_MAX};
@@ -83,7 +84,7 @@ impl Rig {
     fn with(facts: Facts, digests: Digests, in_capsule_bytes: u32) -> Self {
         let address = "nvme-tcp://a/nqn.a".parse().expect("an address");
         let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16] };
-        let shared = Arc::new(Shared::new(&address, &host, (facts, 4), LOSS_TIME));
+        let shared = Arc::new(Shared::new(&address, &host, (facts, 4), Options::default()));
         let (sender, requests) = mpsc::channel();
         let zeroes = BufMut::alone(128 << 10).freeze();
         let queue = FabricsQueue::open(&shared, &sender, (0, 8), zeroes).expect("a queue");

@@ -95,11 +95,12 @@ impl<P: Protocol> Lobby<P> {
     pub(crate) fn run(mut self) {
         while self.wait() {
             let now = monotonic();
+            // Whoever has gone makes room before somebody is turned away for want of it.
+            self.negotiate(now);
             if self.resting.is_none_or(|until| now >= until) {
                 self.resting = None;
                 self.accept(now);
             }
-            self.negotiate(now);
         }
     }
 

@@ -34,6 +34,7 @@ pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod memory;
+pub mod net;
 pub mod observed;
 pub mod page;
 pub mod plot;

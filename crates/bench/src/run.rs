@@ -8,7 +8,7 @@ use crate::machine::{Others, Steal, available_memory};
 use crate::report::{Drives, Report};
 use crate::rig::Rig;
 use crate::scenario::Options;
-use crate::{ask, fio, g9, goals, idle, latency, memory, observed, rebuild};
+use crate::{ask, fio, g9, goals, idle, latency, memory, net, observed, rebuild};
 
 /// Everything a person may choose.
 #[derive(Clone, Debug)]
@@ -48,8 +48,9 @@ impl std::fmt::Display for Unknown {
 
 impl std::error::Error for Unknown {}
 
-/// What can be run: the goals, and the scenarios that show what the goals do not. G15 waits for its export.
-pub const RUNS: [&str; 20] = [
+/// What can be run: the goals, and the scenarios that show what the goals do not. G15 waits for the target that it is
+/// compared with; `net` measures ours.
+pub const RUNS: [&str; 21] = [
     "G1",
     "G2",
     "G3",
@@ -68,6 +69,7 @@ pub const RUNS: [&str; 20] = [
     "contention",
     "latency",
     "modes",
+    "net",
     "observed",
     "vendors",
 ];
@@ -94,6 +96,7 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
         "G13" => memory::answer(&mut report, &choice.options, &mut progress),
         "G14" => fio::answer(&mut report, &choice.options, choice.compare, &mut progress),
         "latency" => latency::answer(&mut report, &choice.options, &mut progress),
+        "net" => net::answer(&mut report, &choice.options, &mut progress),
         "observed" => observed::answer(&mut report, &choice.options, &mut progress),
         _ if RUNS.contains(&id) => {}
         _ => return Err(unknown()),

@@ -306,7 +306,8 @@ impl Case {
         }
     }
 
-    fn pattern(&self, info: &DeviceInfo, core: u16) -> Pattern {
+    /// What `core` asks of a device of `info`.
+    pub(crate) fn pattern(&self, info: &DeviceInfo, core: u16) -> Pattern {
         let request = (self.bytes >> info.block_size.shift()) as u64;
         let all = info.blocks / request.max(1);
         let share = all / u64::from(self.cores);

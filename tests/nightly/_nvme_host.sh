@@ -1,0 +1,111 @@
+# What the host in the guest of nvme-tcp-guest.sh does; $PORT, $NQN, $HOSTNQN and $ASK are given. Lines that begin with
+# NVMEHOST are kept by `_nvme_guest.py`.
+# shellcheck shell=bash
+set -u
+gateway=10.0.2.2
+target=(-t tcp -a "$gateway" -s "$PORT" --hostnqn="$HOSTNQN")
+
+told() { echo "NVMEHOST $1=$2"; }
+fail() { echo "guest: FAILED: $*"; dmesg | grep -i -E 'nvme|I/O error' | tail -15; exit 1; }
+step() { read -r up _ </proc/uptime; echo "guest: $up: $*"; }
+
+# ask WORD: has the other side do something, and waits until it is done.
+ask() {
+    local answer
+    exec 3<>"/dev/tcp/$gateway/$ASK" || fail "nobody to ask"
+    echo "$1" >&3
+    read -r answer <&3
+    exec 3>&-
+    [[ $answer == done ]] || fail "$1: $answer"
+}
+
+# shows PATTERN COMMAND...: the command succeeds and prints something like it.
+shows() {
+    local pattern=$1 out
+    shift
+    out=$("$@" 2>&1) || fail "$*: $out"
+    grep -q -E "$pattern" <<<"$out" || fail "$* does not show $pattern: $out"
+}
+
+# within SECONDS WHAT COMMAND...: polls until the command succeeds.
+within() {
+    local end=$((SECONDS + $1)) what=$2
+    shift 2
+    until "$@"; do
+        ((SECONDS < end)) || fail "not in time: $what"
+        sleep 0.2
+    done
+}
+
+# verified NAME ARGUMENT...: fio that checks what it wrote.
+verified() {
+    local name=$1
+    shift
+    fio --name="$name" --filename="$device" --ioengine=io_uring --iodepth=16 --direct=1 --verify=crc32c \
+        --do_verify=1 --verify_fatal=1 --eta=never --output="/tmp/$name" "$@" || fail "fio $name: $(cat "/tmp/$name")"
+    told "fio_$name" "$(grep -c 'err= 0' "/tmp/$name")"
+}
+
+step "kernel $(uname -r), $(nvme version | head -1)"
+told kernel "$(uname -r)"
+told nvme_cli "$(nvme version | sed -n 's/^nvme version \([^ ]*\).*/\1/p')"
+link=$(find /sys/class/net -mindepth 1 -not -name lo -printf '%f\n' | head -1)
+ip addr add 10.0.2.15/24 dev "$link"
+ip link set "$link" up
+ip route add default via "$gateway"
+
+step "discovers, and stays connected to discovery"
+shows "subnqn: +$NQN" nvme discover "${target[@]}" -p -k 30
+grep -q -r discovery /sys/class/nvme/*/subsysnqn || fail "no persistent discovery controller"
+
+step "connects with four queues"
+nvme connect "${target[@]}" -n "$NQN" --nr-io-queues=4 --keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=120 \
+    --hdr-digest --data-digest || fail "connect"
+find_controller() {
+    controller=$(grep -l -x "$NQN" /sys/class/nvme/nvme*/subsysnqn | head -1)
+    controller=$(basename "$(dirname "$controller")")
+    device=$(find /dev -maxdepth 1 -name 'nvme*n1' | head -1)
+    [[ -b $device ]]
+}
+within 30 "a block device" find_controller
+queues=$(<"/sys/class/nvme/$controller/queue_count")
+[[ $queues == 5 ]] || fail "$queues queues instead of five"
+told queues "$queues"
+
+step "looks at everything"
+char=/dev/$controller
+shows "Strake array" nvme list
+shows "live" nvme list-subsys
+shows "subnqn +: $NQN" nvme id-ctrl "$char"
+shows "^nsze +: 0x[1-9a-f]" nvme id-ns "$char" -n 1
+shows "uuid" nvme ns-descs "$char" -n 1
+shows "0x1" nvme list-ns "$char"
+shows "critical_warning" nvme smart-log "$char"
+shows "Error Log Entries" nvme error-log "$char"
+shows "frs1" nvme fw-log "$char"
+shows "0x00000006|Volatile Write Cache" nvme get-feature "$char" -f 6
+shows "Number of Queues" nvme get-feature "$char" -f 7
+shows "Async" nvme get-feature "$char" -f 0xb
+shows "Keep Alive" nvme get-feature "$char" -f 0xf
+
+step "writes and verifies"
+verified mixed --rw=randrw --bs=4k-128k --size=8m
+
+step "writes while the daemon is killed"
+verified killed --rw=randwrite --bs=4k-64k --size=16m --offset=16m --rate=2m &
+writer=$!
+sleep 4
+ask kill
+wait "$writer" || fail "the kill was seen"
+told reconnects "$(dmesg | grep -c 'Successfully reconnected')"
+dmesg | grep -q 'Successfully reconnected' || fail "it was not connected anew"
+
+step "resets the controller"
+nvme reset "$char" || fail "reset"
+live() { [[ $(<"/sys/class/nvme/$controller/state") == live ]]; }
+within 30 "live again" live
+verified reset --rw=randwrite --bs=16k --size=2m
+
+[[ -z $(dmesg | grep -i 'I/O error') ]] || fail "the kernel saw errors"
+nvme disconnect -n "$NQN" || fail "disconnect"
+step "done"

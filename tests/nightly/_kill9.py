@@ -2,7 +2,7 @@
 """kill -9 of straked under fio and SQLite on a file system over its export; runs in the guest of kill9-guest.sh.
 
 Five states of the array in turn: whole, whole while the resynchronization of the last crash may still run, one member
-out, two members out, both being rebuilt. In every other round the kernel keeps its requests until the daemon is back,
+out, two members out, both being rebuilt, the rebuild held where it is until the kill is over. In every other round the kernel keeps its requests until the daemon is back,
 and nobody may notice; in the others it gives up, the file system goes down with the daemon, and is mounted again.
 """
 
@@ -43,7 +43,7 @@ class Rounds:
         self.out = []
         self.acks_at_start = 0
         self.tally = {"kills": 0, "held": 0, "dropped": 0, "lost_acks": 0, "fio_errors": 0, "fio_verified_kib": 0,
-                      "fsck": 0, "resynced_mib": 0}
+                      "fsck": 0, "resynced_mib": 0, "rebuilding": 0}
         self.states = dict.fromkeys(STATES, 0)
 
     # The array and the file system on it.
@@ -51,7 +51,7 @@ class Rounds:
     def make(self):
         self.daemon.start()
         output("strake", "array", "create", "tank", "--level", "6", "--drives", ",".join(self.members),
-               "--strip", "64KiB", "--block-size", "4096")
+               "--strip", "64KiB", "--block-size", "4096", "--consistency", self.arguments.consistency)
         output("strake", "export", "create", "tank", "--via", "nbd", "--listen", f"unix:{self.daemon.nbd}")
         self.connect(PATIENCE)
         if self.arguments.filesystem == "xfs":
@@ -143,6 +143,8 @@ class Rounds:
                 self.free.append(self.members[member])
                 self.members[member] = drive
             self.out = []
+            # Over already on a fast machine: then there is nothing to hold.
+            subprocess.run(["strake", "job", "pause", "tank/rebuild"], capture_output=True)
 
     def round(self, number):
         state, held = STATES[(number - 1) % len(STATES)], number % 2 == 1
@@ -178,6 +180,8 @@ class Rounds:
             self.fsck()
             self.mount()
         if state == "rebuilding":
+            self.tally["rebuilding"] += "rebuilding" in before
+            subprocess.run(["strake", "job", "resume", "tank/rebuild"], capture_output=True)
             output("strake", "wait", "tank", "--for", "rebuild", "--timeout", "300s")
             output("strake", "wait", "tank", "--for", "healthy", "--timeout", "300s")
         self.tally["kills"] += 1
@@ -233,6 +237,8 @@ class Rounds:
 
     def finish(self):
         """Parity is right as well: a scrub finds nothing, and any two members may go."""
+        if self.states["rebuilding"] and not self.tally["rebuilding"]:
+            raise Violation("no rebuild was under way when the daemon was killed")
         self.unmount()
         self.fsck()
         output("strake", "wait", "tank", "--for", "resync", "--timeout", "300s")
@@ -251,7 +257,7 @@ class Rounds:
         self.daemon.stop()
 
     def closing(self, verdict):
-        return dict(filesystem=self.arguments.filesystem, seed=self.arguments.seed, **self.tally, states=self.states,
+        return dict(filesystem=self.arguments.filesystem, consistency=self.arguments.consistency, seed=self.arguments.seed, **self.tally, states=self.states,
                     acks=self.acknowledged(), verdict=verdict)
 
 
@@ -260,6 +266,7 @@ def main():
     parser.add_argument("--kills", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--filesystem", choices=["xfs", "ext4"], required=True)
+    parser.add_argument("--consistency", required=True)
     parser.add_argument("--file-mib", type=int, default=2)
     parser.add_argument("--commits", type=int, default=8, help="transactions before a kill, at most")
     rounds = Rounds(parser.parse_args())

@@ -39,7 +39,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", required=True, help="a folder, under the same name as on the host")
     parser.add_argument("--commits", type=int, required=True, help="transactions in each of the stages")
-    parser.add_argument("--consistency", default="safe")
+    parser.add_argument("--consistency", required=True)
     arguments = parser.parse_args()
     mount = f"{arguments.work}/mnt"
     os.makedirs(mount)

@@ -9,7 +9,8 @@
 # Usage: tests/nightly/power-cuts.sh [COMMITS]     transactions in each of the six stages [default: 2]
 #
 # RIG, RIG_KERNEL, STRAKE_BIN_DIR and KEEP are told of in _guest.sh (Debian: e2fsprogs libnbd-bin python3). EVERY=N looks
-# at every so many flushes only. STRAKE_SEED repeats which writes are lost. Exit code 77: cannot run here.
+# at every so many flushes only. CONSISTENCY is the array's mode [default: safe]. STRAKE_SEED repeats which writes are lost.
+# Exit code 77: cannot run here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/nightly/_guest.sh
@@ -36,7 +37,7 @@ for ((i = 0; i < slices; i++)); do
 done
 cat >"$work/guest.sh" <<GUEST
 export PATH=/host$programs:\$PATH
-/usr/bin/python3 /host$PWD/tests/nightly/_power_record.py --work $work --commits $commits
+/usr/bin/python3 /host$PWD/tests/nightly/_power_record.py --work $work --commits $commits --consistency ${CONSISTENCY:-safe}
 GUEST
 TIMEOUT=1200 MEM=1024 SMP=2 MODS=virtio_blk,nbd,ext4 LOG=$work/guest.log \
     "$rig/run-vm.sh" "$kernel" "$work/guest.sh" "${logged[@]}" | grep --line-buffered -v '^RIG-' ||

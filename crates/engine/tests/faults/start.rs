@@ -40,6 +40,38 @@ fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
     }
 }
 
+/// Whether it is its labels that cannot be read, or it dies at the n-th read of the start, after a crash that left a log.
+#[test]
+fn a_drive_that_cannot_be_read_counts_as_not_here() {
+    let failing = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+    let dying = |nth| Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Device)).when(When::Nth(nth));
+    let mut at_once = 0;
+    for nth in 0..24 {
+        let mut stage = crate::redo::degraded(Set::new(Level::Raid6, 6), &[4]);
+        let head = stage.on_disk(0, (1 << 20) >> stage.size.shift());
+        let tail = stage.set.disk_bytes - (4 << 20);
+        let tail = stage.on_disk(tail, (4 << 20) >> stage.size.shift());
+        let rules = match nth {
+            0 => vec![failing.clone().within(head), failing.clone().within(tail)],
+            nth => vec![dying(nth)],
+        };
+        for rule in rules {
+            stage.disks[2].plan.add(rule);
+        }
+        let here = matches!(stage.find(AssemblePolicy::default()), Outcome::Ready(_));
+        assert!(nth != 0 || !here, "it waits for a drive without labels");
+        at_once += u64::from(here);
+        if nth != 0 {
+            stage.disks[2].plan.clear();
+            stage.disks[2].plan.add(Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Device)));
+        }
+        stage.again(DEGRADED);
+        assert_eq!(stage.state(2), MemberState::Missing, "read {nth}");
+        stage.verify(2000);
+    }
+    assert!(at_once < 23, "some reads of the start are those of the drive");
+}
+
 #[test]
 fn an_unreadable_bitmap_slot_on_one_member_is_no_obstacle() {
     let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");

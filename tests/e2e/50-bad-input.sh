@@ -6,6 +6,7 @@
 . "$(dirname "$0")/_lib.sh"
 need mkfs.ext4 mkswap
 
+# Runs alone: its loop devices and mounts are everybody's.
 refusals=0
 skipped=()
 

@@ -1,9 +1,10 @@
 //! The steps of continuous integration, each a function from the repository to an outcome.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::e2e;
 use crate::flamegraph;
 use crate::instructions;
 use crate::mutants;
@@ -34,7 +35,7 @@ pub const CRASH: Step = Step { name: "crash", run: |root| sim::crash(root, CRASH
 pub const CORRUPT: Step = Step { name: "corrupt", run: |root| sim::corrupt(root, &CORRUPTIONS) };
 pub const SIM: Step = Step { name: "sim", run: |root| sim::worlds(root, &SIM_SEEDS) };
 pub const BINARIES: Step = Step { name: "build", run: binaries };
-pub const END_TO_END: Step = Step { name: "e2e", run: end_to_end };
+pub const END_TO_END: Step = Step { name: "e2e", run: e2e::run };
 pub const INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::check };
 pub const KEEP_INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::update };
 pub const FLAMEGRAPH: Step = Step { name: "flamegraph", run: flamegraph::make };
@@ -98,11 +99,6 @@ pub const ALL: [Step; 15] = [
     MIRI_PARITY,
 ];
 
-/// Seconds after which an end-to-end script is taken for hung.
-const SCRIPT_SECONDS_MAX: u32 = 600;
-/// Exit code by which a script says that it could not run here (the convention of Automake's test drivers).
-const SCRIPT_SKIPPED: i32 = 77;
-
 /// Runs the steps in order, all of them even when one fails, and prints the summary.
 pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
     let mut total = Tally::default();
@@ -125,7 +121,7 @@ pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
     if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn step_line(name: &str, took: Duration, outcome: &Outcome) -> String {
+pub fn step_line(name: &str, took: Duration, outcome: &Outcome) -> String {
     let Tally { passed, failed, skipped } = outcome.tally;
     let mut line = format!("{:7} {name} in {:.1} s", outcome.word(), took.as_secs_f64());
     if passed + failed + skipped > 1 {
@@ -205,60 +201,6 @@ fn binaries(root: &Path) -> Outcome {
     cargo(root, &["build", "--quiet", "--workspace", "--bins", "--tests"])
 }
 
-/// Runs every `tests/e2e/*.sh` with the folder of the programs in `STRAKE_BIN_DIR`.
-fn end_to_end(root: &Path) -> Outcome {
-    let scripts = match scripts(&root.join("tests/e2e")) {
-        Ok(scripts) if scripts.is_empty() => return Outcome::skipped("tests/e2e holds no scripts"),
-        Ok(scripts) => scripts,
-        Err(error) => return Outcome::skipped(format!("tests/e2e: {error}")),
-    };
-    let mut tally = Tally::default();
-    let mut failed = Vec::new();
-    for script in scripts {
-        let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let started = Instant::now();
-        let outcome = script_outcome(root, &script);
-        println!("-- {}", step_line(&name, started.elapsed(), &outcome));
-        tally.add(outcome.tally);
-        if outcome.tally.failed > 0 {
-            failed.push(name);
-        }
-    }
-    Outcome { tally, note: failed.join(" ") }
-}
-
-/// Scripts below `folder`, in order of name; those that start with `_` are libraries of the others.
-fn scripts(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut scripts = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(".sh") && !name.starts_with('_') {
-            scripts.push(path);
-        }
-    }
-    scripts.sort();
-    Ok(scripts)
-}
-
-fn script_outcome(root: &Path, script: &Path) -> Outcome {
-    let limit = SCRIPT_SECONDS_MAX.to_string();
-    let words = ["timeout", "--kill-after=20", &limit, "bash"];
-    let mut command = run::command(root, &words);
-    command
-        .arg(script)
-        .env("STRAKE_BIN_DIR", target_folder(root).join("debug"))
-        .stdin(Stdio::null());
-    match command.status().map(|status| status.code()) {
-        Ok(Some(0)) => Outcome::passed(""),
-        Ok(Some(SCRIPT_SKIPPED)) => Outcome::skipped("the script says why above"),
-        Ok(Some(124 | 137)) => Outcome::failed(format!("still running after {limit} s, killed")),
-        Ok(Some(code)) => Outcome::failed(format!("exit code {code}")),
-        Ok(None) => Outcome::failed("ended by a signal"),
-        Err(error) => Outcome::failed(format!("cannot run timeout: {error}")),
-    }
-}
-
 /// Where cargo puts what it builds.
 pub fn target_folder(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
@@ -323,7 +265,7 @@ fn nightly_script(root: &Path, name: &str) -> Outcome {
     let script = format!("tests/nightly/{name}.sh");
     match run::command(root, &[&script]).status().map(|s| s.code()) {
         Ok(Some(0)) => Outcome::passed(""),
-        Ok(Some(SCRIPT_SKIPPED)) => Outcome::skipped("the script says why above"),
+        Ok(Some(e2e::SKIPPED)) => Outcome::skipped("the script says why above"),
         Ok(code) => Outcome::failed(format!("ended with {code:?}")),
         Err(error) => Outcome::failed(format!("cannot run the script: {error}")),
     }

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod e2e;
 mod flamegraph;
 mod instructions;
 mod mutants;

@@ -40,7 +40,8 @@ fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
     }
 }
 
-/// Whether it is its labels that cannot be read, or it dies at the n-th read of the start, after a crash that left a log.
+/// Whether it is its labels that cannot be read, or it dies at the n-th read of the start, after a crash that left a
+/// log.
 #[test]
 fn a_drive_that_cannot_be_read_counts_as_not_here() {
     let failing = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));

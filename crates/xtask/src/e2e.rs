@@ -1,0 +1,123 @@
+//! The end-to-end scripts, two at a time: each has a daemon and a folder of its own, and mostly waits.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use crate::ci::{step_line, target_folder};
+use crate::run::{self, Outcome, Tally};
+
+#[cfg(test)]
+mod tests;
+
+/// Seconds after which a script is taken for hung.
+const SECONDS_MAX: u32 = 600;
+/// Exit code by which a script says that it could not run here (the convention of Automake's test drivers).
+pub const SKIPPED: i32 = 77;
+/// Scripts that run side by side.
+const AT_ONCE: usize = 2;
+/// Begins the line of a script that changes what others would see of the machine: it runs when they are through.
+const ALONE: &str = "# Runs alone";
+
+/// Runs every `tests/e2e/*.sh` with the folder of the programs in `STRAKE_BIN_DIR`.
+pub fn run(root: &Path) -> Outcome {
+    let scripts = match scripts(&root.join("tests/e2e")) {
+        Ok(scripts) if scripts.is_empty() => return Outcome::skipped("tests/e2e holds no scripts"),
+        Ok(scripts) => scripts,
+        Err(error) => return Outcome::skipped(format!("tests/e2e: {error}")),
+    };
+    let (alone, together): (Vec<_>, Vec<_>) = scripts.into_iter().partition(|s| runs_alone(s));
+    let results = Mutex::new(Vec::new());
+    let next = Mutex::new(together.into_iter());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(script) = taken(&next) {
+                    note(&results, root, &script);
+                }
+            });
+        }
+    });
+    alone.iter().for_each(|script| note(&results, root, script));
+    let mut tally = Tally::default();
+    let mut failed = Vec::new();
+    for (name, outcome) in results.into_inner().unwrap_or_default() {
+        tally.add(outcome.tally);
+        if outcome.tally.failed > 0 {
+            failed.push(name);
+        }
+    }
+    failed.sort();
+    Outcome { tally, note: failed.join(" ") }
+}
+
+fn taken(next: &Mutex<std::vec::IntoIter<PathBuf>>) -> Option<PathBuf> {
+    next.lock().ok()?.next()
+}
+
+/// Runs a script, prints all that it said at once, and adds what came of it.
+fn note(results: &Mutex<Vec<(String, Outcome)>>, root: &Path, script: &Path) {
+    let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let started = Instant::now();
+    let (outcome, said) = outcome(root, script);
+    if let Ok(mut results) = results.lock() {
+        print!("{said}");
+        println!("-- {}", step_line(&name, started.elapsed(), &outcome));
+        results.push((name, outcome));
+    }
+}
+
+fn runs_alone(script: &Path) -> bool {
+    let text = std::fs::read_to_string(script).unwrap_or_default();
+    text.lines().any(|line| line.starts_with(ALONE))
+}
+
+/// Scripts below `folder`, in order of name; those that start with `_` are libraries of the others.
+fn scripts(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut scripts = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".sh") && !name.starts_with('_') {
+            scripts.push(path);
+        }
+    }
+    scripts.sort();
+    Ok(scripts)
+}
+
+/// What came of a script, and what it said.
+fn outcome(root: &Path, script: &Path) -> (Outcome, String) {
+    let limit = SECONDS_MAX.to_string();
+    let words = ["timeout", "--kill-after=20", &limit, "bash"];
+    let mut command = run::command(root, &words);
+    command
+        .arg(script)
+        .env("STRAKE_BIN_DIR", target_folder(root).join("debug"))
+        .stdin(Stdio::null());
+    match heard(&mut command) {
+        Ok((Some(0), said)) => (Outcome::passed(""), said),
+        Ok((Some(SKIPPED), said)) => (Outcome::skipped("the script says why above"), said),
+        Ok((Some(124 | 137), said)) => {
+            (Outcome::failed(format!("still running after {limit} s, killed")), said)
+        }
+        Ok((Some(code), said)) => (Outcome::failed(format!("exit code {code}")), said),
+        Ok((None, said)) => (Outcome::failed("ended by a signal"), said),
+        Err(error) => (Outcome::failed(format!("cannot run timeout: {error}")), String::new()),
+    }
+}
+
+/// Runs a command, and returns its exit code and what it printed, errors in their places.
+fn heard(command: &mut Command) -> io::Result<(Option<i32>, String)> {
+    let (mut reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    // The command holds the other ends of the pipe, which would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said)?;
+    Ok((child.wait()?.code(), String::from_utf8_lossy(&said).into_owned()))
+}

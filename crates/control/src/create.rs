@@ -3,7 +3,8 @@
 use strake_api::v1::{ArrayChange, CreateArrayRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{
-    Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Options, create, plan_create,
+    Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Options, Recovery, create,
+    plan_create,
 };
 use strake_ondisk::Foreign;
 use strake_raid::LevelRequest;
@@ -149,7 +150,7 @@ impl Manager {
         let object = format!("array/{}", array.name());
         self.record(Note::new(EventKind::ArrayCreated, object, what));
         let drives = drives.iter().cloned().map(Some).collect();
-        self.running.push(Running::new(array, drives, true, 0));
+        self.running.push(Running::new(array, drives, true, (0, Recovery::default())));
         Ok(self.view(self.running.len() - 1))
     }
 

@@ -402,7 +402,7 @@ impl Manager {
         self.record(if recovery.crashed { note.cause(recovery.to_string()) } else { note });
         self.offline.remove(&uuid);
         self.follow_label(&uuid, array.name().as_str());
-        self.running.push(Running::new(array, slots, false, resync_bytes));
+        self.running.push(Running::new(array, slots, false, (resync_bytes, recovery)));
         for found in here {
             self.note_objection(found);
             self.note_prospect(found);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
 use strake_dev_uring::{Machine, inherit_nothing};
-use strake_engine::{Array, Drive};
+use strake_engine::{Array, Drive, Recovery};
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
 use strake_units::{CoreIndex, Uuid};
 
@@ -114,6 +114,8 @@ pub(crate) struct Running {
     /// Made in this run, so that a resync is its first initialization.
     pub(crate) fresh: bool,
     pub(crate) resync_bytes_at_start: u64,
+    /// What its start found of a crash.
+    pub(crate) recovery: Recovery,
     pub(crate) meters: Meters,
     /// What was last recorded of its scrub.
     pub(crate) scrub: KeptScrub,
@@ -124,7 +126,7 @@ impl Running {
         array: Array,
         drives: Vec<Option<Drive>>,
         fresh: bool,
-        resync_bytes_at_start: u64,
+        (resync_bytes_at_start, recovery): (u64, Recovery),
     ) -> Self {
         Self {
             array,
@@ -132,6 +134,7 @@ impl Running {
             successor: None,
             fresh,
             resync_bytes_at_start,
+            recovery,
             meters: Meters::default(),
             scrub: KeptScrub::default(),
         }

@@ -130,7 +130,12 @@ impl Running {
             Some((of, pace)) => jobs.push(progress("scrub", of, pace, &mut self.meters.scrub)),
             None => self.meters.scrub = Meter::default(),
         }
-        array_message(&status, self.fresh, jobs, exports, self.resync_bytes_at_start)
+        let recovery = Some(self.recovery).filter(|recovery| recovery.crashed);
+        api::Array {
+            resync_bytes_at_start: self.resync_bytes_at_start,
+            recovery: recovery.map_or_else(String::new, |recovery| recovery.to_string()),
+            ..array_message(&status, self.fresh, jobs, exports)
+        }
     }
 }
 
@@ -155,7 +160,6 @@ fn array_message(
     fresh: bool,
     progress: Vec<api::Progress>,
     exports: Vec<String>,
-    resync_bytes_at_start: u64,
 ) -> api::Array {
     let geometry = &status.geometry;
     let shift = geometry.block_size().shift();
@@ -182,7 +186,6 @@ fn array_message(
         exports,
         reason,
         next_action,
-        resync_bytes_at_start,
         consistency: status.consistency.to_string(),
         consistency_wanted: status
             .consistency_wanted

@@ -29,6 +29,7 @@ pub fn array(array: &Array, width: usize) -> String {
         let state = if over { format!("{}: ", scrub.state) } else { String::new() };
         field(&mut out, "scrubbed", &format!("{state}{}", scrub::verdict(scrub)), width);
     }
+    field(&mut out, "recovery", &array.recovery, width);
     if array.resync_bytes_at_start > 0 {
         let bytes = format!("{} to resynchronize", size(array.resync_bytes_at_start));
         field(&mut out, "at start", &bytes, width);

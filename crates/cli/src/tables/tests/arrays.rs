@@ -11,6 +11,7 @@ fn one_array_in_every_state() {
     let resyncing = Array {
         progress: vec![progress("resync", "running")],
         resync_bytes_at_start: 640 << 20,
+        recovery: "it had not been stopped in order; did 3 writes again from the redo log".into(),
         ..array(&["online", "resyncing"])
     };
     let initializing = Array {

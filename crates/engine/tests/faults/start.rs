@@ -53,7 +53,7 @@ fn a_drive_that_cannot_be_read_counts_as_not_here() {
         let tail = stage.set.disk_bytes - (4 << 20);
         let tail = stage.on_disk(tail, (4 << 20) >> stage.size.shift());
         let rules = match nth {
-            0 => vec![failing.clone().within(head), failing.clone().within(tail)],
+            0 => vec![failing.within(head), failing.within(tail)],
             nth => vec![dying(nth)],
         };
         for rule in rules {

@@ -44,7 +44,7 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 15] = [
+pub const NIGHTLY: [Step; 17] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
@@ -52,6 +52,8 @@ pub const NIGHTLY: [Step; 15] = [
     Step { name: "mutants", run: mutants::step },
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },
+    Step { name: "protocol fuzz", run: protocol_fuzz },
+    Step { name: "conversations with targets and hosts", run: conversations },
     Step { name: "miri all of parity", run: |root| miri(root, &["-p", "strake-parity", "--lib"]) },
     Step { name: "parity on aarch64", run: parity_aarch64 },
     Step { name: "parity of md", run: |root| nightly_script(root, "md-parity") },
@@ -66,6 +68,10 @@ pub const NIGHTLY: [Step; 15] = [
 const NIGHTLY_CASES: &str = "100000";
 /// Random programs every night.
 const NIGHTLY_FUZZ_RUNS: &str = "3000000";
+/// Random PDUs every night.
+const NIGHTLY_PDUS: &str = "10000000";
+/// Random conversations every night, with a target and as many with a host: about ten minutes.
+const NIGHTLY_CONVERSATIONS: &str = "50000";
 /// Crash states every night.
 const NIGHTLY_CRASH_STATES: u64 = 3_000_000;
 /// Members written over every night.
@@ -235,6 +241,21 @@ fn parity_properties(root: &Path) -> Outcome {
 fn parity_fuzz(root: &Path) -> Outcome {
     let words = ["cargo", "test", "--release", "--quiet", "-p", "strake-parity", "--test", "fuzz"];
     run::test_run(run::command(root, &words).env("STRAKE_FUZZ_RUNS", NIGHTLY_FUZZ_RUNS))
+}
+
+/// Bytes into everything that reads NVMe/TCP.
+fn protocol_fuzz(root: &Path) -> Outcome {
+    let words =
+        ["cargo", "test", "--release", "--quiet", "-p", "strake-nvme-wire", "--test", "fuzz"];
+    run::test_run(run::command(root, &words).env("STRAKE_FUZZ_RUNS", NIGHTLY_PDUS))
+}
+
+/// Hostile hosts, and hostile targets.
+fn conversations(root: &Path) -> Outcome {
+    let crates = ["-p", "strake-export-nvmet", "-p", "strake-dev-fabrics"];
+    let words =
+        [&["cargo", "test", "--release", "--quiet"], &crates[..], &["conversations"]].concat();
+    run::test_run(run::command(root, &words).env("STRAKE_FUZZ_RUNS", NIGHTLY_CONVERSATIONS))
 }
 
 /// The tests of the parity crate under user-mode emulation.

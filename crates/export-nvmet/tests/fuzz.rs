@@ -1,0 +1,255 @@
+//! Conversations with a whole target that begin well and go wrong: what hosts say, in another order, cut, repeated and
+//! damaged, from the first byte, on admin queues and on I/O queues. The target answers in PDUs that a host understands
+//! or closes; nothing that is another host's changes, and nothing stays behind.
+//!
+//! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and what was said, to be kept in the corpus of
+//! `strake-fuzz`; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
+
+mod common;
+
+use common::{BLOCK, HOST, Host, Machine, capsule, export, h2c};
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+use strake_dev_mem::RamDevice;
+use strake_export_nvmet::Export;
+use strake_fuzz::{Case, Chance, Shown, corpus, damage, disorder, runs};
+use strake_nvme_wire::pdu::{COMMON_BYTES, Common, Digests, IC_BYTES, IcReq, IcResp, PduKind};
+use strake_nvme_wire::{PduError, Sgl};
+use strake_units::BlockSize;
+
+/// The subsystem that nobody attacks.
+const CALM: &str = "nqn.2014-08.org.nvmexpress:uuid:calm";
+const CALM_BLOCKS: u64 = 32;
+/// Memory that a target may take for good in half of all runs; a queue alone has 3 MiB.
+const GROWTH_MAX: u64 = 64 << 20;
+
+/// A target with an export that is attacked, and one with a host that must not notice.
+struct Field {
+    machine: Machine,
+    calm: RamDevice,
+    written: Vec<u8>,
+    _admin: Host,
+    bystander: Host,
+}
+
+impl Field {
+    fn new() -> Self {
+        let machine = Machine::start();
+        let calm = RamDevice::new(CALM_BLOCKS, BlockSize::B4096);
+        let uuid = [9; 16];
+        let device = Arc::new(calm.clone());
+        let other = Export { nqn: CALM.to_owned(), uuid, ..export(device) };
+        machine.target.add_export(other).expect("a fresh name can be exported");
+        let mut admin = Host::asked(&machine);
+        let id = admin.connect_as((HOST, CALM), 0, 0xffff, 0).expect("a controller") as u16;
+        admin.enable();
+        let mut bystander = Host::asked(&machine);
+        bystander.connect_as((HOST, CALM), 1, id, 0).expect("an I/O queue");
+        let written: Vec<u8> =
+            (0..CALM_BLOCKS as usize * BLOCK).map(|at| (at / 97) as u8).collect();
+        for (at, part) in written.chunks(2 * BLOCK).enumerate() {
+            assert_eq!(bystander.write(2 * at as u32, part), 0);
+        }
+        Self { machine, calm, written, _admin: admin, bystander }
+    }
+
+    fn is_undisturbed(&mut self, chance: &mut Chance) {
+        let at = chance.below(CALM_BLOCKS as usize - 1);
+        let expected = self.written[at * BLOCK..(at + 2) * BLOCK].to_vec();
+        assert_eq!(self.bystander.read(at as u32, 2), (expected, 0), "blocks from {at} on");
+        let mut medium = vec![0; self.written.len()];
+        self.calm.read_at(0, &mut medium).expect("on the drive");
+        assert!(medium == self.written, "another export was written to");
+    }
+
+    /// Waits until nothing is left of the hosts that went; a hang is the test's.
+    fn is_left(&self) {
+        let attacked = || {
+            let all = self.machine.target.exports();
+            all.iter().filter(|export| export.nqn != CALM).map(|e| e.connections).sum::<u32>()
+        };
+        while attacked() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Says `parts` as `role`, in pieces of any size, and looks at every answer.
+    fn hear(&self, role: &str, parts: &[Vec<u8>], chance: &mut Chance) {
+        let (mut host, _admin, begins) = match role {
+            "fresh" => (self.machine.dial(), None, Begins::Here),
+            "admin" => (self.machine.controller().0, None, Begins::Before),
+            _ => {
+                let (admin, io) = self.machine.controller();
+                (io, Some(admin), Begins::Before)
+            }
+        };
+        let bytes = parts.concat();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let piece = if chance.one_in(2) { rest.len() } else { 1 + chance.below(rest.len()) };
+            // The target may close in the middle.
+            if host.stream.write_all(&rest[..piece]).is_err() {
+                break;
+            }
+            rest = &rest[piece..];
+        }
+        // What the target has closed already cannot be shut.
+        let _ = host.stream.shutdown(Shutdown::Write);
+        let (answers, ending) = answers(&mut host);
+        check(&answers, begins, ending).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+/// Whether a conversation has its beginning.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    Here,
+    Before,
+}
+
+/// How a connection ended. Where it was reset, what was on the way is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Closed,
+    Reset,
+}
+
+fn answers(host: &mut Host) -> (Vec<u8>, Ending) {
+    let mut bytes = Vec::new();
+    match host.stream.read_to_end(&mut bytes) {
+        Ok(_) => (bytes, Ending::Closed),
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => (bytes, Ending::Reset),
+        Err(error) => panic!("the target neither answers nor closes: {error}"),
+    }
+}
+
+/// Whether these are PDUs that a target may send, whole, and nothing behind the one that ends it all.
+fn check(mut bytes: &[u8], begins: Begins, ending: Ending) -> Result<(), String> {
+    let mut digests = Digests::default();
+    let mut granted = begins == Begins::Before;
+    while let Some(first) = bytes.first_chunk::<COMMON_BYTES>() {
+        let broken = |error: PduError| format!("{error}: {first:02x?}");
+        let common = Common::parse(first).map_err(broken)?;
+        common.frame(digests).map_err(broken)?;
+        let total = common.bytes as usize;
+        match common.kind {
+            PduKind::IcResp if !granted => granted = true,
+            PduKind::C2hTermReq if bytes.len() > total => {
+                return Err("more after the end".to_owned());
+            }
+            PduKind::C2hTermReq => {}
+            PduKind::CapsuleResp | PduKind::C2hData | PduKind::R2t if granted => {}
+            kind => return Err(format!("{kind:?} is not expected")),
+        }
+        if bytes.len() < total {
+            break;
+        }
+        if let (PduKind::IcResp, Some(header)) = (common.kind, bytes.first_chunk::<IC_BYTES>()) {
+            digests = IcResp::parse(header).map_err(broken)?.digests;
+        }
+        bytes = &bytes[total..];
+    }
+    if bytes.is_empty() || ending == Ending::Reset { Ok(()) } else { Err("half a PDU".to_owned()) }
+}
+
+/// What a host says that does nothing wrong, and does not wait for answers.
+fn usual(role: &str, chance: &mut Chance) -> Vec<Vec<u8>> {
+    let mut parts = Vec::new();
+    if role == "fresh" {
+        parts.push(
+            IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 }.bytes().to_vec(),
+        );
+    }
+    let mut tag = 0;
+    for cid in 1..2 + chance.below(12) as u16 {
+        let blocks = 1 + chance.below(4) as u32;
+        let (at, bytes) = (chance.below(4000) as u32, blocks * BLOCK as u32);
+        let words = [(1, 1), (10, at), (12, blocks - 1)];
+        let all = Sgl::Transport { length: bytes };
+        match (role, chance.below(6)) {
+            ("admin", 0 | 1) => {
+                let page = [(10, chance.below(8) as u32)];
+                parts.push(capsule(6, cid, Sgl::Transport { length: 4096 }, &page, &[]));
+            }
+            ("admin", kind) => {
+                let opcode = [0x02, 0x09, 0x0a, 0x18][kind - 2];
+                let words = [(10, chance.below(16) as u32 | 15 << 16)];
+                parts.push(capsule(opcode, cid, Sgl::Transport { length: 64 }, &words, &[]));
+            }
+            (_, 0 | 1) => parts.push(capsule(2, cid, all, &words, &[])),
+            (_, 2) => parts.push(capsule(0, cid, Sgl::Transport { length: 0 }, &[(1, 1)], &[])),
+            (_, 3) => {
+                let data = vec![chance.bits() as u8; BLOCK];
+                let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+                parts.push(capsule(1, cid, sgl, &[(1, 1), (10, at)], &data));
+            }
+            _ => {
+                let data = vec![chance.bits() as u8; bytes as usize];
+                parts.push(capsule(1, cid, all, &words, &[]));
+                parts.push(h2c(cid, tag, 0, bytes, 4, &data));
+                tag += 1;
+            }
+        }
+    }
+    parts
+}
+
+/// Memory of this process that is in use.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.expect("a number of pages") * 4096
+}
+
+#[test]
+fn what_is_kept_is_answered_or_refused() {
+    let mut field = Field::new();
+    let mut chance = Chance::new(0);
+    for case in corpus("to-target") {
+        let shown = Shown::new(&case);
+        field.hear(&case.role, &case.parts, &mut chance);
+        field.is_undisturbed(&mut chance);
+        field.is_left();
+        drop(shown);
+    }
+}
+
+#[test]
+fn random_conversations_disturb_nobody_and_leave_nothing() {
+    let kept = corpus("to-target");
+    let mut field = Field::new();
+    let (mut before, mut done) = (0, 0);
+    runs(300, |seed| {
+        let mut chance = Chance::new(seed);
+        let mut case = match chance.below(2) {
+            0 => kept[chance.below(kept.len())].clone(),
+            _ => {
+                let role = chance.pick(&["fresh", "admin", "io", "io"]);
+                Case::of(role, usual(role, &mut chance))
+            }
+        };
+        for _ in 0..chance.below(3) {
+            disorder(&mut case.parts, &mut chance);
+        }
+        for _ in 0..chance.below(4) {
+            let at = chance.below(case.parts.len());
+            if let Some(part) = case.parts.get_mut(at) {
+                damage(part, &mut chance);
+            }
+        }
+        let shown = Shown::new(&case);
+        field.hear(&case.role, &case.parts, &mut chance);
+        field.is_undisturbed(&mut chance);
+        field.is_left();
+        drop(shown);
+        done += 1;
+        if done == 50 {
+            before = resident();
+        }
+    });
+    if before > 0 {
+        let growth = resident().saturating_sub(before);
+        assert!(growth < GROWTH_MAX, "{growth} bytes stayed behind after {} runs", done - 50);
+    }
+}

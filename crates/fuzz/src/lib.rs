@@ -1,0 +1,67 @@
+//! What tests throw at parsers and peers: bytes by chance, damage to good ones, and what is kept of both.
+//!
+//! **What it is.** [`runs`] calls a test with one seed after the other, a few that are always the same and as many
+//! fresh ones, and says which seed to run again when it fails. From a seed comes a [`Chance`], which decides, and
+//! [`damage`] and [`disorder`] make of a good conversation one that nobody expects. [`corpus`] reads the conversations
+//! that are kept in `corpus/`.
+//!
+//! **What it must never do.** Be part of a product. Decide anything that does not follow from the seed.
+//!
+//! **Where to start.** [`runs`], and a test that uses it.
+
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+mod chance;
+mod corpus;
+mod damage;
+mod told;
+
+use told::Told;
+
+pub use chance::Chance;
+pub use corpus::{Case, corpus, hex};
+pub use damage::{damage, disorder};
+pub use told::Shown;
+
+/// Runs this many seeds instead of the few that every change can wait for.
+const RUNS: &str = "STRAKE_FUZZ_RUNS";
+/// Runs this seed and no other.
+const SEED: &str = "STRAKE_FUZZ_SEED";
+
+fn setting(name: &str) -> Option<u64> {
+    let value = env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+}
+
+/// Calls `one` with `few` seeds, or as many as `STRAKE_FUZZ_RUNS` says. Every second one is the same in every run, the
+/// others are fresh. `STRAKE_FUZZ_SEED` has one of them run again, by itself.
+///
+/// # Panics
+/// When `one` does, after saying with which seed, or when a setting is no number.
+pub fn runs(few: u64, mut one: impl FnMut(u64)) {
+    if let Some(seed) = setting(SEED) {
+        return one(seed);
+    }
+    let count = setting(RUNS).unwrap_or(few);
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    let fresh = time.map_or(0, |time| time.as_secs() << 20);
+    println!("fresh seeds from {fresh}");
+    for run in 0..count {
+        let seed = if run % 2 == 0 { run / 2 } else { fresh + run / 2 };
+        let told = Told::of(format!("run again with {SEED}={seed}"));
+        one(seed);
+        drop(told);
+    }
+}
+
+/// The folder of this crate, where the corpus is.
+fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[cfg(test)]
+mod tests;

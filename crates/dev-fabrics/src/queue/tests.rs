@@ -2,6 +2,7 @@
 //! says it is.
 
 mod breaches;
+mod conversations;
 
 use super::FabricsQueue;
 use crate::address::HostName;

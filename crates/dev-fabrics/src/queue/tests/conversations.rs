@@ -2,8 +2,8 @@
 //! and damaged. Whatever it is, the queue goes on speaking correctly, no read ends well with a byte that nobody sent,
 //! and over the next association, which is honest, everything ends.
 //!
-//! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and what the target said, to be kept in the corpus of
-//! `strake-fuzz`; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
+//! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and what the target said, to be kept in the corpus
+//! of `strake-fuzz`; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use strake_ondisk::BadList;
-use strake_raid::Geometry;
+use strake_raid::{Geometry, MemberState};
 use strake_units::{Lba, LbaRange};
 
 /// The list, and the sequence of its newest copy on the members (0 when there is none).
@@ -13,8 +13,13 @@ pub(crate) struct BadBlocks {
     pub(crate) sequence: u64,
 }
 
-/// The blocks of the array that hold data in `list`, in order: ranges that neither overlap nor touch.
-pub(crate) fn array_ranges(list: &BadList, geometry: &Geometry) -> Vec<LbaRange> {
+/// The blocks of the array that are lost by `list` while members are in these states, in order: ranges that neither
+/// overlap nor touch. Copies stand in for each other, and one that is not in sync stands for nothing.
+pub(crate) fn array_ranges(
+    list: &BadList,
+    geometry: &Geometry,
+    states: &[MemberState],
+) -> Vec<LbaRange> {
     let mut ranges = Vec::new();
     for run in list.runs() {
         let (mut at, end) = (run.start.0, run.range().end().0);
@@ -22,7 +27,8 @@ pub(crate) fn array_ranges(list: &BadList, geometry: &Geometry) -> Vec<LbaRange>
             let strip = u64::from(geometry.strip_blocks());
             let next = ((at / strip + 1) * strip).min(end);
             let data = geometry.data_at(run.member, Lba(at));
-            ranges.extend(data.map(|start| LbaRange::new(start, next - at)));
+            let data = data.map(|start| LbaRange::new(start, next - at));
+            ranges.extend(data.into_iter().flat_map(|r| in_no_copy(list, geometry, states, r)));
             at = next;
         }
     }
@@ -38,4 +44,33 @@ pub(crate) fn array_ranges(list: &BadList, geometry: &Geometry) -> Vec<LbaRange>
         }
     }
     joined
+}
+
+/// What of `range`, which lies in one strip, no copy in sync can show.
+fn in_no_copy(
+    list: &BadList,
+    geometry: &Geometry,
+    states: &[MemberState],
+    range: LbaRange,
+) -> Vec<LbaRange> {
+    let place = geometry.place(range.start);
+    let row = geometry.member_lba(place.stripe, place.offset);
+    let mut lost = vec![range];
+    for member in (0..geometry.copies()).map(|copy| geometry.data_member(place, copy)) {
+        if geometry.copies() == 1 || states[member.at()] != MemberState::InSync {
+            continue;
+        }
+        let bad = list.within(member, LbaRange::new(row, range.blocks));
+        let bad: Vec<_> = bad.map(|run| (run.start.0.max(row.0), run.range().end().0)).collect();
+        let both = |lost: &LbaRange| {
+            let (from, to) = (lost.start.0, lost.end().0);
+            let array = move |at: u64| at - row.0 + range.start.0;
+            let common =
+                bad.iter().map(move |(first, end)| (array(*first).max(from), array(*end).min(to)));
+            common.filter(|(from, to)| from < to).collect::<Vec<_>>()
+        };
+        let common = lost.iter().flat_map(both);
+        lost = common.map(|(from, to)| LbaRange::new(Lba(from), to - from)).collect();
+    }
+    lost
 }

@@ -133,7 +133,7 @@ impl Array {
             resync_halted: self.board.halted() & HALTED_RESYNC != 0,
             maintenance: self.board.maintenance(),
             lost: self.board.is_lost(),
-            bad_ranges: self.bad_ranges(),
+            bad_ranges: self.bad_ranges(&states),
             scratch_bytes: sum(|c| &c.scratch_bytes),
             scratch_huge_bytes: sum(|c| &c.scratch_huge_bytes),
             counters: Counters {
@@ -157,9 +157,9 @@ impl Array {
         put_together(cores, self.geometry.members())
     }
 
-    fn bad_ranges(&self) -> Vec<(u64, u64)> {
+    fn bad_ranges(&self, states: &[MemberState]) -> Vec<(u64, u64)> {
         let size = self.geometry.block_size();
-        let ranges = array_ranges(&self.board.bad_blocks(), &self.geometry);
+        let ranges = array_ranges(&self.board.bad_blocks(), &self.geometry, states);
         ranges.iter().map(|r| (r.start.bytes(size), r.blocks << size.shift())).collect()
     }
 

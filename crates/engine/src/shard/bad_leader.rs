@@ -63,7 +63,8 @@ impl Shard {
         let before = self.board.bad_blocks();
         let list = Arc::clone(&leader.state.bad.list);
         let lost = |list: &BadList| {
-            array_ranges(list, &self.geometry).iter().map(|range| range.blocks).sum::<u64>()
+            let ranges = array_ranges(list, &self.geometry, &leader.state.states);
+            ranges.iter().map(|range| range.blocks).sum::<u64>()
         };
         let more = lost(&list).saturating_sub(lost(&before));
         self.board.set_bad_blocks(list);

@@ -65,6 +65,8 @@ pub enum Breach {
 pub enum Unfit {
     /// There is none of that number, or it is empty.
     Absent,
+    /// It has more blocks than bytes of them can be counted.
+    Size,
     /// Its blocks have neither 512 nor 4096 bytes.
     BlockSize,
     /// Its blocks carry metadata.
@@ -95,6 +97,7 @@ impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Absent => "there is no such namespace",
+            Self::Size => "it claims more blocks than there can be",
             Self::BlockSize => "its blocks have neither 512 nor 4096 bytes",
             Self::Metadata => "its blocks carry metadata; format it without",
             Self::Capsule => "it wants data in capsules behind a gap",

@@ -69,6 +69,9 @@ pub const DEPTH_MAX: u32 = 1024;
 /// Bytes of the largest single request; larger than the target takes at once is cut.
 pub const IO_BYTES_MAX: u32 = 1 << 20;
 
+/// Most bytes of a namespace: what signed positions in files and devices can say.
+pub const BYTES_MAX: u64 = i64::MAX as u64;
+
 /// Blocks of one Read, Write or Write Zeroes (NVM, section 3.2: NLB has 16 bits).
 pub const COMMAND_BLOCKS_MAX: u64 = 1 << 16;
 

@@ -4,8 +4,8 @@ use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
 use crate::error::{Reason, Unfit};
 use crate::limits::{
-    ADMIN_ENTRIES, IO_BYTES_MAX, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS, QUEUES_MAX,
-    READY_POLL, READY_TIME_MAX, SETUP_TIME_MAX,
+    ADMIN_ENTRIES, BYTES_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS,
+    QUEUES_MAX, READY_POLL, READY_TIME_MAX, SETUP_TIME_MAX,
 };
 use crate::link::Link;
 use std::fmt::Write as _;
@@ -219,6 +219,9 @@ fn look(
         12 => BlockSize::B4096,
         _ => return unfit(Unfit::BlockSize),
     };
+    if namespace.blocks > BYTES_MAX >> block.shift() {
+        return unfit(Unfit::Size);
+    }
     // What the controller does not have, it refuses.
     let descriptors = match identify(dialog, cns::DESCRIPTORS, nsid) {
         Ok(page) => uuid_of(&page),

@@ -1,0 +1,261 @@
+//! Targets that mean harm while a host connects. What breaks other hosts is named after it; what a queue makes of such
+//! targets is among its own tests.
+
+mod proxy;
+
+use proxy::{Hostile, Passed};
+use strake_block::{BlockDevice, IoErrorKind};
+use strake_dev_fabrics::{Digests, Use};
+use strake_fuzz::{Case, Chance, Shown, damage, runs};
+use strake_nvme_wire::pdu::{self, CAPSULE_RESP_BYTES, DATA_BYTES};
+use strake_nvme_wire::{Cqe, PduError, Status, digest};
+
+const NONE: Digests = Digests { header: Use::Off, data: Use::Off };
+const BOTH: Digests = Digests { header: Use::On, data: Use::On };
+
+/// What a target says to a host that connects, in this order.
+const GRANT: usize = 0;
+const CONNECTED: usize = 1;
+const CAPABILITIES: usize = 2;
+const STATUS: usize = 4;
+const CONTROLLER: usize = 5;
+const NAMESPACE: usize = 6;
+const QUEUES: usize = 9;
+const ALL: usize = 10;
+
+/// PDU `number` is changed; the host does not connect, and says `why`.
+fn refused(
+    digests: Digests,
+    number: usize,
+    change: impl Fn(&mut Vec<u8>) + Send + 'static,
+    why: &str,
+) {
+    let hostile = Hostile::new();
+    let rule = move |at, mut pdu: Vec<u8>| {
+        if at == number {
+            change(&mut pdu);
+        }
+        Passed::On(pdu)
+    };
+    let error = hostile.connect(digests, Box::new(rule)).expect_err("it is refused");
+    assert!(error.to_string().contains(why), "PDU {number}: {error}");
+}
+
+/// A field of the data of a PDU.
+fn field<const N: usize>(at: usize, value: [u8; N]) -> impl Fn(&mut Vec<u8>) + Send + 'static {
+    move |pdu| pdu[DATA_BYTES + at..][..N].copy_from_slice(&value)
+}
+
+#[test]
+fn the_order_is_what_these_tests_take_it_for() {
+    let hostile = Hostile::new();
+    let (told, kinds) = std::sync::mpsc::channel();
+    let rule = move |at, pdu: Vec<u8>| {
+        told.send((at, pdu[0], pdu.len())).expect("the test waits");
+        Passed::On(pdu)
+    };
+    hostile.connect(NONE, Box::new(rule)).expect("an honest target");
+    let kinds: Vec<_> = kinds.try_iter().take(ALL).collect();
+    let page = DATA_BYTES + 4096;
+    let expected = [(1, 128), (5, 24), (5, 24), (5, 24), (5, 24)]
+        .into_iter()
+        .chain([(7, page); 4])
+        .chain([(5, 24)]);
+    let expected: Vec<_> = expected.enumerate().map(|(at, (kind, len))| (at, kind, len)).collect();
+    assert_eq!(kinds, expected);
+}
+
+/// CVE-2025-21927: a header that says to be as long as can be said.
+#[test]
+fn cve_2025_21927_headers_of_255_bytes() {
+    for digests in [NONE, BOTH] {
+        for number in [GRANT, CONNECTED, CONTROLLER, QUEUES] {
+            refused(digests, number, |pdu| pdu[2] = 255, "a broken PDU");
+        }
+        refused(digests, CONTROLLER, |pdu| pdu[3] = 255, "a broken PDU");
+    }
+}
+
+/// CVE-2021-28361: data without data.
+#[test]
+fn cve_2021_28361_data_without_data() {
+    refused(
+        NONE,
+        CONTROLLER,
+        |pdu| {
+            pdu.truncate(DATA_BYTES);
+            pdu[4..8].copy_from_slice(&(DATA_BYTES as u32).to_le_bytes());
+            pdu[16..20].fill(0);
+        },
+        "a broken PDU",
+    );
+}
+
+/// CVE-2022-50717, CVE-2023-6356, CVE-2026-23112, as hosts meet them: data of another command, from elsewhere, and of
+/// another length.
+#[test]
+fn cve_2026_23112_data_that_does_not_fit() {
+    refused(NONE, CONTROLLER, |pdu| pdu[8] ^= 1, "is not under way");
+    refused(NONE, CONTROLLER, |pdu| pdu[12] = 4, "out of order");
+    refused(NONE, CONTROLLER, |pdu| pdu[15] = 0xff, "out of order");
+    refused(NONE, CONTROLLER, |pdu| pdu[17] = 0x20, "more or less data");
+    refused(
+        NONE,
+        CONTROLLER,
+        |pdu| {
+            pdu.extend_from_slice(&[0; 4096]);
+            pdu[5] = 0x20;
+            pdu[17] = 0x20;
+        },
+        "more or less data",
+    );
+    refused(NONE, CONTROLLER, |pdu| pdu[4..8].fill(0xff), "more or less data");
+}
+
+/// CVE-2023-6535, CVE-2023-6536, as hosts meet them: success without what it is about, and twice.
+#[test]
+fn cve_2023_6536_answers_without_what_they_are_about() {
+    let done = |cid| {
+        let cqe = Cqe { result: 0, head: 0, cid, status: Status::SUCCESS };
+        pdu::capsule_resp(&cqe, NONE)
+    };
+    let cid = |pdu: &[u8]| u16::from_le_bytes([pdu[8], pdu[9]]);
+    refused(NONE, CONTROLLER, move |pdu| *pdu = done(cid(pdu)).to_vec(), "without all of its data");
+    refused(NONE, CONTROLLER, |pdu| pdu[1] = 8, "without all of its data");
+    refused(
+        NONE,
+        CONTROLLER,
+        move |pdu| pdu.extend_from_slice(&done(cid(pdu))),
+        "is not under way",
+    );
+    refused(NONE, CONNECTED, |pdu| pdu[20] ^= 1, "is not under way");
+    refused(NONE, CONNECTED, |pdu| pdu.extend_from_within(..), "is not under way");
+}
+
+/// CVE-2026-64534, as hosts meet it: digests that are wrong.
+#[test]
+fn cve_2026_64534_wrong_digests() {
+    let end = |by| {
+        move |pdu: &mut Vec<u8>| {
+            let at = pdu.len() - by;
+            pdu[at] ^= 1;
+        }
+    };
+    refused(BOTH, CONNECTED, end(1), "header that is not what its digest says");
+    refused(BOTH, CONTROLLER, end(1), "data that is not what its digest says");
+    refused(BOTH, CONTROLLER, end(100), "data that is not what its digest says");
+    refused(BOTH, CONTROLLER, |pdu| pdu[24] ^= 1, "header that is not what its digest says");
+    refused(BOTH, CONTROLLER, |pdu| pdu[1] &= !1, "a broken PDU");
+}
+
+/// CVE-2023-5178 and others around the beginning: what cannot be granted.
+#[test]
+fn cve_2023_5178_a_connection_that_is_granted_wrongly() {
+    refused(NONE, GRANT, |pdu| pdu[8] = 1, "a broken PDU");
+    refused(NONE, GRANT, |pdu| pdu[10] = 32, "a broken PDU");
+    refused(NONE, GRANT, |pdu| pdu[11] = 4, "a broken PDU");
+    refused(NONE, GRANT, |pdu| pdu[11] = 1, "digests that were not asked for");
+    refused(NONE, GRANT, |pdu| pdu[11] = 2, "digests that were not asked for");
+    refused(NONE, GRANT, |pdu| pdu[12..16].fill(0), "a broken PDU");
+    refused(NONE, GRANT, |pdu| pdu[12] = 1, "a broken PDU");
+    refused(NONE, GRANT, |pdu| pdu[0] = 0, "not expected");
+    refused(NONE, GRANT, |pdu| pdu.fill(0xa5), "a broken PDU");
+}
+
+/// nvmet-auth: a target that wants proof in the middle, and one that is in order no more.
+#[test]
+fn answers_of_another_state() {
+    refused(NONE, STATUS, |pdu| pdu[8] = 2, "does not become ready");
+    refused(
+        NONE,
+        CONNECTED,
+        |pdu| pdu[22..24].copy_from_slice(&[0x23, 0x02]),
+        "the target refused",
+    );
+    refused(NONE, CAPABILITIES, |pdu| pdu[22] = 2, "the target refused");
+    refused(NONE, QUEUES, |pdu| pdu[22] = 2, "the target refused");
+    for number in 0..ALL {
+        refused(
+            NONE,
+            number,
+            |pdu| {
+                let (bytes, length) = pdu::c2h_term_req(PduError::field(2), &[]);
+                *pdu = bytes[..length].to_vec();
+            },
+            "the target ended the connection",
+        );
+    }
+}
+
+/// What a namespace must not be.
+#[test]
+fn namespaces_that_cannot_be() {
+    refused(NONE, NAMESPACE, field(0, [0; 8]), "no such namespace");
+    refused(NONE, NAMESPACE, field(0, [0xff; 8]), "more blocks than");
+    refused(NONE, NAMESPACE, field(130, [8]), "neither 512 nor 4096");
+    refused(NONE, NAMESPACE, field(130, [255]), "neither 512 nor 4096");
+    refused(NONE, NAMESPACE, field(128, [8]), "metadata");
+    refused(NONE, CONTROLLER, field(1800, [1, 0]), "behind a gap");
+}
+
+/// A target that goes at any point of the beginning, between PDUs or in the middle of one.
+#[test]
+fn a_target_may_go_at_any_time() {
+    for number in 0..ALL {
+        for part in [0, 1, 8, CAPSULE_RESP_BYTES - 1] {
+            let hostile = Hostile::new();
+            let rule = move |at, pdu: Vec<u8>| match at == number {
+                true => Passed::Last(pdu[..part].to_vec()),
+                false => Passed::On(pdu),
+            };
+            let error = hostile.connect(BOTH, Box::new(rule)).expect_err("it went");
+            assert_eq!(error.kind, IoErrorKind::Gone, "{error}");
+        }
+    }
+}
+
+/// Anything may be wrong with anything that a target says: the host connects or tells why not.
+#[test]
+fn random_conversations_connect_or_end() {
+    let hostile = Hostile::new();
+    runs(200, |seed| {
+        let mut chance = Chance::new(seed);
+        let digests = if chance.one_in(2) { BOTH } else { NONE };
+        let number = chance.below(ALL);
+        let mut own = Chance::new(chance.bits());
+        let seal = chance.one_in(2);
+        let rule = move |at, mut pdu: Vec<u8>| {
+            if at != number {
+                return Passed::On(pdu);
+            }
+            let whole = pdu.clone();
+            (0..=own.below(3)).for_each(|_| damage(&mut pdu, &mut own));
+            if seal {
+                seal_again(&mut pdu, digests);
+            }
+            // With its length as it was, the conversation goes on; the host would wait for the rest of a longer one.
+            if pdu.get(..8) == whole.get(..8) && pdu.len() == whole.len() {
+                Passed::On(pdu)
+            } else {
+                Passed::Last(pdu)
+            }
+        };
+        let case = Case::of("setup", vec![vec![number as u8]]);
+        let shown = Shown::new(&case);
+        match hostile.connect(digests, Box::new(rule)) {
+            Ok(device) => assert!(device.info().blocks > 0),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+        drop(shown);
+    });
+}
+
+/// Gives damaged data a digest that is right.
+fn seal_again(pdu: &mut [u8], digests: Digests) {
+    let lead = DATA_BYTES + digests.header.bytes();
+    let end = pdu.len().saturating_sub(digests.data.bytes());
+    if digests.data == Use::On && pdu.first() == Some(&7) && end > lead {
+        let (data, place) = pdu.split_at_mut(end);
+        place.copy_from_slice(&digest::of(&data[lead..]));
+    }
+}

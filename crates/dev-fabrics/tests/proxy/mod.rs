@@ -1,0 +1,131 @@
+//! A target behind somebody who may change what it says on the way: how tests get a hostile target that is otherwise
+//! right.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use strake_block::DeviceError;
+use strake_dev_fabrics::{Address, Digests, FabricsDevice, HostName, Options};
+use strake_dev_mem::RamDevice;
+use strake_export_nvmet::{Export, Target, TargetConfig};
+use strake_reactor::{CoreConfig, CoreThread};
+use strake_units::{BlockSize, CoreIndex};
+
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
+const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
+
+/// What is done about the PDUs of a connection: it gets the number of each and may change it. What it returns is sent
+/// in its place.
+pub type Rule = Box<dyn FnMut(usize, Vec<u8>) -> Passed + Send>;
+
+/// What becomes of a PDU.
+pub enum Passed {
+    /// These bytes are sent in its stead.
+    On(Vec<u8>),
+    /// The same, and the connection is closed then.
+    Last(Vec<u8>),
+}
+
+/// A target, and the one in between.
+pub struct Hostile {
+    proxy: std::net::SocketAddr,
+    rule: Arc<Mutex<Option<Rule>>>,
+    stopping: Arc<AtomicBool>,
+    listener: Option<JoinHandle<()>>,
+    // Dropped in this order: the target leaves the core before that stops.
+    _target: Target,
+    _core: CoreThread,
+}
+
+impl Hostile {
+    pub fn new() -> Self {
+        let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("a core starts");
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let target = Target::start(listen, vec![core.handle()], TargetConfig::default());
+        let target = target.expect("the target starts");
+        let export = Export {
+            nqn: SUBSYSTEM.to_owned(),
+            uuid: [7; 16],
+            device: Arc::new(RamDevice::new(4096, BlockSize::B4096)),
+            read_only: false,
+            hosts: vec![HOST.to_owned()],
+        };
+        target.add_export(export).expect("a fresh name can be exported");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let proxy = listener.local_addr().expect("it has an address");
+        let rule = Arc::new(Mutex::new(None));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (rules, stopped, behind) = (Arc::clone(&rule), Arc::clone(&stopping), target.address());
+        let listener = std::thread::spawn(move || {
+            while let Ok((host, _)) = listener.accept()
+                && !stopped.load(Ordering::Relaxed)
+            {
+                let target = TcpStream::connect(behind).expect("the target listens");
+                let rule = rules.lock().unwrap_or_else(PoisonError::into_inner).take();
+                between(host, target, rule);
+            }
+        });
+        Self { proxy, rule, stopping, listener: Some(listener), _target: target, _core: core }
+    }
+
+    /// Connects a host with `digests`, to whose first connection `rule` applies.
+    pub fn connect(&self, digests: Digests, rule: Rule) -> Result<FabricsDevice, DeviceError> {
+        *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
+        let address: Address =
+            format!("nvme-tcp://{}/{SUBSYSTEM}", self.proxy).parse().expect("an address");
+        let host = HostName { nqn: HOST.to_owned(), id: [3; 16] };
+        FabricsDevice::connect(&address, &host, Options { digests, ..Options::default() })
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        // Whoever waits for a connection gets one.
+        let _ = TcpStream::connect(self.proxy);
+        let _ = self.listener.take().map(JoinHandle::join);
+    }
+}
+
+/// Carries what both say, until one of them closes.
+fn between(host: TcpStream, target: TcpStream, rule: Option<Rule>) {
+    for stream in [&host, &target] {
+        stream.set_nodelay(true).expect("delays can be switched off");
+    }
+    let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
+    let (mut from_host, mut to_target) = (clone(&host), clone(&target));
+    std::thread::spawn(move || {
+        // Either end may go at any time.
+        let _ = std::io::copy(&mut from_host, &mut to_target);
+        let _ = to_target.shutdown(Shutdown::Both);
+    });
+    std::thread::spawn(move || {
+        let (mut from_target, mut to_host) = (target, host);
+        let mut rule = rule.unwrap_or_else(|| Box::new(|_, pdu| Passed::On(pdu)));
+        for number in 0.. {
+            let Some(pdu) = next(&mut from_target) else { break };
+            let (bytes, more) = match rule(number, pdu) {
+                Passed::On(bytes) => (bytes, true),
+                Passed::Last(bytes) => (bytes, false),
+            };
+            if to_host.write_all(&bytes).is_err() || !more {
+                break;
+            }
+        }
+        let _ = to_host.shutdown(Shutdown::Write);
+        let _ = from_target.shutdown(Shutdown::Both);
+    });
+}
+
+/// The next PDU of an honest target.
+fn next(target: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut pdu = vec![0; 8];
+    target.read_exact(&mut pdu).ok()?;
+    let total = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]);
+    pdu.resize(total as usize, 0);
+    target.read_exact(&mut pdu[8..]).ok()?;
+    Some(pdu)
+}

@@ -202,7 +202,7 @@ fn namespaces_that_cannot_be() {
 #[test]
 fn a_target_may_go_at_any_time() {
     for number in 0..ALL {
-        for part in [0, 1, 8, CAPSULE_RESP_BYTES - 1] {
+        for part in [0, CAPSULE_RESP_BYTES - 1] {
             let hostile = Hostile::new();
             let rule = move |at, pdu: Vec<u8>| match at == number {
                 true => Passed::Last(pdu[..part].to_vec()),
@@ -218,7 +218,7 @@ fn a_target_may_go_at_any_time() {
 #[test]
 fn random_conversations_connect_or_end() {
     let hostile = Hostile::new();
-    runs(200, |seed| {
+    runs(100, |seed| {
         let mut chance = Chance::new(seed);
         let digests = if chance.one_in(2) { BOTH } else { NONE };
         let number = chance.below(ALL);

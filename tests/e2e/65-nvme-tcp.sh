@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # An array over NVMe/TCP: a host of our own connects, identifies, reads and writes in every way the transport has, with
-# and without digests, is refused what must be refused, and keeps its data through kill -9 and an orderly restart.
+# and without digests, is refused what must be refused, keeps its data through kill -9 and an orderly restart, and sees
+# namespaces come and go.
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
 
@@ -81,4 +82,27 @@ client verify --model "$work/model"
 expect 1 timeout 60 python3 "$e2e/_nvme.py" fill --address "$address" --nqn "$nqn" --host "$host" --windows 0:8 \
     --model "$work/none"
 grep -q "status 0x20" "$work/err" || fail "a write to a read-only namespace: $(<"$work/err")"
+
+# Another array joins the subsystem under the eyes of a host. Its drives are memory: after a restart it is not there, and
+# hosts are told that it cannot be reached for now.
+expect 0 strake array create beside --level 1 --drives ram:64MiB,ram:64MiB
+python3 "$e2e/_nvme.py" namespaces --address "$address" --nqn "$nqn" --host "$host" --progress "$work/asked" \
+    >"$work/told" 2>&1 &
+watcher=$!
+child_pids+=("$watcher")
+within 30 "a host asks to be told" test -e "$work/asked"
+expect 3 strake export create beside --via nvme-tcp --listen 127.0.0.1:0 --allow-host "$host" --nqn "$nqn"
+expect 0 strake export create beside --via nvme-tcp --listen "$address" --allow-host "$host" --nqn "$nqn"
+wait "$watcher" || { cat "$work/told" >&2; fail "a host was not told"; }
+grep -q "told 0x40002, changed \[2\]" "$work/told" || fail "a host was told something else: $(<"$work/told")"
+grep -q "namespaces: 1 optimized, 2 optimized" "$work/told" || fail "another array: $(<"$work/told")"
+kill9_daemon
+start_daemon
+restarted tank
+client namespaces
+grep -q "namespaces: 1 optimized, 2 inaccessible" "$work/out" || fail "after the restart: $(<"$work/out")"
+client verify --model "$work/model"
+expect 0 strake export remove beside
+client namespaces
+grep -q "namespaces: 1 optimized$" "$work/out" || fail "one is left: $(<"$work/out")"
 stop_daemon

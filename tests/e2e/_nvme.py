@@ -350,7 +350,7 @@ def check_refusals(host):
     expect_failure(0x01, "a Compare", lambda: io.finish(io.send(5, sgl_transport(host.block), 1, first)))
     expect_failure(0x01, "an unknown admin command", lambda: admin.admin(0xC1))
     expect_failure(0x02, "an unknown Identify", lambda: admin.identify(0x7F))
-    expect_failure(0x0B, "Identify of another namespace", lambda: admin.identify(0, 7))
+    expect_failure(0x0B, "Identify of a number that is none", lambda: admin.identify(0, 77))
     expect_failure(0x109, "an unknown log page", lambda: admin.log_page(0x99, 512))
     expect_failure(0x02, "a log page from behind its end", lambda: admin.log_page(2, 512, 516))
     expect_failure(0x02, "an unknown feature", lambda: admin.admin(10, tail=struct.pack("<I", 0x7A)))
@@ -450,9 +450,35 @@ def check(args):
     print(f"{sum(done)} bytes written and read back in {len(done)} kinds of connections; namespace {uuid}")
 
 
+def spaces(queue):
+    """Namespaces and how they are reached, as one line."""
+    active = [n for n in struct.unpack("<1024I", queue.identify(2)) if n]
+    states = {1: "optimized", 3: "inaccessible"}
+    page = queue.log_page(0x0C, 16 + 36 * len(active))
+    groups = [struct.unpack("<IIQB15xI", page[at : at + 36]) for at in range(16, len(page), 36)]
+    if [group[4] for group in groups] != active or struct.unpack("<H", page[8:10])[0] != len(active):
+        raise SystemExit(f"namespaces {active}, but access to {groups}")
+    return ", ".join(f"{group[4]} {states[group[3]]}" for group in groups)
+
+
+def namespaces(args):
+    """Says which namespaces there are; with --progress, makes that file and then waits to be told of another one."""
+    host = Host(args.address, args.nqn, args.host)
+    if args.progress:
+        host.admin.admin(9, tail=struct.pack("<II", 0x0B, 1 << 8))
+        cid = host.admin.send(0x0C, sgl_transport(0))
+        with open(args.progress, "w") as file:
+            file.write("asked")
+        result = host.admin.finish(cid)[0]
+        changed = [n for n in struct.unpack("<1024I", host.admin.log_page(4, 4096)) if n]
+        print(f"told {result:#x}, changed {changed}")
+    print(f"namespaces: {spaces(host.admin)}")
+    host.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=("check", "fill", "verify", "steady"))
+    parser.add_argument("verb", choices=("check", "fill", "verify", "steady", "namespaces"))
     parser.add_argument("--address", required=True, help="address:port")
     parser.add_argument("--nqn", required=True, help="name of the subsystem")
     parser.add_argument("--host", required=True, help="name of this host")
@@ -466,7 +492,8 @@ def main():
     args = parser.parse_args()
     args.socket, args.export = args.address, args.nqn
     _nbd.Client = lambda address, nqn: Host(address, nqn, args.host, args.digests)
-    verbs = {"check": check, "fill": _nbd.fill, "verify": _nbd.verify, "steady": _nbd.steady}
+    verbs = {"check": check, "fill": _nbd.fill, "verify": _nbd.verify, "steady": _nbd.steady,
+             "namespaces": namespaces}
     try:
         verbs[args.verb](args)
     except (Failed, Ended, ConnectionError, TimeoutError) as error:

@@ -154,12 +154,13 @@ impl Bench {
         for (made, uuid) in [(Made::Null, 1), (Made::Ram, 2)] {
             let export = Export {
                 nqn: nqn(made),
+                namespace: 1,
                 uuid: [uuid; 16],
-                device: made.drive(made.usual_bytes())?,
+                device: Some(made.drive(made.usual_bytes())?),
                 read_only: false,
                 hosts: vec![HOST.to_owned()],
             };
-            target.add_export(export).map_err(|e| e.to_string())?;
+            target.add_export(&export).map_err(|e| e.to_string())?;
         }
         Ok(Self { target, rig })
     }

@@ -4,6 +4,7 @@ use strake_api::v1::{
     CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest,
 };
 use strake_export_nbd::Removal;
+use strake_export_nvmet::limits::NAMESPACES_MAX;
 use strake_export_nvmet::nqn;
 use strake_units::Name;
 
@@ -23,7 +24,8 @@ const NVME_TCP: &str = "nvme-tcp";
 pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
     let nvme = record.nvme.clone();
     let via = if nvme.is_some() { NVME_TCP } else { NBD }.to_owned();
-    let (nqn, allow_hosts) = nvme.map(|nvme| (nvme.nqn, nvme.hosts)).unwrap_or_default();
+    let (nqn, allow_hosts, namespace) =
+        nvme.map(|nvme| (nvme.nqn, nvme.hosts, nvme.namespace)).unwrap_or_default();
     CreateExportRequest {
         array: record.array.clone(),
         name: record.name.clone(),
@@ -32,22 +34,29 @@ pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
         read_only: record.read_only,
         nqn,
         allow_hosts,
+        namespace,
     }
+}
+
+/// True when a request says something that only NVMe/TCP knows.
+fn says_nvme(request: &CreateExportRequest) -> bool {
+    !request.nqn.is_empty() || !request.allow_hosts.is_empty() || request.namespace > 0
 }
 
 /// What NVMe/TCP needs to know, if that is what is asked for.
 fn subsystem_of(
     request: &CreateExportRequest,
     array: &str,
+    config: &Config,
 ) -> Result<Option<SubsystemRecord>, ControlError> {
     match request.via.as_str() {
-        "" | NBD if request.nqn.is_empty() && request.allow_hosts.is_empty() => return Ok(None),
-        "" | NBD => {
+        "" | NBD if says_nvme(request) => {
             return Err(ControlError::usage(
-                "NBD knows neither subsystems nor names of hosts; leave --nqn and --allow-host out, or export \
-                 --via nvme-tcp",
+                "NBD knows neither subsystems, namespaces nor names of hosts; leave --nqn, --namespace and \
+                 --allow-host out, or export --via nvme-tcp",
             ));
         }
+        "" | NBD => return Ok(None),
         NVME_TCP => {}
         other => {
             return Err(ControlError::usage(format!(
@@ -70,27 +79,64 @@ fn subsystem_of(
     for name in hosts.iter().chain([&nqn]) {
         nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
     }
-    Ok(Some(SubsystemRecord { nqn, hosts }))
+    let namespace = namespace_of(request.namespace, &nqn, array, config)?;
+    Ok(Some(SubsystemRecord { nqn, hosts, namespace }))
 }
 
-/// Refuses a second subsystem of one name or of one array: hosts would take its namespace for that of the first.
+/// The number of an array's namespace: the one `given`, the one that it has, or the lowest that is free in the
+/// subsystem.
+fn namespace_of(given: u32, nqn: &str, array: &str, config: &Config) -> Result<u32, ControlError> {
+    if given > NAMESPACES_MAX {
+        let what = format!("namespaces are numbered from 1 to {NAMESPACES_MAX}, not {given}");
+        return Err(ControlError::usage(what));
+    }
+    let records = config.exports.iter().filter_map(|e| Some((&e.array, e.nvme.as_ref()?)));
+    let known: Vec<_> = records.filter(|(_, nvme)| nvme.nqn == nqn).collect();
+    let own = known.iter().find(|(other, _)| *other == array).map(|(_, nvme)| nvme.namespace);
+    let is_free = |number: &u32| known.iter().all(|(_, nvme)| nvme.namespace != *number);
+    let wanted = (given > 0).then_some(given).or(own);
+    wanted.or_else(|| (1..=NAMESPACES_MAX).find(is_free)).ok_or_else(|| {
+        ControlError::state(format!(
+            "subsystem {nqn} has {NAMESPACES_MAX} namespaces, the most it can have"
+        ))
+    })
+}
+
+/// Refuses an array that is offered already, because hosts would take the second namespace for the first, and one that
+/// does not fit the subsystem it names.
 fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), ControlError> {
     let Some(wanted) = &record.nvme else { return Ok(()) };
-    let mut others = config.exports.iter().filter(|other| other.name != record.name);
-    let other = others.find(|other| {
-        other.nvme.as_ref().is_some_and(|o| o.nqn == wanted.nqn || other.array == record.array)
-    });
-    match other {
-        None => Ok(()),
-        Some(other) => Err(ControlError::new(
-            ControlErrorKind::Exists,
+    let others = config.exports.iter().filter(|other| other.name != record.name);
+    for (other, nvme) in others.filter_map(|other| Some((other, other.nvme.as_ref()?))) {
+        let name = &other.name;
+        let why = if other.array == record.array {
             format!(
-                "export {} offers this array or this NQN over NVMe/TCP already; remove it first: strake export \
-                 remove {}",
-                other.name, other.name
-            ),
-        )),
+                "export {name} offers this array over NVMe/TCP already; remove it first: strake export remove {name}"
+            )
+        } else if nvme.nqn != wanted.nqn {
+            continue;
+        } else if nvme.namespace == wanted.namespace {
+            format!(
+                "export {name} is namespace {} of this subsystem already; choose another --namespace",
+                nvme.namespace
+            )
+        } else if (&other.listen, &nvme.hosts) != (&record.listen, &wanted.hosts) {
+            format!(
+                "export {name} is in this subsystem, and all of its namespaces have one address and the same hosts: \
+                 --listen {} and {}",
+                other.listen,
+                nvme.hosts
+                    .iter()
+                    .map(|h| format!("--allow-host {h}"))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            )
+        } else {
+            continue;
+        };
+        return Err(ControlError::new(ControlErrorKind::Exists, why));
     }
+    Ok(())
 }
 
 /// What an export of `array`, its name and identity, is recorded as; true when it is in `config` already.
@@ -99,7 +145,7 @@ fn record_of(
     config: &Config,
     (array, uuid): (String, String),
 ) -> Result<(ExportRecord, bool), ControlError> {
-    let nvme = subsystem_of(request, &uuid)?;
+    let nvme = subsystem_of(request, &uuid, config)?;
     if config.exports.len() >= EXPORTS_MAX {
         return Err(ControlError::state(format!(
             "there are {EXPORTS_MAX} exports, which is the most one daemon offers; remove one first"
@@ -200,26 +246,54 @@ impl Manager {
     /// Puts an export on its server, which is started if need be. Returns the address, with its port.
     fn offer(&mut self, record: &ExportRecord) -> Result<String, ControlError> {
         let at = self.find_running(&record.array)?;
-        let array = &self.running[at].array;
         if let Some(server) = self.servers.get(&record.listen) {
-            server.add(record, array)?;
+            server.add(record, &self.running[at].array)?;
             return Ok(record.listen.clone());
         }
-        let server = ExportServer::start(record, self.core_handles())?;
-        // Known before there is anything to connect to.
-        for host in &self.config.hosts {
-            server.set_keys(&host.nqn, Some(keys_of(host)?));
-        }
-        server.add(record, array)?;
+        let server = self.start_server(record)?;
+        server.add(record, &self.running[at].array)?;
         let listen =
             server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
         self.servers.insert(listen.clone(), server);
         Ok(listen)
     }
 
+    fn start_server(&self, record: &ExportRecord) -> Result<ExportServer, ControlError> {
+        let server = ExportServer::start(record, self.core_handles())?;
+        // Known before there is anything to connect to.
+        for host in &self.config.hosts {
+            server.set_keys(&host.nqn, Some(keys_of(host)?));
+        }
+        Ok(server)
+    }
+
+    /// Lets hosts find all recorded exports before the first array is started: one that comes back sooner than its
+    /// array must be told to wait, not that there is nothing. What cannot be offered now is tried again with its array,
+    /// and told of then.
+    pub(crate) fn announce_recorded_exports(&mut self) {
+        for record in self.config.exports.clone() {
+            if record.nvme.is_none() {
+                continue;
+            }
+            if let Err(error) = self.announce(&record) {
+                tracing::warn!(export = %record.name, reason = %error, "export not announced");
+            }
+        }
+    }
+
+    fn announce(&mut self, record: &ExportRecord) -> Result<(), ControlError> {
+        if let Some(server) = self.servers.get(&record.listen) {
+            return server.announce(record);
+        }
+        let server = self.start_server(record)?;
+        server.announce(record)?;
+        self.servers.insert(record.listen.clone(), server);
+        Ok(())
+    }
+
     fn withdraw(&mut self, record: &ExportRecord, removal: Removal) -> Result<(), ControlError> {
         let Some(server) = self.servers.get(&record.listen) else { return Ok(()) };
-        if server.done(record).is_some() {
+        if server.offers(record) {
             server.remove(record, removal)?;
         }
         if server.is_empty()
@@ -285,7 +359,7 @@ impl Manager {
             (None, None) => "its array is not running".to_owned(),
             (None, Some(_)) => self.export_trouble.get(&record.name).cloned().unwrap_or_default(),
         };
-        let CreateExportRequest { via, nqn, allow_hosts, .. } = request_of(record);
+        let CreateExportRequest { via, nqn, allow_hosts, namespace, .. } = request_of(record);
         let mut message = ExportMessage {
             name: record.name.clone(),
             array: name.unwrap_or_else(|| record.array.clone()),
@@ -294,6 +368,7 @@ impl Manager {
             read_only: record.read_only,
             nqn,
             allow_hosts,
+            namespace,
             uri: servers::uri(record),
             size_bytes: running.map_or(0, |r| r.array.device().info().bytes()),
             state: if done.is_some() { "online" } else { "offline" }.to_owned(),

@@ -47,6 +47,10 @@ impl Control {
     /// When the state directory or the machine does not allow a daemon to run.
     pub fn start(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
         let control = Self::new(Manager::open(state_dir, options)?);
+        control.run(|m| {
+            m.announce_recorded_exports();
+            Ok(())
+        })?;
         control.start_recorded()?;
         control.run(|m| {
             m.watch_state_dir();

@@ -75,21 +75,29 @@ pub(crate) fn uri(record: &ExportRecord) -> String {
     }
 }
 
-fn subsystem_of(
+/// The namespace of a record, without its device.
+fn namespace_of(
     record: &ExportRecord,
     subsystem: &SubsystemRecord,
-    array: &Array,
 ) -> Result<nvmet::Export, ControlError> {
     let uuid: Uuid = record.array.parse().map_err(|_| {
         ControlError::usage(format!("{:?} is no identity of an array", record.array))
     })?;
     Ok(nvmet::Export {
         nqn: subsystem.nqn.clone(),
+        namespace: subsystem.namespace,
         uuid: uuid.0,
-        device: array.device(),
+        device: None,
         read_only: record.read_only,
         hosts: subsystem.hosts.clone(),
     })
+}
+
+fn another_protocol(record: &ExportRecord) -> ControlError {
+    ControlError::state(format!(
+        "{} is used by exports of another protocol; choose another address with --listen",
+        record.listen
+    ))
 }
 
 impl ExportServer {
@@ -137,12 +145,30 @@ impl ExportServer {
                 read_only: record.read_only,
             })?),
             (Self::Nvme(target), Some(subsystem)) => {
-                Ok(target.add_export(subsystem_of(record, subsystem, array)?)?)
+                let mut export = namespace_of(record, subsystem)?;
+                export.device = Some(array.device());
+                Ok(target.add_export(&export)?)
             }
-            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(ControlError::state(format!(
-                "{} is used by exports of another protocol; choose another address with --listen",
-                record.listen
-            ))),
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(another_protocol(record)),
+        }
+    }
+
+    /// Lets hosts find an export whose array is not there yet. Protocols that cannot tell a client to wait do nothing.
+    pub(crate) fn announce(&self, record: &ExportRecord) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nbd(_), None) => Ok(()),
+            (Self::Nvme(target), Some(subsystem)) => {
+                Ok(target.add_export(&namespace_of(record, subsystem)?)?)
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(another_protocol(record)),
+        }
+    }
+
+    /// True when clients find an export here, be its array there or not.
+    pub(crate) fn offers(&self, record: &ExportRecord) -> bool {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => target.offers(&nvme.nqn, nvme.namespace),
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => self.done(record).is_some(),
         }
     }
 
@@ -162,7 +188,10 @@ impl ExportServer {
                 })
             }
             (Self::Nvme(target), Some(subsystem)) => {
-                let stats = target.exports().into_iter().find(|e| e.nqn == subsystem.nqn)?;
+                let stats = target
+                    .exports()
+                    .into_iter()
+                    .find(|e| (&e.nqn, e.namespace) == (&subsystem.nqn, subsystem.namespace))?;
                 Some(Done {
                     connections: stats.connections,
                     reads: stats.reads,
@@ -190,7 +219,7 @@ impl ExportServer {
                     Removal::IfUnused => nvmet::Removal::IfUnused,
                     Removal::Force => nvmet::Removal::Force,
                 };
-                Ok(target.remove_export(&subsystem.nqn, removal)?)
+                Ok(target.remove_export(&subsystem.nqn, subsystem.namespace, removal)?)
             }
             (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Ok(()),
         }
@@ -200,7 +229,7 @@ impl ExportServer {
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Nbd(server) => server.exports().is_empty(),
-            Self::Nvme(target) => target.exports().is_empty(),
+            Self::Nvme(target) => target.is_empty(),
         }
     }
 

@@ -231,6 +231,19 @@ pub struct SubsystemRecord {
     pub nqn: String,
     /// Names of the hosts that may connect.
     pub hosts: Vec<String>,
+    /// The number of the namespace in it.
+    #[serde(default = "first_namespace", skip_serializing_if = "is_first_namespace")]
+    pub namespace: u32,
+}
+
+const fn first_namespace() -> u32 {
+    1
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_first_namespace(namespace: &u32) -> bool {
+    *namespace == first_namespace()
 }
 
 /// A host that has to prove who it is when it connects over NVMe/TCP.

@@ -94,12 +94,13 @@ fn io_allocates_nothing_on_either_side() {
     ram.preallocate();
     let export = Export {
         nqn: SUBSYSTEM.to_owned(),
+        namespace: 1,
         uuid: [7; 16],
-        device: Arc::new(ram),
+        device: Some(Arc::new(ram)),
         read_only: false,
         hosts: vec![HOST.to_owned()],
     };
-    target.add_export(export).expect("a fresh name can be exported");
+    target.add_export(&export).expect("a fresh name can be exported");
     let address = format!("nvme-tcp://{}/{SUBSYSTEM}", target.address());
     let address = address.parse().expect("an address");
     let host = HostName { nqn: HOST.to_owned(), id: [3; 16] };

@@ -37,12 +37,13 @@ impl Machine {
             Target::start(address, vec![core.handle()], config).expect("the target starts");
         let export = Export {
             nqn: SUBSYSTEM.to_owned(),
+            namespace: 1,
             uuid: [uuid; 16],
-            device: Arc::new(ram.clone()),
+            device: Some(Arc::new(ram.clone())),
             read_only: false,
             hosts: vec![HOST.to_owned()],
         };
-        target.add_export(export).expect("a fresh name can be exported");
+        target.add_export(&export).expect("a fresh name can be exported");
         Self { target, _core: core }
     }
 

@@ -2,23 +2,25 @@
 //!
 //! Decisions are pure; a page is put together when there is memory to send it from.
 
-use crate::admit::{Access, NAMESPACE, Need};
+use crate::admit::{Access, Need};
 use crate::controller::{Controller, VERSION};
 use crate::limits::{
     EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX, IN_CAPSULE_BYTES, IO_ENTRIES, KEEP_ALIVE_MS_MAX,
-    QUEUES_MAX, TRANSFER_BYTES_MAX,
+    NAMESPACES_MAX, QUEUES_MAX, TRANSFER_BYTES_MAX,
 };
+use crate::namespace::Served;
 use crate::registry::Registry;
-use crate::subsystem::{Facts, Served};
+use crate::subsystem::{Subsystem, View, is_number};
 use std::net::SocketAddr;
-use strake_block::{SgMut, VolatileCache};
+use std::sync::Arc;
+use strake_block::SgMut;
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::{Property, kind};
 use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::identify::{
     self, ControllerKind, IDENTIFY_BYTES, active_namespaces, cns, descriptors, optional,
 };
-use strake_nvme_wire::log::{self, page};
+use strake_nvme_wire::log::{self, Names, page};
 use strake_nvme_wire::nvm::ALL_NAMESPACES;
 use strake_nvme_wire::{Sqe, Status};
 
@@ -27,40 +29,28 @@ use strake_nvme_wire::{Sqe, Status};
 pub(crate) enum Page {
     /// The controller.
     Controller,
-    /// The namespace.
-    Namespace,
+    /// A namespace; one that is not there is all zeroes.
+    Namespace(Option<identify::Namespace>),
     /// Namespaces after this one.
     Active(u32),
-    /// What identifies the namespace.
-    Descriptors,
+    /// What identifies a namespace.
+    Descriptors([u8; 16]),
     /// Limits of the command set.
     CommandSet,
-    /// As many bytes of a log page from an offset on.
-    Log { request: log::Request },
+    /// A part of a log page, and what the host had seen of its topic before.
+    Log { request: log::Request, since: u64 },
 }
 
 impl Page {
     /// Bytes to send.
     pub(crate) const fn bytes(&self) -> u32 {
         match self {
-            Self::Log { request } => request.length as u32,
+            Self::Log { request, .. } => request.length as u32,
             Self::Controller
-            | Self::Namespace
+            | Self::Namespace(_)
             | Self::Active(_)
-            | Self::Descriptors
+            | Self::Descriptors(_)
             | Self::CommandSet => IDENTIFY_BYTES as u32,
-        }
-    }
-
-    /// Whether reading it tells a host what discovery knows.
-    pub(crate) const fn answers_discovery_event(&self) -> bool {
-        match self {
-            Self::Log { request } => request.page == page::DISCOVERY && !request.retains_event,
-            Self::Controller
-            | Self::Namespace
-            | Self::Active(_)
-            | Self::Descriptors
-            | Self::CommandSet => false,
         }
     }
 
@@ -149,13 +139,17 @@ fn identified(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
     if wanted == cns::CONTROLLER {
         return Ok(Page::Controller);
     }
-    if controller.kind() == ControllerKind::Discovery {
-        return Err(Status::INVALID_FIELD);
-    }
+    let subsystem = controller.subsystem.as_deref().ok_or(Status::INVALID_FIELD)?;
     match (wanted, sqe.nsid()) {
-        (cns::NAMESPACE, NAMESPACE) => Ok(Page::Namespace),
-        (cns::DESCRIPTORS, NAMESPACE) => Ok(Page::Descriptors),
-        (cns::NAMESPACE | cns::DESCRIPTORS, _) => Err(Status::INVALID_NAMESPACE),
+        (cns::NAMESPACE, number) if is_number(number) => match subsystem.view(number) {
+            View::Absent => Ok(Page::Namespace(None)),
+            View::Inaccessible => Err(Status::INACCESSIBLE),
+            View::Online(facts) => Ok(Page::Namespace(Some(facts.page))),
+        },
+        (cns::DESCRIPTORS, number) => {
+            subsystem.uuid(number).map(Page::Descriptors).ok_or(Status::INVALID_NAMESPACE)
+        }
+        (cns::NAMESPACE, _) => Err(Status::INVALID_NAMESPACE),
         // Base, section 5.17.2.3: the two highest numbers are no numbers.
         (cns::ACTIVE_NAMESPACES, 0xffff_fffe..) => Err(Status::INVALID_NAMESPACE),
         (cns::ACTIVE_NAMESPACES, after) => Ok(Page::Active(after)),
@@ -172,8 +166,10 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
         (ControllerKind::Io, page::HEALTH) => log::HEALTH_BYTES as u64,
         (ControllerKind::Io, page::FIRMWARE) => log::FIRMWARE_BYTES as u64,
         (ControllerKind::Io, page::CHANGED_NAMESPACES) => log::CHANGED_BYTES as u64,
-        // It grows and shrinks, so what lies behind its end is zeroes rather than an error.
-        (ControllerKind::Discovery, page::DISCOVERY) => u64::MAX,
+        // They grow and shrink, so what lies behind their end is zeroes rather than an error.
+        (ControllerKind::Io, page::ACCESS) | (ControllerKind::Discovery, page::DISCOVERY) => {
+            u64::MAX
+        }
         (ControllerKind::Io | ControllerKind::Discovery, _) => {
             return Err(Status::INVALID_LOG_PAGE);
         }
@@ -185,7 +181,7 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
     if request.page == page::HEALTH && !matches!(sqe.nsid(), 0 | ALL_NAMESPACES) {
         return Err(Status::INVALID_NAMESPACE);
     }
-    Ok(Page::Log { request })
+    Ok(Page::Log { request, since: 0 })
 }
 
 fn set_feature(sqe: &Sqe, io: bool, setting: &mut Setting) -> Result<Decision, Status> {
@@ -220,13 +216,10 @@ fn get_feature(sqe: &Sqe, controller: &Controller, setting: &Setting) -> Result<
     if sqe.dword(10) >> 8 & 0b111 != 0 {
         return Err(Status::INVALID_FIELD);
     }
-    let io = controller.export.as_deref();
     let last_queue = u64::from(QUEUES_MAX) - 1;
-    match (sqe.dword(10) as u8, io) {
-        (feature::QUEUES, Some(_)) => Ok(last_queue | last_queue << 16),
-        (feature::WRITE_CACHE, Some(export)) => {
-            Ok(u64::from(export.facts.cache == VolatileCache::Present))
-        }
+    match (sqe.dword(10) as u8, controller.kind()) {
+        (feature::QUEUES, ControllerKind::Io) => Ok(last_queue | last_queue << 16),
+        (feature::WRITE_CACHE, ControllerKind::Io) => Ok(1),
         (feature::ASYNC_EVENTS, _) => Ok(setting.events.into()),
         (feature::KEEP_ALIVE, _) => Ok(setting.keep_alive_ms.into()),
         _ => Err(Status::INVALID_FIELD),
@@ -244,75 +237,88 @@ pub(crate) struct Content<'a> {
 impl Content<'_> {
     /// Fills `data`, whose length is that of the page.
     pub(crate) fn fill(&self, page: Page, data: &mut SgMut) {
-        let nothing = [0; IDENTIFY_BYTES];
-        match (page, self.controller.export.as_deref()) {
-            (Page::Log { request }, _) => {
-                let whole = self.log(request.page);
+        match page {
+            Page::Log { request, since } => {
+                let whole = self.log(&request, since);
                 let from = usize::try_from(request.offset).unwrap_or(usize::MAX).min(whole.len());
                 put(&whole[from..], data);
             }
-            (Page::Controller, _) => put(&self.controller_page(), data),
-            (Page::Active(after), _) => put(&active_namespaces(after), data),
-            (Page::CommandSet, _) => {
-                put(&identify::command_set_controller(Facts::pages_log2(EFFECT_BYTES_MAX)), data);
+            Page::Controller => put(&self.controller_page(), data),
+            Page::Active(after) => put(&self.active_page(after), data),
+            Page::CommandSet => {
+                put(&identify::command_set_controller(pages_log2(EFFECT_BYTES_MAX)), data);
             }
-            (Page::Namespace, Some(export)) => put(&export.facts.namespace.page(), data),
-            (Page::Descriptors, Some(export)) => put(&descriptors(&export.uuid), data),
-            (Page::Namespace | Page::Descriptors, None) => put(&nothing, data),
+            Page::Namespace(Some(namespace)) => put(&namespace.page(), data),
+            Page::Namespace(None) => put(&[], data),
+            Page::Descriptors(uuid) => put(&descriptors(&uuid), data),
         }
     }
 
+    fn active_page(&self, after: u32) -> identify::Page {
+        let numbers = self.controller.subsystem.as_deref().map(Subsystem::numbers);
+        active_namespaces(numbers.into_iter().flatten().filter(|&number| number > after))
+    }
+
     fn controller_page(&self) -> identify::Page {
-        let serial = self.controller.export.as_deref().map(serial).unwrap_or_default();
-        let export = self.controller.export.as_deref();
-        let transfer_bytes = export.map_or(TRANSFER_BYTES_MAX, |e| e.facts.terms.transfer_bytes);
-        let dataset = export.map_or(0, |e| match e.facts.terms.deallocate {
-            crate::admit::Ability::Present => optional::DATASET_MANAGEMENT,
-            crate::admit::Ability::Absent => 0,
-        });
+        let subsystem = self.controller.subsystem.as_deref();
+        let serial = subsystem.map(Subsystem::serial).unwrap_or_default();
+        let is_io = subsystem.is_some();
         let controller = identify::Controller {
             serial: &serial,
             model: "Strake array",
             firmware: env!("CARGO_PKG_VERSION"),
             id: self.controller.id,
             kind: self.controller.kind(),
-            nqn: export.map_or(strake_nvme_wire::nqn::DISCOVERY, |export| &export.nqn),
+            nqn: subsystem.map_or(strake_nvme_wire::nqn::DISCOVERY, |known| &known.nqn),
             version: VERSION,
-            transfer_pages_log2: Facts::pages_log2(transfer_bytes.into()),
+            transfer_pages_log2: pages_log2(TRANSFER_BYTES_MAX.into()),
             commands_max: IO_ENTRIES,
             events: match self.controller.kind() {
-                ControllerKind::Io => 0,
+                ControllerKind::Io => event::NAMESPACES_CHANGED | event::ACCESS_CHANGED,
                 ControllerKind::Discovery => event::DISCOVERY_CHANGED,
             },
             event_requests_max: EVENT_REQUESTS_MAX,
-            namespaces: u32::from(export.is_some()),
-            commands: if export.is_some() { optional::WRITE_ZEROES | dataset } else { 0 },
-            write_cache: export.is_some_and(|e| e.facts.cache == VolatileCache::Present),
-            in_capsule_bytes: if export.is_some() { IN_CAPSULE_BYTES } else { 0 },
+            namespaces_max: if is_io { NAMESPACES_MAX } else { 0 },
+            commands: if is_io { COMMANDS } else { 0 },
+            // Namespaces come and go, and any of them may have one.
+            write_cache: is_io,
+            in_capsule_bytes: if is_io { IN_CAPSULE_BYTES } else { 0 },
         };
         controller.page()
     }
 
-    fn log(&self, page: u8) -> Vec<u8> {
-        match page {
-            page::HEALTH => {
-                let export = self.controller.export.as_deref();
-                let refused = export.is_some_and(|e| e.facts.terms.access == Access::ReadOnly);
-                log::health(refused).to_vec()
+    fn log(&self, request: &log::Request, since: u64) -> Vec<u8> {
+        let subsystem = self.controller.subsystem.as_deref();
+        match (request.page, subsystem) {
+            (page::HEALTH, Some(subsystem)) => {
+                let is_read_only =
+                    |served: &Arc<Served>| served.facts.terms.access == Access::ReadOnly;
+                let served = subsystem.online();
+                log::health(!served.is_empty() && served.iter().all(is_read_only)).to_vec()
             }
-            page::FIRMWARE => log::firmware(env!("CARGO_PKG_VERSION")).to_vec(),
-            page::DISCOVERY => {
+            (page::FIRMWARE, _) => log::firmware(env!("CARGO_PKG_VERSION")).to_vec(),
+            (page::CHANGED_NAMESPACES, Some(subsystem)) => {
+                log::changed_namespaces(subsystem.listed_after(since)).to_vec()
+            }
+            (page::ACCESS, Some(subsystem)) => {
+                let names = if request.specific & 1 == 0 { Names::Given } else { Names::LeftOut };
+                log::access(subsystem.reached(), &subsystem.groups(), names)
+            }
+            (page::DISCOVERY, None) => {
                 self.registry.discovery_page(&self.controller.host.nqn, self.address)
             }
-            // Nothing went wrong that is not said in completions, and namespaces do not change.
+            // Nothing went wrong that is not said in completions.
             _ => Vec::new(),
         }
     }
 }
 
-/// What hosts show of an export besides its name: the beginning of its UUID.
-fn serial(export: &Served) -> String {
-    export.uuid[..10].iter().map(|byte| format!("{byte:02x}")).collect()
+/// Optional commands that are here.
+const COMMANDS: u16 = optional::WRITE_ZEROES | optional::DATASET_MANAGEMENT;
+
+/// A limit in bytes as a power of two of the smallest page of a controller (CAP.MPSMIN).
+const fn pages_log2(bytes: u64) -> u8 {
+    (bytes / 4096).ilog2() as u8
 }
 
 /// Fills `data` with `bytes` and zeroes behind them.

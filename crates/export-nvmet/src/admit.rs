@@ -2,16 +2,11 @@
 //!
 //! Pure functions, so that every rule of the specifications is one line of a table in a test.
 
-use crate::limits::{EFFECT_BYTES_MAX, IN_CAPSULE_BYTES};
+use crate::limits::{EFFECT_BYTES_MAX, IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
 use strake_block::Durability;
-use strake_nvme_wire::nvm::{
-    ALL_NAMESPACES, Blocks, Dataset, RANGE_BYTES, RANGES_MAX, Range, opcode,
-};
+use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, RANGES_MAX, Range, opcode};
 use strake_nvme_wire::{Sgl, SglError, Sqe, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
-
-/// The only namespace of a subsystem.
-pub const NAMESPACE: u32 = 1;
 
 /// Whether hosts may change a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +33,6 @@ pub struct Terms {
     pub blocks: u64,
     /// Size of a block.
     pub block: BlockSize,
-    /// Most data of one command in bytes.
-    pub transfer_bytes: u32,
     /// Whether the namespace may be changed.
     pub access: Access,
     /// Whether the device can deallocate.
@@ -107,7 +100,7 @@ impl Work {
     }
 }
 
-/// Decides on a command of an I/O queue (NVM, section 3.2).
+/// Decides on a command of an I/O queue to a namespace with these `terms` (NVM, section 3.2).
 ///
 /// # Errors
 /// With the status to answer.
@@ -115,29 +108,25 @@ pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     if sqe.is_fused() {
         return Err(Status::INVALID_FIELD);
     }
-    let work = match sqe.opcode() {
-        opcode::FLUSH if sqe.nsid() == ALL_NAMESPACES => return Ok(Work::Flush),
-        opcode::FLUSH | opcode::READ | opcode::WRITE | opcode::WRITE_ZEROES => sqe.opcode(),
-        opcode::DATASET_MANAGEMENT if terms.deallocate == Ability::Present => sqe.opcode(),
-        _ => return Err(Status::INVALID_OPCODE),
-    };
-    if sqe.nsid() != NAMESPACE {
-        return Err(Status::INVALID_NAMESPACE);
-    }
-    match work {
+    match sqe.opcode() {
         opcode::FLUSH => Ok(Work::Flush),
+        opcode::READ | opcode::WRITE | opcode::WRITE_ZEROES => blocks(sqe, terms),
         opcode::DATASET_MANAGEMENT => dataset(sqe, terms),
-        _ => blocks(sqe, terms),
+        _ => Err(Status::INVALID_OPCODE),
     }
 }
 
+/// A device that cannot deallocate takes the wish as advice, which a wish to deallocate is by definition.
 fn dataset(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     let dataset = Dataset::parse(sqe);
     if !dataset.deallocate {
         return Ok(Work::Advice(dataset.ranges));
     }
     writable(terms)?;
-    Ok(Work::Deallocate(dataset.ranges))
+    Ok(match terms.deallocate {
+        Ability::Present => Work::Deallocate(dataset.ranges),
+        Ability::Absent => Work::Advice(dataset.ranges),
+    })
 }
 
 const fn writable(terms: &Terms) -> Result<(), Status> {
@@ -153,7 +142,7 @@ fn blocks(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     let durability = if blocks.force_unit_access { Durability::Fua } else { Durability::Normal };
     let most = match sqe.opcode() {
         opcode::WRITE_ZEROES => EFFECT_BYTES_MAX,
-        _ => u64::from(terms.transfer_bytes),
+        _ => u64::from(TRANSFER_BYTES_MAX),
     };
     if bytes > most {
         return Err(Status::INVALID_FIELD);

@@ -18,28 +18,33 @@
 
 mod command;
 mod deliver;
+mod devices;
 mod intake;
+mod news;
+
+pub(crate) use devices::DeviceIndex;
 
 use crate::admin::Setting;
 use crate::controller::Place;
 use crate::handshake::{self, Agreement, Handshake};
-use crate::limits::{ADMIN_POOLS, IO_ENTRIES, IO_POOLS, LINGER_TIME_MAX};
+use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX};
 use crate::registry::{Admission, Registry};
 use crate::replies::{REPLIES_MAX, Reply};
-use crate::slots::{SlotIndex, Slots, Stage};
-use crate::subsystem::{Facts, Seat, Served};
+use crate::slots::{SlotIndex, Slots, Stage, Task};
+use crate::subsystem::Subsystem;
+use devices::Devices;
 use intake::Intake;
+use news::News;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_block::DeviceError;
 use strake_export_net::{
-    After, Berth, DeviceQueue, Newcomer, Next, Peer, Pools, Protocol, Replies, Sent, Step, Ticket,
+    After, Berth, Newcomer, Next, Peer, Pools, Protocol, Replies, Seat, Sent, Step, Ticket,
 };
-use strake_nvme_wire::feature::event;
-use strake_nvme_wire::identify::ControllerKind;
+use strake_nvme_wire::Status;
 use strake_reactor::{Sleep, Turn};
-use strake_units::{CoreIndex, Nanos};
+use strake_units::Nanos;
 
 /// What a queue is served with.
 pub(crate) struct Accepted {
@@ -49,14 +54,8 @@ pub(crate) struct Accepted {
 
 /// What kind of queue it is.
 enum Role {
-    Io(Device),
+    Io(Devices),
     Admin(Admin),
-}
-
-/// The way of an I/O queue to its device.
-struct Device {
-    queue: DeviceQueue,
-    facts: Facts,
 }
 
 /// What an admin queue remembers.
@@ -67,15 +66,6 @@ struct Admin {
     /// Requests for events that are kept.
     held: u8,
     news: News,
-}
-
-/// What a host knows of discovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
-    /// What there was at this generation of the registry.
-    Knows(u64),
-    /// It was told that something changed, and has not looked yet.
-    Told,
 }
 
 impl Admin {
@@ -101,7 +91,7 @@ enum Voice {
     Silent,
 }
 
-/// A queue being served. The order of the fields is the order of dropping: the device queue before the buffers, the
+/// A queue being served. The order of the fields is the order of dropping: device queues before the buffers, the
 /// seat last, because its going tells whoever waits that all is over.
 pub(crate) struct Connection {
     role: Role,
@@ -123,7 +113,7 @@ pub(crate) struct Connection {
     lane: usize,
     _ticket: Ticket,
     place: Place,
-    seat: Option<Seat>,
+    seat: Option<Seat<Subsystem>>,
 }
 
 impl Connection {
@@ -136,10 +126,10 @@ impl Connection {
     ) -> Result<Self, DeviceError> {
         let Accepted { admission: Admission { seat, place }, agreement } = new.admission;
         let role = match &seat {
-            Some(seat) if place.queue > 0 => Role::Io(Device::open(&seat.export, at.core)?),
+            Some(seat) if place.queue > 0 => Role::Io(Devices::open(&seat.export, at.core)?),
             Some(_) | None => {
                 let setting = Setting { keep_alive_ms: agreement.keep_alive_ms, events: 0 };
-                let news = News::Knows(registry.generation());
+                let news = News::of(&place.controller, registry);
                 Role::Admin(Admin { setting, heard: now, held: 0, news })
             }
         };
@@ -197,35 +187,52 @@ impl Connection {
         }
     }
 
-    /// Tells a host that looked at discovery and asked for it that there is something new (Base, section 5.2).
+    /// Tells a host that asked for it that there is something new.
     fn announce(&mut self) {
-        let is_discovery = self.place.controller.kind() == ControllerKind::Discovery;
         let Role::Admin(admin) = &mut self.role else { return };
-        let News::Knows(generation) = admin.news else { return };
-        let wants = admin.setting.events & event::DISCOVERY_CHANGED != 0 && admin.held > 0;
-        if !is_discovery
-            || !wants
-            || generation == self.registry.generation()
-            || self.life != Life::Open
-        {
+        if admin.held == 0 || self.life != Life::Open {
             return;
         }
+        let wanted = admin.setting.events;
+        let Some(news) = admin.news.next(wanted, &self.place.controller, &self.registry) else {
+            return;
+        };
         let Some(index) = self.slots.held() else { return };
-        admin.news = News::Told;
         admin.held -= 1;
-        self.slots.get(index).result = event::DISCOVERY_CHANGED_RESULT;
+        self.slots.get(index).result = news;
         self.conclude(index);
     }
 
+    /// Follows the devices of the subsystem as they come and go. What has not reached one that goes is not begun.
+    fn follow(&mut self) {
+        let (Role::Io(devices), Some(seat)) = (&mut self.role, &self.seat) else { return };
+        devices.close_quiet();
+        let Ok(leaving) = devices.follow(&seat.export) else {
+            // The same as when it connects: whoever cannot have all of it gets nothing.
+            return self.break_off();
+        };
+        if leaving.is_empty() {
+            return;
+        }
+        for slot in self.slots.iter_mut() {
+            if let (Task::Device(_, at), Stage::Waiting { .. } | Stage::Receiving { .. }) =
+                (slot.task, &slot.stage)
+                && leaving.contains(&at)
+            {
+                slot.status = Status::INACCESSIBLE;
+            }
+        }
+    }
+
     fn ring(&mut self, now: Nanos) {
-        if let Role::Io(device) = &mut self.role {
-            device.queue.ring(now);
+        if let Role::Io(devices) = &mut self.role {
+            devices.ring(now);
         }
     }
 
     fn submit_backlog(&mut self) -> usize {
         match &mut self.role {
-            Role::Io(device) => device.queue.submit_backlog(),
+            Role::Io(devices) => devices.submit_backlog(),
             Role::Admin(_) => 0,
         }
     }
@@ -293,7 +300,7 @@ impl Connection {
 
     fn is_quiet(&self) -> bool {
         match &self.role {
-            Role::Io(device) => device.queue.is_quiet(),
+            Role::Io(devices) => devices.is_quiet(),
             Role::Admin(_) => true,
         }
     }
@@ -307,21 +314,14 @@ fn retire(reply: Reply, pools: &mut Pools, slots: &mut Slots) {
     }
 }
 
-impl Device {
-    fn open(export: &Served, core: CoreIndex) -> Result<Self, DeviceError> {
-        let queue = export.device.open_queue(core, IO_ENTRIES.into())?;
-        Ok(Self { queue: DeviceQueue::new(queue, IO_ENTRIES.into()), facts: export.facts })
-    }
-}
-
 impl strake_export_net::Connection for Connection {
-    type Export = Served;
+    type Export = Subsystem;
 
     fn peer(&mut self) -> &mut Peer {
         &mut self.peer
     }
 
-    fn serves(&self, export: &Arc<Served>) -> bool {
+    fn serves(&self, export: &Arc<Subsystem>) -> bool {
         self.seat.as_ref().is_some_and(|seat| Arc::ptr_eq(&seat.export, export))
     }
 
@@ -332,11 +332,12 @@ impl strake_export_net::Connection for Connection {
     fn turn(&mut self, now: Nanos) -> After {
         self.check_controller(now);
         self.announce();
+        self.follow();
         let mut work = self.serve_waiting();
         work += self.take_in(now);
         work += self.submit_backlog();
         self.ring(now);
-        work += self.poll_device(now);
+        work += self.poll_devices(now);
         work += self.send();
         self.check_life(now);
         if self.is_over() { After::Gone } else { After::Stays(Turn::from_count(work)) }
@@ -344,7 +345,7 @@ impl strake_export_net::Connection for Connection {
 
     fn sleep(&self, sleep: &mut Sleep) {
         match &self.role {
-            Role::Io(device) => device.queue.sleep(sleep),
+            Role::Io(devices) => devices.sleep(sleep),
             Role::Admin(admin) => {
                 if let Some(deadline) = admin.deadline() {
                     sleep.until(deadline);
@@ -360,7 +361,7 @@ impl strake_export_net::Connection for Connection {
 impl Protocol for Registry {
     type Handshake = Handshake<Self>;
     type Admission = Accepted;
-    type Export = Served;
+    type Export = Subsystem;
     type Connection = Connection;
 
     fn greet(&self) -> (Handshake<Self>, Vec<u8>) {

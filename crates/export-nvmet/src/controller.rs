@@ -6,7 +6,7 @@
 //! ```
 
 use crate::limits::{IO_ENTRIES, QUEUES_MAX};
-use crate::subsystem::Served;
+use crate::subsystem::Subsystem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_nvme_wire::Status;
@@ -32,7 +32,7 @@ pub(crate) struct Controller {
     pub(crate) id: u16,
     pub(crate) host: Host,
     /// What it is a controller of; `None` for discovery.
-    pub(crate) export: Option<Arc<Served>>,
+    pub(crate) subsystem: Option<Arc<Subsystem>>,
     configuration: AtomicU32,
     status: AtomicU32,
     /// Grows with each end of work, so that an I/O queue knows that it is from before.
@@ -47,13 +47,13 @@ impl Controller {
     pub(crate) fn new(
         id: u16,
         host: Host,
-        export: Option<Arc<Served>>,
+        subsystem: Option<Arc<Subsystem>>,
         cores: Vec<CoreHandle>,
     ) -> Self {
         Self {
             id,
             host,
-            export,
+            subsystem,
             configuration: AtomicU32::new(0),
             status: AtomicU32::new(0),
             life: AtomicU32::new(0),
@@ -63,7 +63,7 @@ impl Controller {
     }
 
     pub(crate) const fn kind(&self) -> ControllerKind {
-        match self.export {
+        match self.subsystem {
             Some(_) => ControllerKind::Io,
             None => ControllerKind::Discovery,
         }

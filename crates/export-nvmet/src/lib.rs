@@ -1,8 +1,8 @@
 //! Serves block devices to hosts over NVMe/TCP.
 //!
 //! **What it is.** The controller side of NVMe over TCP, as Linux, VMware and others speak it as hosts. A
-//! [`Target`] listens on a TCP address and offers subsystems there, each with one namespace, and a discovery
-//! subsystem that names them. A control thread takes a connection up to and including its Connect command; then the
+//! [`Target`] listens on a TCP address and offers subsystems with namespaces there, and a discovery subsystem that
+//! names them. A control thread takes a connection up to and including its Connect command; then the
 //! socket, which is one queue, is handed to a data core, where commands become [`strake_block::Io`]s.
 //!
 //! **What it must never do.** Trust a host: no length, offset, tag, order or timing of its bytes may panic, hang,
@@ -22,15 +22,16 @@ mod controller;
 pub mod error;
 pub mod handshake;
 pub mod limits;
+pub mod namespace;
 mod registry;
 mod replies;
 mod slots;
-pub mod subsystem;
+mod subsystem;
 pub mod target;
 
 pub use strake_nvme_auth::{Keys, Secret, SecretError};
 pub use strake_nvme_wire::nqn;
 
 pub use error::{TargetError, TargetErrorKind};
-pub use subsystem::{Export, ExportStats};
+pub use namespace::{Export, ExportStats};
 pub use target::{Removal, Target, TargetConfig, try_listen};

@@ -31,6 +31,9 @@ pub const CANDIDATES_PER_ADDRESS_MAX: usize = 16;
 /// Subsystems of one target.
 pub const EXPORTS_MAX: usize = 256;
 
+/// Namespaces of one subsystem. Each I/O queue has a queue of each device.
+pub const NAMESPACES_MAX: u32 = 32;
+
 /// Hosts on the list of one subsystem.
 pub const HOSTS_MAX: usize = 256;
 
@@ -68,7 +71,7 @@ pub const INPUT_BYTES: usize = 16 << 10;
 /// 3.3.2 "Capsules and Data Transfer").
 pub const IN_CAPSULE_BYTES: u32 = 8 << 10;
 
-/// Most data of one command in bytes (MDTS), unless the device takes less at once.
+/// Most data of one command in bytes (MDTS). A device that takes less at once is not exported.
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
 /// Data of one H2CData PDU in bytes (MAXH2CDATA).

@@ -3,15 +3,18 @@
 use crate::controller::{Controller, Host, Place};
 use crate::error::{TargetError, TargetErrorKind};
 use crate::handshake::{Directory, Refusal, Welcome};
-use crate::limits::{ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX};
-use crate::subsystem::{Export, ExportStats, Facts, Seat, Served};
+use crate::limits::{
+    ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX, NAMESPACES_MAX,
+};
+use crate::namespace::{Export, ExportStats, Facts, Served};
+use crate::subsystem::{Subsystem, is_number};
 use crate::target::Removal;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use strake_export_net::NoSeat;
+use strake_export_net::{NoSeat, Seat};
 use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::{Family, Portal};
@@ -30,14 +33,22 @@ pub(crate) struct Claim {
 /// What a connection is for.
 pub(crate) struct Admission {
     /// `None` for discovery.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) seat: Option<Seat<Subsystem>>,
     pub(crate) place: Place,
 }
 
-/// All exports of a target. Control threads, and data cores for what admin queues ask.
+/// What is to be waited for before an export is gone.
+pub(crate) enum Withdrawn {
+    /// It was the last namespace: whoever is connected leaves.
+    Subsystem(Arc<Subsystem>),
+    /// There are others: the device of this one, if it has one, is let go.
+    Namespace(Arc<Subsystem>, Option<Arc<Served>>),
+}
+
+/// All subsystems of a target. Control threads, and data cores for what admin queues ask.
 pub(crate) struct Registry {
     /// `None` once the target is stopping.
-    exports: Mutex<Option<BTreeMap<String, Arc<Served>>>>,
+    subsystems: Mutex<Option<BTreeMap<String, Arc<Subsystem>>>>,
     cores: Vec<CoreHandle>,
     seats_per_export: u32,
     /// Changes with every change of what discovery tells.
@@ -50,7 +61,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(cores: Vec<CoreHandle>, seats_per_export: u32) -> Self {
         Self {
-            exports: Mutex::new(Some(BTreeMap::new())),
+            subsystems: Mutex::new(Some(BTreeMap::new())),
             cores,
             seats_per_export,
             generation: AtomicU64::new(1),
@@ -59,13 +70,18 @@ impl Registry {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<String, Arc<Served>>>> {
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<String, Arc<Subsystem>>>> {
+        self.subsystems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note_change(&self) {
         // Release: whoever sees the number sees what changed.
         self.generation.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    /// Has connections look at what changed.
+    pub(crate) fn wake(&self) {
         for core in &self.cores {
             core.wake();
         }
@@ -76,29 +92,38 @@ impl Registry {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(crate) fn add(&self, export: Export) -> Result<(), TargetError> {
-        let served = Arc::new(self.prepare(export)?);
-        let mut exports = self.lock();
-        let exports = exports.as_mut().ok_or_else(stopped)?;
-        if exports.len() >= EXPORTS_MAX {
+    pub(crate) fn add(&self, export: &Export) -> Result<(), TargetError> {
+        let served = self.prepare(export)?;
+        let mut subsystems = self.lock();
+        let subsystems = subsystems.as_mut().ok_or_else(stopped)?;
+        if let Some(known) = subsystems.get(&export.nqn).filter(|known| known.seats.is_open()) {
+            known.put(export, served)?;
+            self.wake();
+            return Ok(());
+        }
+        if subsystems.len() >= EXPORTS_MAX {
             let what =
-                format!("cannot export {:?}: there are {EXPORTS_MAX} subsystems", served.nqn);
+                format!("cannot export {:?}: there are {EXPORTS_MAX} subsystems", export.nqn);
             return Err(TargetError::new(TargetErrorKind::TooMany, what));
         }
-        match exports.entry(served.nqn.clone()) {
+        match subsystems.entry(export.nqn.clone()) {
             Entry::Occupied(entry) => {
-                let what = format!("there is a subsystem {:?} already", entry.key());
+                let what = format!("subsystem {:?} is being removed", entry.key());
                 Err(TargetError::new(TargetErrorKind::Duplicate, what))
             }
             Entry::Vacant(entry) => {
-                entry.insert(served);
+                let (nqn, hosts) = (export.nqn.clone(), export.hosts.clone());
+                let subsystem = Subsystem::new(nqn, hosts, self.seats_per_export);
+                subsystem.put(export, served)?;
+                entry.insert(Arc::new(subsystem));
                 self.note_change();
                 Ok(())
             }
         }
     }
 
-    fn prepare(&self, export: Export) -> Result<Served, TargetError> {
+    /// What of an export is to be served, if its device is there.
+    fn prepare(&self, export: &Export) -> Result<Option<Arc<Served>>, TargetError> {
         let refuse = |why: String| {
             let what = format!("cannot export {:?}: {why}", export.nqn);
             Err(TargetError::new(TargetErrorKind::BadExport, what))
@@ -114,71 +139,103 @@ impl Registry {
         if export.hosts.is_empty() || export.hosts.len() > HOSTS_MAX {
             return refuse(format!("1 to {HOSTS_MAX} hosts can be allowed to connect"));
         }
-        let Some(facts) = Facts::of(&export.device.info(), export.read_only) else {
-            return refuse("its device takes less than 8 KiB at once".to_owned());
+        if !is_number(export.namespace) {
+            return refuse(format!("namespaces are numbered from 1 to {NAMESPACES_MAX}"));
+        }
+        let Some(device) = &export.device else { return Ok(None) };
+        let Some(facts) = Facts::of(&device.info(), export) else {
+            return refuse("its device takes less than 1 MiB at once".to_owned());
         };
-        Ok(Served::new(export, facts, self.cores.len(), self.seats_per_export))
+        let served = Served::new(export.namespace, Arc::clone(device), facts, self.cores.len());
+        Ok(Some(Arc::new(served)))
     }
 
-    /// Closes an export to new connections. It stays in the registry, invisible to hosts, until
-    /// [`forget`](Self::forget): its name is not free before its last I/O is over.
-    pub(crate) fn withdraw(&self, nqn: &str, removal: Removal) -> Result<Arc<Served>, TargetError> {
-        let exports = self.lock();
-        let exports = exports.as_ref().ok_or_else(stopped)?;
-        let served = exports.get(nqn).ok_or_else(|| {
-            TargetError::new(TargetErrorKind::Unknown, format!("there is no subsystem {nqn:?}"))
+    /// Closes an export to new commands, and its subsystem to new connections if it has no other namespace. It stays in
+    /// the registry until [`forget`](Self::forget): its name is not free before its last I/O is over.
+    pub(crate) fn withdraw(
+        &self,
+        nqn: &str,
+        namespace: u32,
+        removal: Removal,
+    ) -> Result<Withdrawn, TargetError> {
+        let subsystems = self.lock();
+        let subsystems = subsystems.as_ref().ok_or_else(stopped)?;
+        let known = subsystems.get(nqn).filter(|known| known.uuid(namespace).is_some());
+        let subsystem = known.ok_or_else(|| {
+            let what = format!("there is no namespace {namespace} in a subsystem {nqn:?}");
+            TargetError::new(TargetErrorKind::Unknown, what)
         })?;
-        let taken = served.seats.taken();
-        match removal {
-            Removal::IfUnused if taken > 0 => {
-                let what = format!(
-                    "subsystem {nqn:?} has {taken} connected queues: disconnect its hosts or remove it by force"
-                );
-                Err(TargetError::new(TargetErrorKind::InUse, what))
-            }
-            Removal::IfUnused | Removal::Force => {
-                served.seats.close();
-                self.note_change();
-                Ok(Arc::clone(served))
-            }
+        let taken = subsystem.seats.taken();
+        if removal == Removal::IfUnused && taken > 0 {
+            let what = format!(
+                "subsystem {nqn:?} has {taken} connected queues: disconnect its hosts or remove it by force"
+            );
+            return Err(TargetError::new(TargetErrorKind::InUse, what));
         }
+        if subsystem.numbers().len() > 1 {
+            let served = subsystem.close(namespace);
+            self.wake();
+            return Ok(Withdrawn::Namespace(Arc::clone(subsystem), served));
+        }
+        subsystem.seats.close();
+        self.note_change();
+        Ok(Withdrawn::Subsystem(Arc::clone(subsystem)))
     }
 
     /// Takes a withdrawn export out.
-    pub(crate) fn forget(&self, served: &Arc<Served>) {
-        if let Some(exports) = self.lock().as_mut() {
-            exports.remove(&served.nqn);
+    pub(crate) fn forget(&self, withdrawn: &Withdrawn, namespace: u32) {
+        match withdrawn {
+            Withdrawn::Namespace(subsystem, _) => {
+                subsystem.take(namespace);
+                self.wake();
+            }
+            Withdrawn::Subsystem(subsystem) => {
+                if let Some(subsystems) = self.lock().as_mut() {
+                    subsystems.remove(&subsystem.nqn);
+                }
+            }
         }
     }
 
     /// Ends the registry and returns what was in it.
-    pub(crate) fn close(&self) -> Vec<Arc<Served>> {
+    pub(crate) fn close(&self) -> Vec<Arc<Subsystem>> {
         self.lock().take().into_iter().flat_map(BTreeMap::into_values).collect()
     }
 
     pub(crate) fn stats(&self) -> Vec<ExportStats> {
-        self.lock().iter().flat_map(BTreeMap::values).map(|export| export.stats()).collect()
+        self.lock().iter().flat_map(BTreeMap::values).flat_map(|known| known.stats()).collect()
+    }
+
+    pub(crate) fn offers(&self, nqn: &str, namespace: u32) -> bool {
+        let subsystems = self.lock();
+        let known = subsystems.as_ref().and_then(|subsystems| subsystems.get(nqn));
+        known.is_some_and(|known| known.uuid(namespace).is_some())
+    }
+
+    /// True when there is nothing that a host could connect to.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().as_ref().is_none_or(BTreeMap::is_empty)
     }
 
     /// The discovery page for a host that reached this target at `address`: only what it may connect to.
     pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
-        let exports = self.lock();
-        let open = exports.iter().flat_map(BTreeMap::values);
+        let subsystems = self.lock();
+        let open = subsystems.iter().flat_map(BTreeMap::values);
         let open: Vec<_> =
-            open.filter(|export| export.seats.is_open() && export.admits(host)).collect();
+            open.filter(|known| known.seats.is_open() && known.admits(host)).collect();
         let generation = self.generation.load(Ordering::Relaxed);
         let mut page = log::discovery_header(generation, open.len() as u64).to_vec();
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let family = if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
         let portal = Portal { family, address: &ip, port: &port };
-        for export in open {
-            page.extend_from_slice(&log::discovery_entry(&export.nqn, &portal));
+        for subsystem in open {
+            page.extend_from_slice(&log::discovery_entry(&subsystem.nqn, &portal));
         }
         page
     }
 
-    fn find(&self, nqn: &str) -> Option<Arc<Served>> {
-        self.lock().as_ref()?.get(nqn).filter(|export| export.seats.is_open()).cloned()
+    fn find(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        self.lock().as_ref()?.get(nqn).filter(|known| known.seats.is_open()).cloned()
     }
 
     /// A number that no controller has that could still be meant: they come around after 65519 others.
@@ -202,23 +259,27 @@ impl Registry {
             return Err(Refusal::of(Part::Command, Connect::KEEP_ALIVE_AT));
         }
         let host = Host { nqn: names.host.to_owned(), id: data.host_id };
-        let export = self.admit(names)?;
+        let subsystem = self.admit(names)?;
         let id = self.next_controller();
-        let controller = Arc::new(Controller::new(id, host, export, self.cores.clone()));
+        let controller = Arc::new(Controller::new(id, host, subsystem, self.cores.clone()));
         Ok(Claim { controller, queue: 0 })
     }
 
     /// Whether a host may connect: to a subsystem that has it on its list, and to discovery when any subsystem has.
-    fn admit(&self, names: Names<'_>) -> Result<Option<Arc<Served>>, Refusal> {
+    fn admit(&self, names: Names<'_>) -> Result<Option<Arc<Subsystem>>, Refusal> {
         let not_allowed = Refusal::plain(Status::INVALID_HOST);
         if names.subsystem == nqn::DISCOVERY {
-            let exports = self.lock();
-            let known = exports.iter().flat_map(BTreeMap::values).any(|e| e.admits(names.host));
-            return if known { Ok(None) } else { Err(not_allowed) };
+            let subsystems = self.lock();
+            let mut known = subsystems.iter().flat_map(BTreeMap::values);
+            return if known.any(|known| known.admits(names.host)) {
+                Ok(None)
+            } else {
+                Err(not_allowed)
+            };
         }
-        let export =
+        let found =
             self.find(names.subsystem).ok_or(Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
-        if export.admits(names.host) { Ok(Some(export)) } else { Err(not_allowed) }
+        if found.admits(names.host) { Ok(Some(found)) } else { Err(not_allowed) }
     }
 
     fn open_io(
@@ -227,9 +288,9 @@ impl Registry {
         data: &ConnectData,
         names: Names<'_>,
     ) -> Result<Claim, Refusal> {
-        let export =
+        let found =
             self.find(names.subsystem).ok_or(Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
-        let controller = export
+        let controller = found
             .controller(data.controller)
             .ok_or(Refusal::of(Part::Data, ConnectData::CONTROLLER_AT))?;
         // Nobody joins the controller of another host (Base, section 6.3).
@@ -319,9 +380,9 @@ impl Directory for Registry {
         if queue > 0 && !controller.is_ready() {
             return Err(not_now);
         }
-        let seat = controller.export.as_ref().map(Seat::take).transpose().map_err(no_seat)?;
-        if let (0, Some(export)) = (queue, &controller.export) {
-            export.add_controller(&controller);
+        let seat = controller.subsystem.as_ref().map(Seat::take).transpose().map_err(no_seat)?;
+        if let (0, Some(subsystem)) = (queue, &controller.subsystem) {
+            subsystem.add_controller(&controller);
         }
         Ok(Admission { seat, place })
     }

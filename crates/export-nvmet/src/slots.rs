@@ -2,6 +2,7 @@
 
 use crate::admin::Page;
 use crate::admit::Work;
+use crate::connection::DeviceIndex;
 use strake_block::SgMut;
 use strake_nvme_wire::Status;
 
@@ -14,8 +15,8 @@ pub(crate) struct SlotIndex(pub(crate) u16);
 pub(crate) enum Task {
     /// Nothing but the answer.
     Answer,
-    /// Something at the device.
-    Device(Work),
+    /// Something at a device.
+    Device(Work, DeviceIndex),
     /// Fill in a page and send it.
     Page(Page),
     /// Keep it until there is an event.
@@ -106,6 +107,11 @@ impl Slots {
         let ended = self.slots[usize::from(index.0)].take();
         assert!(ended.is_some(), "a command ended twice");
         self.free.push(index.0);
+    }
+
+    /// All commands.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut().flatten()
     }
 
     /// Ends every command that `over` says can, after it was looked at.

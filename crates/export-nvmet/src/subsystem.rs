@@ -1,183 +1,241 @@
-//! What is served: a subsystem with its namespace, who is connected to it, and what it has done.
+//! A subsystem: its namespaces, who may connect to it, and what of it has changed.
 
-use crate::admit::{Ability, Access, Terms};
 use crate::controller::Controller;
-use crate::limits::TRANSFER_BYTES_MAX;
-use std::fmt;
+use crate::error::{TargetError, TargetErrorKind};
+use crate::limits::NAMESPACES_MAX;
+use crate::namespace::{Export, ExportStats, Facts, Served};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, VolatileCache};
-use strake_export_net::{Counters, Seats};
-use strake_nvme_wire::identify::{Deallocated, Namespace};
+use strake_export_net::Seats;
+use strake_nvme_wire::log::{Access, AccessGroup};
 
-/// A device as the namespace of a subsystem.
-#[derive(Clone)]
-pub struct Export {
-    /// The subsystem's name: an NQN.
-    pub nqn: String,
-    /// What identifies the namespace for good.
-    pub uuid: [u8; 16],
-    /// What is served. Its size and block size are those at the time it is added.
-    pub device: Arc<dyn BlockDevice>,
-    /// Refuse writes even if the device takes them.
-    pub read_only: bool,
-    /// NQNs of the hosts that may connect, at least one.
-    pub hosts: Vec<String>,
-}
-
-impl fmt::Debug for Export {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Export")
-            .field("nqn", &self.nqn)
-            .field("read_only", &self.read_only)
-            .field("hosts", &self.hosts)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What an export has done since it was added. Read while it runs, so the figures are not of one instant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportStats {
-    /// The subsystem's name.
-    pub nqn: String,
-    /// Queues connected now, admin queues among them.
-    pub connections: u32,
-    /// Reads answered with data.
-    pub reads: u64,
-    /// Bytes sent in answer to them.
-    pub read_bytes: u64,
-    /// Writes that succeeded.
-    pub writes: u64,
-    /// Bytes of them.
-    pub written_bytes: u64,
-    /// Flushes that succeeded.
-    pub flushes: u64,
-    /// Deallocations and zeroings that succeeded.
-    pub effects: u64,
-    /// I/O commands answered with an error.
-    pub errors: u64,
-}
-
-/// What of a device matters to hosts, taken once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
-    pub(crate) terms: Terms,
-    pub(crate) namespace: Namespace,
-    pub(crate) cache: VolatileCache,
-}
-
-impl Facts {
-    /// `None` when the device takes less at once than a controller can say (MDTS): two pages.
-    pub(crate) fn of(info: &DeviceInfo, read_only: bool) -> Option<Self> {
-        let access = if read_only || info.read_only { Access::ReadOnly } else { Access::ReadWrite };
-        let (deallocate, deallocated) = match info.deallocate {
-            DeallocateReads::Unsupported => (Ability::Absent, Deallocated::Unspecified),
-            DeallocateReads::Unspecified => (Ability::Present, Deallocated::Unspecified),
-            DeallocateReads::Zeroes => (Ability::Present, Deallocated::Zeroes),
-        };
-        let takes = info.io_bytes_max.min(TRANSFER_BYTES_MAX);
-        let transfer_bytes = 1_u32 << takes.checked_ilog2()?;
-        if transfer_bytes < 2 * PAGE_BYTES {
-            return None;
-        }
-        let terms = Terms {
-            blocks: info.blocks,
-            block: info.block_size,
-            transfer_bytes,
-            access,
-            deallocate,
-        };
-        let namespace = Namespace {
-            blocks: info.blocks,
-            block_log2: info.block_size.shift() as u8,
-            deallocated,
-            write_protected: access == Access::ReadOnly,
-            optimal_blocks: u16::try_from(info.io_bytes_optimal >> info.block_size.shift())
-                .unwrap_or(0),
-        };
-        Some(Self { terms, namespace, cache: info.cache })
-    }
-
-    /// MDTS, and any other limit on bytes: a power of two of pages.
-    pub(crate) const fn pages_log2(bytes: u64) -> u8 {
-        (bytes / PAGE_BYTES as u64).ilog2() as u8
-    }
-}
-
-/// The unit of limits: the smallest page of a controller (CAP.MPSMIN).
-const PAGE_BYTES: u32 = 4096;
-
-/// An export in the registry.
-pub(crate) struct Served {
+/// A subsystem of a target.
+pub(crate) struct Subsystem {
     pub(crate) nqn: String,
-    pub(crate) uuid: [u8; 16],
     hosts: Vec<String>,
-    pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) facts: Facts,
-    /// One per data core the target runs on.
-    pub(crate) counters: Box<[Counters]>,
+    /// Whoever is connected.
     pub(crate) seats: Seats,
     controllers: Mutex<Vec<Weak<Controller>>>,
+    namespaces: Mutex<Namespaces>,
+    /// When a namespace last came, went or got another size, as a count of changes.
+    listed: AtomicU64,
+    /// The same for devices that came and went.
+    reached: AtomicU64,
 }
 
-/// The right to be connected to an export.
-pub(crate) type Seat = strake_export_net::Seat<Served>;
+#[derive(Default)]
+struct Namespaces {
+    there: BTreeMap<u32, Namespace>,
+    /// When each last came, went or got another size: those that are gone are still to be told of.
+    listed: BTreeMap<u32, u64>,
+    /// Changes there were.
+    changes: u64,
+}
 
-impl strake_export_net::Export for Served {
+struct Namespace {
+    uuid: [u8; 16],
+    /// Its device. One whose seats are closed is on its way out.
+    served: Option<Arc<Served>>,
+    /// When its device last came or went.
+    reached: u64,
+}
+
+impl Namespace {
+    fn online(&self) -> Option<&Arc<Served>> {
+        self.served.as_ref().filter(|served| served.seats.is_open())
+    }
+}
+
+/// What a host learns of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// There is none of that number.
+    Absent,
+    /// There is, and it cannot be reached for now.
+    Inaccessible,
+    /// It can be used.
+    Online(Facts),
+}
+
+impl strake_export_net::Export for Subsystem {
     fn seats(&self) -> &Seats {
         &self.seats
     }
 }
 
-impl Served {
-    pub(crate) fn new(export: Export, facts: Facts, cores: usize, seats: u32) -> Self {
+impl Subsystem {
+    /// One without namespaces.
+    pub(crate) fn new(nqn: String, hosts: Vec<String>, seats: u32) -> Self {
         Self {
-            nqn: export.nqn,
-            uuid: export.uuid,
-            hosts: export.hosts,
-            device: export.device,
-            facts,
-            counters: (0..cores).map(|_| Counters::default()).collect(),
+            nqn,
+            hosts,
             seats: Seats::new(seats),
             controllers: Mutex::new(Vec::new()),
+            namespaces: Mutex::new(Namespaces::default()),
+            listed: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
         }
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound list. It is taken when a host comes,
-    /// never for an I/O command.
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
-        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing panics while holding the lock, so a poisoned one guards a sound list. It is taken when a host comes or
+    /// asks, and when devices come and go, never for an I/O command.
+    fn lock(&self) -> MutexGuard<'_, Namespaces> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn admits(&self, host: &str) -> bool {
         self.hosts.iter().any(|allowed| allowed == host)
     }
 
+    fn controllers(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Remembers a controller, so that I/O queues find it.
     pub(crate) fn add_controller(&self, controller: &Arc<Controller>) {
-        let mut controllers = self.lock();
+        let mut controllers = self.controllers();
         controllers.retain(|known| known.strong_count() > 0);
         controllers.push(Arc::downgrade(controller));
     }
 
     pub(crate) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
-        self.lock().iter().filter_map(Weak::upgrade).find(|controller| controller.id == id)
+        self.controllers().iter().filter_map(Weak::upgrade).find(|controller| controller.id == id)
     }
 
-    pub(crate) fn stats(&self) -> ExportStats {
-        let sum = |pick: fn(&Counters) -> &AtomicU64| {
-            self.counters.iter().map(|core| pick(core).load(Ordering::Relaxed)).sum()
+    /// Puts a namespace in, or gives one that is here its device.
+    pub(crate) fn put(
+        &self,
+        export: &Export,
+        served: Option<Arc<Served>>,
+    ) -> Result<(), TargetError> {
+        let refuse = |kind, why: &str| {
+            let what =
+                format!("cannot export {:?}: namespace {} {why}", self.nqn, export.namespace);
+            Err(TargetError::new(kind, what))
         };
-        ExportStats {
-            nqn: self.nqn.clone(),
-            connections: self.seats.taken(),
-            reads: sum(|c| &c.reads),
-            read_bytes: sum(|c| &c.read_bytes),
-            writes: sum(|c| &c.writes),
-            written_bytes: sum(|c| &c.written_bytes),
-            flushes: sum(|c| &c.flushes),
-            effects: sum(|c| &c.effects),
-            errors: sum(|c| &c.errors),
+        let mut namespaces = self.lock();
+        if export.hosts != self.hosts {
+            return refuse(TargetErrorKind::BadExport, "has other hosts than the others");
+        }
+        if let Some(known) = namespaces.there.get(&export.namespace) {
+            if known.uuid != export.uuid || known.online().is_some() {
+                return refuse(TargetErrorKind::Duplicate, "is there already");
+            }
+        } else if namespaces.there.values().any(|other| other.uuid == export.uuid) {
+            return refuse(TargetErrorKind::Duplicate, "is there under another number");
+        }
+        namespaces.changes += 1;
+        let now = namespaces.changes;
+        let namespace = Namespace { uuid: export.uuid, served, reached: now };
+        namespaces.there.insert(export.namespace, namespace);
+        namespaces.listed.insert(export.namespace, now);
+        self.note(now);
+        Ok(())
+    }
+
+    /// Release: whoever sees the number sees what changed.
+    fn note(&self, now: u64) {
+        self.reached.store(now, Ordering::Release);
+        self.listed.store(now, Ordering::Release);
+    }
+
+    /// Serves the device of a namespace no more; returns it, because it may be in use yet.
+    pub(crate) fn close(&self, namespace: u32) -> Option<Arc<Served>> {
+        let mut namespaces = self.lock();
+        namespaces.changes += 1;
+        let now = namespaces.changes;
+        let known = namespaces.there.get_mut(&namespace)?;
+        known.reached = now;
+        if let Some(served) = &known.served {
+            served.seats.close();
+        }
+        self.reached.store(now, Ordering::Release);
+        known.served.clone()
+    }
+
+    /// Takes a namespace out.
+    pub(crate) fn take(&self, namespace: u32) {
+        let mut namespaces = self.lock();
+        namespaces.changes += 1;
+        let now = namespaces.changes;
+        namespaces.there.remove(&namespace);
+        namespaces.listed.insert(namespace, now);
+        self.note(now);
+    }
+
+    /// When a namespace last came, went or got another size.
+    pub(crate) fn listed(&self) -> u64 {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    /// When a device last came or went.
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached.load(Ordering::Acquire)
+    }
+
+    /// Namespaces that came, went or got another size after `then`.
+    pub(crate) fn listed_after(&self, then: u64) -> Vec<u32> {
+        let namespaces = self.lock();
+        namespaces
+            .listed
+            .iter()
+            .filter(|&(_, &when)| when > then)
+            .map(|(&number, _)| number)
+            .collect()
+    }
+
+    /// Numbers of its namespaces in ascending order.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.lock().there.keys().copied().collect()
+    }
+
+    /// Devices that are served.
+    pub(crate) fn online(&self) -> Vec<Arc<Served>> {
+        self.lock().there.values().filter_map(Namespace::online).cloned().collect()
+    }
+
+    /// Devices of it, also those on their way out.
+    pub(crate) fn stats(&self) -> Vec<ExportStats> {
+        let connections = self.seats.taken();
+        self.online().iter().map(|served| served.stats(&self.nqn, connections)).collect()
+    }
+
+    pub(crate) fn view(&self, namespace: u32) -> View {
+        match self.lock().there.get(&namespace) {
+            None => View::Absent,
+            Some(known) => {
+                known.online().map_or(View::Inaccessible, |served| View::Online(served.facts))
+            }
         }
     }
+
+    pub(crate) fn uuid(&self, namespace: u32) -> Option<[u8; 16]> {
+        self.lock().there.get(&namespace).map(|known| known.uuid)
+    }
+
+    /// How each namespace is reached: every one is a group of its own.
+    pub(crate) fn groups(&self) -> Vec<AccessGroup> {
+        let group = |(&number, known): (&u32, &Namespace)| AccessGroup {
+            number,
+            changes: known.reached,
+            access: if known.online().is_some() { Access::Optimized } else { Access::Inaccessible },
+            namespace: number,
+        };
+        self.lock().there.iter().map(group).collect()
+    }
+
+    /// Its serial number: one that its name always gives.
+    pub(crate) fn serial(&self) -> String {
+        // FNV-1a: offset basis and prime of 64 bits.
+        let hash = self.nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    }
+}
+
+/// Whether a number can be one of a namespace.
+pub(crate) const fn is_number(namespace: u32) -> bool {
+    namespace >= 1 && namespace <= NAMESPACES_MAX
 }

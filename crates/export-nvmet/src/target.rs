@@ -5,8 +5,8 @@ use crate::limits::{
     BACKLOG, CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX,
     CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
 };
-use crate::registry::Registry;
-use crate::subsystem::{Export, ExportStats, Served};
+use crate::namespace::{Export, ExportStats};
+use crate::registry::{Registry, Withdrawn};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::fmt;
@@ -110,11 +110,8 @@ fn refused(error: ServiceError) -> TargetError {
     TargetError { kind, what: error.what, source: error.source }
 }
 
-fn too_late(export: &Served) -> TargetError {
-    let what = format!(
-        "subsystem {:?}: the device did not complete what was in flight in time",
-        export.nqn
-    );
+fn too_late(nqn: &str) -> TargetError {
+    let what = format!("subsystem {nqn:?}: the device did not complete what was in flight in time");
     TargetError::new(TargetErrorKind::DrainTimeout, what)
 }
 
@@ -164,27 +161,40 @@ impl Target {
         self.address
     }
 
-    /// Offers a device to hosts.
+    /// Offers a namespace to hosts, or gives one that is offered its device. Hosts that are connected and want to know
+    /// are told.
     ///
     /// # Errors
-    /// When the NQN is taken, something about the export is not acceptable, or there are too many.
-    pub fn add_export(&self, export: Export) -> Result<(), TargetError> {
+    /// When the namespace is there already, something about the export is not acceptable, or there are too many.
+    pub fn add_export(&self, export: &Export) -> Result<(), TargetError> {
         self.registry.add(export)
     }
 
-    /// Withdraws an export. When this returns without an error, no I/O of it is in flight, its queues are closed and
-    /// its hosts disconnected. Called on a control thread, never on a data core.
+    /// Withdraws an export. When this returns without an error, no I/O of it is in flight and its device queues are
+    /// closed. Hosts that are connected are told; with the last namespace of a subsystem they are disconnected. Called
+    /// on a control thread, never on a data core.
     ///
     /// # Errors
     /// When there is no such export; when it has hosts and [`Removal::IfUnused`] was asked for; when the device did
-    /// not complete what was in flight within the configured time (the export then takes no more connections, and
+    /// not complete what was in flight within the configured time (the export then takes no more commands, and
     /// removing it can be tried again).
-    pub fn remove_export(&self, nqn: &str, removal: Removal) -> Result<(), TargetError> {
-        let export = self.registry.withdraw(nqn, removal)?;
-        if !self.service.vacate(&export, self.deadline()) {
-            return Err(too_late(&export));
+    pub fn remove_export(
+        &self,
+        nqn: &str,
+        namespace: u32,
+        removal: Removal,
+    ) -> Result<(), TargetError> {
+        let withdrawn = self.registry.withdraw(nqn, namespace, removal)?;
+        let is_over = match &withdrawn {
+            Withdrawn::Subsystem(subsystem) => self.service.vacate(subsystem, self.deadline()),
+            Withdrawn::Namespace(_, served) => served
+                .as_ref()
+                .is_none_or(|served| served.seats.wait_empty(self.config.drain_time_max)),
+        };
+        if !is_over {
+            return Err(too_late(nqn));
         }
-        self.registry.forget(&export);
+        self.registry.forget(&withdrawn, namespace);
         Ok(())
     }
 
@@ -198,10 +208,22 @@ impl Target {
         self.registry.set_keys(host, keys);
     }
 
-    /// What each export has done.
+    /// What each export has done whose device is served.
     #[must_use]
     pub fn exports(&self) -> Vec<ExportStats> {
         self.registry.stats()
+    }
+
+    /// True when hosts find this namespace here, with its device or without.
+    #[must_use]
+    pub fn offers(&self, nqn: &str, namespace: u32) -> bool {
+        self.registry.offers(nqn, namespace)
+    }
+
+    /// True when nothing is offered, not even without its device.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.registry.is_empty()
     }
 
     /// Stops accepting, lets what hosts have begun end, disconnects them, and leaves the cores. A host that does not
@@ -217,9 +239,9 @@ impl Target {
         if self.service.is_over() {
             return Ok(());
         }
-        let (exports, deadline) = (self.registry.close(), self.deadline());
-        let late = self.service.shut_down(&exports, deadline);
-        late.first().map_or(Ok(()), |export| Err(too_late(export)))
+        let (subsystems, deadline) = (self.registry.close(), self.deadline());
+        let late = self.service.shut_down(&subsystems, deadline);
+        late.first().map_or(Ok(()), |subsystem| Err(too_late(&subsystem.nqn)))
     }
 }
 

@@ -25,11 +25,11 @@ fn discovery(machine: &Machine, events: u32) -> Host {
 fn add_other(machine: &Machine) {
     let device = Arc::new(RamDevice::new(16, BlockSize::B4096));
     let export = strake_export_nvmet::Export { nqn: OTHER.to_owned(), ..export(device) };
-    machine.target.add_export(export).expect("a fresh name");
+    machine.target.add_export(&export).expect("a fresh name");
 }
 
 fn remove_other(machine: &Machine) {
-    machine.target.remove_export(OTHER, Removal::Force).expect("it is there");
+    machine.target.remove_export(OTHER, 1, Removal::Force).expect("it is there");
 }
 
 /// Asks to be told.

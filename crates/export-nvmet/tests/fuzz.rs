@@ -40,7 +40,7 @@ impl Field {
         let uuid = [9; 16];
         let device = Arc::new(calm.clone());
         let other = Export { nqn: CALM.to_owned(), uuid, ..export(device) };
-        machine.target.add_export(other).expect("a fresh name can be exported");
+        machine.target.add_export(&other).expect("a fresh name can be exported");
         let mut admin = Host::asked(&machine);
         let id = admin.connect_as((HOST, CALM), 0, 0xffff, 0).expect("a controller") as u16;
         admin.enable();

@@ -221,8 +221,8 @@ fn a_host_that_never_reads_holds_up_only_itself() {
         bystander.is_served();
     }
     let target = &machine.target;
-    assert!(target.remove_export(SUBSYSTEM, Removal::IfUnused).is_err());
-    target.remove_export(SUBSYSTEM, Removal::Force).expect("it goes all the same");
+    assert!(target.remove_export(SUBSYSTEM, 1, Removal::IfUnused).is_err());
+    target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it goes all the same");
     assert!(target.exports().is_empty());
 }
 

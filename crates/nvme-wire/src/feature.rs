@@ -26,11 +26,19 @@ pub fn queues_granted(dword_11: u32, most: u16) -> Option<u32> {
 /// Events, as bits of what a host wants to be told of (Base, Figure 326) and of what a controller can tell (Base,
 /// Figure 275, OAES).
 pub mod event {
+    /// A namespace came, went, or has another size.
+    pub const NAMESPACES_CHANGED: u32 = 1 << 8;
+    /// Namespaces are reached in another way.
+    pub const ACCESS_CHANGED: u32 = 1 << 11;
     /// The discovery log page changed.
     pub const DISCOVERY_CHANGED: u32 = 1 << 31;
 
-    /// What a request for events is answered with when it did: a notice, which it is, and the page to read (Base,
-    /// Figures 145 and 149).
+    /// What a request for events is answered with when one of these happened: a notice, which it is, and the page to
+    /// read (Base, Figures 145 and 149).
+    pub const NAMESPACES_CHANGED_RESULT: u64 = 0x04_00_02;
+    /// As before, for the way to namespaces.
+    pub const ACCESS_CHANGED_RESULT: u64 = 0x0c_03_02;
+    /// As before, for discovery.
     pub const DISCOVERY_CHANGED_RESULT: u64 = 0x70_f0_02;
 }
 

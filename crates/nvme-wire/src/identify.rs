@@ -56,8 +56,8 @@ pub struct Controller<'a> {
     pub events: u32,
     /// Requests for events it keeps.
     pub event_requests_max: u8,
-    /// Namespaces.
-    pub namespaces: u32,
+    /// Namespaces at most, each of which is the only one of its group; 0 for a controller without any.
+    pub namespaces_max: u32,
     /// Optional commands, see [`optional`].
     pub commands: u16,
     /// Whether completed writes may need a flush.
@@ -85,6 +85,9 @@ impl Controller<'_> {
         put_text(&mut out, (64, 8), self.firmware, b' ');
         // CMIC: other hosts have controllers of their own.
         out[76] = 1 << 1;
+        if self.namespaces_max > 0 {
+            self.put_access(&mut out);
+        }
         out[77] = self.transfer_pages_log2;
         put(&mut out, 78, &self.id.to_le_bytes());
         put(&mut out, 80, &self.version.to_le_bytes());
@@ -105,10 +108,12 @@ impl Controller<'_> {
         out[512] = 0x66;
         out[513] = 0x44;
         put(&mut out, 514, &self.commands_max.to_le_bytes());
-        put(&mut out, 516, &self.namespaces.to_le_bytes());
+        // NN, MNAN.
+        put(&mut out, 516, &self.namespaces_max.to_le_bytes());
+        put(&mut out, 540, &self.namespaces_max.to_le_bytes());
         put(&mut out, 520, &self.commands.to_le_bytes());
-        // VWC: present, and a flush may name all namespaces.
-        out[525] = if self.write_cache { 0b111 } else { 0 };
+        // VWC: present, and a flush names one namespace.
+        out[525] = if self.write_cache { 0b101 } else { 0b100 };
         // SGLS: of any alignment, by offset in the capsule, and transport data blocks.
         put(&mut out, 536, &(1_u32 | 1 << 20 | 1 << 21).to_le_bytes());
         put_text(&mut out, (768, 256), self.nqn, 0);
@@ -117,6 +122,19 @@ impl Controller<'_> {
         put(&mut out, 1796, &1_u32.to_le_bytes());
         out[1803] = 1;
         out
+    }
+
+    /// What a host needs to know to ask how namespaces are reached.
+    fn put_access(&self, out: &mut Page) {
+        // CMIC: it says how.
+        out[76] |= 1 << 3;
+        // ANATT: no change takes longer than this many seconds. ANACAP: which states there are, and that a namespace
+        // stays in its group.
+        out[342] = 10;
+        out[343] = 1 | 1 << 2 | 1 << 6;
+        // ANAGRPMAX, NANAGRPID.
+        put(out, 344, &self.namespaces_max.to_le_bytes());
+        put(out, 348, &self.namespaces_max.to_le_bytes());
     }
 }
 
@@ -150,6 +168,8 @@ pub struct Namespace {
     pub write_protected: bool,
     /// Writes like to be of this many blocks and aligned to them; 0 for no preference.
     pub optimal_blocks: u16,
+    /// The group of namespaces that are reached in the same way.
+    pub group: u32,
 }
 
 impl Namespace {
@@ -170,6 +190,8 @@ impl Namespace {
                 put(&mut out, at, &last.to_le_bytes());
             }
         }
+        // ANAGRPID.
+        put(&mut out, 92, &self.group.to_le_bytes());
         out[99] = u8::from(self.write_protected);
         // The first and only LBA format: LBADS.
         out[130] = self.block_log2;
@@ -177,12 +199,12 @@ impl Namespace {
     }
 }
 
-/// The namespaces after `after`, of which there is only number 1.
+/// Namespaces that are there, in ascending order, of which there is room for 1024.
 #[must_use]
-pub fn active_namespaces(after: u32) -> Page {
+pub fn active_namespaces(numbers: impl IntoIterator<Item = u32>) -> Page {
     let mut out = [0; IDENTIFY_BYTES];
-    if after == 0 {
-        put(&mut out, 0, &1_u32.to_le_bytes());
+    for (place, number) in numbers.into_iter().take(IDENTIFY_BYTES / 4).enumerate() {
+        put(&mut out, place * 4, &number.to_le_bytes());
     }
     out
 }

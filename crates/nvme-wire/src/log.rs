@@ -14,6 +14,8 @@ pub mod page {
     pub const FIRMWARE: u8 = 0x03;
     /// Namespaces that changed.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// How namespaces can be reached.
+    pub const ACCESS: u8 = 0x0c;
     /// Subsystems.
     pub const DISCOVERY: u8 = 0x70;
 }
@@ -40,6 +42,8 @@ pub struct Request {
     pub length: u64,
     /// The host wants to be told of the same event again: reading does not answer it (RAE).
     pub retains_event: bool,
+    /// What it says to the page (LSP).
+    pub specific: u8,
 }
 
 impl Request {
@@ -52,6 +56,7 @@ impl Request {
             offset: sqe.qword(12),
             length: (dwords + 1) * 4,
             retains_event: sqe.dword(10) & 1 << 15 != 0,
+            specific: (sqe.dword(10) >> 8) as u8 & 0x7f,
         }
     }
 }
@@ -74,6 +79,74 @@ pub fn firmware(revision: &str) -> [u8; FIRMWARE_BYTES] {
     let mut out = [0; FIRMWARE_BYTES];
     out[0] = 1;
     put_text(&mut out, (8, 8), revision, b' ');
+    out
+}
+
+/// The list of changed namespaces (Base, section 5.16.1.5): their numbers in ascending order, of which there is room
+/// for 1024. Of more it says only that there are too many.
+#[must_use]
+pub fn changed_namespaces(numbers: impl IntoIterator<Item = u32>) -> [u8; CHANGED_BYTES] {
+    let mut out = [0; CHANGED_BYTES];
+    for (place, number) in numbers.into_iter().enumerate() {
+        if place >= CHANGED_BYTES / 4 {
+            out.fill(0);
+            put(&mut out, 0, &u32::MAX.to_le_bytes());
+            break;
+        }
+        put(&mut out, place * 4, &number.to_le_bytes());
+    }
+    out
+}
+
+/// How the namespaces of a group can be reached through a controller (Base, section 8.1.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// As well as can be.
+    Optimized = 1,
+    /// Not, for now.
+    Inaccessible = 3,
+}
+
+/// A group of namespaces that are reached in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessGroup {
+    /// Its number, from 1 on.
+    pub number: u32,
+    /// Grows with each change of it.
+    pub changes: u64,
+    /// How it is reached.
+    pub access: Access,
+    /// The only namespace in it.
+    pub namespace: u32,
+}
+
+/// Whether the page about access names namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Names {
+    /// It does.
+    Given,
+    /// It names groups only (RGO).
+    LeftOut,
+}
+
+/// The page about access to namespaces (Base, section 5.16.1.13, "Asymmetric Namespace Access"), which has changed as
+/// often as `changes` says.
+#[must_use]
+pub fn access(changes: u64, groups: &[AccessGroup], names: Names) -> Vec<u8> {
+    let mut out = changes.to_le_bytes().to_vec();
+    out.extend_from_slice(&(groups.len() as u16).to_le_bytes());
+    out.extend_from_slice(&[0; 6]);
+    for group in groups {
+        let namespaces = u32::from(names == Names::Given);
+        out.extend_from_slice(&group.number.to_le_bytes());
+        out.extend_from_slice(&namespaces.to_le_bytes());
+        out.extend_from_slice(&group.changes.to_le_bytes());
+        out.push(group.access as u8);
+        out.extend_from_slice(&[0; 15]);
+        if names == Names::Given {
+            out.extend_from_slice(&group.namespace.to_le_bytes());
+        }
+    }
     out
 }
 

@@ -19,6 +19,10 @@ const fn media(code: u8) -> Status {
     Status(2 << 8 | code as u16)
 }
 
+const fn path(code: u8) -> Status {
+    Status(3 << 8 | code as u16)
+}
+
 /// Generic status (Base, Figure 95), of the NVM command set (NVM, section 1.4 and Figure 16), command specific (Base,
 /// Figure 97) and of fabrics (Base, Figure 98).
 impl Status {
@@ -79,6 +83,9 @@ impl Status {
     pub const WRITE_FAULT: Self = media(0x80);
     /// A read failed on the medium.
     pub const UNRECOVERED_READ: Self = media(0x81);
+
+    /// The namespace cannot be reached through this controller for now.
+    pub const INACCESSIBLE: Self = path(0x02);
 
     /// The same, with trying again being useless.
     const fn final_(self) -> Self {

@@ -3,6 +3,7 @@
 use crate::command::{Cqe, SQE_BYTES, Sgl, Sqe, admin};
 use crate::fabrics::{self, Configuration, Connect, ConnectData, FlowControl, Property, Width};
 use crate::identify::{self, ControllerKind, Deallocated};
+use crate::log::{Access, AccessGroup, Names};
 use crate::pdu::{
     self, COMMON_BYTES, Common, Digests, Frame, IC_BYTES, IcReq, IcResp, PduError, PduKind,
     Transfer, Use,
@@ -210,7 +211,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         commands_max: 128,
         events: 0,
         event_requests_max: 4,
-        namespaces: 1,
+        namespaces_max: 3,
         commands: identify::optional::WRITE_ZEROES,
         write_cache: true,
         in_capsule_bytes: 8192,
@@ -220,8 +221,10 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!(page[24..36], *b"Strake array");
     assert_eq!((page[77], page[78], page[79], page[111], page[259]), (8, 2, 1, 1, 3));
     assert_eq!(page[80..84], [0, 4, 1, 0]);
-    assert_eq!((page[512], page[513], page[514], page[516], page[520]), (0x66, 0x44, 128, 1, 8));
-    assert_eq!(page[525], 0b111);
+    assert_eq!((page[512], page[513], page[514], page[516], page[520]), (0x66, 0x44, 128, 3, 8));
+    assert_eq!(page[525], 0b101);
+    assert_eq!((page[76], page[342], page[343]), (0b1010, 10, 0b100_0101), "CMIC, ANATT, ANACAP");
+    assert_eq!((page[344], page[348], page[540]), (3, 3, 3), "ANAGRPMAX, NANAGRPID, MNAN");
     assert_eq!(page[536..540], [1, 0, 0x30, 0]);
     assert_eq!(page[768..784], *b"nqn.2014-08.x:y\0");
     assert_eq!(page[1792..1800], [4, 2, 0, 0, 1, 0, 0, 0], "516 and 1 units of 16 bytes");
@@ -232,6 +235,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         deallocated: Deallocated::Zeroes,
         write_protected: true,
         optimal_blocks: 128,
+        group: 0x102,
     }
     .page();
     for at in [0, 8, 16] {
@@ -239,11 +243,32 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     }
     assert_eq!((page[24], page[30], page[33], page[99], page[130]), (0x10, 1, 1, 1, 12));
     assert_eq!((page[64], page[66], page[72]), (127, 127, 127));
-    assert_eq!(identify::active_namespaces(0)[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(identify::active_namespaces(1)[..4], [0; 4]);
+    assert_eq!(page[92..96], [2, 1, 0, 0]);
+    assert_eq!(identify::active_namespaces([1, 7])[..12], [1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(identify::active_namespaces(0..2000)[4092..], [0xff, 3, 0, 0], "1024 fit");
     let page = identify::descriptors(&[9; 16]);
     assert_eq!((page[..4].to_vec(), page[4..20].to_vec()), (vec![3, 16, 0, 0], vec![9; 16]));
     assert_eq!(page[20..26], [4, 1, 0, 0, 0, 0]);
+}
+
+/// Base, sections 5.16.1.5 and 5.16.1.13.
+#[test]
+fn pages_of_changed_and_of_accessible_namespaces_are_as_hosts_read_them() {
+    let page = log::changed_namespaces([3, 0x102]);
+    assert_eq!(page[..12], [3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(log::changed_namespaces(1..=1024)[4092..], [0, 4, 0, 0]);
+    let too_many = log::changed_namespaces(1..=1025);
+    assert_eq!((&too_many[..4], &too_many[4092..]), (&[0xff; 4][..], &[0; 4][..]));
+
+    let group = |number, access| AccessGroup { number, changes: 9, access, namespace: number };
+    let groups = [group(1, Access::Optimized), group(2, Access::Inaccessible)];
+    let page = log::access(5, &groups, Names::Given);
+    assert_eq!(page[..16], [5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    let second = [2, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
+    assert_eq!((page.len(), page[32], &page[48..52]), (88, 1, &[1, 0, 0, 0][..]));
+    assert_eq!((&page[52..72], &page[84..]), (&second[..], &[2, 0, 0, 0][..]));
+    let page = log::access(5, &groups, Names::LeftOut);
+    assert_eq!((page.len(), page[20], page[48]), (80, 0, 2));
 }
 
 /// Base, Figures 203 to 205, 263 and 264.
@@ -256,6 +281,7 @@ fn log_pages_are_asked_for_and_told() {
         offset: 0x400,
         length: (0x2_01ff + 1) * 4,
         retains_event: false,
+        specific: 0,
     };
     assert_eq!(log::Request::parse(&command), request);
     let portal = log::Portal { family: log::Family::Ipv4, address: "192.0.2.7", port: "4420" };
@@ -432,6 +458,7 @@ fn identified_things_are_read_as_they_were_told() {
         deallocated: Deallocated::Zeroes,
         write_protected: true,
         optimal_blocks: 16,
+        group: 1,
     };
     let facts = NamespaceFacts::parse(&told.page());
     assert_eq!((facts.blocks, facts.block_log2, facts.metadata_bytes), (77, 12, 0));

@@ -49,9 +49,13 @@ pub struct Create {
     /// Host that may connect over NVMe/TCP, by its NQN (in /etc/nvme/hostnqn on Linux); may be repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// Name of the NVMe subsystem [default: one made of the array's UUID].
+    /// Name of the NVMe subsystem [default: one made of the array's UUID]. Exports at one address, for the same hosts,
+    /// may share one and are its namespaces.
     #[arg(long)]
     pub nqn: Option<String>,
+    /// Number of the namespace in the subsystem [default: the lowest that is free].
+    #[arg(long, value_name = "NUMBER")]
+    pub namespace: Option<u32>,
 }
 
 /// Protocols that an array can be offered by.

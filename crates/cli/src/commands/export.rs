@@ -45,5 +45,6 @@ fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {
         read_only: arguments.read_only,
         nqn: arguments.nqn.unwrap_or_default(),
         allow_hosts: arguments.allow_host,
+        namespace: arguments.namespace.unwrap_or_default(),
     })
 }

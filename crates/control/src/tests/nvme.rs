@@ -5,8 +5,8 @@ use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::store::Config;
 use strake_api::v1::{
-    AddHostRequest, CreateExportRequest, DestroyArrayRequest, Export, RemoveHostRequest,
-    RestoreConfigRequest, UndeleteArrayRequest,
+    AddHostRequest, CreateArrayRequest, CreateExportRequest, DestroyArrayRequest, Export,
+    RemoveExportRequest, RemoveHostRequest, RestoreConfigRequest, UndeleteArrayRequest,
 };
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
@@ -184,5 +184,86 @@ fn f32_names_and_hosts_outlast_everything_that_the_array_does() {
     let restore = RestoreConfigRequest { json, ..Default::default() };
     control.restore_config(&restore).expect("it is restored");
     assert_eq!(only_export(&control), before, "from a backup, and what the members remember");
+    stop(&control);
+}
+
+#[test]
+fn arrays_of_one_subsystem_are_its_namespaces() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let mut drives = folder.drives(8);
+    let others = drives.split_off(4);
+    control.create_array(&raid6(drives)).expect("it is created");
+    let second = CreateArrayRequest { name: "second".into(), ..raid6(others) };
+    control.create_array(&second).expect("it is created");
+    let first = control.run(|m| m.create_export(&request())).expect("it is offered");
+    let first = first.export.expect("it says which");
+    assert_eq!(first.namespace, 1);
+
+    let beside = CreateExportRequest {
+        array: "second".into(),
+        listen: first.listen.clone(),
+        nqn: first.nqn.clone(),
+        ..request()
+    };
+    let other = |change: fn(&mut CreateExportRequest)| {
+        let mut request = beside.clone();
+        change(&mut request);
+        control.run(|m| m.create_export(&request))
+    };
+    let (exists, usage) = (ControlErrorKind::Exists, ControlErrorKind::Usage);
+    check_refused(other(|r| r.listen = "127.0.0.1:0".into()), exists, "one address");
+    check_refused(other(|r| r.allow_hosts.push(format!("{HOST}2"))), exists, "the same hosts");
+    check_refused(other(|r| r.namespace = 1), exists, "namespace 1 of this subsystem");
+    check_refused(other(|r| r.namespace = 33), usage, "from 1 to 32");
+    let made = other(|r| r.namespace = 7).expect("it is offered").export.expect("it says which");
+    assert_eq!((made.nqn, made.namespace), (first.nqn.clone(), 7));
+    let remove = |name: &str, force| {
+        let request = RemoveExportRequest { name: name.to_owned(), force };
+        control.run(|m| m.remove_export(&request))
+    };
+    remove("second", false).expect("nobody is connected");
+    let made = other(|_| ()).expect("it is offered").export.expect("it says which");
+    assert_eq!(made.namespace, 2, "the lowest that is free");
+    assert_eq!(other(|_| ()).expect("it is there").result, "unchanged");
+    let before = exports(&control);
+    remove("tank", false).expect("the other one stays");
+    assert!(!asks_for_proof(&first.listen, &first.nqn), "the subsystem is there");
+    let back = CreateExportRequest { listen: first.listen, nqn: first.nqn, ..request() };
+    control.run(|m| m.create_export(&back)).expect("it is offered again");
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    let mut after = exports(&control);
+    after.sort_by_key(|export| export.namespace);
+    assert_eq!(after, before, "after a restart");
+    stop(&control);
+}
+
+/// F32: a host that comes back while an array is not there yet was told that there is no such subsystem, and that
+/// trying again is of no use. It gave its device up.
+#[test]
+fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let drives = folder.drives(4);
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    control.run(|m| m.create_export(&request())).expect("it is offered");
+    let before = only_export(&control);
+    stop(&control);
+    drop(control);
+
+    let hidden = |drive: &String| format!("{drive}.away");
+    drives.iter().for_each(|d| std::fs::rename(d, hidden(d)).expect("it can be renamed"));
+    let control = folder.control();
+    assert_eq!(only_export(&control).state, "offline");
+    assert!(!asks_for_proof(&before.listen, &before.nqn), "it may connect");
+    drives.iter().for_each(|d| std::fs::rename(hidden(d), d).expect("it can be renamed"));
+    control.start_recorded().expect("it looks again");
+    assert_eq!(only_export(&control), before);
+    control
+        .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: true }))
+        .expect("it goes");
+    assert!(std::net::TcpStream::connect(&before.listen).is_err(), "nobody listens any more");
     stop(&control);
 }

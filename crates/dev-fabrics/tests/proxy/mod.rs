@@ -48,12 +48,13 @@ impl Hostile {
         let target = target.expect("the target starts");
         let export = Export {
             nqn: SUBSYSTEM.to_owned(),
+            namespace: 1,
             uuid: [7; 16],
-            device: Arc::new(RamDevice::new(4096, BlockSize::B4096)),
+            device: Some(Arc::new(RamDevice::new(4096, BlockSize::B4096))),
             read_only: false,
             hosts: vec![HOST.to_owned()],
         };
-        target.add_export(export).expect("a fresh name can be exported");
+        target.add_export(&export).expect("a fresh name can be exported");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let proxy = listener.local_addr().expect("it has an address");
         let rule = Arc::new(Mutex::new(None));

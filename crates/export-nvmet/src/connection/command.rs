@@ -1,8 +1,9 @@
 //! From a command to I/Os at the device, or to an answer.
 
-use super::{Connection, Life, News, Role};
+use super::{Connection, Life, Role};
 use crate::admin::{self, Content, Decision, Page};
-use crate::admit::{self, Freshness, Need, Source, Work};
+use crate::admit::{self, Freshness, Need, Source, Terms, Work};
+use crate::connection::DeviceIndex;
 use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
 use crate::replies::Reply;
 use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
@@ -95,9 +96,10 @@ impl Connection {
                 admin::decide_fabrics(sqe, controller, self.place.queue)?
             }
             Role::Admin(admin) => admin::decide(sqe, controller, &mut admin.setting)?,
-            Role::Io(device) => {
-                let work = admit::admit(sqe, &device.facts.terms)?;
-                return Ok((Task::Device(work), work.need(device.facts.terms.block)));
+            Role::Io(devices) => {
+                let (at, facts) = devices.of(sqe.nsid())?;
+                let work = admit::admit(sqe, &facts.terms)?;
+                return Ok((Task::Device(work, at), work.need(facts.terms.block)));
             }
         };
         self.carry_out(index, decision, now)
@@ -107,9 +109,10 @@ impl Connection {
     fn carry_out(&mut self, index: SlotIndex, decision: Decision, now: Nanos) -> Decided {
         let mut task = Task::Answer;
         match (decision, &mut self.role) {
-            (Decision::Page(page), role) => {
-                if let (true, Role::Admin(admin)) = (page.answers_discovery_event(), role) {
-                    admin.news = News::Knows(self.registry.generation());
+            (Decision::Page(mut page), role) => {
+                if let (Page::Log { request, since }, Role::Admin(admin)) = (&mut page, role) {
+                    let (controller, registry) = (&self.place.controller, &self.registry);
+                    *since = admin.news.look(request, controller, registry);
                 }
                 return Ok((Task::Page(page), page.need()));
             }
@@ -147,13 +150,17 @@ impl Connection {
 
     /// Goes on with a command that has its buffers now.
     fn equip(&mut self, index: SlotIndex, data: SgMut) {
+        if !self.slots.get(index).status.is_success() {
+            self.pools.put(data);
+            return self.conclude(index);
+        }
         match self.slots.get(index).task {
             Task::Page(page) => self.send_page(index, page, data),
-            Task::Device(Work::Read(range, freshness)) => match freshness {
+            Task::Device(Work::Read(range, freshness), _) => match freshness {
                 Freshness::Any => self.submit(index, None, Op::Read { at: range.start, data }),
                 Freshness::Stable => self.submit(index, Some(data), Op::Flush),
             },
-            Task::Device(Work::Write(..) | Work::Deallocate(_) | Work::Advice(_)) => {
+            Task::Device(Work::Write(..) | Work::Deallocate(_) | Work::Advice(_), _) => {
                 let slot = self.slots.get(index);
                 let length = data.len() as u32;
                 let wanted = Transfer { cid: slot.cid, tag: index.0, offset: 0, length };
@@ -161,7 +168,7 @@ impl Connection {
                 let digests = self.link.digests;
                 self.replies.push(Reply::bare(&wanted.r2t(digests), digests.header));
             }
-            Task::Device(Work::Zeroes(..) | Work::Flush)
+            Task::Device(Work::Zeroes(..) | Work::Flush, _)
             | Task::Answer
             | Task::Hold
             | Task::Leave => self.pools.put(data),
@@ -178,8 +185,8 @@ impl Connection {
     /// Goes on with a command that has no data.
     fn start(&mut self, index: SlotIndex) {
         match self.slots.get(index).task {
-            Task::Device(Work::Flush) => self.submit(index, None, Op::Flush),
-            Task::Device(Work::Zeroes(range, durability)) => {
+            Task::Device(Work::Flush, _) => self.submit(index, None, Op::Flush),
+            Task::Device(Work::Zeroes(range, durability), _) => {
                 self.submit(index, None, Op::WriteZeroes { range, durability });
             }
             Task::Hold => self.slots.get(index).stage = Stage::Held,
@@ -191,6 +198,7 @@ impl Connection {
             | Task::Page(_)
             | Task::Device(
                 Work::Read(..) | Work::Write(..) | Work::Deallocate(_) | Work::Advice(_),
+                _,
             ) => self.conclude(index),
         }
     }
@@ -203,12 +211,12 @@ impl Connection {
             unreachable!("data arrives only for a command that expects it");
         };
         match slot.task {
-            Task::Device(Work::Write(range, durability)) if slot.status.is_success() => {
+            Task::Device(Work::Write(range, durability), _) if slot.status.is_success() => {
                 let op = Op::Write { at: range.start, data: freeze(data), durability };
                 self.submit(index, None, op);
             }
-            Task::Device(Work::Deallocate(ranges)) if slot.status.is_success() => {
-                match self.check_ranges(&data, ranges) {
+            Task::Device(Work::Deallocate(ranges), at) if slot.status.is_success() => {
+                match self.check_ranges(at, &data, ranges) {
                     Ok(()) => self.deallocate(index, data, Progress::default()),
                     Err(status) => {
                         self.slots.get(index).status = status;
@@ -217,37 +225,43 @@ impl Connection {
                     }
                 }
             }
-            Task::Device(_) | Task::Answer | Task::Page(_) | Task::Hold | Task::Leave => {
+            Task::Device(..) | Task::Answer | Task::Page(_) | Task::Hold | Task::Leave => {
                 self.pools.put(data);
                 self.conclude(index);
             }
         }
     }
 
-    /// Range number `at` of a deallocation.
-    fn range(&self, data: &SgMut, at: u32) -> Result<LbaRange, Status> {
-        let Role::Io(device) = &self.role else { return Err(Status::INTERNAL) };
-        let from = at as usize * RANGE_BYTES;
+    /// Range `number` of a deallocation on the device at `place`.
+    fn range(&self, place: DeviceIndex, data: &SgMut, number: u32) -> Result<LbaRange, Status> {
+        let from = number as usize * RANGE_BYTES;
         // All ranges together are smaller than one buffer.
         let bytes = data.parts().first().and_then(|part| part.as_slice().get(from..));
         let bytes = bytes.and_then(|bytes| bytes.first_chunk::<RANGE_BYTES>());
-        admit::range(bytes.ok_or(Status::INTERNAL)?, &device.facts.terms)
+        let terms = self.terms(place).ok_or(Status::INTERNAL)?;
+        admit::range(bytes.ok_or(Status::INTERNAL)?, terms)
+    }
+
+    fn terms(&self, place: DeviceIndex) -> Option<&Terms> {
+        let Role::Io(devices) = &self.role else { return None };
+        devices.served(place).map(|served| &served.facts.terms)
     }
 
     /// Nothing is deallocated unless everything can be.
-    fn check_ranges(&self, data: &SgMut, ranges: u32) -> Result<(), Status> {
-        (0..ranges).try_for_each(|at| self.range(data, at).map(drop))
+    fn check_ranges(&self, place: DeviceIndex, data: &SgMut, ranges: u32) -> Result<(), Status> {
+        (0..ranges).try_for_each(|number| self.range(place, data, number).map(drop))
     }
 
     /// Submits the next part of a deallocation, or ends it.
     pub(super) fn deallocate(&mut self, index: SlotIndex, data: SgMut, mut at: Progress) {
         let task = self.slots.get(index).task;
-        let (Task::Device(Work::Deallocate(ranges)), Role::Io(device)) = (task, &self.role) else {
+        let Task::Device(Work::Deallocate(ranges), place) = task else {
             unreachable!("only a deallocation has ranges");
         };
-        let most = EFFECT_BYTES_MAX >> device.facts.terms.block.shift();
+        let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
+        let most = EFFECT_BYTES_MAX >> shift;
         while at.steps < ranges {
-            let Ok(range) = self.range(&data, at.steps) else { break };
+            let Ok(range) = self.range(place, &data, at.steps) else { break };
             let left = range.blocks - at.blocks;
             if left == 0 {
                 at = Progress { steps: at.steps + 1, blocks: 0 };
@@ -267,11 +281,12 @@ impl Connection {
 
     /// Hands an I/O of a command to the device; `kept` stays here meanwhile.
     pub(super) fn submit(&mut self, index: SlotIndex, kept: Option<SgMut>, op: Op) {
-        let Role::Io(device) = &mut self.role else {
+        let task = self.slots.get(index).task;
+        let (Role::Io(devices), Task::Device(_, place)) = (&mut self.role, task) else {
             unreachable!("an admin queue has no device");
         };
         debug_assert!(self.life != Life::Broken, "nothing is begun on a broken connection");
         self.slots.get(index).stage = Stage::AtDevice { kept, at: Progress::default() };
-        device.queue.submit(Io { token: Token(u64::from(index.0)), op });
+        devices.submit(place, Io { token: Token(u64::from(index.0)), op });
     }
 }

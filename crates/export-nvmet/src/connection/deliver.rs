@@ -26,16 +26,21 @@ pub(crate) const fn status_of(kind: IoErrorKind) -> Status {
 }
 
 impl Connection {
-    /// Takes what the device has completed; says how much that was.
-    pub(super) fn poll_device(&mut self, now: Nanos) -> usize {
-        let Role::Io(device) = &mut self.role else { return 0 };
-        let Some(mut batch) = device.queue.poll(now) else { return 0 };
+    /// Takes what devices have completed; says how much that was.
+    pub(super) fn poll_devices(&mut self, now: Nanos) -> usize {
+        let Role::Io(devices) = &self.role else { return 0 };
+        (0..devices.places()).map(|place| self.poll_device(place, now)).sum()
+    }
+
+    fn poll_device(&mut self, place: usize, now: Nanos) -> usize {
+        let Role::Io(devices) = &mut self.role else { return 0 };
+        let Some(mut batch) = devices.poll(place, now) else { return 0 };
         let count = batch.len();
         for completion in batch.drain() {
             self.complete(completion);
         }
-        if let Role::Io(device) = &mut self.role {
-            device.queue.give_back(batch);
+        if let Role::Io(devices) = &mut self.role {
+            devices.give_back(place, batch);
         }
         count
     }
@@ -71,7 +76,7 @@ impl Connection {
     /// Takes the next step of a command that has several.
     fn go_on(&mut self, index: SlotIndex, kept: SgMut, at: Progress) {
         match self.slots.get(index).task {
-            Task::Device(Work::Read(range, _)) => {
+            Task::Device(Work::Read(range, _), _) => {
                 self.submit(index, None, Op::Read { at: range.start, data: kept });
             }
             Task::Device(
@@ -80,6 +85,7 @@ impl Connection {
                 | Work::Zeroes(..)
                 | Work::Advice(_)
                 | Work::Flush,
+                _,
             )
             | Task::Answer
             | Task::Page(_)
@@ -142,29 +148,26 @@ impl Connection {
 
     /// Counts an I/O command that ends.
     fn count_end(&mut self, index: SlotIndex) {
-        let (Some(seat), Role::Io(device)) = (&self.seat, &self.role) else { return };
-        let counters = &seat.export.counters[self.lane];
-        let shift = device.facts.terms.block.shift();
         let slot = self.slots.get(index);
+        let (Task::Device(work, at), Role::Io(devices)) = (slot.task, &self.role) else { return };
+        let Some(served) = devices.served(at) else { return };
+        let counters = &served.counters[self.lane];
+        let shift = served.facts.terms.block.shift();
         if !slot.status.is_success() {
             return count(&counters.errors, 1);
         }
-        match slot.task {
-            Task::Device(Work::Read(range, _)) => {
+        match work {
+            Work::Read(range, _) => {
                 count(&counters.reads, 1);
                 count(&counters.read_bytes, range.blocks << shift);
             }
-            Task::Device(Work::Write(range, _)) => {
+            Work::Write(range, _) => {
                 count(&counters.writes, 1);
                 count(&counters.written_bytes, range.blocks << shift);
             }
-            Task::Device(Work::Zeroes(..) | Work::Deallocate(_)) => count(&counters.effects, 1),
-            Task::Device(Work::Flush) => count(&counters.flushes, 1),
-            Task::Device(Work::Advice(_))
-            | Task::Answer
-            | Task::Page(_)
-            | Task::Hold
-            | Task::Leave => {}
+            Work::Zeroes(..) | Work::Deallocate(_) => count(&counters.effects, 1),
+            Work::Flush => count(&counters.flushes, 1),
+            Work::Advice(_) => {}
         }
     }
 }
@@ -172,7 +175,7 @@ impl Connection {
 /// A failed write says so in a word of its own where the medium is to blame (NVM, section 1.4, "Write Fault").
 const fn failure(task: Task, kind: IoErrorKind) -> Status {
     match (task, kind) {
-        (Task::Device(Work::Write(..)), IoErrorKind::Medium | IoErrorKind::Lost) => {
+        (Task::Device(Work::Write(..), _), IoErrorKind::Medium | IoErrorKind::Lost) => {
             Status::WRITE_FAULT
         }
         (_, kind) => status_of(kind),

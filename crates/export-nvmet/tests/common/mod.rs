@@ -53,7 +53,7 @@ impl Machine {
         let handles = cores.iter().map(CoreThread::handle).collect();
         let address = "127.0.0.1:0".parse().expect("an address");
         let target = Target::start(address, handles, config).expect("the target starts");
-        target.add_export(export(device)).expect("a fresh name can be exported");
+        target.add_export(&export(device)).expect("a fresh name can be exported");
         Self { target, cores }
     }
 
@@ -80,8 +80,9 @@ impl Machine {
 pub fn export(device: Arc<dyn BlockDevice>) -> Export {
     Export {
         nqn: SUBSYSTEM.to_owned(),
+        namespace: 1,
         uuid: [7; 16],
-        device,
+        device: Some(device),
         read_only: false,
         hosts: vec![HOST.to_owned()],
     }

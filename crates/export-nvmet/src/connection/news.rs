@@ -1,0 +1,107 @@
+//! What a host knows, and what it is to be told of (Base, section 5.2).
+
+use crate::controller::Controller;
+use crate::registry::Registry;
+use strake_nvme_wire::feature::event;
+use strake_nvme_wire::log::{self, page};
+
+/// What there can be news about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Topic {
+    /// Subsystems.
+    Discovery,
+    /// How namespaces are reached.
+    Access,
+    /// Namespaces and their sizes.
+    Namespaces,
+}
+
+impl Topic {
+    /// Its page, the bit with which a host asks to be told, and what it is told.
+    const fn names(self) -> (u8, u32, u64) {
+        match self {
+            Self::Discovery => {
+                (page::DISCOVERY, event::DISCOVERY_CHANGED, event::DISCOVERY_CHANGED_RESULT)
+            }
+            Self::Access => (page::ACCESS, event::ACCESS_CHANGED, event::ACCESS_CHANGED_RESULT),
+            Self::Namespaces => (
+                page::CHANGED_NAMESPACES,
+                event::NAMESPACES_CHANGED,
+                event::NAMESPACES_CHANGED_RESULT,
+            ),
+        }
+    }
+
+    /// A number that changes with it.
+    fn now(self, controller: &Controller, registry: &Registry) -> u64 {
+        match (self, &controller.subsystem) {
+            (Self::Access, Some(subsystem)) => subsystem.reached(),
+            (Self::Namespaces, Some(subsystem)) => subsystem.listed(),
+            (Self::Discovery, _) | (Self::Access | Self::Namespaces, None) => registry.generation(),
+        }
+    }
+}
+
+/// What a host knows of a topic.
+struct Known {
+    topic: Topic,
+    /// What it saw when it last looked.
+    seen: u64,
+    told: Told,
+}
+
+/// Whether a host was told since it last looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    No,
+    Yes,
+}
+
+/// What a host knows of all topics of its controller.
+pub(super) struct News(Vec<Known>);
+
+impl News {
+    /// A host knows what there is when it connects.
+    pub(super) fn of(controller: &Controller, registry: &Registry) -> Self {
+        let topics: &[Topic] = match controller.subsystem {
+            Some(_) => &[Topic::Access, Topic::Namespaces],
+            None => &[Topic::Discovery],
+        };
+        let known =
+            |&topic: &Topic| Known { topic, seen: topic.now(controller, registry), told: Told::No };
+        Self(topics.iter().map(known).collect())
+    }
+
+    /// What to tell a host that wants to know of `wanted`, each thing once until it looks.
+    pub(super) fn next(
+        &mut self,
+        wanted: u32,
+        controller: &Controller,
+        registry: &Registry,
+    ) -> Option<u64> {
+        let is_new = |known: &&mut Known| {
+            known.told == Told::No
+                && wanted & known.topic.names().1 != 0
+                && known.seen != known.topic.now(controller, registry)
+        };
+        let known = self.0.iter_mut().find(is_new)?;
+        known.told = Told::Yes;
+        Some(known.topic.names().2)
+    }
+
+    /// A host looks at a page. Returns what it had seen before.
+    pub(super) fn look(
+        &mut self,
+        request: &log::Request,
+        controller: &Controller,
+        registry: &Registry,
+    ) -> u64 {
+        let is_meant = |known: &&mut Known| known.topic.names().0 == request.page;
+        let Some(known) = self.0.iter_mut().find(is_meant) else { return 0 };
+        let before = known.seen;
+        if !request.retains_event {
+            (known.seen, known.told) = (known.topic.now(controller, registry), Told::No);
+        }
+        before
+    }
+}

@@ -1,0 +1,146 @@
+//! What is served: a device as a namespace, what hosts have to know of it, and what they have done to it.
+
+use crate::admit::{Ability, Access, Terms};
+use crate::limits::TRANSFER_BYTES_MAX;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
+use strake_export_net::{Counters, Seats};
+use strake_nvme_wire::identify::{Deallocated, Namespace};
+
+/// A device as a namespace of a subsystem.
+#[derive(Clone)]
+pub struct Export {
+    /// The subsystem's name: an NQN.
+    pub nqn: String,
+    /// The namespace's number in it, from 1 to [`NAMESPACES_MAX`](crate::limits::NAMESPACES_MAX).
+    pub namespace: u32,
+    /// What identifies the namespace for good.
+    pub uuid: [u8; 16],
+    /// What is served. Its size and block size are those at the time it is added. While there is none hosts may
+    /// connect, and are told that the namespace cannot be reached for now.
+    pub device: Option<Arc<dyn BlockDevice>>,
+    /// Refuse writes even if the device takes them.
+    pub read_only: bool,
+    /// NQNs of the hosts that may connect, at least one. All namespaces of a subsystem have the same.
+    pub hosts: Vec<String>,
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Export")
+            .field("nqn", &self.nqn)
+            .field("namespace", &self.namespace)
+            .field("read_only", &self.read_only)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an export has done since it was added. Read while it runs, so the figures are not of one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportStats {
+    /// The subsystem's name.
+    pub nqn: String,
+    /// The namespace's number in it.
+    pub namespace: u32,
+    /// Queues connected to the subsystem now, admin queues among them.
+    pub connections: u32,
+    /// Reads answered with data.
+    pub reads: u64,
+    /// Bytes sent in answer to them.
+    pub read_bytes: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Flushes that succeeded.
+    pub flushes: u64,
+    /// Deallocations and zeroings that succeeded.
+    pub effects: u64,
+    /// I/O commands answered with an error.
+    pub errors: u64,
+}
+
+/// What of a device matters to hosts, taken once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) terms: Terms,
+    pub(crate) page: Namespace,
+}
+
+impl Facts {
+    /// `None` when the device takes less at once than controllers say (MDTS).
+    pub(crate) fn of(info: &DeviceInfo, export: &Export) -> Option<Self> {
+        let read_only = export.read_only || info.read_only;
+        let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let (deallocate, deallocated) = match info.deallocate {
+            DeallocateReads::Unsupported => (Ability::Absent, Deallocated::Unspecified),
+            DeallocateReads::Unspecified => (Ability::Present, Deallocated::Unspecified),
+            DeallocateReads::Zeroes => (Ability::Present, Deallocated::Zeroes),
+        };
+        if info.io_bytes_max < TRANSFER_BYTES_MAX {
+            return None;
+        }
+        let terms = Terms { blocks: info.blocks, block: info.block_size, access, deallocate };
+        let page = Namespace {
+            blocks: info.blocks,
+            block_log2: info.block_size.shift() as u8,
+            deallocated,
+            write_protected: access == Access::ReadOnly,
+            optimal_blocks: u16::try_from(info.io_bytes_optimal >> info.block_size.shift())
+                .unwrap_or(0),
+            group: export.namespace,
+        };
+        Some(Self { terms, page })
+    }
+}
+
+/// A device being served.
+pub(crate) struct Served {
+    pub(crate) namespace: u32,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) facts: Facts,
+    /// One per data core the target runs on.
+    pub(crate) counters: Box<[Counters]>,
+    /// Who has a queue of the device. Closed when it is to be served no more.
+    pub(crate) seats: Seats,
+}
+
+impl strake_export_net::Export for Served {
+    fn seats(&self) -> &Seats {
+        &self.seats
+    }
+}
+
+impl Served {
+    pub(crate) fn new(
+        namespace: u32,
+        device: Arc<dyn BlockDevice>,
+        facts: Facts,
+        cores: usize,
+    ) -> Self {
+        let counters = (0..cores).map(|_| Counters::default()).collect();
+        Self { namespace, device, facts, counters, seats: Seats::new(u32::MAX) }
+    }
+
+    /// What it has done, for a subsystem of that name with so many connections.
+    pub(crate) fn stats(&self, nqn: &str, connections: u32) -> ExportStats {
+        let sum = |pick: fn(&Counters) -> &AtomicU64| {
+            self.counters.iter().map(|core| pick(core).load(Ordering::Relaxed)).sum()
+        };
+        ExportStats {
+            nqn: nqn.to_owned(),
+            namespace: self.namespace,
+            connections,
+            reads: sum(|c| &c.reads),
+            read_bytes: sum(|c| &c.read_bytes),
+            writes: sum(|c| &c.writes),
+            written_bytes: sum(|c| &c.written_bytes),
+            flushes: sum(|c| &c.flushes),
+            effects: sum(|c| &c.effects),
+            errors: sum(|c| &c.errors),
+        }
+    }
+}

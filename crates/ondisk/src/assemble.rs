@@ -270,6 +270,9 @@ struct Matched {
 struct Authority {
     /// The last update.
     generation: u64,
+    /// Nobody here is of another history, seen from it. Of two labels with one number neither is older, but one may
+    /// show that nobody acted on the other: point 3.
+    undisputed: bool,
     /// Of several activations that got equally far, the one most members know.
     holders: usize,
     /// Any rule will do for identical labels.
@@ -315,6 +318,7 @@ impl Scanned {
         let chain = |label: &Superblock| (label.generation, label.epoch);
         self.drives.iter().max_by_key(|drive| Authority {
             generation: drive.label.generation,
+            undisputed: !self.drives.iter().any(|other| is_fork(&drive.label, &other.label)),
             holders: self.drives.iter().filter(|d| chain(&d.label) == chain(&drive.label)).count(),
             slot: Reverse(drive.label.slot),
         })

@@ -190,6 +190,31 @@ fn an_activation_nobody_acted_on_is_no_fork() {
     assert_eq!(states(found, WAIT), [Missing, InSync, InSync]);
 }
 
+/// An update reached one drive only, which was lost with that crash; the start without it was cut short in its first
+/// label, and the drive is back. Both labels have the same number, and nobody acted on the drive's.
+#[test]
+fn an_update_that_only_a_lost_drive_got_is_no_fork() {
+    let old = label(4, 5);
+    for lost in 0..4 {
+        let cut_short = after(&old, &[]);
+        let went_on = activated(&old, uuid(0xeb), &[(lost, Missing)]);
+        for reached in (0..4).filter(|slot| *slot != lost) {
+            let newest = |slot: usize| match slot {
+                slot if slot == lost => &cut_short,
+                slot if slot <= reached => &went_on,
+                _ => &old,
+            };
+            let found = (0..4).map(|slot| on(newest(slot), slot as u8)).collect();
+            if (0..=reached).all(|slot| slot == lost) {
+                continue;
+            }
+            let mut expected = [InSync; 4];
+            expected[lost] = Missing;
+            assert_eq!(states(found, WAIT), expected, "lost {lost}, reached {reached}");
+        }
+    }
+}
+
 #[test]
 fn a_member_that_left_before_others_were_rebuilt_is_no_fork() {
     let first = after(&label(3, 5), &[(0, Faulty)]);

@@ -20,9 +20,6 @@ use crate::textbook;
 /// Of this many states one is started and used; of all of them the media are looked at.
 const RUNS: u64 = 20;
 
-/// Part of what is said of an array of which two halves have each gone on alone.
-const APART: &str = "started apart from each other";
-
 /// Activations of a history at most, from the creation on.
 const STARTS_BEFORE: u64 = 3;
 
@@ -285,13 +282,6 @@ impl Look<'_> {
         for _ in 0..4 {
             match self.found(policy, start)? {
                 Outcome::Ready(assembled) => return Ok((*assembled, policy.accept_loss)),
-                Outcome::Refused { what, .. } if self.back && what.contains(APART) => {
-                    // A known defect: the owner has to take away again what came back.
-                    let lost = |at: usize| self.lost & 1 << at != 0;
-                    let disks = self.disks.iter_mut().enumerate();
-                    disks.filter(|(at, _)| lost(*at)).for_each(|(_, disk)| *disk = None);
-                    (self.back, policy.allow_degraded) = (false, true);
-                }
                 Outcome::Refused { .. } if !policy.accept_loss && self.may_refuse() => {
                     policy.accept_loss = true;
                 }

@@ -5,8 +5,8 @@
 use crate::admit::{Access, Need};
 use crate::controller::{Controller, VERSION};
 use crate::limits::{
-    EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX, IN_CAPSULE_BYTES, IO_ENTRIES, KEEP_ALIVE_MS_MAX,
-    NAMESPACES_MAX, QUEUES_MAX, TRANSFER_BYTES_MAX,
+    EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX, FAILURES_MAX, IN_CAPSULE_BYTES, IO_ENTRIES,
+    KEEP_ALIVE_MS_MAX, NAMESPACES_MAX, QUEUES_MAX, TRANSFER_BYTES_MAX,
 };
 use crate::namespace::Served;
 use crate::registry::Registry;
@@ -162,7 +162,7 @@ fn identified(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
 fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
     let request = log::Request::parse(sqe);
     let size = match (controller.kind(), request.page) {
-        (ControllerKind::Io, page::ERRORS) => log::ERROR_BYTES as u64,
+        (ControllerKind::Io, page::ERRORS) => u64::from(FAILURES_MAX) * log::ERROR_BYTES as u64,
         (ControllerKind::Io, page::HEALTH) => log::HEALTH_BYTES as u64,
         (ControllerKind::Io, page::FIRMWARE) => log::FIRMWARE_BYTES as u64,
         (ControllerKind::Io, page::CHANGED_NAMESPACES) => log::CHANGED_BYTES as u64,
@@ -206,7 +206,16 @@ fn set_feature(sqe: &Sqe, io: bool, setting: &mut Setting) -> Result<Decision, S
         }
         // It was said in Connect (Base, section 5.27.1.25).
         feature::HOST_ID => Err(Status::SEQUENCE_ERROR),
-        feature::WRITE_CACHE if io => Err(Status::NOT_CHANGEABLE),
+        feature::WRITE_CACHE
+        | feature::ARBITRATION
+        | feature::POWER
+        | feature::TEMPERATURE
+        | feature::ERROR_RECOVERY
+        | feature::WRITE_ATOMICITY
+            if io =>
+        {
+            Err(Status::NOT_CHANGEABLE)
+        }
         _ => Err(Status::INVALID_FIELD),
     }
 }
@@ -220,6 +229,16 @@ fn get_feature(sqe: &Sqe, controller: &Controller, setting: &Setting) -> Result<
     match (sqe.dword(10) as u8, controller.kind()) {
         (feature::QUEUES, ControllerKind::Io) => Ok(last_queue | last_queue << 16),
         (feature::WRITE_CACHE, ControllerKind::Io) => Ok(1),
+        // Bursts without a limit; the only power state; no threshold of an unknown temperature; no limit on recovering;
+        // each block is written whole, whatever the length of a write.
+        (feature::ARBITRATION, ControllerKind::Io) => Ok(0b111),
+        (
+            feature::POWER
+            | feature::TEMPERATURE
+            | feature::ERROR_RECOVERY
+            | feature::WRITE_ATOMICITY,
+            ControllerKind::Io,
+        ) => Ok(0),
         (feature::ASYNC_EVENTS, _) => Ok(setting.events.into()),
         (feature::KEEP_ALIVE, _) => Ok(setting.keep_alive_ms.into()),
         _ => Err(Status::INVALID_FIELD),
@@ -246,7 +265,9 @@ impl Content<'_> {
             Page::Controller => put(&self.controller_page(), data),
             Page::Active(after) => put(&self.active_page(after), data),
             Page::CommandSet => {
-                put(&identify::command_set_controller(pages_log2(EFFECT_BYTES_MAX)), data);
+                let (verify, zeroes) =
+                    (pages_log2(TRANSFER_BYTES_MAX.into()), pages_log2(EFFECT_BYTES_MAX));
+                put(&identify::command_set_controller(verify, zeroes), data);
             }
             Page::Namespace(Some(namespace)) => put(&namespace.page(), data),
             Page::Namespace(None) => put(&[], data),
@@ -278,6 +299,7 @@ impl Content<'_> {
                 ControllerKind::Discovery => event::DISCOVERY_CHANGED,
             },
             event_requests_max: EVENT_REQUESTS_MAX,
+            failures_max: FAILURES_MAX,
             namespaces_max: if is_io { NAMESPACES_MAX } else { 0 },
             commands: if is_io { COMMANDS } else { 0 },
             // Namespaces come and go, and any of them may have one.
@@ -290,12 +312,8 @@ impl Content<'_> {
     fn log(&self, request: &log::Request, since: u64) -> Vec<u8> {
         let subsystem = self.controller.subsystem.as_deref();
         match (request.page, subsystem) {
-            (page::HEALTH, Some(subsystem)) => {
-                let is_read_only =
-                    |served: &Arc<Served>| served.facts.terms.access == Access::ReadOnly;
-                let served = subsystem.online();
-                log::health(!served.is_empty() && served.iter().all(is_read_only)).to_vec()
-            }
+            (page::ERRORS, Some(_)) => self.controller.failures().page(),
+            (page::HEALTH, Some(subsystem)) => self.health(subsystem).page().to_vec(),
             (page::FIRMWARE, _) => log::firmware(env!("CARGO_PKG_VERSION")).to_vec(),
             (page::CHANGED_NAMESPACES, Some(subsystem)) => {
                 log::changed_namespaces(subsystem.listed_after(since)).to_vec()
@@ -307,14 +325,30 @@ impl Content<'_> {
             (page::DISCOVERY, None) => {
                 self.registry.discovery_page(&self.controller.host.nqn, self.address)
             }
-            // Nothing went wrong that is not said in completions.
             _ => Vec::new(),
+        }
+    }
+
+    /// How the subsystem is, counted since its devices are served and the controller exists.
+    fn health(&self, subsystem: &Subsystem) -> log::Health {
+        let served = subsystem.online();
+        let is_read_only = |served: &Arc<Served>| served.facts.terms.access == Access::ReadOnly;
+        let stats = subsystem.stats();
+        let failures = self.controller.failures();
+        log::Health {
+            writes_refused: !served.is_empty() && served.iter().all(is_read_only),
+            read_bytes: stats.iter().map(|s| s.read_bytes).sum(),
+            written_bytes: stats.iter().map(|s| s.written_bytes).sum(),
+            reads: stats.iter().map(|s| s.reads).sum(),
+            writes: stats.iter().map(|s| s.writes).sum(),
+            media_errors: failures.media,
+            failures: failures.count,
         }
     }
 }
 
 /// Optional commands that are here.
-const COMMANDS: u16 = optional::WRITE_ZEROES | optional::DATASET_MANAGEMENT;
+const COMMANDS: u16 = optional::WRITE_ZEROES | optional::DATASET_MANAGEMENT | optional::VERIFY;
 
 /// A limit in bytes as a power of two of the smallest page of a controller (CAP.MPSMIN).
 const fn pages_log2(bytes: u64) -> u8 {

@@ -61,6 +61,8 @@ pub enum Work {
     Deallocate(u32),
     /// Receive as many ranges, which are only a hint about use.
     Advice(u32),
+    /// Read, and send nothing.
+    Verify(LbaRange),
     /// Make completed writes stable.
     Flush,
 }
@@ -82,6 +84,18 @@ pub enum Need {
 }
 
 impl Work {
+    /// The first block that it is about, if there is one.
+    #[must_use]
+    pub const fn first_block(&self) -> Option<Lba> {
+        match self {
+            Self::Read(range, _)
+            | Self::Write(range, _)
+            | Self::Zeroes(range, _)
+            | Self::Verify(range) => Some(range.start),
+            Self::Deallocate(_) | Self::Advice(_) | Self::Flush => None,
+        }
+    }
+
     /// The data it needs, on a namespace with blocks of `block`.
     #[must_use]
     pub const fn need(&self, block: BlockSize) -> Need {
@@ -95,7 +109,7 @@ impl Work {
                 least: *ranges * RANGE_BYTES as u32,
                 most: (RANGES_MAX * RANGE_BYTES) as u32,
             },
-            Self::Zeroes(..) | Self::Flush => Need::Nothing,
+            Self::Zeroes(..) | Self::Verify(_) | Self::Flush => Need::Nothing,
         }
     }
 }
@@ -110,7 +124,7 @@ pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     }
     match sqe.opcode() {
         opcode::FLUSH => Ok(Work::Flush),
-        opcode::READ | opcode::WRITE | opcode::WRITE_ZEROES => blocks(sqe, terms),
+        opcode::READ | opcode::VERIFY | opcode::WRITE | opcode::WRITE_ZEROES => blocks(sqe, terms),
         opcode::DATASET_MANAGEMENT => dataset(sqe, terms),
         _ => Err(Status::INVALID_OPCODE),
     }
@@ -151,6 +165,9 @@ fn blocks(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     if sqe.opcode() == opcode::READ {
         let fresh = if blocks.force_unit_access { Freshness::Stable } else { Freshness::Any };
         return Ok(Work::Read(range, fresh));
+    }
+    if sqe.opcode() == opcode::VERIFY {
+        return Ok(Work::Verify(range));
     }
     if blocks.directive {
         return Err(Status::INVALID_FIELD);

@@ -5,10 +5,11 @@
 //!                                          I/O queues connect and work          I/O queues leave
 //! ```
 
+use crate::failures::Failures;
 use crate::limits::{IO_ENTRIES, QUEUES_MAX};
 use crate::subsystem::Subsystem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::fabrics::{Configuration, Property, Width, capabilities, property, ready};
 use strake_nvme_wire::identify::ControllerKind;
@@ -39,6 +40,7 @@ pub(crate) struct Controller {
     life: AtomicU32,
     /// I/O queues that are connected, as bits.
     queues: AtomicU32,
+    failures: Mutex<Failures>,
     /// Cores that may have to be told that it ended.
     cores: Vec<CoreHandle>,
 }
@@ -58,6 +60,7 @@ impl Controller {
             status: AtomicU32::new(0),
             life: AtomicU32::new(0),
             queues: AtomicU32::new(0),
+            failures: Mutex::new(Failures::default()),
             cores,
         }
     }
@@ -67,6 +70,12 @@ impl Controller {
             Some(_) => ControllerKind::Io,
             None => ControllerKind::Discovery,
         }
+    }
+
+    /// The commands that failed last. Nothing panics while holding the lock, so a poisoned one guards a sound list.
+    /// Only this host's queues take it, and only for a command that failed or a page.
+    pub(crate) fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True when it was enabled and nothing ended that. Acquire: what was set up before is seen.

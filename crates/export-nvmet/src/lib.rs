@@ -20,6 +20,7 @@ pub mod admit;
 mod connection;
 mod controller;
 pub mod error;
+mod failures;
 pub mod handshake;
 pub mod limits;
 pub mod namespace;

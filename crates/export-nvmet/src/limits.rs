@@ -55,6 +55,9 @@ pub const IO_ENTRIES: u16 = 128;
 /// Requests for events that a controller keeps.
 pub const EVENT_REQUESTS_MAX: u8 = 4;
 
+/// Commands that failed which a controller remembers.
+pub const FAILURES_MAX: u8 = 64;
+
 /// Connections waiting in the kernel to be accepted.
 pub const BACKLOG: i32 = 128;
 

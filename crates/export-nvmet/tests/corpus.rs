@@ -117,7 +117,7 @@ fn spdk_7a2a588c62_log_pages_from_behind_their_ends() {
         (bytes, status)
     };
     check_admin(|admin| {
-        for (page, size) in [(1, 64_u64), (2, 512), (3, 512), (4, 4096)] {
+        for (page, size) in [(1, 64 * 64_u64), (2, 512), (3, 512), (4, 4096)] {
             assert_eq!(read(admin, page, size, 64), (vec![0; 64], 0), "page {page} at its end");
             for offset in [size + 4, 2, u64::MAX, u64::MAX - 3, 1 << 63] {
                 assert_eq!(read(admin, page, offset, 64).1, 2, "page {page} from byte {offset}");

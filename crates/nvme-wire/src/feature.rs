@@ -1,9 +1,19 @@
 //! Features (Base, section 5.27.1).
 
+/// Arbitration.
+pub const ARBITRATION: u8 = 0x01;
+/// Power Management.
+pub const POWER: u8 = 0x02;
+/// Temperature Threshold.
+pub const TEMPERATURE: u8 = 0x04;
+/// Error Recovery.
+pub const ERROR_RECOVERY: u8 = 0x05;
 /// Volatile Write Cache.
 pub const WRITE_CACHE: u8 = 0x06;
 /// Number of Queues.
 pub const QUEUES: u8 = 0x07;
+/// Write Atomicity Normal.
+pub const WRITE_ATOMICITY: u8 = 0x0a;
 /// Asynchronous Event Configuration.
 pub const ASYNC_EVENTS: u8 = 0x0b;
 /// Keep Alive Timer.

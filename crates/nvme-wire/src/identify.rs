@@ -56,6 +56,8 @@ pub struct Controller<'a> {
     pub events: u32,
     /// Requests for events it keeps.
     pub event_requests_max: u8,
+    /// Entries of its error log.
+    pub failures_max: u8,
     /// Namespaces at most, each of which is the only one of its group; 0 for a controller without any.
     pub namespaces_max: u32,
     /// Optional commands, see [`optional`].
@@ -68,6 +70,8 @@ pub struct Controller<'a> {
 
 /// Optional commands of the NVM command set (Base, Figure 275, ONCS).
 pub mod optional {
+    /// Verify.
+    pub const VERIFY: u16 = 1 << 7;
     /// Dataset Management.
     pub const DATASET_MANAGEMENT: u16 = 1 << 2;
     /// Write Zeroes.
@@ -102,6 +106,8 @@ impl Controller<'_> {
         // FRMW: one slot, read-only. LPA: log pages can be read from an offset.
         out[260] = 1 << 1 | 1;
         out[261] = 1 << 2;
+        // ELPE: less one.
+        out[262] = self.failures_max - 1;
         // KAS: the keep-alive timer counts units of 100 ms.
         put(&mut out, 320, &1_u16.to_le_bytes());
         // SQES, CQES.
@@ -140,8 +146,9 @@ impl Controller<'_> {
 
 /// Limits that only the command set knows, as powers of two of pages of 4 KiB (NVM, Figure 102); 0 for none.
 #[must_use]
-pub fn command_set_controller(zeroes_pages_log2: u8) -> Page {
+pub fn command_set_controller(verify_pages_log2: u8, zeroes_pages_log2: u8) -> Page {
     let mut out = [0; IDENTIFY_BYTES];
+    out[0] = verify_pages_log2;
     out[1] = zeroes_pages_log2;
     out
 }

@@ -3,6 +3,7 @@
 use crate::bytes::{put, put_text};
 use crate::command::Sqe;
 use crate::nqn::FIELD_BYTES;
+use crate::status::Status;
 
 /// Identifiers of pages (Base, Figure 206).
 pub mod page {
@@ -20,7 +21,7 @@ pub mod page {
     pub const DISCOVERY: u8 = 0x70;
 }
 
-/// Bytes of the error log's only entry.
+/// Bytes of an entry of the error log.
 pub const ERROR_BYTES: usize = 64;
 /// Bytes of the health page.
 pub const HEALTH_BYTES: usize = 512;
@@ -61,16 +62,85 @@ impl Request {
     }
 }
 
-/// The health page (Base, section 5.16.1.3) of something that has no wear: all spare is there, and its temperature is
-/// not known.
-#[must_use]
-pub fn health(writes_refused: bool) -> [u8; HEALTH_BYTES] {
-    let mut out = [0; HEALTH_BYTES];
-    // Critical warning: the medium is read-only.
-    out[0] = u8::from(writes_refused) << 3;
-    out[3] = 100;
-    out[4] = 10;
-    out
+/// A command that failed (Base, section 5.16.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which failure it is, from 1 on.
+    pub number: u64,
+    /// The queue of the command.
+    pub queue: u16,
+    /// The host's name for it.
+    pub cid: u16,
+    /// How it ended.
+    pub status: Status,
+    /// Its first block, if it has blocks; 0 otherwise.
+    pub block: u64,
+    /// Its namespace, if it has one; 0 otherwise.
+    pub namespace: u32,
+}
+
+impl Failure {
+    /// As an entry of the error log.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; ERROR_BYTES] {
+        let mut out = [0; ERROR_BYTES];
+        put(&mut out, 0, &self.number.to_le_bytes());
+        put(&mut out, 8, &self.queue.to_le_bytes());
+        put(&mut out, 10, &self.cid.to_le_bytes());
+        put(&mut out, 12, &self.status.word().to_le_bytes());
+        // No byte of the command is to blame for certain.
+        put(&mut out, 14, &u16::MAX.to_le_bytes());
+        put(&mut out, 16, &self.block.to_le_bytes());
+        put(&mut out, 24, &self.namespace.to_le_bytes());
+        // TRTYPE: TCP.
+        out[29] = 3;
+        out
+    }
+}
+
+/// What there is to say of the health of something that has no wear, and whose temperature is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Whether writes are refused everywhere.
+    pub writes_refused: bool,
+    /// Bytes that hosts have read.
+    pub read_bytes: u64,
+    /// Bytes that hosts have written.
+    pub written_bytes: u64,
+    /// Commands with which they did.
+    pub reads: u64,
+    /// As before, for writes.
+    pub writes: u64,
+    /// Commands that failed on the medium.
+    pub media_errors: u64,
+    /// Failures that the error log had, among them those that it has no more.
+    pub failures: u64,
+}
+
+impl Health {
+    /// As a page (Base, section 5.16.1.3).
+    #[must_use]
+    pub fn page(&self) -> [u8; HEALTH_BYTES] {
+        let mut out = [0; HEALTH_BYTES];
+        // Critical warning: the medium is read-only.
+        out[0] = u8::from(self.writes_refused) << 3;
+        // All spare is there, and the threshold below which it would not be enough.
+        out[3] = 100;
+        out[4] = 10;
+        // Units of a thousand times 512 bytes, rounded up.
+        let units = |bytes: u64| bytes.div_ceil(512_000);
+        for (at, value) in [
+            (32, units(self.read_bytes)),
+            (48, units(self.written_bytes)),
+            (64, self.reads),
+            (80, self.writes),
+            (160, self.media_errors),
+            (176, self.failures),
+        ] {
+            put(&mut out, at, &value.to_le_bytes());
+        }
+        out
+    }
 }
 
 /// The firmware page (Base, section 5.16.1.4): `revision` is in the only slot.

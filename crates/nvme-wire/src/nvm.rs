@@ -15,6 +15,8 @@ pub mod opcode {
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management.
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Verify.
+    pub const VERIFY: u8 = 0x0c;
 }
 
 /// The namespace that stands for all of them.

@@ -211,6 +211,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         commands_max: 128,
         events: 0,
         event_requests_max: 4,
+        failures_max: 64,
         namespaces_max: 3,
         commands: identify::optional::WRITE_ZEROES,
         write_cache: true,
@@ -224,6 +225,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!((page[512], page[513], page[514], page[516], page[520]), (0x66, 0x44, 128, 3, 8));
     assert_eq!(page[525], 0b101);
     assert_eq!((page[76], page[342], page[343]), (0b1010, 10, 0b100_0101), "CMIC, ANATT, ANACAP");
+    assert_eq!(page[262], 63, "ELPE");
     assert_eq!((page[344], page[348], page[540]), (3, 3, 3), "ANAGRPMAX, NANAGRPID, MNAN");
     assert_eq!(page[536..540], [1, 0, 0x30, 0]);
     assert_eq!(page[768..784], *b"nqn.2014-08.x:y\0");
@@ -249,6 +251,34 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     let page = identify::descriptors(&[9; 16]);
     assert_eq!((page[..4].to_vec(), page[4..20].to_vec()), (vec![3, 16, 0, 0], vec![9; 16]));
     assert_eq!(page[20..26], [4, 1, 0, 0, 0, 0]);
+}
+
+/// Base, Figures 206 and 207.
+#[test]
+fn failures_and_health_are_where_hosts_look() {
+    let failure = log::Failure {
+        number: 5,
+        queue: 2,
+        cid: 0x102,
+        status: Status::OUT_OF_RANGE,
+        block: 0x304,
+        namespace: 7,
+    };
+    let entry = failure.bytes();
+    assert_eq!(entry[..16], [5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 1, 0, 0x81, 0xff, 0xff]);
+    assert_eq!((entry[16], entry[17], entry[24], entry[29]), (4, 3, 7, 3));
+    let health = log::Health {
+        writes_refused: true,
+        read_bytes: 512_001,
+        written_bytes: 512_000,
+        reads: 3,
+        writes: 4,
+        media_errors: 5,
+        failures: 6,
+    };
+    let page = health.page();
+    assert_eq!((page[0], page[3]), (8, 100));
+    assert_eq!([32, 48, 64, 80, 160, 176].map(|at| page[at]), [2, 1, 3, 4, 5, 6]);
 }
 
 /// Base, sections 5.16.1.5 and 5.16.1.13.
@@ -467,7 +497,7 @@ fn identified_things_are_read_as_they_were_told() {
     assert_eq!(uuid_of(&identify::descriptors(&[7; 16])), Some([7; 16]));
     assert_eq!(uuid_of(&[0; 4096]), None);
     assert_eq!(uuid_of(&[1; 4096]), None, "a list without end and without a UUID");
-    assert_eq!(zeroes_bytes_max(&identify::command_set_controller(14)), Some(64 << 20));
+    assert_eq!(zeroes_bytes_max(&identify::command_set_controller(8, 14)), Some(64 << 20));
     assert_eq!(zeroes_bytes_max(&[0; 4096]), None);
     assert_eq!(zeroes_bytes_max(&[255; 4096]), Some(u64::MAX));
 }

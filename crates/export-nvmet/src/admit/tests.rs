@@ -40,6 +40,7 @@ fn what_is_possible_becomes_work() {
         ("a write", blocks(1, 3, 256), Work::Write(run(3, 256), Durability::Normal)),
         ("a stable write", sqe(1, 1, &[(12, fua)]), Work::Write(run(0, 1), Durability::Fua)),
         ("zeroes", blocks(8, 0, 1000), Work::Zeroes(run(0, 1000), Durability::Normal)),
+        ("a look at blocks", blocks(0xc, 3, 4), Work::Verify(run(3, 4))),
         ("a flush", sqe(0, 1, &[]), Work::Flush),
         ("a deallocation", sqe(9, 1, &[(10, 255), (11, 4)]), Work::Deallocate(256)),
         ("advice", sqe(9, 1, &[(10, 1), (11, 3)]), Work::Advice(2)),

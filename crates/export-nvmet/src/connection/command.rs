@@ -168,6 +168,9 @@ impl Connection {
                 let digests = self.link.digests;
                 self.replies.push(Reply::bare(&wanted.r2t(digests), digests.header));
             }
+            Task::Device(Work::Verify(range), _) => {
+                self.submit(index, None, Op::Read { at: range.start, data });
+            }
             Task::Device(Work::Zeroes(..) | Work::Flush, _)
             | Task::Answer
             | Task::Hold
@@ -188,6 +191,13 @@ impl Connection {
             Task::Device(Work::Flush, _) => self.submit(index, None, Op::Flush),
             Task::Device(Work::Zeroes(range, durability), _) => {
                 self.submit(index, None, Op::WriteZeroes { range, durability });
+            }
+            Task::Device(Work::Verify(range), place) => {
+                let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
+                let bytes = (range.blocks << shift) as u32;
+                self.slots.get(index).stage = Stage::Waiting { bytes };
+                self.waiting.push_back(index);
+                self.serve_waiting();
             }
             Task::Hold => self.slots.get(index).stage = Stage::Held,
             Task::Leave => {

@@ -7,6 +7,7 @@ use crate::slots::{Progress, SlotIndex, Stage, Task};
 use strake_block::{Completion, IoErrorKind, Op, SgMut};
 use strake_export_net::count;
 use strake_nvme_wire::fabrics::FlowControl;
+use strake_nvme_wire::log::Failure;
 use strake_nvme_wire::pdu::{self, PduKind, Transfer, flag};
 use strake_nvme_wire::{Cqe, Status};
 use strake_units::Nanos;
@@ -57,8 +58,9 @@ impl Connection {
             slot.status = failure(slot.task, error.kind);
         }
         let goes_on = completion.result.is_ok() && speaks;
+        let is_verify = matches!(slot.task, Task::Device(Work::Verify(_), _));
         match completion.op {
-            Op::Read { data, .. } if goes_on => return self.deliver(index, data),
+            Op::Read { data, .. } if goes_on && !is_verify => return self.deliver(index, data),
             Op::Read { data, .. } => self.pools.put(data),
             Op::Write { data, .. } => self.pools.put_shared(data),
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
@@ -84,6 +86,7 @@ impl Connection {
                 | Work::Write(..)
                 | Work::Zeroes(..)
                 | Work::Advice(_)
+                | Work::Verify(_)
                 | Work::Flush,
                 _,
             )
@@ -140,10 +143,29 @@ impl Connection {
         }
         let cqe = self.completion(index);
         let digests = self.link.digests;
+        self.note_failure(&cqe, index);
         self.count_end(index);
         self.slots.get(index).stage = Stage::Replying;
         let reply = Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header);
         self.replies.push(reply.ending(index));
+    }
+
+    /// Remembers a command that failed for whoever asks for the error log.
+    fn note_failure(&mut self, cqe: &Cqe, index: SlotIndex) {
+        if cqe.status.is_success() {
+            return;
+        }
+        let (mut block, mut namespace) = (0, 0);
+        if let (Task::Device(work, at), Role::Io(devices)) =
+            (self.slots.get(index).task, &self.role)
+        {
+            block = work.first_block().map_or(0, |lba| lba.0);
+            namespace = devices.served(at).map_or(0, |served| served.namespace);
+        }
+        let queue = self.place.queue;
+        let Cqe { cid, status, .. } = *cqe;
+        let failure = Failure { number: 0, queue, cid, status, block, namespace };
+        self.place.controller.failures().note(failure);
     }
 
     /// Counts an I/O command that ends.
@@ -167,7 +189,7 @@ impl Connection {
             }
             Work::Zeroes(..) | Work::Deallocate(_) => count(&counters.effects, 1),
             Work::Flush => count(&counters.flushes, 1),
-            Work::Advice(_) => {}
+            Work::Advice(_) | Work::Verify(_) => {}
         }
     }
 }

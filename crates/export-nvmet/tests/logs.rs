@@ -1,0 +1,109 @@
+//! What a host is told of failures, health and settings.
+
+mod common;
+
+use common::{BLOCK, BLOCKS, Host, Machine, u32_of};
+use std::sync::Arc;
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
+use strake_nvme_wire::{Sgl, Status};
+use strake_units::{BlockSize, Lba, LbaRange};
+
+const fn code(status: Status) -> u16 {
+    (status.code_type() as u16) << 8 | status.code() as u16
+}
+
+fn log(admin: &mut Host, page: u32, length: u32) -> Vec<u8> {
+    let words = [(10, (length / 4 - 1) << 16 | page)];
+    admin.send(2, Sgl::Transport { length }, &words, &[]);
+    let (data, _, status) = admin.finish();
+    assert_eq!(status, 0, "log page {page:#x}");
+    data
+}
+
+fn verify(io: &mut Host, block: u32, blocks: u32) -> u16 {
+    io.send(0xc, Sgl::Transport { length: 0 }, &[(1, 1), (10, block), (12, blocks - 1)], &[]);
+    let (data, _, status) = io.finish();
+    assert_eq!(data.len(), 0, "nothing is sent");
+    status
+}
+
+/// A RAM drive whose block 7 cannot be read.
+fn machine() -> Machine {
+    let plan = FaultPlan::new(1);
+    let medium = Effect::Fail(IoErrorKind::Medium);
+    plan.add(Rule::new(Ops::READ, medium).within(LbaRange::new(Lba(7), 1)));
+    let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
+    Machine::with(Arc::new(Faulty::new(ram, plan)))
+}
+
+#[test]
+fn verify_finds_what_cannot_be_read_and_sends_nothing() {
+    let machine = machine();
+    let (_admin, mut io) = machine.controller();
+    assert_eq!(verify(&mut io, 8, 256), 0);
+    assert_eq!(verify(&mut io, 0, 256), code(Status::UNRECOVERED_READ));
+    assert_eq!(verify(&mut io, 0, 257), code(Status::INVALID_FIELD), "more than VSL");
+    assert_eq!(verify(&mut io, BLOCKS as u32 - 1, 2), code(Status::OUT_OF_RANGE));
+    // Its memory came back: as many as there are places in the queue, and again.
+    for _ in 0..256 {
+        assert_eq!(verify(&mut io, 8, 256), 0);
+    }
+}
+
+#[test]
+fn the_error_log_has_the_last_failures_newest_first() {
+    let machine = machine();
+    let (mut admin, mut io) = machine.controller();
+    assert_eq!(log(&mut admin, 1, 64), [0; 64], "nothing has failed");
+    assert_eq!(io.read(7, 1).1, code(Status::UNRECOVERED_READ));
+    let length = BLOCK as u32;
+    let failed = io.send(2, Sgl::Transport { length }, &[(1, 1), (10, 0), (11, 1)], &[]);
+    assert_eq!(io.finish().2, code(Status::OUT_OF_RANGE));
+    let page = log(&mut admin, 1, 192);
+    let (newest, oldest) = (&page[..64], &page[64..128]);
+    assert_eq!((newest[0], oldest[0], &page[128..]), (2, 1, &[0; 64][..]));
+    assert_eq!((newest[8], newest[10]), (1, failed as u8), "the queue and the command");
+    let status = u16::from_le_bytes([oldest[12], oldest[13]]) >> 1 & 0x7ff;
+    assert_eq!((status, oldest[16], oldest[24]), (code(Status::UNRECOVERED_READ), 7, 1));
+
+    // Only the last ones are kept, and all are counted.
+    for _ in 0..70 {
+        assert_eq!(io.read(7, 1).1, code(Status::UNRECOVERED_READ));
+    }
+    let page = log(&mut admin, 1, 64 * 64);
+    assert_eq!((page[0], page[63 * 64]), (72, 9));
+    let health = log(&mut admin, 2, 512);
+    assert_eq!((health[160], health[176]), (71, 72), "media errors and failures");
+}
+
+#[test]
+fn health_counts_what_hosts_did() {
+    let machine = machine();
+    let (mut admin, mut io) = machine.controller();
+    for block in 0..126 {
+        assert_eq!(io.write(block, &[1; BLOCK]), 0);
+    }
+    assert_eq!(io.read(8, 1).1, 0);
+    let health = log(&mut admin, 2, 512);
+    let count = |at: usize| u32_of(&health[at..]);
+    // 126 blocks of 4 KiB are a little more than one unit of 512000 bytes.
+    assert_eq!((count(32), count(48), count(64), count(80)), (1, 2, 1, 126));
+}
+
+#[test]
+fn every_feature_that_must_be_there_has_a_value() {
+    let machine = Machine::start();
+    let (mut admin, _io) = machine.controller();
+    for (feature, value) in
+        [(1, 7), (2, 0), (4, 0), (5, 0), (6, 1), (7, 0xf_000f), (0xa, 0), (0xb, 0), (0xf, 0)]
+    {
+        admin.send(0xa, Sgl::Transport { length: 0 }, &[(10, feature)], &[]);
+        let (_, result, status) = admin.finish();
+        assert_eq!((result, status), (value, 0), "feature {feature:#x}");
+    }
+    for feature in [1, 2, 4, 5, 6, 0xa] {
+        admin.send(9, Sgl::Transport { length: 0 }, &[(10, feature), (11, 1)], &[]);
+        assert_eq!(admin.finish().2, code(Status::NOT_CHANGEABLE), "feature {feature:#x}");
+    }
+}

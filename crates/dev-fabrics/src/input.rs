@@ -1,7 +1,7 @@
 //! What a target has sent and nobody has looked at yet.
 
 use crate::error::Reason;
-use crate::limits::INPUT_BYTES;
+use crate::limits::{AHEAD_BYTES_MIN, INPUT_BYTES};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::io::IoSliceMut;
@@ -83,6 +83,9 @@ impl Input {
 
     /// Receives into the place, and what follows into this buffer, which is empty: one system call takes data and the
     /// headers behind it. Returns the bytes that came for the place.
+    ///
+    /// Behind little data much is read ahead, so that a call is made for many answers. Behind much data hardly more
+    /// than the next header is, since what is read ahead has to be copied to its place.
     pub(crate) fn fill_through(&mut self, socket: BorrowedFd<'_>, place: Place<'_>) -> Received {
         debug_assert!(self.bytes().is_empty());
         let mut slices: [IoSliceMut<'_>; SEGMENTS_MAX + 1] =
@@ -92,7 +95,8 @@ impl Input {
             slices[used] = IoSliceMut::new(slice);
             used += 1;
         }
-        slices[used] = IoSliceMut::new(&mut self.buf);
+        let ahead = INPUT_BYTES.saturating_sub(place.most).max(AHEAD_BYTES_MIN);
+        slices[used] = IoSliceMut::new(&mut self.buf[..ahead]);
         let received = received(rustix::io::readv(socket, &mut slices[..=used]))?;
         self.end = received.unwrap_or(0).saturating_sub(place.most);
         Ok(received.map(|bytes| bytes.min(place.most)))

@@ -81,17 +81,21 @@ pub const DEALLOCATE_BYTES_MAX: u64 = 1 << 30;
 /// Zeroes that are written to a target without Write Zeroes, at a time.
 pub const ZEROES_BYTES: usize = 128 << 10;
 
-/// Bytes read ahead of what is known to be data.
-pub const INPUT_BYTES: usize = 16 << 10;
+/// Bytes read ahead of what is known to be data: about a dozen answers of 4 KiB for a system call.
+pub const INPUT_BYTES: usize = 64 << 10;
+
+/// Bytes read ahead behind data that is as large: the end of a PDU and the header of the next one.
+pub const AHEAD_BYTES_MIN: usize = 512;
 
 /// PDUs of one queue looked at in one poll.
 pub const PDUS_PER_POLL: usize = 256;
 
 /// Slices handed to one `sendmsg`.
-pub const SLICES_PER_SEND: usize = 64;
+pub const SLICES_PER_SEND: usize = 128;
 
 /// `sendmsg` calls of one queue between two polls.
 pub const SENDS_PER_TURN: usize = 8;
 
 const _: () = assert!(QUIESCE.0 < LOSS_TIME_MIN.0 && LOSS_TIME_MIN.0 <= LOSS_TIME.0);
-const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(AHEAD_BYTES_MIN >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(AHEAD_BYTES_MIN < INPUT_BYTES);

@@ -1,5 +1,6 @@
 //! What a peer has sent and nobody has looked at yet.
 
+use crate::limits::AHEAD_BYTES_MIN;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::io::IoSliceMut;
@@ -106,9 +107,14 @@ impl Input {
 
     /// Receives into the place, and what follows into this buffer, which is empty; one system call takes data and the
     /// headers behind it. Returns how that went; bytes beyond the place are in the buffer.
+    ///
+    /// Behind little data much is read ahead, so that a call is made for many requests. Behind much data hardly more
+    /// than the next header is, since what is read ahead has to be copied to its place.
     pub(crate) fn fill_through(&mut self, socket: BorrowedFd<'_>, place: Place<'_>) -> Received {
         debug_assert!(self.bytes().is_empty());
-        let room = place.most + self.buf.len();
+        let ahead = self.buf.len().saturating_sub(place.most);
+        let ahead = ahead.max(AHEAD_BYTES_MIN).min(self.buf.len());
+        let room = place.most + ahead;
         let mut slices: [IoSliceMut<'_>; SEGMENTS_MAX + 1] =
             std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let mut used = 0;
@@ -116,7 +122,7 @@ impl Input {
             slices[used] = IoSliceMut::new(slice);
             used += 1;
         }
-        slices[used] = IoSliceMut::new(&mut self.buf);
+        slices[used] = IoSliceMut::new(&mut self.buf[..ahead]);
         let result = rustix::io::readv(socket, &mut slices[..=used]);
         let received = received(result, room);
         self.end = received.bytes().saturating_sub(place.most);

@@ -67,8 +67,8 @@ pub const PDUS_PER_TURN: usize = 128;
 /// Bytes of data received by one connection in one turn, give or take a PDU.
 pub const DATA_BYTES_PER_TURN: usize = 1 << 20;
 
-/// Bytes read ahead of what is known to be data: room for a burst of commands.
-pub const INPUT_BYTES: usize = 16 << 10;
+/// Bytes read ahead of what is known to be data: room for a burst of commands, also with data in their capsules.
+pub const INPUT_BYTES: usize = 64 << 10;
 
 /// Data that fits a command capsule of an I/O queue. That of an admin queue is the same by specification (TCP, section
 /// 3.3.2 "Capsules and Data Transfer").

@@ -37,7 +37,17 @@ class Machine:
         output("strake", "export", "create", "tank", "--via", "nvme-tcp", "--listen", "127.0.0.1:0",
                "--allow-host", HOST)
         (export,) = json.loads(output("strake", "export", "list", "--output", "json"))["exports"]
-        return export["listen"].rsplit(":", 1)[1], export["nqn"]
+        self.listen, self.nqn = export["listen"], export["nqn"]
+        return self.listen.rsplit(":", 1)[1], self.nqn
+
+    def add_namespace(self):
+        """Another array in the same subsystem. It is in memory, so it is not there after a restart."""
+        output("strake", "array", "create", "beside", "--level", "1", "--drives", "ram:32MiB,ram:32MiB")
+        output("strake", "export", "create", "beside", "--via", "nvme-tcp", "--listen", self.listen, "--nqn", self.nqn,
+               "--allow-host", HOST)
+
+    def remove_namespace(self):
+        output("strake", "export", "remove", "beside", "--force")
 
     def restart_after_kill(self):
         """The daemon is gone for a moment, as after a crash."""
@@ -57,8 +67,8 @@ class Machine:
         self.daemon.scrub()
 
 
-WORDS = {"kill": Machine.restart_after_kill, "fail": Machine.fail_two, "rebuild": Machine.rebuild,
-         "scrub": Machine.scrub}
+WORDS = {"add": Machine.add_namespace, "remove": Machine.remove_namespace, "kill": Machine.restart_after_kill,
+         "fail": Machine.fail_two, "rebuild": Machine.rebuild}
 
 
 class Request(socketserver.StreamRequestHandler):

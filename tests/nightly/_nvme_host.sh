@@ -81,30 +81,80 @@ shows "^nsze +: 0x[1-9a-f]" nvme id-ns "$char" -n 1
 shows "uuid" nvme ns-descs "$char" -n 1
 shows "0x1" nvme list-ns "$char"
 shows "critical_warning" nvme smart-log "$char"
-shows "Error Log Entries" nvme error-log "$char"
+nvme io-passthru "$char" --opcode=2 --namespace-id=1 --data-len=4096 --read --cdw10=0xffffffff --cdw11=1 >/dev/null 2>&1 &&
+    fail "a read from behind the end"
+shows "LBA Out of Range" nvme error-log "$char" -e 4
+shows "^num_err_log_entries[[:space:]]*: [1-9]" nvme smart-log "$char"
+nvme verify "$device" -s 0 -c 15 || fail "verify"
+for feature in 1 2 4 5 0xa; do
+    shows "Current value" nvme get-feature "$char" -f "$feature"
+done
 shows "frs1" nvme fw-log "$char"
+shows "optimized" nvme ana-log "$char"
 shows "0x00000006|Volatile Write Cache" nvme get-feature "$char" -f 6
 shows "Number of Queues" nvme get-feature "$char" -f 7
 shows "Async" nvme get-feature "$char" -f 0xb
 shows "Keep Alive" nvme get-feature "$char" -f 0xf
 
-step "writes and verifies"
-verified mixed --rw=randrw --bs=4k-128k --size=8m
+step "sees another namespace come"
+ask add
+second=${device%1}2
+there() { [[ -b $second ]]; }
+gone() { [[ ! -e $second ]]; }
+within 30 "the second namespace" there
+fio --name=second --filename="$second" --rw=write --bs=64k --size=1m --direct=1 --verify=crc32c --do_verify=1 \
+    --eta=never --output=/tmp/second || fail "fio on the second namespace: $(</tmp/second)"
+
+step "writes and verifies, with two members failed on the way"
+verified mixed --rw=randrw --bs=4k-128k --size=8m &
+writer=$!
+ask fail
+wait "$writer" || fail "the failures were seen"
 
 step "writes while the daemon is killed"
-verified killed --rw=randwrite --bs=4k-64k --size=16m --offset=16m --rate=2m &
+verified killed --rw=randwrite --bs=4k-64k --size=12m --offset=16m --rate=2m &
 writer=$!
 sleep 4
 ask kill
 wait "$writer" || fail "the kill was seen"
-told reconnects "$(dmesg | grep -c 'Successfully reconnected')"
 dmesg | grep -q 'Successfully reconnected' || fail "it was not connected anew"
+
+step "holds on to a namespace whose array is not there"
+inaccessible() { grep -q -x inaccessible /sys/class/nvme/"$controller"/nvme*n2/ana_state; }
+within 30 "an inaccessible namespace" inaccessible
+there || fail "it gave the device up"
+ask remove
+within 30 "the second namespace is gone" gone
+told namespaces "come, inaccessible, gone"
 
 step "resets the controller"
 nvme reset "$char" || fail "reset"
 live() { [[ $(<"/sys/class/nvme/$controller/state") == live ]]; }
 within 30 "live again" live
-verified reset --rw=randwrite --bs=16k --size=2m
+
+step "puts a file system on it, while the members are rebuilt"
+ask rebuild &
+rebuild=$!
+mkfs.xfs -q -f "$device" || fail "mkfs.xfs"
+mkdir -p /tmp/mnt
+mount "$device" /tmp/mnt || fail "mount"
+for ((n = 0; n < 60; n++)); do
+    mkdir -p "/tmp/mnt/$((n % 7))"
+    head -c "$((n * 1531 + 1))" /dev/urandom >"/tmp/mnt/$((n % 7))/$n.new"
+    mv "/tmp/mnt/$((n % 7))/$n.new" "/tmp/mnt/$((n % 7))/$n"
+    ((n % 3)) || rm "/tmp/mnt/$((n % 7))/$n"
+done
+fio --name=files --directory=/tmp/mnt --nrfiles=16 --rw=randwrite --bs=4k-32k --size=4m --verify=crc32c --do_verify=1 \
+    --fsync=16 --eta=never --output=/tmp/files || fail "fio on files: $(</tmp/files)"
+before=$(cd /tmp/mnt && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+umount /tmp/mnt || fail "umount"
+wait "$rebuild" || fail "the rebuild"
+xfs_repair -n "$device" >/tmp/repair 2>&1 || fail "xfs_repair: $(</tmp/repair)"
+mount "$device" /tmp/mnt || fail "mount after the rebuild"
+after=$(cd /tmp/mnt && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+umount /tmp/mnt
+[[ $before == "$after" ]] || fail "files changed"
+told xfs clean
 
 [[ -z $(dmesg | grep -i 'I/O error') ]] || fail "the kernel saw errors"
 nvme disconnect -n "$NQN" || fail "disconnect"

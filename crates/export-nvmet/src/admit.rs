@@ -61,8 +61,10 @@ pub enum Work {
     Deallocate(u32),
     /// Receive as many ranges, which are only a hint about use.
     Advice(u32),
+    /// Receive data, and say whether it is what is there.
+    Compare(LbaRange, Freshness),
     /// Read, and send nothing.
-    Verify(LbaRange),
+    Verify(LbaRange, Freshness),
     /// Make completed writes stable.
     Flush,
 }
@@ -91,7 +93,8 @@ impl Work {
             Self::Read(range, _)
             | Self::Write(range, _)
             | Self::Zeroes(range, _)
-            | Self::Verify(range) => Some(range.start),
+            | Self::Compare(range, _)
+            | Self::Verify(range, _) => Some(range.start),
             Self::Deallocate(_) | Self::Advice(_) | Self::Flush => None,
         }
     }
@@ -101,7 +104,7 @@ impl Work {
     pub const fn need(&self, block: BlockSize) -> Need {
         match self {
             Self::Read(range, _) => Need::Send((range.blocks << block.shift()) as u32),
-            Self::Write(range, _) => {
+            Self::Write(range, _) | Self::Compare(range, _) => {
                 let bytes = (range.blocks << block.shift()) as u32;
                 Need::Receive { least: bytes, most: bytes }
             }
@@ -109,7 +112,7 @@ impl Work {
                 least: *ranges * RANGE_BYTES as u32,
                 most: (RANGES_MAX * RANGE_BYTES) as u32,
             },
-            Self::Zeroes(..) | Self::Verify(_) | Self::Flush => Need::Nothing,
+            Self::Zeroes(..) | Self::Verify(..) | Self::Flush => Need::Nothing,
         }
     }
 }
@@ -124,7 +127,9 @@ pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     }
     match sqe.opcode() {
         opcode::FLUSH => Ok(Work::Flush),
-        opcode::READ | opcode::VERIFY | opcode::WRITE | opcode::WRITE_ZEROES => blocks(sqe, terms),
+        opcode::READ | opcode::COMPARE | opcode::VERIFY | opcode::WRITE | opcode::WRITE_ZEROES => {
+            blocks(sqe, terms)
+        }
         opcode::DATASET_MANAGEMENT => dataset(sqe, terms),
         _ => Err(Status::INVALID_OPCODE),
     }
@@ -162,12 +167,12 @@ fn blocks(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
         return Err(Status::INVALID_FIELD);
     }
     let range = inside(blocks.start, u64::from(blocks.count), terms)?;
-    if sqe.opcode() == opcode::READ {
-        let fresh = if blocks.force_unit_access { Freshness::Stable } else { Freshness::Any };
-        return Ok(Work::Read(range, fresh));
-    }
-    if sqe.opcode() == opcode::VERIFY {
-        return Ok(Work::Verify(range));
+    let fresh = if blocks.force_unit_access { Freshness::Stable } else { Freshness::Any };
+    match sqe.opcode() {
+        opcode::READ => return Ok(Work::Read(range, fresh)),
+        opcode::COMPARE => return Ok(Work::Compare(range, fresh)),
+        opcode::VERIFY => return Ok(Work::Verify(range, fresh)),
+        _ => {}
     }
     if blocks.directive {
         return Err(Status::INVALID_FIELD);

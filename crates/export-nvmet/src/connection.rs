@@ -268,8 +268,9 @@ impl Connection {
         let pools = &mut self.pools;
         self.slots.end_if(|slot| match std::mem::replace(&mut slot.stage, Stage::Held) {
             Stage::Waiting { .. } | Stage::Held => true,
-            Stage::Receiving { data, .. } => {
+            Stage::Receiving { data, spare, .. } => {
                 pools.put(data);
+                pools.put(spare);
                 true
             }
             stage @ (Stage::AtDevice { .. } | Stage::Replying) => {

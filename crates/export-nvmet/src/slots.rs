@@ -35,8 +35,9 @@ pub(crate) enum Task {
 pub(crate) enum Stage {
     /// It needs buffers for as many bytes, which are not free yet.
     Waiting { bytes: u32 },
-    /// Its data is on its way here; `got` bytes have arrived.
-    Receiving { data: SgMut, got: u32 },
+    /// Its data is on its way here; `got` bytes have arrived. What it is to be compared with goes to `spare`, which is
+    /// empty for other commands.
+    Receiving { data: SgMut, got: u32, spare: SgMut },
     /// An I/O of it is at the device. Meanwhile the ranges of a deallocation, and the memory of a read that waits for a
     /// flush, stay here.
     AtDevice { kept: Option<SgMut>, at: Progress },

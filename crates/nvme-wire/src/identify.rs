@@ -70,6 +70,8 @@ pub struct Controller<'a> {
 
 /// Optional commands of the NVM command set (Base, Figure 275, ONCS).
 pub mod optional {
+    /// Compare.
+    pub const COMPARE: u16 = 1 << 0;
     /// Verify.
     pub const VERIFY: u16 = 1 << 7;
     /// Dataset Management.

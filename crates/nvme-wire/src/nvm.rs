@@ -11,6 +11,8 @@ pub mod opcode {
     pub const WRITE: u8 = 0x01;
     /// Read.
     pub const READ: u8 = 0x02;
+    /// Compare.
+    pub const COMPARE: u8 = 0x05;
     /// Write Zeroes.
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management.

@@ -50,6 +50,8 @@ impl Status {
     pub const SGL_OFFSET: Self = generic(0x16).final_();
     /// The namespace cannot be written.
     pub const WRITE_PROTECTED: Self = generic(0x20).final_();
+    /// There was no room to carry the command out; trying again helps.
+    pub const INTERRUPTED: Self = generic(0x21);
     /// Data was damaged on its way; trying again may help.
     pub const TRANSIENT_TRANSPORT: Self = generic(0x22);
     /// Beyond the last block.
@@ -83,6 +85,9 @@ impl Status {
     pub const WRITE_FAULT: Self = media(0x80);
     /// A read failed on the medium.
     pub const UNRECOVERED_READ: Self = media(0x81);
+
+    /// What is there differs from what it was compared with.
+    pub const COMPARE_FAILURE: Self = media(0x85).final_();
 
     /// The namespace cannot be reached through this controller for now.
     pub const INACCESSIBLE: Self = path(0x02);

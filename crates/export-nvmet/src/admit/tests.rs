@@ -40,7 +40,8 @@ fn what_is_possible_becomes_work() {
         ("a write", blocks(1, 3, 256), Work::Write(run(3, 256), Durability::Normal)),
         ("a stable write", sqe(1, 1, &[(12, fua)]), Work::Write(run(0, 1), Durability::Fua)),
         ("zeroes", blocks(8, 0, 1000), Work::Zeroes(run(0, 1000), Durability::Normal)),
-        ("a look at blocks", blocks(0xc, 3, 4), Work::Verify(run(3, 4))),
+        ("a comparison", blocks(5, 3, 4), Work::Compare(run(3, 4), Freshness::Any)),
+        ("a look at blocks", blocks(0xc, 3, 4), Work::Verify(run(3, 4), Freshness::Any)),
         ("a flush", sqe(0, 1, &[]), Work::Flush),
         ("a deallocation", sqe(9, 1, &[(10, 255), (11, 4)]), Work::Deallocate(256)),
         ("advice", sqe(9, 1, &[(10, 1), (11, 3)]), Work::Advice(2)),
@@ -69,7 +70,6 @@ fn what_is_not_possible_is_refused() {
         ("more zeroes than WZSL", blocks(8, 0, 16385), large, Status::INVALID_FIELD),
         ("a directive", sqe(1, 1, &[(12, 1 << 20)]), TERMS, Status::INVALID_FIELD),
         ("one half of a pair", fused, TERMS, Status::INVALID_FIELD),
-        ("Compare", blocks(5, 0, 1), TERMS, Status::INVALID_OPCODE),
         ("a write where none may be", blocks(1, 0, 1), read_only, Status::WRITE_PROTECTED),
         ("zeroes where none may be", blocks(8, 0, 1), read_only, Status::WRITE_PROTECTED),
         (

@@ -76,14 +76,31 @@ impl Connection {
 
     /// Prepares for data in the capsule, which is there already.
     fn expect_capsule(&mut self, index: SlotIndex, bytes: u32) -> Option<(SlotIndex, u32)> {
-        let Some(data) = self.pools.take(bytes as usize) else {
-            // Only after a drive kept memory for good and none could be had in its place.
-            self.slots.get(index).status = Status::INTERNAL;
+        let Some((data, spare)) = self.take_buffers(index, bytes) else {
+            // There is one buffer for each command, but not a second one for each that compares; and one buffer may
+            // lack after a drive kept memory for good and none could be had in its place.
+            self.slots.get(index).status = Status::INTERRUPTED;
             self.conclude(index);
             return None;
         };
-        self.slots.get(index).stage = Stage::Receiving { data, got: 0 };
+        self.slots.get(index).stage = Stage::Receiving { data, got: 0, spare };
         Some((index, 0))
+    }
+
+    /// Buffers for `bytes` bytes of a command, and as many more for what it compares them with: all at once, because
+    /// who waits must not hold what others wait for.
+    fn take_buffers(&mut self, index: SlotIndex, bytes: u32) -> Option<(SgMut, SgMut)> {
+        let data = self.pools.take(bytes as usize)?;
+        let Task::Device(Work::Compare(..), _) = self.slots.get(index).task else {
+            return Some((data, SgMut::default()));
+        };
+        match self.pools.take(bytes as usize) {
+            Some(spare) => Some((data, spare)),
+            None => {
+                self.pools.put(data);
+                None
+            }
+        }
     }
 
     fn decide(&mut self, index: SlotIndex, sqe: &Sqe, now: Nanos) -> Decided {
@@ -140,18 +157,19 @@ impl Connection {
             let Stage::Waiting { bytes } = self.slots.get(index).stage else {
                 unreachable!("only a command that needs buffers waits for them");
             };
-            let Some(data) = self.pools.take(bytes as usize) else { break };
+            let Some((data, spare)) = self.take_buffers(index, bytes) else { break };
             self.waiting.pop_front();
-            self.equip(index, data);
+            self.equip(index, data, spare);
             served += 1;
         }
         served
     }
 
     /// Goes on with a command that has its buffers now.
-    fn equip(&mut self, index: SlotIndex, data: SgMut) {
+    fn equip(&mut self, index: SlotIndex, data: SgMut, spare: SgMut) {
         if !self.slots.get(index).status.is_success() {
             self.pools.put(data);
+            self.pools.put(spare);
             return self.conclude(index);
         }
         match self.slots.get(index).task {
@@ -160,15 +178,18 @@ impl Connection {
                 Freshness::Any => self.submit(index, None, Op::Read { at: range.start, data }),
                 Freshness::Stable => self.submit(index, Some(data), Op::Flush),
             },
-            Task::Device(Work::Write(..) | Work::Deallocate(_) | Work::Advice(_), _) => {
+            Task::Device(
+                Work::Write(..) | Work::Compare(..) | Work::Deallocate(_) | Work::Advice(_),
+                _,
+            ) => {
                 let slot = self.slots.get(index);
                 let length = data.len() as u32;
                 let wanted = Transfer { cid: slot.cid, tag: index.0, offset: 0, length };
-                slot.stage = Stage::Receiving { data, got: 0 };
+                slot.stage = Stage::Receiving { data, got: 0, spare };
                 let digests = self.link.digests;
                 self.replies.push(Reply::bare(&wanted.r2t(digests), digests.header));
             }
-            Task::Device(Work::Verify(range), _) => {
+            Task::Device(Work::Verify(range, _), _) => {
                 self.submit(index, None, Op::Read { at: range.start, data });
             }
             Task::Device(Work::Zeroes(..) | Work::Flush, _)
@@ -192,7 +213,7 @@ impl Connection {
             Task::Device(Work::Zeroes(range, durability), _) => {
                 self.submit(index, None, Op::WriteZeroes { range, durability });
             }
-            Task::Device(Work::Verify(range), place) => {
+            Task::Device(Work::Verify(range, _), place) => {
                 let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
                 let bytes = (range.blocks << shift) as u32;
                 self.slots.get(index).stage = Stage::Waiting { bytes };
@@ -207,7 +228,11 @@ impl Connection {
             Task::Answer
             | Task::Page(_)
             | Task::Device(
-                Work::Read(..) | Work::Write(..) | Work::Deallocate(_) | Work::Advice(_),
+                Work::Read(..)
+                | Work::Write(..)
+                | Work::Compare(..)
+                | Work::Deallocate(_)
+                | Work::Advice(_),
                 _,
             ) => self.conclude(index),
         }
@@ -217,10 +242,13 @@ impl Connection {
     pub(super) fn received(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);
         let stage = std::mem::replace(&mut slot.stage, Stage::Held);
-        let Stage::Receiving { data, .. } = stage else {
+        let Stage::Receiving { data, spare, .. } = stage else {
             unreachable!("data arrives only for a command that expects it");
         };
         match slot.task {
+            Task::Device(Work::Compare(range, _), _) if slot.status.is_success() => {
+                self.submit(index, Some(data), Op::Read { at: range.start, data: spare });
+            }
             Task::Device(Work::Write(range, durability), _) if slot.status.is_success() => {
                 let op = Op::Write { at: range.start, data: freeze(data), durability };
                 self.submit(index, None, op);
@@ -237,6 +265,7 @@ impl Connection {
             }
             Task::Device(..) | Task::Answer | Task::Page(_) | Task::Hold | Task::Leave => {
                 self.pools.put(data);
+                self.pools.put(spare);
                 self.conclude(index);
             }
         }

@@ -1,7 +1,7 @@
 //! From completions of the device to data and completions for the host.
 
 use super::{Connection, Life, Role, Voice};
-use crate::admit::Work;
+use crate::admit::{Freshness, Work};
 use crate::replies::Reply;
 use crate::slots::{Progress, SlotIndex, Stage, Task};
 use strake_block::{Completion, IoErrorKind, Op, SgMut};
@@ -58,10 +58,10 @@ impl Connection {
             slot.status = failure(slot.task, error.kind);
         }
         let goes_on = completion.result.is_ok() && speaks;
-        let is_verify = matches!(slot.task, Task::Device(Work::Verify(_), _));
+        let is_wanted = matches!(slot.task, Task::Device(Work::Read(..), _));
         match completion.op {
-            Op::Read { data, .. } if goes_on && !is_verify => return self.deliver(index, data),
-            Op::Read { data, .. } => self.pools.put(data),
+            Op::Read { data, .. } if goes_on && is_wanted => return self.deliver(index, data),
+            Op::Read { data, .. } => return self.look(index, data, kept),
             Op::Write { data, .. } => self.pools.put_shared(data),
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
         }
@@ -75,6 +75,32 @@ impl Connection {
         }
     }
 
+    /// Goes on with what was read and is not for the host: compares it with what the host gave, if it gave something.
+    /// What is to be on the medium is put there behind that, since it is known what it is.
+    fn look(&mut self, index: SlotIndex, data: SgMut, kept: Option<SgMut>) {
+        let speaks = self.speaks();
+        let slot = self.slots.get(index);
+        if let Some(kept) = kept {
+            if slot.status.is_success() && differ(&kept, &data) {
+                slot.status = Status::COMPARE_FAILURE;
+            }
+            self.pools.put(kept);
+        }
+        self.pools.put(data);
+        let slot = self.slots.get(index);
+        let is_stable = matches!(
+            slot.task,
+            Task::Device(
+                Work::Compare(_, Freshness::Stable) | Work::Verify(_, Freshness::Stable),
+                _
+            )
+        );
+        if is_stable && slot.status.is_success() && speaks {
+            return self.submit(index, None, Op::Flush);
+        }
+        self.conclude(index);
+    }
+
     /// Takes the next step of a command that has several.
     fn go_on(&mut self, index: SlotIndex, kept: SgMut, at: Progress) {
         match self.slots.get(index).task {
@@ -86,7 +112,8 @@ impl Connection {
                 | Work::Write(..)
                 | Work::Zeroes(..)
                 | Work::Advice(_)
-                | Work::Verify(_)
+                | Work::Compare(..)
+                | Work::Verify(..)
                 | Work::Flush,
                 _,
             )
@@ -189,9 +216,15 @@ impl Connection {
             }
             Work::Zeroes(..) | Work::Deallocate(_) => count(&counters.effects, 1),
             Work::Flush => count(&counters.flushes, 1),
-            Work::Advice(_) | Work::Verify(_) => {}
+            Work::Advice(_) | Work::Compare(..) | Work::Verify(..) => {}
         }
     }
+}
+
+/// Whether two lists that are cut in the same places hold different bytes.
+fn differ(one: &SgMut, other: &SgMut) -> bool {
+    let mut pairs = one.parts().iter().zip(other.parts());
+    pairs.any(|(one, other)| one.as_slice() != other.as_slice())
 }
 
 /// A failed write says so in a word of its own where the medium is to blame (NVM, section 1.4, "Write Fault").

@@ -168,7 +168,9 @@ impl Connection {
         frame: &Frame,
     ) -> Result<SlotIndex, PduError> {
         let slot = self.slots.find(transfer.tag).ok_or(PduError::field(10))?;
-        let Stage::Receiving { data, got } = &slot.stage else { return Err(PduError::field(10)) };
+        let Stage::Receiving { data, got, .. } = &slot.stage else {
+            return Err(PduError::field(10));
+        };
         if slot.cid != transfer.cid {
             return Err(PduError::field(8));
         }
@@ -260,7 +262,7 @@ impl Connection {
     fn finish(&mut self, incoming: Incoming) {
         self.intake = Intake::Header;
         let Some(index) = incoming.slot else { return };
-        let Stage::Receiving { data, got } = &mut self.slots.get(index).stage else { return };
+        let Stage::Receiving { data, got, .. } = &mut self.slots.get(index).stage else { return };
         *got += incoming.length;
         if *got as usize == data.len() {
             self.received(index);

@@ -1,0 +1,112 @@
+//! Compare: equal or not, however the data comes, and without anybody waiting for ever.
+
+mod common;
+
+use common::{BLOCK, BLOCKS, Host, Machine, h2c, u32_of};
+use std::sync::Arc;
+use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
+use strake_export_nvmet::limits::{LARGE_BUFFERS, SMALL_BUFFERS};
+use strake_nvme_wire::{Sgl, Status};
+use strake_units::BlockSize;
+
+const fn code(status: Status) -> u16 {
+    (status.code_type() as u16) << 8 | status.code() as u16
+}
+
+const COMPARE: u8 = 5;
+const FUA: u32 = 1 << 30;
+
+/// Compares a block with data in the capsule.
+fn compare(io: &mut Host, block: u32, flags: u32, data: &[u8]) -> u16 {
+    let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
+    let count = (data.len() / BLOCK) as u32 - 1;
+    io.send(COMPARE, sgl, &[(1, 1), (10, block), (12, count | flags)], data);
+    let (sent, _, status) = io.finish();
+    assert_eq!(sent.len(), 0, "nothing is sent");
+    status
+}
+
+/// Sends what the target asks for, a piece at a time.
+fn supply(io: &mut Host, header: &[u8], data: &[u8]) {
+    let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let (cid, tag, length) = (number(0), number(2), u32_of(&header[8..]) as usize);
+    assert_eq!(length, data.len());
+    let piece = 128 << 10;
+    for (at, part) in data.chunks(piece).enumerate() {
+        let last = if (at + 1) * piece >= length { 4 } else { 0 };
+        io.put(&h2c(cid, tag, (at * piece) as u32, part.len() as u32, last, part));
+    }
+}
+
+#[test]
+fn what_is_there_is_told_from_what_is_not() {
+    let machine = Machine::start();
+    let (_admin, mut io) = machine.controller();
+    let mut data: Vec<u8> = (0..2 * BLOCK).map(|at| (at / 7) as u8).collect();
+    assert_eq!(io.write(3, &data), 0);
+    let differs = code(Status::COMPARE_FAILURE);
+    for flags in [0, FUA] {
+        assert_eq!(compare(&mut io, 3, flags, &data), 0);
+        assert_eq!(compare(&mut io, 4, flags, &data), differs);
+    }
+    for at in [0, BLOCK, 2 * BLOCK - 1] {
+        data[at] ^= 1;
+        assert_eq!(compare(&mut io, 3, 0, &data), differs, "byte {at}");
+        data[at] ^= 1;
+    }
+    assert_eq!(io.read(3, 2), (data, 0), "nothing was changed");
+}
+
+/// Each takes twice its size, and together they take more than there is: one that held its half while it waited for
+/// the other would hold up all.
+#[test]
+fn more_than_fits_is_compared_one_after_another() {
+    let machine = Machine::start();
+    let (_admin, mut io) = machine.controller();
+    let length = 1 << 20;
+    let words = [(1, 1), (10, 0), (12, length / BLOCK as u32 - 1)];
+    let (zeroes, mut ended) = (vec![0; length as usize], 0);
+    for _ in 0..6 {
+        io.send(COMPARE, Sgl::Transport { length }, &words, &[]);
+    }
+    while ended < 6 {
+        let pdu = io.pdu().expect("the connection stays");
+        match pdu.kind {
+            9 => supply(&mut io, &pdu.header, &zeroes),
+            5 => {
+                assert_eq!(pdu.header[14..16], [0, 0], "the blocks are zeroes");
+                ended += 1;
+            }
+            other => panic!("PDU {other} is not expected"),
+        }
+    }
+}
+
+/// More than there is room for, with their data and on a drive that takes its time: whoever finds no room is told to
+/// try again, and all room comes back.
+#[test]
+fn room_that_lacks_is_said_and_comes_back() {
+    let plan = FaultPlan::new(1);
+    let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
+    let machine = Machine::with(Arc::new(Faulty::new(ram, plan.clone())));
+    let (_admin, mut io) = machine.controller();
+    let sgl = Sgl::InCapsule { offset: 0, length: 2 * BLOCK as u32 };
+    // A read has one buffer, so that the first who lacks room finds half of it.
+    let fit = (SMALL_BUFFERS + LARGE_BUFFERS - 1) / 2;
+    for _ in 0..3 {
+        plan.add(Rule::new(Ops::READ, Effect::Hang));
+        let read = Sgl::Transport { length: BLOCK as u32 };
+        io.send(2, read, &[(1, 1)], &[]);
+        for _ in 0..126 {
+            io.send(COMPARE, sgl, &[(1, 1), (10, 0), (12, 1)], &[0; 2 * BLOCK]);
+        }
+        for place in fit..126 {
+            assert_eq!(io.finish().2, code(Status::INTERRUPTED), "{place}");
+        }
+        plan.clear();
+        plan.release();
+        for place in 0..=fit {
+            assert_eq!(io.finish().2, 0, "{place}");
+        }
+    }
+}

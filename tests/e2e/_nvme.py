@@ -17,7 +17,7 @@ import _nbd
 ICREQ, ICRESP, H2C_TERM, C2H_TERM, CMD, RSP, H2C, C2H, R2T = 0, 1, 2, 3, 4, 5, 6, 7, 9
 F_HDGST, F_DDGST, F_LAST, F_SUCCESS = 1, 2, 4, 8
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
-FLUSH, WRITE, READ, WRITE_ZEROES, DSM = 0, 1, 2, 8, 9
+FLUSH, WRITE, READ, COMPARE, WRITE_ZEROES, DSM, VERIFY = 0, 1, 2, 5, 8, 9, 12
 FUA = 1 << 30
 CAP, VS, CC, CSTS = 0, 8, 0x14, 0x1C
 
@@ -317,6 +317,13 @@ def check_io(host, rng):
         if host.read(20480, 4096) != b"\xff" * 4096 or host.read(32768, 4096) != b"\xff" * 4096:
             raise SystemExit("a deallocation touched other blocks")
     expect_failure(0x80, "a range beyond the end", lambda: host.deallocate([(0, 4096), (host.size, 4096)]))
+    # What is there is equal to itself, and to nothing else; it can be read without being sent.
+    for size in (4096, 131072):
+        there, tail = host.read(0, size), host.tail(0, size)
+        compare = lambda data: host.io.finish(host.io.send(COMPARE, sgl_transport(len(data)), 1, tail), data)
+        compare(there)
+        expect_failure(0x285, "a comparison with something else", lambda: compare(there[:-1] + bytes([there[-1] ^ 1])))
+        host.io.finish(host.io.send(VERIFY, sgl_transport(0), 1, tail))
     # Many commands at a time, answered in any order.
     cids = [host.io.send(READ, sgl_transport(4096), 1, host.tail(n * 4096, 4096)) for n in range(64)]
     seen = {}
@@ -347,7 +354,7 @@ def check_refusals(host):
     expect_failure(0x0F, "data of another length", lambda: io.finish(
         io.send(WRITE, sgl_capsule(host.block), 1, first, bytes(host.block * 2))))
     expect_failure(0x01, "an unknown I/O command", lambda: io.finish(io.send(0x7E, sgl_transport(0), 1)))
-    expect_failure(0x01, "a Compare", lambda: io.finish(io.send(5, sgl_transport(host.block), 1, first)))
+    expect_failure(0x01, "a reservation", lambda: io.finish(io.send(0x0D, sgl_transport(0), 1)))
     expect_failure(0x01, "an unknown admin command", lambda: admin.admin(0xC1))
     expect_failure(0x02, "an unknown Identify", lambda: admin.identify(0x7F))
     expect_failure(0x0B, "Identify of a number that is none", lambda: admin.identify(0, 77))

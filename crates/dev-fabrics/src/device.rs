@@ -1,7 +1,7 @@
 //! The device: connecting to it, and what it says about itself.
 
 use crate::address::{Address, HostName};
-use crate::keeper::{Keeper, Request, Shared};
+use crate::keeper::{Keeper, Request, Shared, now};
 use crate::limits::{
     DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, ZEROES_BYTES,
 };
@@ -138,13 +138,12 @@ impl BlockDevice for FabricsDevice {
             return Err(fail(IoErrorKind::Device, what));
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let queue =
-            FabricsQueue::open(&self.shared, &self.requests, (id, depth), self.zeroes.clone())
-                .map_err(|error| {
-                    let what =
-                        "the process has no file descriptor left; raise its limit (ulimit -n)";
-                    fail(IoErrorKind::Device, what.to_owned()).with_source(error)
-                })?;
+        let (queue, zeroes) = ((id, depth), self.zeroes.clone());
+        let queue = FabricsQueue::open(&self.shared, &self.requests, queue, zeroes, now())
+            .map_err(|error| {
+                let what = "the process has no file descriptor left; raise its limit (ulimit -n)";
+                fail(IoErrorKind::Device, what.to_owned()).with_source(error)
+            })?;
         Ok(Box::new(queue))
     }
 }

@@ -99,7 +99,7 @@ impl Shared {
 }
 
 /// The monotonic clock, which is that of data cores.
-fn now() -> Nanos {
+pub(crate) fn now() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
 }

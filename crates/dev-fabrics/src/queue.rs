@@ -59,6 +59,8 @@ pub struct FabricsQueue {
     id: u64,
     links: mpsc::Receiver<Link>,
     link: Option<Link>,
+    /// The latest time that is known. Whoever does not know the time says zero, and time does not run backwards.
+    now: Nanos,
     /// Since when there has been no link; `None` while there is one, and before anybody looked.
     down_since: Option<Nanos>,
     watch: Watch,
@@ -83,6 +85,7 @@ impl FabricsQueue {
         requests: &mpsc::Sender<Request>,
         (id, depth): (u64, u32),
         zeroes: Buf,
+        now: Nanos,
     ) -> io::Result<Self> {
         let watch = Watch::open()?;
         let (sender, links) = mpsc::channel();
@@ -98,6 +101,7 @@ impl FabricsQueue {
             id,
             links,
             link: None,
+            now,
             down_since: None,
             watch,
             ability,
@@ -110,6 +114,11 @@ impl FabricsQueue {
             input: Input::new(),
             intake: Intake::Header,
         })
+    }
+
+    fn time(&mut self, now: Nanos) -> Nanos {
+        self.now = self.now.max(now);
+        self.now
     }
 
     /// Whether the device can do `op` at all; `Ok(false)` means there is nothing to do.
@@ -323,12 +332,14 @@ impl IoQueue for FabricsQueue {
     }
 
     fn ring_doorbell(&mut self, now: Nanos) {
+        let now = self.time(now);
         self.look_at_links(now);
         self.admit(now);
         self.send(now);
     }
 
     fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        let now = self.time(now);
         self.look_at_links(now);
         self.tick(now);
         if self.link.is_some() {

@@ -88,11 +88,12 @@ impl Rig {
         let shared = Arc::new(Shared::new(&address, &host, (facts, 4), Options::default()));
         let (sender, requests) = mpsc::channel();
         let zeroes = BufMut::alone(128 << 10).freeze();
-        let queue = FabricsQueue::open(&shared, &sender, (0, 8), zeroes).expect("a queue");
+        let start = Nanos::SECOND;
+        let queue = FabricsQueue::open(&shared, &sender, (0, 8), zeroes, start).expect("a queue");
         let Ok(Request::Open(port)) = requests.recv() else { panic!("a queue asks for a link") };
         let (target, _) = UnixStream::pair().expect("sockets");
         let done = Vec::new();
-        let now = Nanos::SECOND;
+        let now = start;
         let mut rig = Self { queue, shared, requests, port, target, digests, now, done };
         rig.connect(1, in_capsule_bytes, Nanos::default());
         rig
@@ -534,6 +535,25 @@ fn a_target_that_falls_silent_is_left() {
     assert!(rig.requests.try_recv().is_err());
     rig.pass(Nanos::SECOND);
     rig.is_lost_because(Reason::Silent);
+}
+
+/// The control plane reads labels without asking for the time first: every read failed at once, because it seemed to
+/// have been held, or to have had no answer, since the machine was started.
+#[test]
+fn who_does_not_know_the_time_is_not_late() {
+    let mut rig = Rig::new();
+    rig.pass(LOSS_TIME);
+    let now = std::mem::take(&mut rig.now);
+    rig.read(1, 0, 1);
+    rig.now = now;
+    rig.pass(Nanos::SECOND);
+    assert!(rig.requests.try_recv().is_err(), "the target has had a second");
+    rig.shared.association.store(0, Ordering::Release);
+    let now = std::mem::take(&mut rig.now);
+    rig.poll();
+    rig.now = now;
+    rig.pass(Nanos::SECOND);
+    assert!(rig.done.is_empty(), "it was held for a second");
 }
 
 /// A command that ends every connection it is sent over is not sent for ever.

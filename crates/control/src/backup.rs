@@ -14,7 +14,7 @@ use crate::exports::request_of;
 use crate::hosts::keys_of;
 use crate::manager::Manager;
 use crate::member_config::remembered_by;
-use crate::store::{ArrayRecord, Config, ExportRecord, HostRecord, SpareRecord};
+use crate::store::{ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord};
 
 /// What a restore did, or would.
 #[derive(Default)]
@@ -59,6 +59,10 @@ impl Control {
         if request.dry_run {
             let config = self.run(|m| Ok(m.config.clone()))?;
             restored.foreseen = Some(Foreseen { config, started: Vec::new() });
+        }
+        // Before what is made of them.
+        for record in &wanted.remotes {
+            self.restore_remote(record, &mut restored);
         }
         for record in &wanted.arrays {
             self.restore_array(record, request.dry_run, &mut restored);
@@ -133,11 +137,33 @@ impl Control {
         }
     }
 
+    /// Records a drive of another machine that is not known, and connects it. One that is away is tried again.
+    fn restore_remote(&self, record: &RemoteRecord, restored: &mut Restored) {
+        let is_known =
+            |m: &mut Manager| Ok(m.config.remotes.iter().any(|r| r.address == record.address));
+        if self.run(is_known).unwrap_or(false) {
+            return;
+        }
+        let step = format!("connect {}", record.address);
+        if restored.foreseen.is_some() {
+            return restored.note(step, self.run(|m| m.store.prepare(&m.config).map(|_| true)));
+        }
+        let recorded = self.run(|m| m.put_remote(record));
+        let away = recorded.is_ok().then(|| self.connect_named([&record.address], false));
+        restored.note(step, recorded.map(|()| true));
+        if let Some(Err(error)) = away {
+            restored
+                .warnings
+                .push(format!("{}: tried again until it is there: {error}", record.address));
+        }
+    }
+
     fn restore_array(&self, record: &ArrayRecord, dry_run: bool, restored: &mut Restored) {
         let (name, uuid) = (&record.name, &record.uuid);
         let runs = self.run(|m| Ok(m.find(uuid).is_some())).unwrap_or(false);
         if !runs {
-            let here = record.drives.iter().filter(|p| std::fs::metadata(p).is_ok());
+            let is_here = |path: &&String| self.key_at(path).is_ok_and(|key| key.is_some());
+            let here = record.drives.iter().filter(is_here);
             let import = ImportArraysRequest {
                 name: uuid.clone(),
                 drives: here.cloned().collect(),

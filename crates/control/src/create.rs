@@ -16,6 +16,7 @@ use crate::events::{EventKind, Note};
 use crate::label::{inspect, retire};
 use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
+use crate::remote::outlasts;
 use crate::store::{ArrayRecord, ScrubRecord, Settings};
 
 /// Strip size when none is asked for.
@@ -43,6 +44,7 @@ impl Control {
         if let Some(existing) = existing {
             return Ok(existing);
         }
+        self.connect_named(&request.drives, request.dry_run)?;
         let mut drives = Vec::new();
         for path in &request.drives {
             drives.push(reserved.open(path)?);
@@ -229,7 +231,7 @@ impl Manager {
 
 /// Paths worth looking at after a restart: drives in memory are gone then.
 pub(crate) fn remembered(drives: &[Drive]) -> Vec<String> {
-    drives.iter().map(|d| d.path.clone()).filter(|path| path.starts_with('/')).collect()
+    drives.iter().map(|d| d.path.clone()).filter(|path| outlasts(path)).collect()
 }
 
 fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelRequest), ControlError> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use strake_block::BlockDevice;
+use strake_dev_fabrics::{FabricsDevice, LinkState};
 use strake_dev_mem::{NullDevice, RamDevice};
 use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
 use strake_engine::Drive;
@@ -13,6 +14,8 @@ use strake_units::{BlockSize, ByteSize};
 
 use crate::error::ControlError;
 use crate::probe::Probes;
+use crate::readd::PathKey;
+use crate::remote::{address_of, is_remote, lost_note};
 
 /// Largest drive in memory: a typing error must not become an endless allocation.
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
@@ -31,6 +34,8 @@ pub enum DriveKind {
     Ram,
     /// Nothing at all.
     Null,
+    /// A namespace of another machine.
+    Remote,
 }
 
 impl DriveKind {
@@ -42,6 +47,7 @@ impl DriveKind {
             Self::File => "file",
             Self::Ram => "ram",
             Self::Null => "null",
+            Self::Remote => "nvme-tcp",
         }
     }
 }
@@ -52,6 +58,14 @@ enum Key {
     Block(u64),
     File(u64, u64),
     Memory(u32),
+    Remote(u32),
+}
+
+impl Key {
+    /// Whether the drive is known by its name alone, not by what the file system has there.
+    const fn is_named(self) -> bool {
+        matches!(self, Self::Memory(_) | Self::Remote(_))
+    }
 }
 
 /// A medium, as the kernel tells it from others: its identity, and its bytes, because some makers give all their
@@ -67,6 +81,8 @@ pub struct OpenDrive {
     pub drive: Drive,
     /// What it is.
     pub kind: DriveKind,
+    /// The same device when it is of another machine.
+    pub remote: Option<Arc<FabricsDevice>>,
     /// What works less well than asked for.
     pub notices: Vec<String>,
 }
@@ -112,6 +128,9 @@ impl Drives {
     /// When it means nothing here, or several drives.
     pub fn path_of(&self, spec: &str) -> Result<String, ControlError> {
         check_spec(spec)?;
+        if is_remote(spec) {
+            return Ok(address_of(spec)?.to_string());
+        }
         let is_memory = |d: &&OpenDrive| matches!(d.key, Key::Memory(_)) && d.drive.path == spec;
         let new_memory = ["ram:", "null:"].iter().any(|scheme| spec.starts_with(scheme));
         if spec.starts_with('/') || new_memory || self.open.iter().any(|d| is_memory(&d)) {
@@ -150,10 +169,12 @@ impl Drives {
             return self.open_memory(spec, size, DriveKind::Null);
         }
         let path = self.path_of(spec)?;
+        if is_remote(&path) {
+            return self.open_remote(path);
+        }
         let medium = self.medium_of(&path);
         if let Some(known) = self.known(&path, medium.as_ref()) {
-            let memory = matches!(known.key, Key::Memory(_));
-            let path = if memory { known.drive.path.clone() } else { path };
+            let path = if known.key.is_named() { known.drive.path.clone() } else { path };
             return Ok(Drive { device: Arc::clone(&known.drive.device), path });
         }
         let (device, notices) = UringDevice::open(Path::new(&path), OpenOptions::default())
@@ -168,8 +189,81 @@ impl Drives {
         };
         let drive = Drive { device: Arc::new(device), path };
         let notices = notices.iter().map(ToString::to_string).collect();
-        self.open.push(OpenDrive { key, medium, drive: drive.clone(), kind, notices });
+        let remote = None;
+        self.open.push(OpenDrive { key, medium, drive: drive.clone(), kind, remote, notices });
         Ok(drive)
+    }
+
+    /// A drive of another machine, which was connected before. While its connection is lost it is not there: whoever
+    /// opens a drive wants to read it.
+    fn open_remote(&self, path: String) -> Result<Drive, ControlError> {
+        let Some(device) = self.remote(&path) else {
+            return Err(ControlError::state(format!(
+                "{path} is not connected; connect it: strake drive connect {path}"
+            )));
+        };
+        match device.state() {
+            LinkState::Up => {
+                let device: Arc<dyn BlockDevice> = Arc::<FabricsDevice>::clone(device);
+                Ok(Drive { device, path })
+            }
+            LinkState::Down(reason, _) => {
+                Err(ControlError::state(format!("{path}: {}", lost_note(reason))))
+            }
+        }
+    }
+
+    /// The connected drive at this address in its usual form.
+    #[must_use]
+    pub fn remote(&self, path: &str) -> Option<&Arc<FabricsDevice>> {
+        self.open.iter().find(|d| d.drive.path == path)?.remote.as_ref()
+    }
+
+    /// How the connection of each drive of another machine is.
+    pub(crate) fn remote_states(&self) -> Vec<(String, LinkState)> {
+        let remotes = self.open.iter().filter_map(|d| Some((&d.drive.path, d.remote.as_ref()?)));
+        remotes.map(|(path, device)| (path.clone(), device.state())).collect()
+    }
+
+    /// What tells the connection to the drive of another machine at `path` from a later one; `None` while there is
+    /// none.
+    pub(crate) fn remote_key(&self, path: &str) -> Option<PathKey> {
+        let open = self.open.iter().find(|d| d.drive.path == path)?;
+        let device = open.remote.as_ref().filter(|device| device.state() == LinkState::Up)?;
+        match open.key {
+            Key::Remote(number) => Some((u64::MAX, u64::from(number), device.reconnects())),
+            Key::Memory(_) | Key::Block(_) | Key::File(..) => None,
+        }
+    }
+
+    /// Adds a drive that was connected.
+    pub(crate) fn add_remote(&mut self, path: String, device: Arc<FabricsDevice>) {
+        self.memory_made += 1;
+        self.open.push(OpenDrive {
+            key: Key::Remote(self.memory_made),
+            medium: None,
+            drive: Drive { device: Arc::<FabricsDevice>::clone(&device), path },
+            kind: DriveKind::Remote,
+            remote: Some(device),
+            notices: Vec::new(),
+        });
+    }
+
+    /// Refuses a drive that is open under another address or path.
+    pub(crate) fn refuse_twin(
+        &self,
+        path: &str,
+        device: &FabricsDevice,
+    ) -> Result<(), ControlError> {
+        let identity = device.info().identity;
+        let twin = self.open.iter().find(|d| d.drive.device.info().identity == identity);
+        match twin {
+            None => Ok(()),
+            Some(twin) => Err(ControlError::refused(format!(
+                "{path} is the drive that is open as {}; two ways to one drive are not supported yet",
+                twin.drive.path
+            ))),
+        }
     }
 
     fn medium_of(&self, path: &str) -> Option<Medium> {
@@ -182,7 +276,7 @@ impl Drives {
         self.open.iter().find(|d| {
             Some(d.key) == key
                 || (medium.is_some() && d.medium.as_ref() == medium)
-                || (matches!(d.key, Key::Memory(_)) && d.drive.path == path)
+                || (d.key.is_named() && d.drive.path == path)
         })
     }
 
@@ -219,6 +313,7 @@ impl Drives {
             medium: None,
             drive: drive.clone(),
             kind,
+            remote: None,
             notices: Vec::new(),
         });
         Ok(drive)
@@ -280,7 +375,7 @@ impl Anchor {
     /// Looks what is at the path now. Asks the file system, which may take its time.
     #[must_use]
     pub fn look(&self, machine: &Machine) -> AtPath {
-        if matches!(self.key, Key::Memory(_)) {
+        if self.key.is_named() {
             return AtPath::Itself;
         }
         if AtPath::of(&self.path) == AtPath::Nothing {

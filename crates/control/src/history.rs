@@ -303,6 +303,23 @@ command!(
     format!("drive clean {}{}", r.path, flag(r.accept_loss, "--accept-loss"))
 );
 command!(
+    ConnectDriveRequest,
+    |r| drive(&r.address),
+    false,
+    format!(
+        "drive connect {}{}{}",
+        r.address,
+        value("--host-nqn", given(&r.host_nqn)),
+        value("--hold", (r.hold_s != 0).then_some(r.hold_s))
+    )
+);
+command!(
+    DisconnectDriveRequest,
+    |r| drive(&r.address),
+    false,
+    format!("drive disconnect {}", r.address)
+);
+command!(
     ChangeJobRequest,
     |r| array(r.id.split('/').next().unwrap_or_default()),
     false,

@@ -166,6 +166,8 @@ impl Control {
             response.arrays.push(view);
             return Ok(response);
         }
+        let named = request.drives.iter().chain(&request.use_drives);
+        self.connect_named(named, request.dry_run)?;
         let mut found = find_labelled(&mut reserved, request, &look)?;
         found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
         if found.is_empty() {
@@ -447,6 +449,7 @@ impl Manager {
             self.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
         if request.drives.is_empty() {
             look.extend(scan::block_paths(self.drives.machine()));
+            look.extend(self.config.remotes.iter().map(|remote| remote.address.clone()));
         }
         // Drives of arrays that run need no look.
         let runs = |path: &String| {

@@ -38,6 +38,7 @@ mod offline;
 pub mod probe;
 mod prospects;
 mod readd;
+mod remote;
 mod remove;
 pub mod scan;
 mod scrub;

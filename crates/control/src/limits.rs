@@ -14,6 +14,15 @@ pub const HOSTS_MAX: usize = 256;
 /// Most spares of one daemon; each is held open.
 pub const SPARES_MAX: usize = 64;
 
+/// Most drives of other machines of one daemon; each is a connection and a thread.
+pub const REMOTES_MAX: usize = 256;
+
+/// Time before the second try to connect to a recorded drive of another machine; each further try waits twice as long.
+pub const REMOTE_RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time between two tries.
+pub const REMOTE_RETRY_MAX: Duration = Duration::from_secs(30);
+
 /// Events kept to be listed; older ones are in the file until it is rotated.
 pub const EVENTS_KEPT: usize = 4096;
 

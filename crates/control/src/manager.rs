@@ -22,6 +22,7 @@ use crate::newest::Newest;
 use crate::offline::Offline;
 use crate::prospects::{Prospect, Sight};
 use crate::readd::PathKey;
+use crate::remote::Remotes;
 use crate::scrub::KeptScrub;
 use crate::servers::ExportServer;
 use crate::sick::Sick;
@@ -174,6 +175,7 @@ pub struct Manager {
     /// What commands under way work on.
     pub(crate) reserved: BTreeSet<String>,
     pub(crate) hooks: Hooks,
+    pub(crate) remotes: Remotes,
     /// What was last recorded on the members of each running array, by its identity.
     pub(crate) written: BTreeMap<String, Written>,
     /// The machine's drives at the last look.
@@ -248,6 +250,7 @@ impl Manager {
             seen: BTreeMap::new(),
             reserved: BTreeSet::new(),
             hooks,
+            remotes: Remotes::default(),
             written: BTreeMap::new(),
             listed: Listed::default(),
             looked: BTreeMap::new(),
@@ -471,6 +474,7 @@ impl Manager {
             .map(|d| d.device.info().identity)
             .collect();
         used.extend(self.config.spares.iter().map(|spare| spare.identity.clone()));
+        used.extend(self.remote_identities());
         let reserved = &self.reserved;
         self.drives.close_unless(|identity| {
             used.contains(identity) || reserved.contains(&drive_key(identity))

@@ -76,6 +76,7 @@ impl Control {
         request: &ReplaceMemberRequest,
     ) -> Result<ArrayChange, ControlError> {
         let (place, mut reserved) = self.reserve(|m| m.place(&request.name, request.member))?;
+        self.connect_named([&request.drive], request.dry_run)?;
         let drive = reserved.open(&request.drive)?;
         if let Some(unchanged) = self.run(|m| m.replaced_already(&place, &drive))? {
             return Ok(unchanged);

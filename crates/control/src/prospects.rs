@@ -13,6 +13,8 @@ use crate::import::labelled;
 use crate::manager::{Manager, array_key};
 use crate::members::is_out;
 use crate::offline::Labelled;
+use crate::readd::PathKey;
+use crate::remote::outlasts;
 
 /// What was found out about the drive of a member that is out.
 pub(crate) struct Prospect {
@@ -25,21 +27,17 @@ pub(crate) struct Prospect {
 /// What is at a path, and what the array is like: while neither changes, there is nothing new to find out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
-    file: (u64, u64, u64),
+    key: PathKey,
     /// Of a file: its size and when it was last changed. A member that is out is not written by us.
     changed: (u64, i64, i64),
     generation: u64,
 }
 
 impl Sight {
-    fn of(path: &str, generation: u64) -> Option<Self> {
-        let meta = fs::metadata(path).ok()?;
-        let changed = (meta.size(), meta.ctime(), meta.ctime_nsec());
-        Some(Self {
-            file: (meta.dev(), meta.ino(), meta.rdev()),
-            changed: if meta.is_file() { changed } else { (0, 0, 0) },
-            generation,
-        })
+    fn of(path: &str, key: PathKey, generation: u64) -> Self {
+        let file = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+        let changed = file.map(|meta| (meta.size(), meta.ctime(), meta.ctime_nsec()));
+        Self { key, changed: changed.unwrap_or_default(), generation }
     }
 }
 
@@ -54,13 +52,14 @@ impl Control {
     /// Looks at the drives of members that are out, as far as something about them has changed.
     pub(crate) fn look_at_prospects(&self) -> Result<(), ControlError> {
         for place in self.run(|m| Ok(m.places_of_absent()))? {
-            let Some(sight) = Sight::of(&place.path, place.generation) else {
+            let Some(key) = self.key_at(&place.path)? else {
                 self.run(|m| {
                     m.forget_prospect(&place);
                     Ok(())
                 })?;
                 continue;
             };
+            let sight = Sight::of(&place.path, key, place.generation);
             if self.run(|m| Ok(m.is_known_sight(&place, sight)))? {
                 continue;
             }
@@ -102,7 +101,7 @@ impl Manager {
             let known = self.prospects.iter().filter(|((of, _), _)| *of == array);
             let known = known.map(|(_, prospect)| prospect.path.clone());
             let paths: BTreeSet<String> = remembered.chain(open).chain(last).chain(known).collect();
-            let paths = paths.into_iter().filter(|p| p.starts_with('/') && !serving.contains(p));
+            let paths = paths.into_iter().filter(|p| outlasts(p) && !serving.contains(p));
             let generation = status.generation;
             places.extend(paths.map(|path| Place { array: array.clone(), path, generation }));
         }

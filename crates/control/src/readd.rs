@@ -15,6 +15,7 @@ use crate::import::labelled;
 use crate::manager::{Manager, array_key};
 use crate::members::{Place, is_out};
 use crate::offline::Labelled;
+use crate::remote::{is_remote, outlasts};
 use crate::scan;
 use crate::view::other_half;
 
@@ -69,6 +70,7 @@ impl Control {
         look: &[String],
     ) -> Result<Labelled, ControlError> {
         if !request.drive.is_empty() {
+            self.connect_named([&request.drive], request.dry_run)?;
             let drive = reserved.open(&request.drive)?;
             return labelled(drive)?.ok_or_else(|| {
                 ControlError::refused(format!(
@@ -116,7 +118,7 @@ impl Control {
     /// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
     pub(crate) fn readd_returned(&self) -> Result<(), ControlError> {
         for candidate in self.run(|m| Ok(m.candidates()))? {
-            let key = path_key(&candidate.path);
+            let key = self.key_at(&candidate.path)?;
             if !self.run(|m| Ok(m.is_news(&candidate, key)))? {
                 continue;
             }
@@ -147,9 +149,16 @@ impl Control {
     }
 }
 
-fn path_key(path: &str) -> Option<PathKey> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some((meta.dev(), meta.ino(), meta.rdev()))
+impl Control {
+    /// What tells what is at `path` now from what may be there later; `None` when nothing is. Looked for outside of the
+    /// lock: a path may lie on something that does not answer.
+    pub(crate) fn key_at(&self, path: &str) -> Result<Option<PathKey>, ControlError> {
+        if is_remote(path) {
+            return self.run(|m| Ok(m.drives.remote_key(path)));
+        }
+        let meta = std::fs::metadata(path).ok();
+        Ok(meta.map(|meta| (meta.dev(), meta.ino(), meta.rdev())))
+    }
 }
 
 impl Manager {
@@ -177,7 +186,7 @@ impl Manager {
         look.extend(status.members.iter().filter(|m| is_out(m)).map(|m| m.path.clone()));
         look.extend(scan::block_paths(self.drives.machine()));
         let serving = self.serving_paths(&array);
-        look.retain(|path| path.starts_with('/') && !serving.contains(path));
+        look.retain(|path| outlasts(path) && !serving.contains(path));
         let keys = vec![array_key(&array)];
         Ok(((array, name, look), keys))
     }

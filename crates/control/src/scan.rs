@@ -4,6 +4,7 @@
 //! to answer, or never does.
 
 use strake_api::v1::Drive as DriveMessage;
+use strake_dev_fabrics::LinkState;
 use strake_dev_uring::{KernelDrive, Machine};
 use strake_ondisk::Foreign;
 use strake_raid::MemberState;
@@ -14,6 +15,7 @@ use crate::drives::{Anchor, AtPath, DriveKind, Medium, OpenDrive, medium};
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::probe::{Probe, Probes, Target};
+use crate::remote::lost_note;
 
 /// Paths of the machine's drives.
 #[must_use]
@@ -233,10 +235,12 @@ impl Control {
 impl Manager {
     /// What is known of drives, to be looked through without the manager.
     fn survey(&self) -> Survey {
+        let open = self.drives.all().iter().map(|d| (self.of_open(d), d.medium.clone()));
+        let absent = self.absent_remotes().into_iter().map(|message| (message, None));
         Survey {
             machine: self.drives.machine().clone(),
             probes: self.drives.probes().clone(),
-            open: self.drives.all().iter().map(|d| (self.of_open(d), d.medium.clone())).collect(),
+            open: open.chain(absent).collect(),
             anchors: self.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
         }
     }
@@ -279,9 +283,16 @@ impl Manager {
         if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
             notes.push(format!("{} in memory: gone when the daemon stops", ByteSize(info.bytes())));
         }
+        let (model, serial) =
+            open.remote.as_ref().map(|d| d.model_and_serial()).unwrap_or_default();
+        if let Some(LinkState::Down(reason, _)) = open.remote.as_ref().map(|d| d.state()) {
+            notes.push(lost_note(reason));
+        }
         DriveMessage {
             path: open.drive.path.clone(),
             identity: info.identity.clone(),
+            model,
+            serial,
             kind: open.kind.word().to_owned(),
             size_bytes: info.bytes(),
             block_bytes: info.block_size.bytes(),

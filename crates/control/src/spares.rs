@@ -17,6 +17,7 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::SPARES_MAX;
 use crate::manager::{Manager, array_key, fresh_uuid};
+use crate::remote::{is_remote, outlasts};
 use crate::sick::slots_for_spares;
 use crate::store::SpareRecord;
 
@@ -91,12 +92,13 @@ impl Control {
     pub fn add_spare(&self, request: &AddSpareRequest) -> Result<SpareChange, ControlError> {
         let path = self.run(|m| m.drives.path_of(&request.drive))?;
         let request = &AddSpareRequest { drive: path, ..request.clone() };
-        if !request.drive.starts_with('/') {
+        if !outlasts(&request.drive) {
             return Err(ControlError::usage(format!(
                 "{:?} cannot be a spare: a spare outlasts the daemon, so name a drive by its path",
                 request.drive
             )));
         }
+        self.connect_named([&request.drive], request.dry_run)?;
         let (_, mut reserved) = self.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
         let drive = reserved.open(&request.drive)?;
         let (record, known, mut warnings) = self.run(|m| m.check_spare(request, &drive))?;
@@ -187,7 +189,7 @@ impl Control {
     pub(crate) fn tend_spares(&self) -> Result<(), ControlError> {
         for record in self.run(|m| Ok(m.spares_to_look_at()))? {
             let Some(mut reserved) = self.try_reserve(Vec::new())? else { continue };
-            let here = std::fs::metadata(&record.path).is_ok();
+            let here = is_remote(&record.path) || std::fs::metadata(&record.path).is_ok();
             let state = if !here {
                 SpareState::Missing(format!("there is nothing at {}", record.path))
             } else {
@@ -392,6 +394,9 @@ impl Manager {
             }
         }
         let look = |s: &&SpareRecord| match self.spares.get(&s.identity) {
+            Some(SpareState::Ready(_)) if is_remote(&s.path) => {
+                self.drives.remote_key(&s.path).is_none()
+            }
             Some(SpareState::Ready(_)) => std::fs::metadata(&s.path).is_err(),
             Some(SpareState::Missing(_)) | None => true,
             Some(SpareState::Failed(_)) => false,

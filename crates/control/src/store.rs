@@ -42,6 +42,12 @@ pub struct Config {
     /// [`HookSpec::masked`].
     #[serde(default)]
     pub hooks: Vec<HookSpec>,
+    /// Drives of other machines to connect to by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remotes: Vec<RemoteRecord>,
+    /// The UUID that this daemon is known by to other machines; empty before it was needed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// Arrays that were destroyed last, in case that was a mistake.
     #[serde(default)]
     pub destroyed: Vec<DestroyedRecord>,
@@ -57,6 +63,8 @@ impl Default for Config {
             arrays: Vec::new(),
             exports: Vec::new(),
             spares: Vec::new(),
+            remotes: Vec::new(),
+            host: String::new(),
             destroyed: Vec::new(),
             hooks: Vec::new(),
             hosts: Vec::new(),
@@ -204,6 +212,21 @@ pub struct SpareRecord {
     pub bytes: u64,
     /// Identity of the array it is for; empty for any (the pool).
     pub array: String,
+}
+
+/// A drive of another machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteRecord {
+    /// Where it is.
+    pub address: String,
+    /// The name under which its target knows us.
+    pub host_nqn: String,
+    /// The identifier that goes with it, a UUID.
+    pub host_id: String,
+    /// Seconds for which I/O is held while the connection is lost; 0 for what is usual.
+    #[serde(default)]
+    pub hold_s: u32,
 }
 
 /// An export.

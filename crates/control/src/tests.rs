@@ -17,6 +17,7 @@ mod halves;
 mod hooks;
 mod life;
 mod nvme;
+mod remote;
 mod scrub;
 mod spares;
 mod told;

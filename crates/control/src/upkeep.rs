@@ -45,6 +45,7 @@ impl Control {
     /// # Errors
     /// When an earlier command panicked; whatever else goes wrong is told by an event.
     pub fn tick(&self) -> Result<(), ControlError> {
+        self.tend_remotes()?;
         if self.run(|m| Ok(m.has_offline()))? {
             self.start_recorded()?;
         }

@@ -37,6 +37,19 @@ pub enum DriveVerb {
   strake drive clean nvme9n1
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
+    /// Use a namespace of another machine as a drive, over NVMe/TCP. It is remembered and connected to again.
+    #[command(after_help = "Examples:
+  strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
+  strake drive connect 'nvme-tcp://storage-2/nqn.2014-08.org.example.tank?nsid=2' --hold 60")]
+    Connect(Connect),
+    /// End the connection to a drive of another machine that nothing uses, and forget it.
+    #[command(after_help = "Examples:
+  strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
+    Disconnect {
+        /// Its address, as strake drive list shows it.
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+    },
     /// What went wrong with drives, by reason, and how fast they answer.
     #[command(after_help = "Examples:
   strake drive errors
@@ -46,6 +59,20 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: Option<String>,
     },
+}
+
+/// `strake drive connect`.
+#[derive(Debug, Args)]
+pub struct Connect {
+    /// nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the port is 4420 and the namespace 1 unless said otherwise.
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
+    /// Name by which the target knows this host; otherwise one that the daemon has made up and keeps.
+    #[arg(long, value_name = "NQN")]
+    pub host_nqn: Option<String>,
+    /// Seconds for which I/O is held while the connection is lost; then it fails, and an array goes on without it.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=3600))]
+    pub hold: Option<u32>,
 }
 
 /// `strake drive clean`.

@@ -1,6 +1,6 @@
 //! `strake drive ...`.
 
-use crate::args::drive::{Clean, DriveVerb};
+use crate::args::drive::{Clean, Connect, DriveVerb};
 use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -9,8 +9,8 @@ use crate::output::Output;
 use crate::{paths, tables, watch};
 use std::path::Path;
 use strake_api::v1::{
-    CleanDriveRequest, Drive, GetDriveRequest, ListDrivesRequest, ListDrivesResponse,
-    LocateDriveRequest,
+    CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, Drive, GetDriveRequest,
+    ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
 };
 
 /// Carries out `verb`.
@@ -35,6 +35,14 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
             out.print(&change, tables::drive::change)?;
             Ok(Exit::Fine)
         }
+        DriveVerb::Connect(arguments) => connect(arguments, socket, out).await,
+        DriveVerb::Disconnect { address } => {
+            let request = DisconnectDriveRequest { address };
+            let mut drives = Connection::open(socket).await?.drives();
+            let change = drives.disconnect_drive(request).await?.into_inner();
+            out.print(&change, tables::drive::change)?;
+            Ok(Exit::Fine)
+        }
         DriveVerb::Clean(arguments) => clean(arguments, socket, out).await,
         DriveVerb::Errors { name: None } => {
             let answer = all(&Connection::open(socket).await?).await?;
@@ -56,6 +64,16 @@ async fn one(name: &str, socket: &Path) -> Result<Drive, CliError> {
     let path = paths::drive(name)?;
     let mut drives = Connection::open(socket).await?.drives();
     Ok(drives.get_drive(GetDriveRequest { path }).await?.into_inner())
+}
+
+async fn connect(arguments: Connect, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let Connect { address, host_nqn, hold } = arguments;
+    let host_nqn = host_nqn.unwrap_or_default();
+    let request = ConnectDriveRequest { address, host_nqn, hold_s: hold.unwrap_or_default() };
+    let mut drives = Connection::open(socket).await?.drives();
+    let change = drives.connect_drive(request).await?.into_inner();
+    out.print(&change, tables::drive::change)?;
+    Ok(Exit::Fine)
 }
 
 async fn clean(arguments: Clean, socket: &Path, out: &Output) -> Result<Exit, CliError> {

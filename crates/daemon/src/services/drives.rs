@@ -2,12 +2,12 @@
 
 use strake_api::v1::drive_service_server::DriveService;
 use strake_api::v1::{
-    CleanDriveRequest, Drive, DriveChange, GetDriveRequest, ListDrivesRequest, ListDrivesResponse,
-    LocateDriveRequest,
+    CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, Drive, DriveChange,
+    GetDriveRequest, ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::shared::{Shared, check_text};
+use crate::shared::{Shared, check_text, check_texts};
 
 #[async_trait]
 impl DriveService for Shared {
@@ -42,5 +42,22 @@ impl DriveService for Shared {
     ) -> Result<Response<DriveChange>, Status> {
         check_text("path", &request.get_ref().path)?;
         self.command(request, |control, request| control.clean_drive(request)).await
+    }
+
+    async fn connect_drive(
+        &self,
+        request: Request<ConnectDriveRequest>,
+    ) -> Result<Response<DriveChange>, Status> {
+        let ConnectDriveRequest { address, host_nqn, .. } = request.get_ref();
+        check_texts(&[("address", address), ("host_nqn", host_nqn)])?;
+        self.command(request, |control, request| control.connect_drive(request)).await
+    }
+
+    async fn disconnect_drive(
+        &self,
+        request: Request<DisconnectDriveRequest>,
+    ) -> Result<Response<DriveChange>, Status> {
+        check_text("address", &request.get_ref().address)?;
+        self.command(request, |control, request| control.disconnect_drive(request)).await
     }
 }

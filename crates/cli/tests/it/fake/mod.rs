@@ -117,6 +117,17 @@ impl DriveService for Fake {
         self.hear(request.get_ref())?;
         Ok(Response::new(DriveChange::default()))
     }
+    async fn connect_drive(&self, request: Request<ConnectDriveRequest>) -> Answer<DriveChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(DriveChange::default()))
+    }
+    async fn disconnect_drive(
+        &self,
+        request: Request<DisconnectDriveRequest>,
+    ) -> Answer<DriveChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(DriveChange::default()))
+    }
 }
 
 #[tonic::async_trait]

@@ -1,0 +1,404 @@
+//! Drives of other machines: connected to by a command, remembered, and connected to again after a restart.
+//!
+//! Connecting takes as long as the target does, so it is never done under the lock of the manager: whatever names such
+//! a drive is told to connect it first, and one that is recorded is connected by a thread of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use strake_api::v1::{
+    ConnectDriveRequest, DisconnectDriveRequest, Drive as DriveMessage, DriveChange,
+};
+use strake_block::BlockDevice;
+use strake_dev_fabrics::address::SCHEME;
+use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options, Reason};
+use strake_engine::Drive;
+use strake_export_nvmet::nqn;
+use strake_units::{Nanos, Uuid};
+
+use crate::control::Control;
+use crate::drives::DriveKind;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note};
+use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN, REMOTES_MAX};
+use crate::manager::{Manager, Running, fresh_uuid};
+use crate::store::{Prepared, RemoteRecord};
+
+/// What is being done about recorded drives.
+#[derive(Default)]
+pub(crate) struct Remotes {
+    /// Addresses that a thread connects to just now.
+    connecting: BTreeSet<String>,
+    /// Those of which the last try has failed.
+    failed: BTreeMap<String, Failed>,
+    /// Drives of which it was told that their connection is lost.
+    told_lost: BTreeSet<String>,
+}
+
+/// A recorded drive that could not be connected.
+struct Failed {
+    why: String,
+    /// When it is tried again, and how long was waited for that.
+    next: Instant,
+    back_off: Duration,
+}
+
+impl Failed {
+    fn after(before: Option<&Self>, why: String) -> Self {
+        let back_off = before.map_or(REMOTE_RETRY_MIN, |b| b.back_off * 2).min(REMOTE_RETRY_MAX);
+        Self { why, next: Instant::now() + back_off, back_off }
+    }
+}
+
+/// Whether `path` names a drive of another machine.
+pub(crate) fn is_remote(path: &str) -> bool {
+    path.starts_with(SCHEME)
+}
+
+/// Whether what is at `path` can be found there by another daemon later.
+pub(crate) fn outlasts(path: &str) -> bool {
+    path.starts_with('/') || is_remote(path)
+}
+
+/// What is reserved while the drive at `address` is connected or disconnected.
+fn remote_key(address: &str) -> String {
+    format!("remote {address}")
+}
+
+/// The address in its usual form.
+pub(crate) fn address_of(text: &str) -> Result<Address, ControlError> {
+    text.parse().map_err(|error| ControlError::usage(format!("{error}")))
+}
+
+impl RemoteRecord {
+    fn connect(&self) -> Result<FabricsDevice, ControlError> {
+        let address = address_of(&self.address)?;
+        let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
+        let host = HostName { nqn: self.host_nqn.clone(), id: id.0 };
+        let defaults = Options::default();
+        let loss_time = match self.hold_s {
+            0 => defaults.loss_time,
+            seconds => Nanos::SECOND.times(seconds.into()),
+        };
+        FabricsDevice::connect(&address, &host, Options { loss_time, ..defaults }).map_err(
+            |error| {
+                ControlError::new(
+                    ControlErrorKind::Device,
+                    format!("{error}; check the address and the target's list of hosts"),
+                )
+            },
+        )
+    }
+}
+
+impl Control {
+    /// Connects to a namespace of another machine and remembers it. The same again is "unchanged".
+    ///
+    /// # Errors
+    /// When the address is none, the target cannot be reached or refuses, or its namespace is none that can be used.
+    pub fn connect_drive(
+        &self,
+        request: &ConnectDriveRequest,
+    ) -> Result<DriveChange, ControlError> {
+        let path = address_of(&request.address)?.to_string();
+        let (record, _reserved) = self.reserve(|m| {
+            m.check_open()?;
+            Ok((m.remote_record(&path, request)?, vec![remote_key(&path)]))
+        })?;
+        let result = match record {
+            None => "unchanged",
+            Some(record) => {
+                let device = record.connect()?;
+                self.run(|m| m.adopt_remote(&record, device))?
+            }
+        };
+        let drive = Some(self.drive(&path)?);
+        Ok(DriveChange { result: result.to_owned(), drive, plan: Vec::new() })
+    }
+
+    /// Ends the connection to a drive of another machine and forgets it.
+    ///
+    /// # Errors
+    /// When there is none, or an array or a spare uses it.
+    pub fn disconnect_drive(
+        &self,
+        request: &DisconnectDriveRequest,
+    ) -> Result<DriveChange, ControlError> {
+        let path = address_of(&request.address)?.to_string();
+        let (_, _reserved) = self.reserve(|m| Ok((m.check_open()?, vec![remote_key(&path)])))?;
+        let drive = self.drive(&path).ok();
+        self.run(|m| m.forget_remote(&path))?;
+        Ok(DriveChange { result: "changed".to_owned(), drive, plan: Vec::new() })
+    }
+
+    /// Connects those of `drives` that are of other machines and not connected, as `drive connect` does; none of them
+    /// in a dry run.
+    ///
+    /// # Errors
+    /// As [`connect_drive`](Self::connect_drive).
+    pub(crate) fn connect_named<'a>(
+        &self,
+        drives: impl IntoIterator<Item = &'a String>,
+        dry_run: bool,
+    ) -> Result<(), ControlError> {
+        for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
+            let path = address_of(address)?.to_string();
+            if !self.run(|m| Ok(m.drives.remote(&path).is_some()))? {
+                self.connect_drive(&ConnectDriveRequest {
+                    address: path,
+                    ..ConnectDriveRequest::default()
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects recorded drives that are not connected, and tells which were lost and came back.
+    pub(crate) fn tend_remotes(&self) -> Result<(), ControlError> {
+        let due = self.run(|m| {
+            m.tell_lost_remotes();
+            Ok(m.due_remotes())
+        })?;
+        for record in due {
+            let (control, address) = (self.clone(), record.address.clone());
+            let connect = move || {
+                let result = record.connect();
+                // Nobody is there to be told when the control plane is of no use any more.
+                let _ = control.run(|m| {
+                    m.end_connecting(&record, result);
+                    Ok(())
+                });
+            };
+            let started = thread::Builder::new().name("drive connect".to_owned()).spawn(connect);
+            if let Err(error) = started {
+                self.run(|m| {
+                    m.note_failed(&address, format!("it cannot be connected: {error}"));
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Manager {
+    /// What to connect to; `None` when that is connected already.
+    fn remote_record(
+        &mut self,
+        path: &str,
+        request: &ConnectDriveRequest,
+    ) -> Result<Option<RemoteRecord>, ControlError> {
+        let known = self.config.remotes.iter().find(|record| record.address == path).cloned();
+        if let Some(known) = known {
+            let same = request.host_nqn.is_empty() || request.host_nqn == known.host_nqn;
+            let same = same && (request.hold_s == 0 || request.hold_s == known.hold_s);
+            if !same {
+                return Err(ControlError::new(
+                    ControlErrorKind::Exists,
+                    format!(
+                        "{path} is connected in another way; first: strake drive disconnect {path}"
+                    ),
+                ));
+            }
+            return Ok(self.drives.remote(path).is_none().then_some(known));
+        }
+        if self.config.remotes.len() >= REMOTES_MAX {
+            return Err(ControlError::state(format!(
+                "{REMOTES_MAX} drives of other machines are connected, which is the most one daemon keeps"
+            )));
+        }
+        let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
+        let hold_s = request.hold_s;
+        Ok(Some(RemoteRecord { address: path.to_owned(), host_nqn, host_id, hold_s }))
+    }
+
+    /// Who we are to targets: the name asked for, or one that is made up once and kept.
+    fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
+        if !asked.is_empty() {
+            nqn::check(asked)
+                .map_err(|error| ControlError::usage(format!("{asked:?} is no NQN: {error}")))?;
+            // A name is told with one identifier always (Base, section 1.5.27): the one in it, as Linux hosts do.
+            let of_name = asked.strip_prefix(nqn::UUID_PREFIX).and_then(|id| id.parse().ok());
+            let used = self.config.remotes.iter().find(|record| record.host_nqn == asked);
+            let id = match (of_name, used) {
+                (Some(id), _) => Uuid::to_string(&id),
+                (None, Some(used)) => used.host_id.clone(),
+                (None, None) => fresh_uuid()?.to_string(),
+            };
+            return Ok((asked.to_owned(), id));
+        }
+        if self.config.host.is_empty() {
+            let mut config = self.config.clone();
+            config.host = fresh_uuid()?.to_string();
+            self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        }
+        let id = self.config.host.clone();
+        Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
+    }
+
+    /// Takes note of a drive that was connected. Says whether that is new.
+    fn adopt_remote(
+        &mut self,
+        record: &RemoteRecord,
+        device: FabricsDevice,
+    ) -> Result<&'static str, ControlError> {
+        self.check_open()?;
+        if self.drives.remote(&record.address).is_some() {
+            return Ok("unchanged");
+        }
+        let device = Arc::new(device);
+        self.drives.refuse_twin(&record.address, &device)?;
+        if self.config.remotes.contains(record) {
+            self.add_remote(record, device);
+            return Ok("changed");
+        }
+        self.put_remote(record)?;
+        self.add_remote(record, device);
+        Ok("created")
+    }
+
+    /// Records a drive, which is connected to from then on.
+    pub(crate) fn put_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        config.remotes.push(record.clone());
+        self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        Ok(())
+    }
+
+    fn add_remote(&mut self, record: &RemoteRecord, device: Arc<FabricsDevice>) {
+        self.remotes.failed.remove(&record.address);
+        self.drives.add_remote(record.address.clone(), device);
+    }
+
+    fn forget_remote(&mut self, path: &str) -> Result<(), ControlError> {
+        if !self.config.remotes.iter().any(|record| record.address == path) {
+            return Err(ControlError::not_found(format!(
+                "{path} is not connected; strake drive list shows what is"
+            )));
+        }
+        self.refuse_needed(path)?;
+        let mut config = self.config.clone();
+        config.remotes.retain(|record| record.address != path);
+        self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        self.remotes.failed.remove(path);
+        self.remotes.told_lost.remove(path);
+        self.close_unused_drives();
+        Ok(())
+    }
+
+    /// Refuses a drive that an array or a spare counts on, whether it is connected or not.
+    fn refuse_needed(&self, path: &str) -> Result<(), ControlError> {
+        if let Some(device) = self.drives.remote(path) {
+            let device: Arc<dyn BlockDevice> = Arc::<FabricsDevice>::clone(device);
+            self.refuse_members(&[Drive { device, path: path.to_owned() }])?;
+        }
+        let is_member = |running: &&Running| {
+            running.array.status().members.iter().any(|member| member.path == path)
+        };
+        let running = self.running.iter().find(is_member).map(|r| r.array.name().to_string());
+        let waiting = self.config.arrays.iter().find(|array| {
+            self.find(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
+        });
+        if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
+            return Err(ControlError::refused(format!(
+                "{path} belongs to array {name}; give the member another drive first (strake array replace {name}), or \
+                 unload the array"
+            )));
+        }
+        if self.config.spares.iter().any(|spare| spare.path == path) {
+            return Err(ControlError::refused(format!(
+                "{path} is a spare; take it first: strake spare remove {path}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Recorded drives that should be connected to now; they count as being connected from here on.
+    fn due_remotes(&mut self) -> Vec<RemoteRecord> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let Remotes { connecting, failed, .. } = &self.remotes;
+        let now = Instant::now();
+        let is_due = |record: &&RemoteRecord| {
+            self.drives.remote(&record.address).is_none()
+                && !connecting.contains(&record.address)
+                && !self.reserved.contains(&remote_key(&record.address))
+                && failed.get(&record.address).is_none_or(|failed| now >= failed.next)
+        };
+        let due: Vec<_> = self.config.remotes.iter().filter(is_due).cloned().collect();
+        self.remotes.connecting.extend(due.iter().map(|record| record.address.clone()));
+        due
+    }
+
+    fn end_connecting(
+        &mut self,
+        record: &RemoteRecord,
+        result: Result<FabricsDevice, ControlError>,
+    ) {
+        self.remotes.connecting.remove(&record.address);
+        // Somebody may have forgotten it, or connected it by hand.
+        if !self.config.remotes.contains(record) || self.drives.remote(&record.address).is_some() {
+            return;
+        }
+        if let Err(error) = result.and_then(|device| self.adopt_remote(record, device)) {
+            self.note_failed(&record.address, error.what);
+        }
+    }
+
+    fn note_failed(&mut self, address: &str, why: String) {
+        self.remotes.connecting.remove(address);
+        let failed = Failed::after(self.remotes.failed.get(address), why);
+        self.remotes.failed.insert(address.to_owned(), failed);
+    }
+
+    /// Tells of connections that were lost and made anew since the last look.
+    fn tell_lost_remotes(&mut self) {
+        for (path, state) in self.drives.remote_states() {
+            let object = format!("drive/{path}");
+            match state {
+                LinkState::Down(reason, _) if self.remotes.told_lost.insert(path.clone()) => {
+                    let what = format!("the connection to drive {path} is lost");
+                    let note = Note::new(EventKind::DriveLost, object, what);
+                    self.record(note.cause(reason.to_string()));
+                }
+                LinkState::Up if self.remotes.told_lost.remove(&path) => {
+                    let what = format!("drive {path} is connected again");
+                    self.record(Note::new(EventKind::DriveBack, object, what));
+                }
+                LinkState::Down(..) | LinkState::Up => {}
+            }
+        }
+    }
+
+    /// Drives that are recorded and have not been connected since the daemon started.
+    pub(crate) fn absent_remotes(&self) -> Vec<DriveMessage> {
+        let absent = |record: &&RemoteRecord| self.drives.remote(&record.address).is_none();
+        let message = |record: &RemoteRecord| DriveMessage {
+            path: record.address.clone(),
+            kind: DriveKind::Remote.word().to_owned(),
+            state: "failed".to_owned(),
+            note: match self.remotes.failed.get(&record.address) {
+                Some(failed) => format!("not connected: {}", failed.why),
+                None => "not connected yet".to_owned(),
+            },
+            ..DriveMessage::default()
+        };
+        self.config.remotes.iter().filter(absent).map(message).collect()
+    }
+
+    /// Identities of connected drives of other machines, which are kept open whether something uses them or not.
+    pub(crate) fn remote_identities(&self) -> Vec<String> {
+        let recorded = |path: &str| self.config.remotes.iter().any(|r| r.address == path);
+        let all = self.drives.all().iter().filter(|open| open.kind == DriveKind::Remote);
+        let kept = all.filter(|open| recorded(&open.drive.path));
+        kept.map(|open| open.drive.device.info().identity).collect()
+    }
+}
+
+/// What is said about a drive whose connection is lost.
+pub(crate) fn lost_note(reason: Reason) -> String {
+    format!("its connection is lost and being made anew: {reason}")
+}

@@ -1,0 +1,220 @@
+//! Drives of other machines: the target is a control plane of its own in this process.
+
+use super::{Folder, check_refused, fail, raid6, stop, tick_until};
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+use strake_api::v1::{
+    AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
+    DisconnectDriveRequest, Drive, DriveChange, RemoveSpareRequest, RestoreConfigRequest,
+    UnloadArrayRequest,
+};
+
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
+
+/// Another machine, which serves `count` namespaces.
+struct Machine {
+    folder: Folder,
+    control: Control,
+    addresses: Vec<String>,
+}
+
+impl Machine {
+    fn new(count: usize) -> Self {
+        let folder = Folder::new();
+        let control = folder.control();
+        let mut listen = "127.0.0.1:0".to_owned();
+        let mut addresses = Vec::new();
+        for (number, drive) in folder.drives(count).into_iter().enumerate() {
+            let array = format!("lun{number}");
+            let create = CreateArrayRequest {
+                name: array.clone(),
+                level: "0".into(),
+                drives: vec![drive],
+                block_bytes: Some(4096),
+                ..Default::default()
+            };
+            control.create_array(&create).expect("it is created");
+            let export = CreateExportRequest {
+                array,
+                via: "nvme-tcp".into(),
+                listen,
+                allow_hosts: vec![HOST.into()],
+                ..Default::default()
+            };
+            let made = control.run(|m| m.create_export(&export)).expect("it is offered").export;
+            let made = made.expect("it is told");
+            listen = made.listen;
+            addresses.push(made.uri);
+        }
+        Self { folder, control, addresses }
+    }
+
+    fn stop(&self) {
+        stop(&self.control);
+    }
+
+    fn start(&mut self) {
+        // The old one lets go of the state directory before the new one takes it.
+        self.control = Folder::new().control();
+        self.control = self.folder.control();
+    }
+}
+
+fn request(address: &str) -> ConnectDriveRequest {
+    ConnectDriveRequest { address: address.into(), host_nqn: HOST.into(), hold_s: 10 }
+}
+
+fn connect(control: &Control, address: &str) -> Result<DriveChange, ControlError> {
+    control.connect_drive(&request(address))
+}
+
+fn disconnect(control: &Control, address: &str) -> Result<DriveChange, ControlError> {
+    control.disconnect_drive(&DisconnectDriveRequest { address: address.into() })
+}
+
+fn shown(control: &Control, address: &str) -> Drive {
+    control.drive(address).expect("it is known")
+}
+
+/// Whether array tank runs with every member in sync.
+fn is_whole(control: &Control) -> bool {
+    let array = control.run(|m| m.array("tank"));
+    array.is_ok_and(|a| a.members.len() == 4 && a.members.iter().all(|m| m.state == "in_sync"))
+}
+
+#[test]
+fn a_drive_of_another_machine_is_refused_with_what_to_do() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    let (usage, device) = (ControlErrorKind::Usage, ControlErrorKind::Device);
+    check_refused(connect(&control, "nvme-tcp://a"), usage, "write it like nvme-tcp://");
+    let unnamed = ConnectDriveRequest { host_nqn: String::new(), ..request(address) };
+    let refused = control.connect_drive(&unnamed);
+    check_refused(refused, device, "we connect as nqn.2014-08.org.nvmexpress:uuid:");
+    let wrong = ConnectDriveRequest { host_nqn: "somebody".into(), ..request(address) };
+    check_refused(control.connect_drive(&wrong), usage, "is no NQN");
+    check_refused(disconnect(&control, address), ControlErrorKind::NotFound, "is not connected");
+
+    let made = connect(&control, address).expect("it is connected");
+    let drive = made.drive.expect("it is told");
+    assert_eq!((made.result.as_str(), drive.kind.as_str()), ("created", "nvme-tcp"));
+    assert_eq!((drive.path.as_str(), drive.state.as_str()), (address, "free"));
+    assert_eq!(connect(&control, address).expect("the same again").result, "unchanged");
+    let otherwise = ConnectDriveRequest { hold_s: 60, ..request(address) };
+    let exists = ControlErrorKind::Exists;
+    check_refused(control.connect_drive(&otherwise), exists, "connected in another way");
+    // The same namespace by another name of the machine.
+    let by_name = address.replace("127.0.0.1", "localhost");
+    check_refused(connect(&control, &by_name), ControlErrorKind::Refused, "two ways to one drive");
+    assert_eq!(disconnect(&control, address).expect("nothing uses it").result, "changed");
+    assert!(control.list_drives().expect("drives").iter().all(|d| d.kind != "nvme-tcp"));
+    stop(&control);
+    machine.stop();
+}
+
+#[test]
+fn a_dry_run_connects_nothing() {
+    let machine = Machine::new(4);
+    let folder = Folder::new();
+    let control = folder.control();
+    let dry = CreateArrayRequest { dry_run: true, ..raid6(machine.addresses.clone()) };
+    let refused = control.create_array(&dry);
+    check_refused(refused, ControlErrorKind::State, "strake drive connect nvme-tcp://");
+    assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 0);
+    stop(&control);
+    machine.stop();
+}
+
+#[test]
+fn drives_of_another_machine_are_connected_again_after_a_restart() {
+    let mut machine = Machine::new(5);
+    let folder = Folder::new();
+    let control = folder.control();
+    for address in &machine.addresses {
+        connect(&control, address).expect("it is connected");
+    }
+    let addresses = machine.addresses.clone();
+    let (members, spare) = addresses.split_at(4);
+    control.create_array(&raid6(members.to_vec())).expect("it is created");
+    let keep = AddSpareRequest { drive: spare[0].clone(), ..Default::default() };
+    control.add_spare(&keep).expect("it fits");
+    let refused = ControlErrorKind::Refused;
+    check_refused(disconnect(&control, &members[0]), refused, "is member 0 of array tank");
+    check_refused(disconnect(&control, &spare[0]), refused, "is a spare");
+    control.tick().expect("it answers");
+    assert!(control.run(|m| Ok(m.list_spares())).expect("spares").spares[0].state == "ready");
+    stop(&control);
+    drop(control);
+
+    // Nobody waits for a machine that is away, and an array that needs it waits.
+    machine.stop();
+    let control = folder.control();
+    control.tick().expect("it answers");
+    let away = shown(&control, &members[1]);
+    assert_eq!((away.state.as_str(), away.kind.as_str()), ("failed", "nvme-tcp"));
+    assert!(away.note.starts_with("not connected"), "{}", away.note);
+    check_refused(disconnect(&control, &members[1]), refused, "belongs to array tank");
+    check_refused(disconnect(&control, &spare[0]), refused, "is a spare");
+    machine.start();
+    tick_until(&control, "the array is there again", || is_whole(&control));
+    tick_until(&control, "the spare is there again", || {
+        shown(&control, &spare[0]).spare_of == "pool"
+    });
+    stop(&control);
+    machine.stop();
+}
+
+/// A spare of another machine serves as any: whether it is there is not asked of the file system.
+#[test]
+fn a_spare_of_another_machine_takes_the_place_of_a_member() {
+    let machine = Machine::new(5);
+    let folder = Folder::new();
+    let control = folder.control();
+    for address in &machine.addresses {
+        connect(&control, address).expect("it is connected");
+    }
+    let (members, spare) = machine.addresses.split_at(4);
+    control.create_array(&raid6(members.to_vec())).expect("it is created");
+    let keep = AddSpareRequest { drive: spare[0].clone(), ..Default::default() };
+    let added = control.add_spare(&keep).expect("it fits");
+    assert!(added.warnings.is_empty(), "{added:?}");
+    control.tick().expect("it answers");
+    control.fail_member(&fail("tank", 2)).expect("it may be failed");
+    tick_until(&control, "the spare is a member", || shown(&control, &spare[0]).member == Some(2));
+    tick_until(&control, "it is rebuilt", || is_whole(&control));
+    let remove = RemoveSpareRequest { drive: spare[0].clone() };
+    assert!(control.remove_spare(&remove).is_err(), "it is none any more");
+    stop(&control);
+    machine.stop();
+}
+
+#[test]
+fn a_backup_brings_drives_of_other_machines_back() {
+    let machine = Machine::new(4);
+    let folder = Folder::new();
+    let control = folder.control();
+    for address in &machine.addresses {
+        connect(&control, address).expect("it is connected");
+    }
+    control.create_array(&raid6(machine.addresses.clone())).expect("it is created");
+    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    stop(&control);
+    drop(control);
+
+    let elsewhere = Folder::new();
+    let control = elsewhere.control();
+    let dry = RestoreConfigRequest { json: document.clone(), dry_run: true };
+    let planned = control.restore_config(&dry).expect("it is understood").plan;
+    assert!(planned.contains(&format!("connect {}", machine.addresses[3])), "{planned:?}");
+    assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 0);
+    let restore = RestoreConfigRequest { json: document, dry_run: false };
+    let restored = control.restore_config(&restore).expect("it is understood");
+    assert!(is_whole(&control), "{restored:?}");
+    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    control.unload_array(&unload).expect("nothing uses it");
+    disconnect(&control, &machine.addresses[0]).expect("nothing uses it any more");
+    stop(&control);
+    machine.stop();
+}

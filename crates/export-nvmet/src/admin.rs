@@ -20,8 +20,8 @@ use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::identify::{
     self, ControllerKind, IDENTIFY_BYTES, active_namespaces, cns, descriptors, optional,
 };
-use strake_nvme_wire::log::{self, Names, page};
-use strake_nvme_wire::nvm::ALL_NAMESPACES;
+use strake_nvme_wire::log::{self, Does, Names, page};
+use strake_nvme_wire::nvm::{ALL_NAMESPACES, opcode};
 use strake_nvme_wire::{Sqe, Status};
 
 /// A page to send.
@@ -165,6 +165,7 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
         (ControllerKind::Io, page::ERRORS) => u64::from(FAILURES_MAX) * log::ERROR_BYTES as u64,
         (ControllerKind::Io, page::HEALTH) => log::HEALTH_BYTES as u64,
         (ControllerKind::Io, page::FIRMWARE) => log::FIRMWARE_BYTES as u64,
+        (ControllerKind::Io, page::COMMANDS) => log::COMMANDS_BYTES as u64,
         (ControllerKind::Io, page::CHANGED_NAMESPACES) => log::CHANGED_BYTES as u64,
         // They grow and shrink, so what lies behind their end is zeroes rather than an error.
         (ControllerKind::Io, page::ACCESS) | (ControllerKind::Discovery, page::DISCOVERY) => {
@@ -312,6 +313,7 @@ impl Content<'_> {
     fn log(&self, request: &log::Request, since: u64) -> Vec<u8> {
         let subsystem = self.controller.subsystem.as_deref();
         match (request.page, subsystem) {
+            (page::COMMANDS, Some(_)) => log::commands(&ADMIN_COMMANDS, &IO_COMMANDS).to_vec(),
             (page::ERRORS, Some(_)) => self.controller.failures().page(),
             (page::HEALTH, Some(subsystem)) => self.health(subsystem).page().to_vec(),
             (page::FIRMWARE, _) => log::firmware(env!("CARGO_PKG_VERSION")).to_vec(),
@@ -346,6 +348,28 @@ impl Content<'_> {
         }
     }
 }
+
+/// What admin queues of controllers with namespaces answer.
+const ADMIN_COMMANDS: [u8; 7] = [
+    admin::GET_LOG_PAGE,
+    admin::IDENTIFY,
+    admin::ABORT,
+    admin::SET_FEATURES,
+    admin::GET_FEATURES,
+    admin::ASYNC_EVENT,
+    admin::KEEP_ALIVE,
+];
+
+/// What their I/O queues answer.
+const IO_COMMANDS: [(u8, Does); 7] = [
+    (opcode::FLUSH, Does::Nothing),
+    (opcode::WRITE, Does::Changes),
+    (opcode::READ, Does::Nothing),
+    (opcode::COMPARE, Does::Nothing),
+    (opcode::WRITE_ZEROES, Does::Changes),
+    (opcode::DATASET_MANAGEMENT, Does::Changes),
+    (opcode::VERIFY, Does::Nothing),
+];
 
 /// Optional commands that are here.
 const COMMANDS: u16 = optional::WRITE_ZEROES | optional::DATASET_MANAGEMENT | optional::VERIFY;

@@ -107,3 +107,25 @@ fn every_feature_that_must_be_there_has_a_value() {
         assert_eq!(admin.finish().2, code(Status::NOT_CHANGEABLE), "feature {feature:#x}");
     }
 }
+
+/// The page about commands names those that are answered, and no other.
+#[test]
+fn commands_that_are_named_are_there() {
+    let machine = Machine::start();
+    let (mut admin, mut io) = machine.controller();
+    let page = log(&mut admin, 5, 4096);
+    let named = |from: usize, opcode: u8| page[from + usize::from(opcode) * 4] & 1 == 1;
+    // Too little for whatever takes or sends data, which is refused for another reason than the opcode then.
+    let short = Sgl::Transport { length: 4 };
+    for opcode in 0..=0x7e {
+        // A request for events is kept and not answered.
+        if opcode != 0x0c {
+            admin.send(opcode, short, &[(1, 1)], &[]);
+            let known = admin.finish().2 != code(Status::INVALID_OPCODE);
+            assert_eq!(known, named(0, opcode), "admin command {opcode:#x}");
+        }
+        io.send(opcode, short, &[(1, 1)], &[]);
+        let known = io.finish().2 != code(Status::INVALID_OPCODE);
+        assert_eq!(known, named(1024, opcode), "I/O command {opcode:#x}");
+    }
+}

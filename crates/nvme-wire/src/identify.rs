@@ -105,9 +105,9 @@ impl Controller<'_> {
         // ACL, AERL: less one.
         out[258] = 3;
         out[259] = self.event_requests_max - 1;
-        // FRMW: one slot, read-only. LPA: log pages can be read from an offset.
+        // FRMW: one slot, read-only. LPA: there is a page about commands, and pages can be read from an offset.
         out[260] = 1 << 1 | 1;
-        out[261] = 1 << 2;
+        out[261] = 1 << 2 | u8::from(self.kind == ControllerKind::Io) << 1;
         // ELPE: less one.
         out[262] = self.failures_max - 1;
         // KAS: the keep-alive timer counts units of 100 ms.

@@ -15,6 +15,8 @@ pub mod page {
     pub const FIRMWARE: u8 = 0x03;
     /// Namespaces that changed.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// Which commands there are.
+    pub const COMMANDS: u8 = 0x05;
     /// How namespaces can be reached.
     pub const ACCESS: u8 = 0x0c;
     /// Subsystems.
@@ -27,6 +29,8 @@ pub const ERROR_BYTES: usize = 64;
 pub const HEALTH_BYTES: usize = 512;
 /// Bytes of the firmware page.
 pub const FIRMWARE_BYTES: usize = 512;
+/// Bytes of the page about commands.
+pub const COMMANDS_BYTES: usize = 4096;
 /// Bytes of the list of changed namespaces.
 pub const CHANGED_BYTES: usize = 4096;
 /// Bytes of the header of the discovery page, and of each of its entries.
@@ -164,6 +168,34 @@ pub fn changed_namespaces(numbers: impl IntoIterator<Item = u32>) -> [u8; CHANGE
             break;
         }
         put(&mut out, place * 4, &number.to_le_bytes());
+    }
+    out
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Does {
+    /// It leaves blocks as they are.
+    Nothing,
+    /// It may change their content.
+    Changes,
+}
+
+/// The page about commands (Base, section 5.16.1.6, "Commands Supported and Effects"): those of admin and of I/O queues
+/// that there are.
+#[must_use]
+pub fn commands(admin: &[u8], io: &[(u8, Does)]) -> [u8; COMMANDS_BYTES] {
+    let mut out = [0; COMMANDS_BYTES];
+    for &opcode in admin {
+        // CSUPP: it is there.
+        out[usize::from(opcode) * 4] = 1;
+    }
+    for &(opcode, does) in io {
+        // LBCC: logical blocks may change.
+        out[1024 + usize::from(opcode) * 4] = match does {
+            Does::Nothing => 1,
+            Does::Changes => 0b11,
+        };
     }
     out
 }

@@ -3,7 +3,7 @@
 use crate::command::{Cqe, SQE_BYTES, Sgl, Sqe, admin};
 use crate::fabrics::{self, Configuration, Connect, ConnectData, FlowControl, Property, Width};
 use crate::identify::{self, ControllerKind, Deallocated};
-use crate::log::{Access, AccessGroup, Names};
+use crate::log::{Access, AccessGroup, Does, Names};
 use crate::pdu::{
     self, COMMON_BYTES, Common, Digests, Frame, IC_BYTES, IcReq, IcResp, PduError, PduKind,
     Transfer, Use,
@@ -225,7 +225,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!((page[512], page[513], page[514], page[516], page[520]), (0x66, 0x44, 128, 3, 8));
     assert_eq!(page[525], 0b101);
     assert_eq!((page[76], page[342], page[343]), (0b1010, 10, 0b100_0101), "CMIC, ANATT, ANACAP");
-    assert_eq!(page[262], 63, "ELPE");
+    assert_eq!((page[261], page[262]), (0b110, 63), "LPA, ELPE");
     assert_eq!((page[344], page[348], page[540]), (3, 3, 3), "ANAGRPMAX, NANAGRPID, MNAN");
     assert_eq!(page[536..540], [1, 0, 0x30, 0]);
     assert_eq!(page[768..784], *b"nqn.2014-08.x:y\0");
@@ -281,9 +281,9 @@ fn failures_and_health_are_where_hosts_look() {
     assert_eq!([32, 48, 64, 80, 160, 176].map(|at| page[at]), [2, 1, 3, 4, 5, 6]);
 }
 
-/// Base, sections 5.16.1.5 and 5.16.1.13.
+/// Base, sections 5.16.1.5, 5.16.1.6 and 5.16.1.13.
 #[test]
-fn pages_of_changed_and_of_accessible_namespaces_are_as_hosts_read_them() {
+fn pages_of_changes_commands_and_access_are_as_hosts_read_them() {
     let page = log::changed_namespaces([3, 0x102]);
     assert_eq!(page[..12], [3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(log::changed_namespaces(1..=1024)[4092..], [0, 4, 0, 0]);
@@ -297,6 +297,9 @@ fn pages_of_changed_and_of_accessible_namespaces_are_as_hosts_read_them() {
     let second = [2, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
     assert_eq!((page.len(), page[32], &page[48..52]), (88, 1, &[1, 0, 0, 0][..]));
     assert_eq!((&page[52..72], &page[84..]), (&second[..], &[2, 0, 0, 0][..]));
+    let page = log::commands(&[2], &[(1, Does::Changes), (0xff, Does::Nothing)]);
+    assert_eq!((page[8], page[1028], page[2044]), (1, 3, 1));
+    assert_eq!(page.iter().filter(|&&byte| byte > 0).count(), 3);
     let page = log::access(5, &groups, Names::LeftOut);
     assert_eq!((page.len(), page[20], page[48]), (80, 0, 2));
 }

@@ -86,11 +86,16 @@ nvme io-passthru "$char" --opcode=2 --namespace-id=1 --data-len=4096 --read --cd
 shows "LBA Out of Range" nvme error-log "$char" -e 4
 shows "^num_err_log_entries[[:space:]]*: [1-9]" nvme smart-log "$char"
 nvme verify "$device" -s 0 -c 15 || fail "verify"
+nvme read "$device" -s 0 -c 0 -z 4096 -d /tmp/block || fail "read"
+nvme compare "$device" -s 0 -c 0 -z 4096 -d /tmp/block || fail "compare"
+tr '\0' x </tmp/block >/tmp/another
+shows "Compare Failure" bash -c "! nvme compare $device -s 0 -c 0 -z 4096 -d /tmp/another"
 for feature in 1 2 4 5 0xa; do
     shows "Current value" nvme get-feature "$char" -f "$feature"
 done
 shows "frs1" nvme fw-log "$char"
 shows "optimized" nvme ana-log "$char"
+shows "^0000: (00 ){8}01 00" nvme get-log "$char" --log-id=5 --log-len=64
 shows "0x00000006|Volatile Write Cache" nvme get-feature "$char" -f 6
 shows "Number of Queues" nvme get-feature "$char" -f 7
 shows "Async" nvme get-feature "$char" -f 0xb

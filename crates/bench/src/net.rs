@@ -10,7 +10,7 @@ use strake_export_nvmet::{Export, Target, TargetConfig};
 use crate::load::Order;
 use crate::measure::Samples;
 use crate::net::neighbour::Neighbour;
-use crate::report::{Meets, Metric, Report, Row, Target as Goal};
+use crate::report::{Metric, Report, Row, Target as Goal};
 use crate::rig::{Rig, Sample, pass};
 use crate::scenario::{Case, Made, Options};
 
@@ -78,26 +78,11 @@ impl Line {
             Err(why) => Row::open(self.name(), self.metric(), self.target(), why.as_str()),
         };
         let row = row.on(self.case.made.drives());
-        match (self.anchor, self.about) {
-            (Some(_), _) => {
-                row.note("anchor: SPDK's target under its own host, on a quiet machine")
-            }
-            (None, About::Beside(_)) => doubt(row),
-            (None, About::Requests | About::Bytes) => row,
+        if self.anchor.is_some() {
+            return row.note("anchor: SPDK's target under its own host, on a quiet machine");
         }
+        row
     }
-}
-
-/// What takes many times as long by itself waited for the CPU: where samples differ by more than the goal leaves to a
-/// neighbour, the row reaches none.
-fn doubt(row: Row) -> Row {
-    let spread = row.max.zip(row.min).map_or(0.0, |(max, min)| max - min);
-    if spread <= NEIGHBOUR_MAX - 1.0 {
-        return row;
-    }
-    let row = row
-        .note("samples differ by more than a neighbour may do: measure when the machine is quiet");
-    Row { meets: Meets::None, ..row }
 }
 
 /// What a drive of another machine asks for unless somebody knows better.

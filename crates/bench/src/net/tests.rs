@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{About, answer, lines};
-use crate::report::{Meets, Report};
+use crate::report::Report;
 use crate::scenario::Options;
 
 #[test]
@@ -33,18 +33,4 @@ fn what_is_asked_is_measured() {
     }
     let beside = |line: &super::Line| matches!(line.about, About::Beside(_));
     assert!(lines().iter().filter(|line| beside(line)).all(|line| line.target().goal.is_some()));
-}
-
-/// A row that says that a neighbour does no harm must not owe that to chance.
-#[test]
-fn a_row_of_samples_that_differ_too_much_reaches_no_goal() {
-    let line = lines().into_iter().find(|line| matches!(line.about, About::Beside(_)));
-    let line = line.expect("there are neighbours");
-    for (samples, meets) in [
-        ([1.0, 1.05, 1.1], Meets::Goal),
-        ([1.2, 1.25, 1.3], Meets::None),
-        ([0.6, 1.05, 1.8], Meets::None),
-    ] {
-        assert_eq!(line.row(&Ok(samples.to_vec())).meets, meets, "{samples:?}");
-    }
 }

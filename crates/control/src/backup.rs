@@ -305,7 +305,8 @@ impl Manager {
         self.store.prepare(&foreseen.config).map(|_| any)
     }
 
-    /// The configuration in force, with the secrets of hooks and hosts covered: they have to be added by hand again.
+    /// The configuration in force, with the secrets of hooks, hosts and drives covered: they have to be added by hand
+    /// again.
     ///
     /// # Errors
     /// When it cannot be encoded.
@@ -316,6 +317,9 @@ impl Manager {
         }
         for host in &mut config.hosts {
             *host = host.masked();
+        }
+        for remote in &mut config.remotes {
+            *remote = remote.masked();
         }
         let json = serde_json::to_string_pretty(&config)
             .map_err(|e| ControlError::device(format!("cannot encode the configuration: {e}")))?;

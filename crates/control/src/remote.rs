@@ -13,18 +13,19 @@ use strake_api::v1::{
 };
 use strake_block::BlockDevice;
 use strake_dev_fabrics::address::SCHEME;
-use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options, Reason};
+use strake_dev_fabrics::{Address, FabricsDevice, LinkState, Reason};
 use strake_engine::Drive;
-use strake_export_nvmet::nqn;
-use strake_units::{Nanos, Uuid};
 
 use crate::control::Control;
 use crate::drives::DriveKind;
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN, REMOTES_MAX};
-use crate::manager::{Manager, Running, fresh_uuid};
+use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN};
+use crate::manager::{Manager, Running};
 use crate::store::{Prepared, RemoteRecord};
+use record::Aim;
+
+mod record;
 
 /// What is being done about recorded drives.
 #[derive(Default)]
@@ -72,27 +73,6 @@ pub(crate) fn address_of(text: &str) -> Result<Address, ControlError> {
     text.parse().map_err(|error| ControlError::usage(format!("{error}")))
 }
 
-impl RemoteRecord {
-    fn connect(&self) -> Result<FabricsDevice, ControlError> {
-        let address = address_of(&self.address)?;
-        let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
-        let host = HostName { nqn: self.host_nqn.clone(), id: id.0 };
-        let defaults = Options::default();
-        let loss_time = match self.hold_s {
-            0 => defaults.loss_time,
-            seconds => Nanos::SECOND.times(seconds.into()),
-        };
-        FabricsDevice::connect(&address, &host, Options { loss_time, ..defaults }).map_err(
-            |error| {
-                ControlError::new(
-                    ControlErrorKind::Device,
-                    format!("{error}; check the address and the target's list of hosts"),
-                )
-            },
-        )
-    }
-}
-
 impl Control {
     /// Connects to a namespace of another machine and remembers it. The same again is "unchanged".
     ///
@@ -103,15 +83,19 @@ impl Control {
         request: &ConnectDriveRequest,
     ) -> Result<DriveChange, ControlError> {
         let path = address_of(&request.address)?.to_string();
-        let (record, _reserved) = self.reserve(|m| {
+        let (aim, _reserved) = self.reserve(|m| {
             m.check_open()?;
-            Ok((m.remote_record(&path, request)?, vec![remote_key(&path)]))
+            Ok((m.aim_of(&path, request)?, vec![remote_key(&path)]))
         })?;
-        let result = match record {
-            None => "unchanged",
-            Some(record) => {
+        let result = match aim {
+            Aim::Nothing => "unchanged",
+            Aim::Connect(record) => {
                 let device = record.connect()?;
                 self.run(|m| m.adopt_remote(&record, device))?
+            }
+            Aim::Rekey(record) => {
+                self.run(|m| m.rekey_remote(&record))?;
+                "changed"
             }
         };
         let drive = Some(self.drive(&path)?);
@@ -184,60 +168,6 @@ impl Control {
 }
 
 impl Manager {
-    /// What to connect to; `None` when that is connected already.
-    fn remote_record(
-        &mut self,
-        path: &str,
-        request: &ConnectDriveRequest,
-    ) -> Result<Option<RemoteRecord>, ControlError> {
-        let known = self.config.remotes.iter().find(|record| record.address == path).cloned();
-        if let Some(known) = known {
-            let same = request.host_nqn.is_empty() || request.host_nqn == known.host_nqn;
-            let same = same && (request.hold_s == 0 || request.hold_s == known.hold_s);
-            if !same {
-                return Err(ControlError::new(
-                    ControlErrorKind::Exists,
-                    format!(
-                        "{path} is connected in another way; first: strake drive disconnect {path}"
-                    ),
-                ));
-            }
-            return Ok(self.drives.remote(path).is_none().then_some(known));
-        }
-        if self.config.remotes.len() >= REMOTES_MAX {
-            return Err(ControlError::state(format!(
-                "{REMOTES_MAX} drives of other machines are connected, which is the most one daemon keeps"
-            )));
-        }
-        let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
-        let hold_s = request.hold_s;
-        Ok(Some(RemoteRecord { address: path.to_owned(), host_nqn, host_id, hold_s }))
-    }
-
-    /// Who we are to targets: the name asked for, or one that is made up once and kept.
-    fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
-        if !asked.is_empty() {
-            nqn::check(asked)
-                .map_err(|error| ControlError::usage(format!("{asked:?} is no NQN: {error}")))?;
-            // A name is told with one identifier always (Base, section 1.5.27): the one in it, as Linux hosts do.
-            let of_name = asked.strip_prefix(nqn::UUID_PREFIX).and_then(|id| id.parse().ok());
-            let used = self.config.remotes.iter().find(|record| record.host_nqn == asked);
-            let id = match (of_name, used) {
-                (Some(id), _) => Uuid::to_string(&id),
-                (None, Some(used)) => used.host_id.clone(),
-                (None, None) => fresh_uuid()?.to_string(),
-            };
-            return Ok((asked.to_owned(), id));
-        }
-        if self.config.host.is_empty() {
-            let mut config = self.config.clone();
-            config.host = fresh_uuid()?.to_string();
-            self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
-        }
-        let id = self.config.host.clone();
-        Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
-    }
-
     /// Takes note of a drive that was connected. Says whether that is new.
     fn adopt_remote(
         &mut self,
@@ -250,18 +180,28 @@ impl Manager {
         }
         let device = Arc::new(device);
         self.drives.refuse_twin(&record.address, &device)?;
-        if self.config.remotes.contains(record) {
-            self.add_remote(record, device);
-            return Ok("changed");
+        let known = self.config.remotes.iter().any(|r| r.address == record.address);
+        if !self.config.remotes.contains(record) {
+            self.put_remote(record)?;
         }
-        self.put_remote(record)?;
         self.add_remote(record, device);
-        Ok("created")
+        Ok(if known { "changed" } else { "created" })
+    }
+
+    /// Has the next connections to a drive be made with other secrets.
+    fn rekey_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
+        let keys = record.keys()?;
+        self.put_remote(record)?;
+        if let Some(device) = self.drives.remote(&record.address) {
+            device.set_keys(keys);
+        }
+        Ok(())
     }
 
     /// Records a drive, which is connected to from then on.
     pub(crate) fn put_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
         let mut config = self.config.clone();
+        config.remotes.retain(|known| known.address != record.address);
         config.remotes.push(record.clone());
         self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
         Ok(())

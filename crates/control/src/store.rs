@@ -42,7 +42,8 @@ pub struct Config {
     /// [`HookSpec::masked`].
     #[serde(default)]
     pub hooks: Vec<HookSpec>,
-    /// Drives of other machines to connect to by themselves.
+    /// Drives of other machines to connect to by themselves. Holds secrets: for anything that others may read, mask
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remotes: Vec<RemoteRecord>,
     /// The UUID that this daemon is known by to other machines; empty before it was needed.
@@ -215,7 +216,7 @@ pub struct SpareRecord {
 }
 
 /// A drive of another machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteRecord {
     /// Where it is.
@@ -227,6 +228,26 @@ pub struct RemoteRecord {
     /// Seconds for which I/O is held while the connection is lost; 0 for what is usual.
     #[serde(default)]
     pub hold_s: u32,
+    /// What we prove ourselves with, in the interchange format; empty when the target does not ask for it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub secret: String,
+    /// What the target proves itself with; empty when it need not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub controller_secret: String,
+}
+
+impl std::fmt::Debug for RemoteRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteRecord").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl RemoteRecord {
+    /// The same without its secrets.
+    #[must_use]
+    pub fn masked(&self) -> Self {
+        Self { secret: String::new(), controller_secret: String::new(), ..self.clone() }
+    }
 }
 
 /// An export.

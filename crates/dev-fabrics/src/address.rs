@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use strake_nvme_auth::Keys;
 use strake_nvme_wire::nqn;
 
 /// What every address begins with.
@@ -101,6 +102,8 @@ pub struct HostName {
     pub nqn: String,
     /// The identifier that goes with it (Base, section 5.27.1.25).
     pub id: [u8; 16],
+    /// What it proves itself with to a target that asks, and what the target has to prove itself with.
+    pub keys: Option<Keys>,
 }
 
 #[cfg(test)]

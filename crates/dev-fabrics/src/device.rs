@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use strake_block::{BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
+use strake_nvme_auth::Keys;
 use strake_nvme_wire::Digests;
 use strake_nvme_wire::pdu::Use;
 use strake_units::{CoreIndex, Nanos};
@@ -86,6 +87,11 @@ impl FabricsDevice {
     #[must_use]
     pub fn state(&self) -> LinkState {
         self.shared.state()
+    }
+
+    /// Has the next association be made with other secrets. The one that is up stays.
+    pub fn set_keys(&self, keys: Option<Keys>) {
+        self.shared.host_lock().keys = keys;
     }
 
     /// Times that its association was made anew.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 use strake_block::IoErrorKind;
+use strake_nvme_auth::Doubt;
 use strake_nvme_wire::{PduError, Status};
 
 /// Why an association was not made, or ended.
@@ -23,8 +24,12 @@ pub enum Reason {
     Broken(Breach),
     /// The target refused a command that a connection begins with.
     Refused(Status),
-    /// The target wants proof of who we are, which is not there yet.
+    /// The target wants proof of who we are, and there is no secret.
     Authentication,
+    /// The proof of one side was not given or not accepted.
+    Unproven(Doubt),
+    /// The target wants encryption, which is not there yet.
+    Encryption,
     /// The controller does not become ready.
     NotReady,
     /// The namespace is none that can be used.
@@ -127,8 +132,12 @@ impl fmt::Display for Reason {
                 f.write_str("the target has no such subsystem, or does not allow this host")
             }
             Self::Refused(status) => write!(f, "the target refused ({status})"),
-            Self::Authentication => {
-                f.write_str("the target asks for authentication, which is not supported yet")
+            Self::Authentication => f.write_str(
+                "the target asks for proof of who we are; connect it with the secret that it knows: --secret-file",
+            ),
+            Self::Unproven(doubt) => doubt.fmt(f),
+            Self::Encryption => {
+                f.write_str("the target asks for encryption, which is not supported yet")
             }
             Self::NotReady => f.write_str("the controller does not become ready"),
             Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
@@ -142,6 +151,12 @@ impl std::error::Error for Reason {}
 impl From<Breach> for Reason {
     fn from(breach: Breach) -> Self {
         Self::Broken(breach)
+    }
+}
+
+impl From<Doubt> for Reason {
+    fn from(doubt: Doubt) -> Self {
+        Self::Unproven(doubt)
     }
 }
 
@@ -174,6 +189,8 @@ impl Reason {
             | Self::Broken(_)
             | Self::Refused(_)
             | Self::Authentication
+            | Self::Unproven(_)
+            | Self::Encryption
             | Self::NotReady
             | Self::Replaced => IoErrorKind::Gone,
         }

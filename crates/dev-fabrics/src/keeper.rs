@@ -47,7 +47,7 @@ pub enum LinkState {
 /// What a device, its queues and its thread have in common.
 pub(crate) struct Shared {
     pub(crate) address: Address,
-    pub(crate) host: HostName,
+    host: Mutex<HostName>,
     pub(crate) options: Options,
     /// The association that is up, counted from 1; 0 while none is. Whoever reads a number that is not its own stops
     /// using its connection; nothing else is published by it.
@@ -72,7 +72,7 @@ impl Shared {
     ) -> Self {
         Self {
             address: address.clone(),
-            host: host.clone(),
+            host: Mutex::new(host.clone()),
             options,
             association: AtomicU64::new(1),
             down_at: AtomicU64::new(u64::MAX),
@@ -82,6 +82,15 @@ impl Shared {
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
         }
+    }
+
+    /// Who we are, and how the next association proves it.
+    pub(crate) fn host(&self) -> HostName {
+        self.host_lock().clone()
+    }
+
+    pub(crate) fn host_lock(&self) -> MutexGuard<'_, HostName> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nothing panics while holding these locks. They are taken by control threads and when a queue is opened.
@@ -247,7 +256,7 @@ impl Keeper {
 
     fn remake(&mut self) -> Result<(), Reason> {
         let shared = &self.shared;
-        let session = Session::begin(&shared.address, &shared.host, shared.options.digests)?;
+        let session = Session::begin(&shared.address, &shared.host(), shared.options.digests)?;
         self.compare(&session)?;
         self.shared.queues_granted.store(session.queues, Ordering::Relaxed);
         self.session = Some(session);

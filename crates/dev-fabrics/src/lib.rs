@@ -21,6 +21,7 @@ mod input;
 pub mod keeper;
 pub mod limits;
 mod link;
+mod proof;
 pub mod queue;
 mod session;
 

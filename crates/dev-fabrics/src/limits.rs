@@ -60,6 +60,9 @@ pub const QUEUES_MAX: u16 = 16;
 /// Entries of the admin queue.
 pub const ADMIN_ENTRIES: u16 = 32;
 
+/// Room for a message of authentication: more than the longest that makes sense.
+pub const MESSAGE_ROOM: usize = 4096;
+
 /// Most entries of an I/O queue.
 pub const IO_ENTRIES_MAX: u32 = 128;
 
@@ -99,3 +102,4 @@ pub const SENDS_PER_TURN: usize = 8;
 const _: () = assert!(QUIESCE.0 < LOSS_TIME_MIN.0 && LOSS_TIME_MIN.0 <= LOSS_TIME.0);
 const _: () = assert!(AHEAD_BYTES_MIN >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(AHEAD_BYTES_MIN < INPUT_BYTES);
+const _: () = assert!(MESSAGE_ROOM >= strake_nvme_auth::MESSAGE_BYTES_MAX);

@@ -8,13 +8,14 @@ use crate::limits::{
     QUEUES_MAX, READY_POLL, READY_TIME_MAX, SETUP_TIME_MAX,
 };
 use crate::link::Link;
+use crate::proof::prove;
 use std::fmt::Write as _;
 use std::time::Instant;
 use strake_block::{DeallocateReads, VolatileCache};
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::{
-    ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, PROOF_REQUIRED,
-    Property, SECURE_CHANNEL_REQUIRED, Width, property, ready,
+    ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, Property,
+    Width, property, ready,
 };
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
 use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
@@ -65,9 +66,6 @@ impl Session {
         let mut dialog = Dialog::begin(address, digests, SETUP_TIME_MAX)?;
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
-        if cqe.result & (PROOF_REQUIRED | SECURE_CHANNEL_REQUIRED) != 0 {
-            return Err(Reason::Authentication);
-        }
         let entries = enable(&mut dialog)?;
         let controller = ControllerFacts::parse(&identify(&mut dialog, cns::CONTROLLER, 0)?);
         if controller.in_capsule_offset != 0 {
@@ -140,11 +138,11 @@ fn command(opcode: u8, length: u32) -> Sqe {
     Sqe::new(opcode, 0, Sgl::Transport { length })
 }
 
-fn accepted(cqe: Cqe) -> Result<Cqe, Reason> {
+pub(crate) fn accepted(cqe: Cqe) -> Result<Cqe, Reason> {
     if cqe.status.is_success() { Ok(cqe) } else { Err(Reason::Refused(cqe.status)) }
 }
 
-/// Says Connect (Base, section 6.3).
+/// Says Connect (Base, section 6.3), and proves who we are where that is asked for.
 fn join(
     dialog: &mut Dialog,
     address: &Address,
@@ -158,7 +156,10 @@ fn join(
         subsystem: name(&address.nqn)?,
         host: name(&host.nqn)?,
     };
-    accepted(dialog.run(connect.command(), Load::Sent(&data.bytes()), SETUP_TIME_MAX)?)
+    let cqe =
+        accepted(dialog.run(connect.command(), Load::Sent(&data.bytes()), SETUP_TIME_MAX)?)?;
+    prove(dialog, address, host, cqe.result)?;
+    Ok(cqe)
 }
 
 /// Makes the controller work and waits until it does. Returns the entries a queue may have.

@@ -57,7 +57,7 @@ fn ram() -> RamDevice {
 }
 
 fn host(nqn: &str) -> HostName {
-    HostName { nqn: nqn.to_owned(), id: [3; 16] }
+    HostName { nqn: nqn.to_owned(), id: [3; 16], keys: None }
 }
 
 fn connect(machine: &Machine) -> Arc<FabricsDevice> {
@@ -212,7 +212,35 @@ fn a_target_that_asks_for_proof_is_left_with_the_reason() {
     machine.target.set_keys(HOST, Some(keys));
     let error = FabricsDevice::connect(&machine.address(), &host(HOST), Options::default())
         .expect_err("it cannot prove who it is");
-    assert!(error.to_string().contains("authentication"), "{error}");
+    assert!(error.to_string().contains("--secret-file"), "{error}");
+}
+
+/// With its secret a drive is used over queues that prove themselves too; whoever has another one is refused, and so is
+/// a target that should prove itself and does not.
+#[test]
+fn a_host_and_a_target_prove_who_they_are() {
+    let machine = Machine::start(&ram(), 0, 7);
+    let keys = |own: u8, theirs: Option<u8>| Keys {
+        host: Secret::from([own; 32]),
+        controller: theirs.map(|key| Secret::from([key; 32])),
+    };
+    let connect = |keys: Keys| {
+        let host = HostName { keys: Some(keys), ..host(HOST) };
+        FabricsDevice::connect(&machine.address(), &host, Options::default())
+    };
+    let unproven = connect(keys(7, Some(9))).expect_err("nobody asks for proof");
+    assert!(unproven.to_string().contains("did not prove"), "{unproven}");
+    machine.target.set_keys(HOST, Some(keys(7, Some(9))));
+    let wrong = connect(keys(8, None)).expect_err("another secret");
+    assert!(wrong.to_string().contains("is it the same secret"), "{wrong}");
+    let wrong = connect(keys(7, Some(8))).expect_err("the target has another secret");
+    assert!(wrong.to_string().contains("did not prove"), "{wrong}");
+    for theirs in [None, Some(9)] {
+        let device = Arc::new(connect(keys(7, theirs)).expect("both know the secrets"));
+        let queue = Queue::open(&device, 32);
+        let written = queue.run(vec![write(0, &pattern(1, 4))]);
+        assert!(matches!(written[..], [(_, Ok(()))]), "{written:?}");
+    }
 }
 
 #[test]

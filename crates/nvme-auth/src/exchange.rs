@@ -25,13 +25,13 @@ pub struct Keys {
     pub controller: Option<Secret>,
 }
 
-/// Random bytes for one conversation.
+/// Random bytes of one side for one conversation.
 pub struct Fresh {
-    /// The controller's challenge.
+    /// Its challenge.
     pub challenge: [u8; HASH_BYTES_MAX],
     /// Its private exponent.
     pub exponent: [u8; EXPONENT_BYTES],
-    /// The number of its challenge.
+    /// The number of its challenge, of which a host makes that of the conversation too.
     pub sequence: u32,
 }
 
@@ -91,7 +91,7 @@ pub struct Exchange {
 }
 
 /// Groups in the order of preference: strong enough and not too costly first. A host that asks for none gets none.
-const GROUPS: [Group; 6] = [
+pub(crate) const GROUPS: [Group; 6] = [
     Group::Ffdhe3072,
     Group::Ffdhe4096,
     Group::Ffdhe2048,

@@ -1,17 +1,18 @@
 //! DH-HMAC-CHAP: how an NVMe host and a controller prove who they are.
 //!
 //! **What it is.** The authentication of *NVM Express Base Specification 2.0*, section 8.13, called Base in comments:
-//! secrets and their interchange format, the messages as bytes, what each side has to compute, and the controller's
-//! side of the conversation as a state machine. Messages go in and come out; commands that carry them are others'
-//! business.
+//! secrets and their interchange format, the messages as bytes, what each side has to compute, the controller's side of
+//! the conversation as a state machine, and the host's as one step after the other. Messages go in and come out;
+//! commands that carry them are others' business.
 //!
 //! **What it must never do.** Panic on bytes, whatever they are. Read a socket, a clock or a source of randomness:
 //! random bytes are arguments. Show a secret, in whatever form. Compare a response byte by byte.
 //!
-//! **Where to start.** [`Exchange`] for the conversation, [`Secret`] for what both sides know.
+//! **Where to start.** [`Exchange`] and [`Claim`] for the conversation, [`Secret`] for what both sides know.
 
 #![forbid(unsafe_code)]
 
+pub mod claim;
 pub mod exchange;
 pub mod group;
 mod messages;
@@ -21,6 +22,7 @@ pub mod secret;
 #[cfg(test)]
 mod tests;
 
+pub use claim::{Claim, Doubt};
 pub use exchange::{Answer, Exchange, Failure, Fresh, Keys, MESSAGE_BYTES_MAX};
 pub use group::{EXPONENT_BYTES, Group};
 pub use proof::{Challenge, Hash, Names, Side, respond};

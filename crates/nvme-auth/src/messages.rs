@@ -123,3 +123,75 @@ pub(crate) fn failure(transaction: u16, why: Failure) -> Vec<u8> {
     out.extend([1, why as u8]);
     out
 }
+
+/// The host's offer.
+pub(crate) fn negotiate(transaction: u16, hashes: &[Hash], groups: &[Group]) -> Vec<u8> {
+    let mut out = Lead { kind: COMMON, id: id::NEGOTIATE, transaction }.bytes();
+    // No secure channel, and one protocol.
+    out.extend([0, 1, DH_HMAC_CHAP, 0, hashes.len() as u8, groups.len() as u8]);
+    let mut ids = [0; PROTOCOL_BYTES - 4];
+    ids.iter_mut().zip(hashes).for_each(|(place, hash)| *place = *hash as u8);
+    ids[IDS..].iter_mut().zip(groups).for_each(|(place, group)| *place = *group as u8);
+    out.extend(ids);
+    out
+}
+
+/// A challenge as the host reads it.
+pub(crate) struct Challenged<'a> {
+    pub(crate) hash: Hash,
+    pub(crate) group: Group,
+    pub(crate) sequence: u32,
+    pub(crate) value: &'a [u8],
+    pub(crate) public: &'a [u8],
+}
+
+impl<'a> Challenged<'a> {
+    /// Reads it; its values must have the lengths that its hash function and group say.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let head: &[u8; 16] = bytes.first_chunk()?;
+        let (hash, group) = (Hash::of(head[8])?, Group::of(head[9])?);
+        let public_bytes = usize::from(u16::from_le_bytes([head[10], head[11]]));
+        if usize::from(head[6]) != hash.bytes() || public_bytes != group.bytes() {
+            return None;
+        }
+        let (value, rest) = bytes[16..].split_at_checked(hash.bytes())?;
+        let sequence = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
+        Some(Self { hash, group, sequence, value, public: rest.get(..public_bytes)? })
+    }
+}
+
+/// The host's response, and what it asks of the controller itself: a value and its number.
+pub(crate) fn reply(
+    transaction: u16,
+    response: &[u8],
+    own: Option<(&[u8], u32)>,
+    public: &[u8],
+) -> Vec<u8> {
+    let mut out = Lead { kind: DH_HMAC_CHAP, id: id::REPLY, transaction }.bytes();
+    out.extend([response.len() as u8, 0, u8::from(own.is_some()), 0]);
+    out.extend((public.len() as u16).to_le_bytes());
+    out.extend(own.map_or(0, |(_, sequence)| sequence).to_le_bytes());
+    out.extend(response);
+    match own {
+        Some((value, _)) => out.extend(value),
+        None => out.resize(out.len() + response.len(), 0),
+    }
+    out.extend(public);
+    out
+}
+
+/// What the controller responds in its word that the host is who it says; `None` when it does not.
+pub(crate) fn response_of(bytes: &[u8]) -> Option<&[u8]> {
+    let head: &[u8; 16] = bytes.first_chunk()?;
+    if head[8] & 1 == 0 {
+        return None;
+    }
+    bytes[16..].get(..usize::from(head[6]))
+}
+
+/// The host's word that the controller is who it says.
+pub(crate) fn thanks(transaction: u16) -> Vec<u8> {
+    let mut out = Lead { kind: DH_HMAC_CHAP, id: id::SUCCESS_2, transaction }.bytes();
+    out.extend([0; 10]);
+    out
+}

@@ -1,5 +1,6 @@
 //! Conversations with a scripted host, and values that another program computed.
 
+use crate::claim::{Claim, Doubt};
 use crate::exchange::{Answer, Exchange, Failure, Fresh, Keys, MESSAGE_BYTES_MAX};
 use crate::group::Group;
 use crate::proof::{Challenge, Hash, Names, Side, respond};
@@ -397,5 +398,121 @@ proptest! {
                 prop_assert_ne!(exchange.give().1, Answer::Proven);
             }
         }
+    }
+}
+
+/// The host's own random bytes.
+fn claim(vector: &Vector, controller: bool) -> Claim {
+    let mut keys = keys(vector);
+    keys.controller = keys.controller.filter(|_| controller);
+    let sequence = 0x0a0b_0000 | u32::from(TRANSACTION);
+    Claim::new(names(), keys, Fresh { challenge: counting(200), exponent: EXPONENT, sequence })
+}
+
+/// The controller's messages have this much room.
+fn given(exchange: &mut Exchange) -> Vec<u8> {
+    let (mut message, _) = exchange.give();
+    message.resize(4096, 0);
+    message
+}
+
+#[test]
+fn a_host_and_a_controller_of_ours_believe_each_other() {
+    for vector in &VECTORS {
+        for asks in [false, true] {
+            let (mut host, mut exchange) =
+                (claim(vector, asks), Exchange::new(names(), keys(vector), fresh()));
+            let mut offer = host.offer();
+            // Only what the vector has.
+            (offer[12], offer[13]) = (1, 1);
+            (offer[14], offer[44]) = (vector.hash, vector.group);
+            assert_eq!(exchange.take(&offer), Answer::Goes);
+            let reply = host.reply(&given(&mut exchange)).expect("a challenge");
+            assert!(reply.len() <= MESSAGE_BYTES_MAX);
+            assert_eq!(exchange.take(&reply), Answer::Goes);
+            let last = host.conclude(&given(&mut exchange)).expect("both know the secrets");
+            assert_eq!(last.is_some(), asks);
+            if let Some(last) = last {
+                assert_eq!(exchange.take(&last), Answer::Proven);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_host_offers_everything_and_the_best_is_chosen() {
+    let mut exchange = Exchange::new(names(), keys(&VECTORS[0]), fresh());
+    assert_eq!(exchange.take(&claim(&VECTORS[0], true).offer()), Answer::Goes);
+    let (message, _) = exchange.give();
+    assert_eq!((message[8], message[9]), (Hash::Sha512 as u8, Group::Ffdhe3072 as u8));
+}
+
+/// What a host hears, up to the word that it is believed; that is given to `change` first.
+fn heard(host: Keys, change: impl Fn(&mut Vec<u8>)) -> Result<Option<Vec<u8>>, Doubt> {
+    let vector = &VECTORS[1];
+    let random = Fresh { challenge: counting(200), exponent: EXPONENT, sequence: 7 };
+    let mut host = Claim::new(names(), host, random);
+    let mut exchange = Exchange::new(names(), keys(vector), fresh());
+    exchange.take(&host.offer());
+    let reply = host.reply(&given(&mut exchange))?;
+    exchange.take(&reply);
+    let mut success = given(&mut exchange);
+    change(&mut success);
+    host.conclude(&success)
+}
+
+#[test]
+fn a_controller_that_does_not_prove_itself_is_not_believed() {
+    let keys = || keys(&VECTORS[1]);
+    assert!(heard(keys(), |_| ()).is_ok_and(|last| last.is_some()));
+    for at in 16..16 + 64 {
+        assert_eq!(heard(keys(), |message| message[at] ^= 1), Err(Doubt::Unproven), "byte {at}");
+    }
+    assert_eq!(heard(keys(), |message| message[8] = 0), Err(Doubt::Unproven), "no response");
+    assert_eq!(heard(keys(), |message| message[6] = 0), Err(Doubt::Unproven), "an empty one");
+    assert_eq!(heard(keys(), |message| message[4] ^= 1), Err(Doubt::Nonsense), "of another talk");
+    assert_eq!(heard(keys(), |message| message[1] = 1), Err(Doubt::Nonsense), "out of order");
+    assert_eq!(heard(keys(), |message| message.truncate(5)), Err(Doubt::Nonsense), "cut off");
+    let wrong = Keys { host: Secret::from([1; 32]), ..keys() };
+    assert_eq!(heard(wrong, |_| ()), Err(Doubt::Refused(Failure::Refused as u8)));
+    let other = Keys { controller: Some(Secret::from([1; 32])), ..keys() };
+    assert_eq!(heard(other, |_| ()), Err(Doubt::Unproven), "another secret");
+}
+
+#[test]
+fn a_challenge_that_nobody_can_respond_to_ends_the_conversation() {
+    let challenge = || {
+        let mut exchange = Exchange::new(names(), keys(&VECTORS[3]), fresh());
+        exchange.take(&negotiate(&[3], &[1]));
+        given(&mut exchange)
+    };
+    let check = |change: fn(&mut Vec<u8>), doubt| {
+        let mut message = challenge();
+        change(&mut message);
+        assert_eq!(claim(&VECTORS[3], true).reply(&message), Err(doubt));
+    };
+    check(|m| m[6] = 32, Doubt::Nonsense);
+    check(|m| m[8] = 9, Doubt::Nonsense);
+    check(|m| m[9] = 6, Doubt::Nonsense);
+    check(|m| m[9] = 0, Doubt::Nonsense);
+    check(|m| m[11] = 2, Doubt::Nonsense);
+    check(|m| m.truncate(16 + 64 + 255), Doubt::Nonsense);
+    check(|m| m[16 + 64..16 + 64 + 256].fill(0), Doubt::Choice);
+    check(|m| m[16 + 64..16 + 64 + 256].fill(0xff), Doubt::Choice);
+}
+
+proptest! {
+    #[test]
+    fn random_messages_never_panic_or_convince_a_host(
+        bytes in proptest::collection::vec(any::<u8>(), 0..1200),
+        shaped in any::<bool>(),
+    ) {
+        let mut host = claim(&VECTORS[1], true);
+        let lead = |id| [&lead(1, id)[..], &bytes[..]].concat();
+        let challenge = if shaped { lead(1) } else { bytes.clone() };
+        // Whatever it is: an answer or a doubt.
+        let _ = host.reply(&challenge);
+        let success = if shaped { lead(3) } else { bytes.clone() };
+        prop_assert!(host.conclude(&success).is_err());
     }
 }

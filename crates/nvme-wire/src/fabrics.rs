@@ -174,6 +174,22 @@ pub fn message_bytes(sqe: &Sqe) -> Option<u32> {
     (sqe.dword(10) >> 8 == 0xe9_01_01).then(|| sqe.dword(11))
 }
 
+/// A command that brings a message of so many bytes in its capsule (Base, section 6.2).
+#[must_use]
+pub fn message_send(length: u32) -> Sqe {
+    message(kind::AUTHENTICATION_SEND, Sgl::InCapsule { offset: 0, length }, length)
+}
+
+/// A command that asks for a message and has room for so many bytes (Base, section 6.1).
+#[must_use]
+pub fn message_receive(length: u32) -> Sqe {
+    message(kind::AUTHENTICATION_RECEIVE, Sgl::Transport { length }, length)
+}
+
+fn message(kind: u8, sgl: Sgl, length: u32) -> Sqe {
+    fabrics_command(kind, sgl).with(10, 0xe901_0100).with(11, length)
+}
+
 /// Controller properties (Base, Figure 33).
 pub mod property {
     /// Capabilities, 8 bytes.

@@ -70,6 +70,13 @@ pub struct Connect {
     /// Name by which the target knows this host; otherwise one that the daemon has made up and keeps.
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
+    /// What this host proves itself with, as `nvme gen-dhchap-key` prints it: in this file, which only its owner may
+    /// read, or "-" for standard input, or /dev/fd/N for a descriptor.
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<String>,
+    /// What the target has to prove itself with.
+    #[arg(long, value_name = "FILE", requires = "secret_file")]
+    pub controller_secret_file: Option<String>,
     /// Seconds for which I/O is held while the connection is lost; then it fails, and an array goes on without it.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=3600))]
     pub hold: Option<u32>,

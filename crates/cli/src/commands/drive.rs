@@ -6,7 +6,7 @@ use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::{paths, tables, watch};
+use crate::{paths, secret, tables, watch};
 use std::path::Path;
 use strake_api::v1::{
     CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, Drive, GetDriveRequest,
@@ -67,9 +67,15 @@ async fn one(name: &str, socket: &Path) -> Result<Drive, CliError> {
 }
 
 async fn connect(arguments: Connect, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let Connect { address, host_nqn, hold } = arguments;
-    let host_nqn = host_nqn.unwrap_or_default();
-    let request = ConnectDriveRequest { address, host_nqn, hold_s: hold.unwrap_or_default() };
+    let Connect { address, host_nqn, secret_file, controller_secret_file, hold } = arguments;
+    let key = |file: Option<String>| file.map(|file| secret::key(&file)).transpose();
+    let request = ConnectDriveRequest {
+        address,
+        host_nqn: host_nqn.unwrap_or_default(),
+        hold_s: hold.unwrap_or_default(),
+        secret: key(secret_file)?.unwrap_or_default(),
+        controller_secret: key(controller_secret_file)?.unwrap_or_default(),
+    };
     let mut drives = Connection::open(socket).await?.drives();
     let change = drives.connect_drive(request).await?.into_inner();
     out.print(&change, tables::drive::change)?;

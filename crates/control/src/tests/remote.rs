@@ -4,9 +4,9 @@ use super::{Folder, check_refused, fail, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use strake_api::v1::{
-    AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
-    DisconnectDriveRequest, Drive, DriveChange, RemoveSpareRequest, RestoreConfigRequest,
-    UnloadArrayRequest,
+    AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
+    DisconnectDriveRequest, Drive, DriveChange, ListEventsRequest, RemoveSpareRequest,
+    RestoreConfigRequest, UnloadArrayRequest,
 };
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
@@ -61,7 +61,12 @@ impl Machine {
 }
 
 fn request(address: &str) -> ConnectDriveRequest {
-    ConnectDriveRequest { address: address.into(), host_nqn: HOST.into(), hold_s: 10 }
+    ConnectDriveRequest {
+        address: address.into(),
+        host_nqn: HOST.into(),
+        hold_s: 10,
+        ..Default::default()
+    }
 }
 
 fn connect(control: &Control, address: &str) -> Result<DriveChange, ControlError> {
@@ -217,4 +222,57 @@ fn a_backup_brings_drives_of_other_machines_back() {
     disconnect(&control, &machine.addresses[0]).expect("nothing uses it any more");
     stop(&control);
     machine.stop();
+}
+
+const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
+
+/// Both sides prove who they are, also after a restart; the secrets are in nothing that is shown.
+#[test]
+fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let known =
+        AddHostRequest { nqn: HOST.into(), secret: SECRET.into(), controller_secret: OTHER.into() };
+    machine.control.run(|m| m.add_host(&known)).expect("a secret");
+    let folder = Folder::new();
+    let control = folder.control();
+    let with = |secret: &str, controller: &str| ConnectDriveRequest {
+        secret: secret.into(),
+        controller_secret: controller.into(),
+        ..request(address)
+    };
+    let (usage, device) = (ControlErrorKind::Usage, ControlErrorKind::Device);
+    check_refused(connect(&control, address), device, "--secret-file");
+    check_refused(control.connect_drive(&with("secret", "")), usage, "DHHC-1");
+    check_refused(control.connect_drive(&with(SECRET, SECRET)), usage, "must not be the same");
+    check_refused(control.connect_drive(&with("", OTHER)), usage, "only to a host with a secret");
+    check_refused(control.connect_drive(&with(OTHER, "")), device, "does not accept our proof");
+    let made = control.connect_drive(&with(SECRET, OTHER)).expect("both know the secrets");
+    assert_eq!(made.result, "created");
+    let connect_again = |secret: &str, controller: &str| {
+        control.connect_drive(&with(secret, controller)).expect("it is connected").result
+    };
+    assert_eq!(connect_again(SECRET, OTHER), "unchanged");
+    assert_eq!(connect_again("", ""), "unchanged", "the one it has");
+    assert_eq!(connect_again(SECRET, ""), "changed");
+    assert_eq!(connect_again(SECRET, OTHER), "changed");
+    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let shown = format!(
+        "{made:?}{told:?}{}{:?}",
+        control.run(|m| m.config_document()).expect("it can be encoded").json,
+        control.run(|m| Ok(m.config.clone())).expect("it answers"),
+    );
+    assert!(shown.contains(address) && !shown.contains("DHHC-1:00"), "{shown}");
+    stop(&control);
+    drop(control);
+
+    let control = folder.control();
+    tick_until(&control, "it is connected", || shown_state(&control, address) == "free");
+    stop(&control);
+    machine.stop();
+}
+
+fn shown_state(control: &Control, address: &str) -> String {
+    shown(control, address).state
 }

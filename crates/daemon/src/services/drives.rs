@@ -48,8 +48,10 @@ impl DriveService for Shared {
         &self,
         request: Request<ConnectDriveRequest>,
     ) -> Result<Response<DriveChange>, Status> {
-        let ConnectDriveRequest { address, host_nqn, .. } = request.get_ref();
+        let ConnectDriveRequest { address, host_nqn, secret, controller_secret, .. } =
+            request.get_ref();
         check_texts(&[("address", address), ("host_nqn", host_nqn)])?;
+        check_texts(&[("secret", secret), ("controller_secret", controller_secret)])?;
         self.command(request, |control, request| control.connect_drive(request)).await
     }
 

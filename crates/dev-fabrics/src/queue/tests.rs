@@ -84,7 +84,7 @@ impl Rig {
 
     fn with(facts: Facts, digests: Digests, in_capsule_bytes: u32) -> Self {
         let address = "nvme-tcp://a/nqn.a".parse().expect("an address");
-        let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16] };
+        let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16], keys: None };
         let shared = Arc::new(Shared::new(&address, &host, (facts, 4), Options::default()));
         let (sender, requests) = mpsc::channel();
         let zeroes = BufMut::alone(128 << 10).freeze();

@@ -77,7 +77,7 @@ impl Hostile {
         *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
         let address: Address =
             format!("nvme-tcp://{}/{SUBSYSTEM}", self.proxy).parse().expect("an address");
-        let host = HostName { nqn: HOST.to_owned(), id: [3; 16] };
+        let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None };
         FabricsDevice::connect(&address, &host, Options { digests, ..Options::default() })
     }
 }

@@ -1,0 +1,154 @@
+//! What is recorded of drives of other machines, and what a request wants to be done about it.
+
+use strake_api::v1::ConnectDriveRequest;
+use strake_dev_fabrics::{FabricsDevice, HostName, Options};
+use strake_export_nvmet::{Keys, nqn};
+use strake_units::{Nanos, Uuid};
+
+use super::address_of;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::limits::REMOTES_MAX;
+use crate::manager::{Manager, fresh_uuid};
+use crate::store::{Prepared, RemoteRecord};
+
+/// What a request to connect a drive comes to.
+pub(super) enum Aim {
+    /// It is as asked for.
+    Nothing,
+    /// It is not connected.
+    Connect(RemoteRecord),
+    /// It is connected, and shall be with other secrets from the next time on.
+    Rekey(RemoteRecord),
+}
+
+impl RemoteRecord {
+    /// Connects to it. Takes as long as the target does.
+    pub(super) fn connect(&self) -> Result<FabricsDevice, ControlError> {
+        let address = address_of(&self.address)?;
+        let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
+        let host = HostName { nqn: self.host_nqn.clone(), id: id.0, keys: self.keys()? };
+        let defaults = Options::default();
+        let loss_time = match self.hold_s {
+            0 => defaults.loss_time,
+            seconds => Nanos::SECOND.times(seconds.into()),
+        };
+        let connected = FabricsDevice::connect(&address, &host, Options { loss_time, ..defaults });
+        connected.map_err(|error| {
+            ControlError::new(
+                ControlErrorKind::Device,
+                format!("{error}; check the address and the target's list of hosts"),
+            )
+        })
+    }
+
+    /// What proves who we are, and what the target proves itself with.
+    pub(super) fn keys(&self) -> Result<Option<Keys>, ControlError> {
+        let read = |text: &str| {
+            text.parse().map_err(|error| {
+                let what = format!("a secret for {} cannot be used: {error}", self.address);
+                ControlError::usage(what)
+            })
+        };
+        let controller = match self.controller_secret.as_str() {
+            "" => None,
+            text => Some(read(text)?),
+        };
+        match self.secret.as_str() {
+            "" => Ok(None),
+            text => Ok(Some(Keys { host: read(text)?, controller })),
+        }
+    }
+}
+
+impl Manager {
+    /// What is to be done for a request to connect the drive at `path`.
+    pub(super) fn aim_of(
+        &mut self,
+        path: &str,
+        request: &ConnectDriveRequest,
+    ) -> Result<Aim, ControlError> {
+        let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
+        if secret.is_empty() && !controller.is_empty() {
+            return Err(ControlError::usage(
+                "the target proves itself only to a host with a secret",
+            ));
+        }
+        if !secret.is_empty() && secret == controller {
+            return Err(ControlError::usage("the two secrets must not be the same"));
+        }
+        let known = self.config.remotes.iter().find(|record| record.address == path).cloned();
+        let mut record = match known.clone() {
+            Some(known) => known_as_asked(known, request)?,
+            None => self.new_record(path, request)?,
+        };
+        if !secret.is_empty() {
+            (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
+        }
+        record.keys()?;
+        let connected = self.drives.remote(path).is_some();
+        Ok(match known {
+            Some(known) if connected && known == record => Aim::Nothing,
+            Some(_) if connected => Aim::Rekey(record),
+            Some(_) | None => Aim::Connect(record),
+        })
+    }
+
+    fn new_record(
+        &mut self,
+        path: &str,
+        request: &ConnectDriveRequest,
+    ) -> Result<RemoteRecord, ControlError> {
+        if self.config.remotes.len() >= REMOTES_MAX {
+            return Err(ControlError::state(format!(
+                "{REMOTES_MAX} drives of other machines are connected, which is the most one daemon keeps"
+            )));
+        }
+        let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
+        Ok(RemoteRecord {
+            address: path.to_owned(),
+            host_nqn,
+            host_id,
+            hold_s: request.hold_s,
+            secret: String::new(),
+            controller_secret: String::new(),
+        })
+    }
+
+    /// Who we are to targets: the name asked for, or one that is made up once and kept.
+    fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
+        if !asked.is_empty() {
+            nqn::check(asked)
+                .map_err(|error| ControlError::usage(format!("{asked:?} is no NQN: {error}")))?;
+            // A name is told with one identifier always (Base, section 1.5.27): the one in it, as Linux hosts do.
+            let of_name = asked.strip_prefix(nqn::UUID_PREFIX).and_then(|id| id.parse().ok());
+            let used = self.config.remotes.iter().find(|record| record.host_nqn == asked);
+            let id = match (of_name, used) {
+                (Some(id), _) => Uuid::to_string(&id),
+                (None, Some(used)) => used.host_id.clone(),
+                (None, None) => fresh_uuid()?.to_string(),
+            };
+            return Ok((asked.to_owned(), id));
+        }
+        if self.config.host.is_empty() {
+            let mut config = self.config.clone();
+            config.host = fresh_uuid()?.to_string();
+            self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        }
+        let id = self.config.host.clone();
+        Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
+    }
+}
+
+/// The record of a drive, unless it is asked for in another way.
+fn known_as_asked(
+    known: RemoteRecord,
+    request: &ConnectDriveRequest,
+) -> Result<RemoteRecord, ControlError> {
+    let same_name = request.host_nqn.is_empty() || request.host_nqn == known.host_nqn;
+    if same_name && (request.hold_s == 0 || request.hold_s == known.hold_s) {
+        return Ok(known);
+    }
+    let path = &known.address;
+    let what = format!("{path} is connected in another way; first: strake drive disconnect {path}");
+    Err(ControlError::new(ControlErrorKind::Exists, what))
+}

@@ -223,8 +223,8 @@ fn open(
         ))));
     }
     let regions = Regions::new(&geometry);
-    let bad = bad::read(&superblock, &states, &members, policy, wait)?;
-    let bitmaps::Read { mut planes, older } =
+    let (bad, mut behind) = bad::read(&superblock, &states, &members, policy, wait)?;
+    let bitmaps::Read { mut planes, older, behind: pages } =
         bitmaps::read(&superblock, &states, &members, regions.count(), wait)?;
     if let Some(member) = older {
         let error = older_picture(&superblock, member, members[member.at()].as_ref());
@@ -268,13 +268,14 @@ fn open(
     let log = if replayed == 0 {
         None
     } else {
-        let log = replay::read(&label, (&geometry, &regions), (&members, &bad.list), wait)
+        let drives = (&members[..], &*bad.list);
+        let log = replay::read(&label, (&geometry, &regions), drives, policy.accept_loss, wait)
             .map_err(blame)?;
         let unsure = log.unsure(regions.count());
         if unsure.count_ones() > 0 && !policy.accept_loss {
             return Err(dirty_and_degraded(&superblock, &geometry, &regions, &unsure).into());
         }
-        recovery.loss_accepted |= unsure.count_ones() > 0;
+        recovery.loss_accepted |= unsure.count_ones() > 0 || log.is_in_part();
         log.tell(&mut recovery);
         Some(log)
     };
@@ -282,6 +283,13 @@ fn open(
     // one generation, never by two.
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
     assembled.write_copy(Copy::Head, wait).map_err(blame)?;
+    behind.extend(pages);
+    for (member, offset, bytes) in behind {
+        let drive = assembled.drives[member.at()].as_ref().expect("just read from it");
+        MemberIo::open(drive, wait)
+            .and_then(|mut io| io.write(offset, &bytes, "finishing what was being recorded"))
+            .map_err(|error| blame((member, error)))?;
+    }
     // The tail rings say that everybody has it, and who is not here may not.
     if assembled.has_everybody() {
         assembled.write_copy(Copy::Tail, wait).map_err(blame)?;

@@ -3,7 +3,7 @@
 use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, DeallocateReads, IoError, IoErrorKind, Op, Sg};
 use strake_ondisk::{
-    AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
+    Address, AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
 };
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
@@ -37,8 +37,6 @@ pub struct Inspection {
 pub(crate) struct Labels {
     /// The newest one.
     pub(crate) newest: Option<Superblock>,
-    /// The newest one that does not say that the array was destroyed.
-    pub(crate) living: Option<Superblock>,
     /// Generation and epoch of the newest one in the tail ring.
     pub(crate) in_tail: Option<(u64, Uuid)>,
 }
@@ -186,6 +184,20 @@ impl<'a> MemberIo<'a> {
         Ok((out, readable))
     }
 
+    /// Reads as `read` does, with zeroes for blocks of 4 KiB that cannot be read: where there are several copies of
+    /// everything, and each tells whether it is whole.
+    fn read_what_can_be(
+        &mut self,
+        offset: u64,
+        bytes: u64,
+        doing: &str,
+    ) -> Result<Vec<u8>, ArrayError> {
+        match self.read(offset, bytes, doing) {
+            Ok(found) => Ok(found),
+            Err(_) => Ok(self.read_around(offset, bytes, doing)?.0),
+        }
+    }
+
     /// The first bytes from `from` to `to` that have to be read, in whole pages.
     fn data_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         if from >= to {
@@ -229,19 +241,20 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// When the drive cannot be read.
     pub fn look(&mut self) -> Result<OnDrive, ArrayError> {
-        let (head, tail) = self.ends()?;
+        let (head, tail) = self.ends(false)?;
         Ok(OnDrive::read(&head, &tail))
     }
 
-    /// The places at both ends of the drive where a signature may be.
-    fn ends(&mut self) -> Result<(Vec<u8>, Vec<u8>), ArrayError> {
+    /// The places at both ends of the drive where a signature may be. Of one that is `labelled`, what cannot be read is
+    /// passed over; of another one it may be the signature.
+    fn ends(&mut self, labelled: bool) -> Result<(Vec<u8>, Vec<u8>), ArrayError> {
         // A signature is where it is whatever the drive's size; one too small to be a member is looked at too.
         let bytes = self.bytes & !4095;
         let head = FOREIGN_HEAD_BYTES.min(bytes);
         let tail = FOREIGN_TAIL_BYTES.min(bytes);
-        let head = self.read(0, head, "looking for what is on it")?;
-        let tail = self.read(self.bytes - tail, tail, "looking for what is on it")?;
-        Ok((head, tail))
+        let doing = "looking for what is on it";
+        let read = if labelled { Self::read_what_can_be } else { Self::read };
+        Ok((read(self, 0, head, doing)?, read(self, self.bytes - tail, tail, doing)?))
     }
 
     /// What somebody else has put on the drive since it was made a member, by its usual name. It looks only where no
@@ -250,7 +263,7 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// When the drive cannot be read.
     pub fn written_over(&mut self) -> Result<Option<&'static str>, ArrayError> {
-        let (head, tail) = self.ends()?;
+        let (head, tail) = self.ends(true)?;
         Ok(strake_ondisk::written_over(&head, &tail, self.bytes, self.block_size.bytes()))
     }
 
@@ -267,8 +280,8 @@ impl<'a> MemberIo<'a> {
         let mut newest = None;
         for (at, copy) in [Copy::Head, Copy::Tail].into_iter().enumerate() {
             let (offset, bytes) = layout.ring_range(copy);
-            let scan =
-                strake_ondisk::newest(&self.read(offset, bytes, "reading its labels")?, copy);
+            let ring = self.read_what_can_be(offset, bytes, "reading its labels")?;
+            let scan = strake_ondisk::newest(&ring, copy);
             rings.sound[at] = scan.valid;
             rings.newest[at] = scan.newest.as_ref().map_or(0, |label| label.generation);
             newest = newer(newest, scan.newest);
@@ -296,7 +309,7 @@ impl<'a> MemberIo<'a> {
         let Ok(layout) = self.layout() else { return Ok(labels) };
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
-            let ring = self.read(offset, bytes, "reading its labels")?;
+            let ring = self.read_what_can_be(offset, bytes, "reading its labels")?;
             let scan = strake_ondisk::newest(&ring, copy);
             if let Some(refused) = scan.refused {
                 // An older label must not be used in place of one that is not understood.
@@ -307,7 +320,21 @@ impl<'a> MemberIo<'a> {
                 labels.in_tail = scan.newest.as_ref().map(chain);
             }
             labels.newest = newer(labels.newest, scan.newest);
-            labels.living = newer(labels.living, scan.living);
+        }
+        Ok(labels)
+    }
+
+    /// Every sound label of both rings.
+    pub(crate) fn all_labels(&mut self) -> Result<Vec<Superblock>, ArrayError> {
+        let mut labels = Vec::new();
+        let Ok(layout) = self.layout() else { return Ok(labels) };
+        for copy in [Copy::Head, Copy::Tail] {
+            let (offset, bytes) = layout.ring_range(copy);
+            let ring = self.read_what_can_be(offset, bytes, "reading its labels")?;
+            for (slot, bytes) in (0..).zip(ring.chunks(strake_ondisk::SLOT_BYTES)) {
+                let address = Address { copy, ring_slot: slot, offset: None };
+                labels.extend(Superblock::decode(bytes, address));
+            }
         }
         Ok(labels)
     }

@@ -10,7 +10,7 @@ use strake_units::{MemberIndex, Name};
 use crate::assemble::geometry_of;
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::member_io::{Labels, MemberIo, Wait};
+use crate::member_io::{MemberIo, Wait};
 
 /// Marks the labels of a stopped array as destroyed. They stay readable, so that it can be undone until the drives
 /// are used for something else: see [`unmark_destroyed`].
@@ -52,9 +52,15 @@ fn as_held_by(newest: &Superblock, own: &Superblock) -> Option<Superblock> {
 /// Before anything is written: when the array is not destroyed, a drive has been used for something else since, or
 /// the members left are too few to hold its data. Later when a drive fails: it can be asked again.
 pub fn unmark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayError> {
-    let mut found = Vec::new();
+    let mut rings = Vec::new();
     for drive in drives {
-        found.push(read(drive, wait)?);
+        rings.push(read(drive, wait)?);
+    }
+    let destroyed = rings.iter().flatten().filter(|label| label.destroyed);
+    let destroyed = destroyed.map(|label| label.generation).max().unwrap_or(0);
+    let mut found = Vec::new();
+    for (drive, labels) in drives.iter().zip(&rings) {
+        found.push(Destroyed::of(drive, labels, destroyed)?);
     }
     let before = found.iter().map(|labels| &labels.before);
     let Some(newest) = before.max_by_key(|label| label.generation).cloned() else {
@@ -62,7 +68,6 @@ pub fn unmark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayE
     };
     refuse_others(drives, &found, &newest)?;
     refuse_too_few(&found, &newest)?;
-    let destroyed = found.iter().map(|labels| labels.generation).max().unwrap_or(0);
     for (drive, labels) in drives.iter().zip(&found) {
         match as_held_by(&newest, &labels.before) {
             Some(label) => {
@@ -84,9 +89,41 @@ struct Destroyed {
     before: Superblock,
     /// The generation of the newest label of all.
     generation: u64,
+    /// That one says that the array was destroyed.
+    is_destroyed: bool,
 }
 
-fn read(drive: &Drive, wait: Wait<'_>) -> Result<Destroyed, ArrayError> {
+impl Destroyed {
+    /// What the drive with these labels holds of an array that was destroyed with labels up to generation `destroyed`.
+    fn of(drive: &Drive, labels: &[Superblock], destroyed: u64) -> Result<Self, ArrayError> {
+        let newest = labels.iter().max_by_key(|label| label.generation);
+        let living = || labels.iter().filter(|label| !label.destroyed);
+        let (Some(newest), Some(before)) = (newest, living().max_by_key(|l| l.generation)) else {
+            return Err(ArrayError::refused(format!(
+                "{} holds no label {}",
+                drive.path,
+                if newest.is_some() {
+                    "from before its array was destroyed"
+                } else {
+                    "of a destroyed array; bring the array back without it"
+                }
+            )));
+        };
+        // Somebody may have begun to bring it back: whoever had been reached goes on from where the others are.
+        let earlier = living().filter(|label| label.generation < destroyed);
+        let earlier = earlier.max_by_key(|label| label.generation).filter(|earlier| {
+            let generation = destroyed + 1;
+            *before == Superblock { generation, ..Superblock::clone(earlier) }
+        });
+        Ok(Self {
+            before: earlier.unwrap_or(before).clone(),
+            generation: newest.generation,
+            is_destroyed: newest.destroyed,
+        })
+    }
+}
+
+fn read(drive: &Drive, wait: Wait<'_>) -> Result<Vec<Superblock>, ArrayError> {
     let mut io = MemberIo::open(drive, wait)?;
     let somebody_elses = |found: &Foreign| match found {
         Foreign::Other(_) | Foreign::StrakeUnknown | Foreign::StrakeDamaged => true,
@@ -99,19 +136,7 @@ fn read(drive: &Drive, wait: Wait<'_>) -> Result<Destroyed, ArrayError> {
             drive.path
         )));
     }
-    match io.labels()? {
-        Labels { newest: Some(newest), living: Some(before), .. } => {
-            Ok(Destroyed { before, generation: newest.generation })
-        }
-        Labels { newest: Some(_), living: None, .. } => Err(ArrayError::refused(format!(
-            "{} holds no label from before its array was destroyed",
-            drive.path
-        ))),
-        Labels { newest: None, .. } => Err(ArrayError::refused(format!(
-            "{} holds no label of a destroyed array; bring the array back without it",
-            drive.path
-        ))),
-    }
+    io.all_labels()
 }
 
 fn refuse_others(
@@ -127,7 +152,7 @@ fn refuse_others(
             )));
         }
     }
-    if found.iter().all(|labels| labels.generation == labels.before.generation) {
+    if found.iter().all(|labels| !labels.is_destroyed) {
         return Err(ArrayError::state(format!(
             "array {} is not destroyed; there is nothing to bring back",
             newest.name

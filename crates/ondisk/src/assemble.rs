@@ -364,7 +364,9 @@ fn unusable(newest: &Superblock, found: &Found) -> Option<IgnoreReason> {
 /// Whether `own` belongs to another history than `newest`; points 2 and 3 of the argument.
 fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
     if own.generation == newest.generation && own.epoch == newest.epoch {
-        return own.members != newest.members || own.geometry != newest.geometry;
+        // Who is no member any more is not used, and a twin that was given up may have kept the label that named it.
+        let is_member = newest.members.iter().any(|record| record.uuid == own.member);
+        return is_member && (own.members != newest.members || own.geometry != newest.geometry);
     }
     let in_sync_since = |record: &&MemberRecord| {
         record.state == RecordedState::InSync && record.in_sync_generation <= own.generation

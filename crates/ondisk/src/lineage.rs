@@ -3,7 +3,7 @@
 use strake_units::{MemberIndex, Uuid};
 
 use crate::bytes::{put, u64_at, uuid_at};
-use crate::superblock::{RecordedState, Superblock};
+use crate::superblock::{MemberRecord, RecordedState, Superblock};
 
 /// Activations a label remembers.
 pub const HISTORY_MAX: usize = 16;
@@ -108,6 +108,21 @@ impl Superblock {
         generation <= self.generation && self.lineage(&past) != Lineage::Other
     }
 
+    /// True when `own` is a label with which an activation ended before everybody had it: the next one began without
+    /// it, under its number, with a member that it calls live and that has been in sync since. So nobody acted on it.
+    fn left_behind_unfinished(&self, own: &Self) -> bool {
+        let follows = |pair: &[Activation]| {
+            pair[0].epoch == own.epoch && pair[1].first_generation == own.generation
+        };
+        let lasting = |record: &&MemberRecord| {
+            record.state == RecordedState::InSync
+                && record.in_sync_generation <= own.generation
+                && record.uuid != own.member
+        };
+        self.history.windows(2).any(follows)
+            && self.members.iter().filter(lasting).any(|record| own.calls_live(record.uuid))
+    }
+
     pub(crate) fn lineage(&self, own: &Self) -> Lineage {
         let Some(first) = self.history.first() else { return Lineage::Older };
         if own.generation < first.first_generation {
@@ -158,17 +173,18 @@ pub fn returning(newest: &Superblock, found: &Superblock) -> Returning {
         return Returning::Foreign;
     };
     let newest_chain = (newest.generation, newest.epoch);
-    match newest.lineage(found) {
-        Lineage::Other => {
-            return Returning::Fork { own: (found.generation, found.epoch), newest: newest_chain };
-        }
-        Lineage::Ours | Lineage::Older => {}
+    let lineage = match newest.lineage(found) {
+        Lineage::Other if newest.left_behind_unfinished(found) => Lineage::Ours,
+        lineage => lineage,
+    };
+    if lineage == Lineage::Other {
+        return Returning::Fork { own: (found.generation, found.epoch), newest: newest_chain };
     }
     match row.state {
         RecordedState::InSync | RecordedState::Rebuilding => Returning::Current,
         RecordedState::Faulty | RecordedState::Missing => {
             let held = row.held_generation;
-            if newest.lineage(found) == Lineage::Ours && is_as_it_left(held, found.generation) {
+            if lineage == Lineage::Ours && is_as_it_left(held, found.generation) {
                 Returning::Stale
             } else {
                 Returning::TooOld { own: found.generation, held }

@@ -36,7 +36,15 @@ pub(super) struct Read {
     pub(super) planes: Planes,
     /// A member that shows less than it surely held: an older picture of itself.
     pub(super) older: Option<MemberIndex>,
+    /// The newest copies that members lack which show an older one.
+    pub(super) behind: Vec<Behind>,
 }
+
+/// What a member does not have yet of an update that was cut short, and the byte offset where it belongs.
+///
+/// It has to get it before anything newer is written: that goes where its own newest copy is, and a start cut short
+/// there would leave it one that is older still, alone if the others are lost.
+pub(super) type Behind = (MemberIndex, u64, Vec<u8>);
 
 /// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
 /// all set: everything is then resynchronized, nothing called unwritten, and nothing trusted on an absent member.
@@ -50,7 +58,7 @@ pub(super) fn read(
     let count = Plane::all(states.len()).count();
     let mut newest: Vec<PageState> =
         (0..count * PAGES_PER_PLANE as usize).map(|_| PageState::Lost).collect();
-    let mut seen: Vec<(MemberIndex, Vec<Option<u64>>)> = Vec::new();
+    let mut seen: Vec<(MemberIndex, AreaLayout, Vec<Option<u64>>)> = Vec::new();
     for (slot, (state, drive)) in states.iter().zip(drives).enumerate() {
         let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
         let mut own = Vec::new();
@@ -62,26 +70,38 @@ pub(super) fn read(
             for (page, place) in (0..PAGES_PER_PLANE).zip(&mut places) {
                 let [a, b] = [0, 1].map(|parity| &slots[(page * 2 + parity) as usize]);
                 let here = strake_ondisk::newest_page(a, b, superblock.array, plane, page);
-                if plane == Plane::Intent {
-                    own.push(sequence(&here));
-                }
+                own.push(sequence(&here));
                 if sequence(&here) > sequence(place) {
                     *place = here;
                 }
             }
         }
-        seen.push((MemberIndex(slot as u8), own));
+        seen.push((MemberIndex(slot as u8), layout, own));
     }
     let held = [0, 1].map(|page| held(&newest[page]));
     let shows_less = |own: &[Option<u64>]| {
-        // A page that it cannot show at all is lost, not old.
+        // A page that it cannot show at all is lost, not old. Those of the intent plane come first.
         own.iter().zip(held).any(|(own, held)| own.is_some_and(|own| own < held))
     };
-    let older = seen.iter().find(|(_, own)| shows_less(own)).map(|(member, _)| *member);
+    let older = seen.iter().find(|(.., own)| shows_less(own)).map(|(member, ..)| *member);
+    let mut behind = Vec::new();
+    for (member, layout, own) in &seen {
+        let pages = Plane::all(states.len()).flat_map(|plane| [(plane, 0), (plane, 1)]);
+        for ((plane, page), (own, newest)) in pages.zip(own.iter().zip(&newest)) {
+            let PageState::Valid { sequence, held, bits } = newest else { continue };
+            if own.is_some_and(|own| own < *sequence) {
+                let array = superblock.array;
+                let mut record = strake_ondisk::encode_page(array, plane, page, *sequence, bits);
+                strake_ondisk::note_held(&mut record, *sequence, *held);
+                let offset = layout.bitmap_page_offset(plane, page, *sequence);
+                behind.push((*member, offset, record.to_vec()));
+            }
+        }
+    }
     let lost = super::sequence_above_all(superblock);
     let mut planes = assemble(states.len(), regions, newest, lost);
     planes.surely_held(held);
-    Ok(Read { planes, older })
+    Ok(Read { planes, older, behind })
 }
 
 fn held(page: &PageState) -> u64 {

@@ -91,6 +91,8 @@ pub(super) struct Log {
     never_begun: u64,
     /// What intents come to, and the regions that they are about.
     remedies: Vec<(RegionIndex, Remedy)>,
+    /// Some of it cannot be read, and may have been about writes of which nothing else tells.
+    in_part: bool,
 }
 
 /// What is on the members.
@@ -101,6 +103,8 @@ struct Records {
     intents: BTreeMap<Name, (RedoHeader, Vec<Intent>)>,
     /// By ring: older records are done.
     floors: BTreeMap<u16, u64>,
+    /// Members whose log cannot be read everywhere.
+    unreadable: BTreeMap<MemberIndex, ArrayError>,
 }
 
 impl Records {
@@ -132,19 +136,24 @@ impl Records {
 
 /// Reads the log on all of `drives` that have it, and what intents are about. Changes nothing.
 ///
+/// A block that cannot be read is one without a record, as long as that can be told: who has a part of a record is in
+/// its header on others. Where nobody else may have it, or it is a part that is missing, the array goes on without the
+/// member, or, if the loss is accepted, with what there is.
+///
 /// # Errors
 /// When a member cannot be read: it is the one named.
 pub(super) fn read(
     label: &Superblock,
     (geometry, regions): (&Geometry, &Regions),
     (drives, bad): (&[Option<Drive>], &BadList),
+    accept_loss: bool,
     wait: Wait<'_>,
 ) -> Result<Log, (MemberIndex, ArrayError)> {
     let records = records(label, (geometry, regions), drives, &mut *wait)?;
     let newest = records.newest(label, geometry);
     let is_newest =
         |stripe, offset, name: &Name| newest.get(&band(geometry, stripe, offset)) == Some(name);
-    let mut log = Log { redo: Vec::new(), never_begun: 0, remedies: Vec::new() };
+    let mut log = Log { redo: Vec::new(), never_begun: 0, remedies: Vec::new(), in_part: false };
     for (name, (_, intents)) in &records.intents {
         // Only arrays with parity have a log.
         let site = Site::new(label, geometry, drives, bad).map_err(|e| (MemberIndex(0), e))?;
@@ -167,6 +176,22 @@ pub(super) fn read(
     let (acted, never_begun): (Vec<_>, Vec<_>) =
         last.filter(counting).partition(|(_, found)| is_whole(label, drives, found));
     log.never_begun = never_begun.len() as u64;
+    let whole = label.members.iter().zip(drives);
+    let whole = whole.fold(true, |all, (row, drive)| {
+        all && row.state == RecordedState::InSync && drive.is_some()
+    });
+    let lacks = |member: &MemberIndex| {
+        let has = |found: &Found| found.parts.iter().any(|(has, _)| has == member);
+        let part = |found: &Found| found.record.parts.iter().any(|part| part.slot == *member);
+        never_begun.iter().any(|(_, found)| part(found) && !has(found))
+    };
+    let blamed = records.unreadable.iter().find(|(member, _)| !whole || lacks(member));
+    if let Some((member, error)) = blamed {
+        if !accept_loss {
+            return Err((*member, ArrayError::new(error.kind, error.what.clone())));
+        }
+        log.in_part = true;
+    }
     let kept: Vec<Name> = acted.into_iter().map(|(name, _)| *name).collect();
     let mut redo = records.redo;
     redo.retain(|name, _| kept.contains(name));
@@ -185,7 +210,9 @@ fn records(
     let here = here.filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)));
     for (member, drive) in here.clone() {
         let mut io = MemberIo::open(drive, &mut *wait).map_err(|error| (member, error))?;
-        for (offset, record) in headers(label, &mut io).map_err(|error| (member, error))? {
+        let (found, unreadable) = headers(label, &mut io).map_err(|error| (member, error))?;
+        records.unreadable.extend(unreadable.map(|error| (member, error)));
+        for (offset, record) in found {
             let header = record.header;
             let name = (header.ring, header.sequence);
             let floor = records.floors.entry(header.ring).or_default();
@@ -202,8 +229,13 @@ fn records(
             if !record.parts.iter().all(inside) {
                 continue;
             }
-            let payload =
-                payload(&own, geometry, &mut io, offset).map_err(|error| (member, error))?;
+            let payload = match payload(&own, geometry, &mut io, offset) {
+                Ok(payload) => payload,
+                Err(error) => {
+                    records.unreadable.entry(member).or_insert(error);
+                    None
+                }
+            };
             // Without its payload a header still tells that older records of its band are done.
             let found = Found { record: record.clone(), parts: Vec::new() };
             let entry = records.redo.entry(name).or_insert(found);
@@ -226,7 +258,12 @@ impl Log {
 
     /// True when parity is left somewhere that may not fit.
     pub(super) fn leaves_doubt(&self) -> bool {
-        self.remedies.iter().any(|(_, remedy)| remedy.left)
+        self.in_part || self.remedies.iter().any(|(_, remedy)| remedy.left)
+    }
+
+    /// True when what is lost of a write that was under way may not be known of.
+    pub(super) fn is_in_part(&self) -> bool {
+        self.in_part
     }
 
     /// Says what is found here.
@@ -272,7 +309,7 @@ impl Log {
                 .and_then(|mut io| io.write(*offset, bytes, "making parity fit after a crash"))
                 .map_err(|error| (*member, error))?;
         }
-        if covered(label, geometry) == geometry.groups_with(u64::MAX) {
+        if !self.in_part && covered(label, geometry) == geometry.groups_with(u64::MAX) {
             // There is no other doubt about these regions than the writes that have been done again.
             let left = self.marked(regions.count(), |remedy| remedy.left);
             planes.change(Plane::Intent, |intent| *intent = left.clone());
@@ -284,22 +321,30 @@ impl Log {
 /// What is being done while the log is read, for messages.
 const READING: &str = "reading its redo log";
 
-/// The headers of the label's activation in a member's log, each with its byte offset on the member.
+/// Headers, by byte offset on the member.
+type Headers = BTreeMap<u64, RedoRecord>;
+
+/// The headers of the label's activation in a member's log; and why not all of it can be read, if so.
 fn headers(
     label: &Superblock,
     io: &mut MemberIo<'_>,
-) -> Result<Vec<(u64, RedoRecord)>, ArrayError> {
+) -> Result<(Headers, Option<ArrayError>), ArrayError> {
     let (start, bytes) = strake_ondisk::redo_ring(0, 1);
-    let mut found = Vec::new();
-    // A piece at a time: next to nothing of the log is ever a header of this activation.
-    io.read_pieces(start, bytes, READING, |piece_offset, piece| {
+    let mut found = Headers::new();
+    let mut look = |piece_offset: u64, piece: &[u8]| {
         for (at, block) in piece.chunks_exact(REDO_HEADER_BYTES).enumerate() {
             let offset = piece_offset + (at * REDO_HEADER_BYTES) as u64;
             let record = decode_redo(block, offset);
             found.extend(record.filter(|r| is_ours(label, &r.header)).map(|r| (offset, r)));
         }
-    })?;
-    Ok(found)
+    };
+    // A piece at a time: next to nothing of the log is ever a header of this activation.
+    let Err(error) = io.read_pieces(start, bytes, READING, &mut look) else {
+        return Ok((found, None));
+    };
+    let (readable, _) = io.read_around(start, bytes, READING)?;
+    look(start, &readable);
+    Ok((found, Some(error)))
 }
 
 fn is_ours(label: &Superblock, header: &RedoHeader) -> bool {

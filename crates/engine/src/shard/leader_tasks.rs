@@ -31,7 +31,7 @@ mod records;
 
 pub(crate) use bitmap::bitmap;
 pub(super) use bitmap::write_pages;
-pub(super) use records::{record, write_bad_blocks, write_metadata};
+pub(super) use records::{record, record_as_begun, write_bad_blocks, write_metadata};
 
 type Reply = mpsc::Sender<Result<(), ArrayError>>;
 

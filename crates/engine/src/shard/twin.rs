@@ -230,14 +230,23 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     };
     // The twin first: whoever finds a label that names it finds the twin as well.
     let failed = own_label(shard, group, slot).await;
+    if failed.is_none() {
+        retire_old(shard, group, slot).await;
+    }
+    // The same number for everybody else: nobody may be two behind when the machine stops now.
+    shard.leader_mut().state.superblock.generation -= 1;
     if let Some(cause) = failed {
-        fail(shard, group, Some(cause)).await;
+        // The twin may hold its label all the same, so one more number follows that makes it worthless.
+        abandon(&mut shard.leader_mut(), Some(cause));
+        if shard.board.is_lost() {
+            return;
+        }
+        if tasks::record(shard, group).await && tasks::record(shard, group).await {
+            tasks::publish(shard).await;
+        }
         return;
     }
-    retire_old(shard, group, slot).await;
-    // The same label for everybody else: nobody may be two behind when the machine stops now.
-    shard.leader_mut().state.superblock.generation -= 1;
-    if !tasks::record(shard, group).await {
+    if !tasks::record_as_begun(shard, group).await {
         return;
     }
     let swapped = {

@@ -4,6 +4,7 @@ mod any;
 mod badblocks;
 mod bugs;
 mod control;
+mod cut_short;
 mod fair;
 mod hang;
 mod intent;

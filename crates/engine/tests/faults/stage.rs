@@ -150,7 +150,7 @@ impl Set {
             size,
             next: 0,
             answers: BTreeMap::new(),
-            uuids: 1,
+            uuids: 10,
         };
         stage.start(assembled);
         Ok(stage)

@@ -2,12 +2,15 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{AssemblePolicy, Outcome};
+use strake_engine::{AssemblePolicy, Consistency, Outcome};
 use strake_raid::{Level, MemberState};
 
+use crate::cut_short::what;
+use crate::redo::until_logged;
 use crate::stage::{DATA, Set};
 
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+const ANYHOW: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
 /// A drive that has turned read-only, or dies at the n-th write of the start, counts as not here.
 #[test]
@@ -98,4 +101,54 @@ fn a_member_lost_before_its_resync_was_through_is_not_passed_over() {
     stage.disks.insert(1, disk);
     stage.again(AssemblePolicy::default());
     stage.verify(100);
+}
+
+/// A block of a redo log that nothing was written to cost the member, and the array where no other could be spared.
+#[test]
+fn an_unreadable_block_of_a_log_costs_no_member_that_others_speak_for() {
+    for out in [None, Some(0)] {
+        let mut set = Set::new(Level::Raid5, 4);
+        set.consistency = if out.is_none() { Consistency::Strict } else { Consistency::Safe };
+        let mut stage = set.build().expect("sound");
+        stage.fill(2000, 170, 3);
+        if let Some(out) = out {
+            stage.fail(out).expect("allowed");
+            until_logged(&mut stage);
+        }
+        stage.write(5, 3, 8).expect("works");
+        let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+        stage.disks[1].plan.add(medium.within(stage.on_disk(12 << 20, 8)));
+        let outcome = stage.find(if out.is_none() { AssemblePolicy::default() } else { ANYHOW });
+        assert_eq!(what(outcome), "ready", "{out:?}");
+    }
+}
+
+/// What nobody else may have of a log cannot be read: that is the owner's to decide.
+#[test]
+fn what_only_one_may_have_of_a_log_cannot_be_read() {
+    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+    stage.fill(2000, 170, 3);
+    stage.fail(0).expect("allowed");
+    until_logged(&mut stage);
+    stage.write(5, 3, 8).expect("works");
+    let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+    stage.disks[1].plan.add(medium.within(stage.on_disk(12 << 20, 8)));
+    assert_ne!(what(stage.find(DEGRADED)), "ready");
+    let resync = stage.again(ANYHOW);
+    assert!(resync > 0, "parity is not believed where a record may be missing");
+    stage.verify(2000);
+}
+
+/// At either end.
+#[test]
+fn an_unreadable_block_among_labels_costs_nothing() {
+    for at in [(64 << 10) + 40 * 4096, (28 << 20) - (512 << 10) + 40 * 4096] {
+        let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+        stage.fill(2000, 170, 3);
+        stage.stop().expect("clean");
+        let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+        stage.disks[1].plan.add(medium.within(stage.on_disk(at, 8)));
+        let outcome = stage.find(AssemblePolicy::default());
+        assert_eq!(what(outcome), "ready");
+    }
 }

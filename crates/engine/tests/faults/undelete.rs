@@ -1,5 +1,7 @@
 //! Arrays that were destroyed by mistake.
 
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{
     ArrayError, ArrayErrorKind, AssemblePolicy, Drive, Outcome, mark_destroyed, unmark_destroyed,
 };
@@ -92,5 +94,29 @@ fn too_few_members_or_reused_drives_are_refused() {
     match stage.find_any(AssemblePolicy::default()) {
         Some(Outcome::Waiting { what, .. }) => assert!(what.contains("member 1"), "{what}"),
         _ => panic!("it waits for the member"),
+    }
+}
+
+/// A drive fails while an array is brought back: whoever had been reached was ahead of the others, and nothing could be
+/// brought back any more.
+#[test]
+fn bringing_back_that_was_cut_short_can_be_asked_again() {
+    for (level, members) in [(Level::Raid0, 2), (Level::Raid5, 3), (Level::Raid6, 6)] {
+        for nth in 0..members {
+            let mut stage = Set::new(level, members).build().expect("sound");
+            stage.fill(1000, 100, 3);
+            destroy(&mut stage);
+            for _ in 0..3 {
+                let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+                stage.disks[nth].plan.add(failing);
+                undelete(&stage).expect_err("a drive cannot be written");
+                stage.disks[nth].plan.clear();
+            }
+            undelete(&stage).expect("it can be asked again");
+            stage.again(AssemblePolicy::default());
+            stage.verify(1000);
+            let in_sync = |member: usize| stage.state(member) == MemberState::InSync;
+            assert!((0..members).all(in_sync), "{level:?}, drive {nth}");
+        }
     }
 }

@@ -300,7 +300,10 @@ fn f15_a_returning_drive_is_told_from_its_doubles() {
         own: (generation, epoch),
         newest: (new.generation, new.epoch),
     };
-    check("it went on in the same activation", earlier(7), fork(7, old.epoch));
+    let went_on = Superblock { generation: 7, ..own(&without(&old, &[0, 1])) };
+    check("it went on in the same activation", went_on, fork(7, old.epoch));
+    check("it alone had the last label of an activation", earlier(7), Returning::Stale);
+    check("it had two that nobody else had", earlier(8), fork(8, old.epoch));
     let mut alone = without(&own(&old), &[0, 1]);
     alone.activate(uuid(0xf1));
     check("it went on in one of its own", alone, fork(7, uuid(0xf1)));

@@ -15,11 +15,24 @@ use crate::shard::{Shard, twin};
 /// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
 /// as failed in the next generation. False when too few are left.
 pub(in crate::shard) async fn record(shard: &Shard, group: Group) -> bool {
+    record_in_order(shard, group, false).await
+}
+
+/// The same for a label that somebody has already: it goes to everybody before anything else can change it, since two
+/// labels of one number would be two histories. It calls nobody out, so pages may follow.
+pub(in crate::shard) async fn record_as_begun(shard: &Shard, group: Group) -> bool {
+    record_in_order(shard, group, true).await
+}
+
+async fn record_in_order(shard: &Shard, group: Group, mut begun: bool) -> bool {
     loop {
         let mut recorded = 0;
-        let mut failed = write_pages(shard, group).await;
-        if failed.is_empty() {
-            failed = write_bad_blocks(shard, group).await;
+        let mut failed = FailedMembers::new();
+        if !std::mem::take(&mut begun) {
+            failed = write_pages(shard, group).await;
+            if failed.is_empty() {
+                failed = write_bad_blocks(shard, group).await;
+            }
         }
         if failed.is_empty() {
             recorded = called_live(shard);

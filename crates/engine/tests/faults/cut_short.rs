@@ -1,0 +1,185 @@
+//! Updates of what members have on record that are cut short: by the end of the machine, or by a drive that fails.
+
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{AssemblePolicy, Outcome, Replacing, prepare_drive};
+use strake_ondisk::{AreaLayout, PAGE_BYTES, PageState, Plane, newest_page};
+use strake_raid::{Level, MemberState};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos, Uuid};
+
+use crate::stage::{Disk, Set, Stage};
+
+const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+
+/// Where labels, and where bitmap pages lie on a member, in bytes.
+const HEADS: std::ops::Range<u64> = 64 << 10..320 << 10;
+const PAGES: std::ops::Range<u64> = 1 << 20..(1 << 20) + (1056 << 10);
+
+fn bytes(range: std::ops::Range<u64>) -> LbaRange {
+    LbaRange::new(Lba(range.start >> 9), (range.end - range.start) >> 9)
+}
+
+/// What is said of an array, or that it can be started.
+pub fn what(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Ready(_) => "ready".into(),
+        Outcome::Waiting { what, .. } | Outcome::Refused { what, .. } => what,
+    }
+}
+
+/// Two starts were cut short while they wrote bitmap pages, the second one in the page that the last member showed, and
+/// the other one was lost with it. What the member showed then was from before an acknowledged write: a member that had
+/// been out was taken back without it.
+#[test]
+fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
+    let mut stage = Set::new(Level::Raid1, 3).build().expect("sound");
+    stage.fill(2000, 100, 3);
+    stage.pass(6);
+    stage.fail(2).expect("allowed");
+    stage.write(7, 4, 99).expect("works");
+    stage.pass(6);
+    let array = stage.status().uuid;
+    stage.down();
+    let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    let plane = Plane::Stale(MemberIndex(2));
+    let page = |disk: &Disk, parity: u64| {
+        let mut page = vec![0; PAGE_BYTES];
+        disk.ram.read_at(layout.bitmap_page_offset(plane, 0, parity), &mut page).expect("inside");
+        page
+    };
+    let sequence = |disk: &Disk| match newest_page(&page(disk, 0), &page(disk, 1), array, plane, 0)
+    {
+        PageState::Valid { sequence, .. } => sequence,
+        PageState::Lost => 0,
+    };
+    let before = sequence(&stage.disks[1]);
+    assert_eq!(before, sequence(&stage.disks[0]));
+    // The first start is cut short when member 0 has its pages.
+    let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+    stage.disks[1].plan.add(failing.within(bytes(PAGES)));
+    assert_ne!(what(stage.find(STRICTLY)), "ready");
+    assert_eq!((sequence(&stage.disks[0]), sequence(&stage.disks[1])), (before + 1, before));
+    stage.disks[1].plan.clear();
+    // The second one in the middle of the page that member 1 showed until now.
+    let place = layout.bitmap_page_offset(plane, 0, before);
+    stage.disks[1].plan.add(failing.within(bytes(place..place + PAGE_BYTES as u64)));
+    assert_ne!(what(stage.find(STRICTLY)), "ready");
+    stage.disks[1].plan.clear();
+    stage.disks[1].ram.write_at(place, &[0x5a; 512]).expect("inside");
+    // Member 0 is lost along with it.
+    let lost = stage.disks.remove(0);
+    stage.again(DEGRADED);
+    stage.disks.insert(0, lost);
+    stage.verify(2000);
+    stage.readd(2).expect("it is the member");
+    stage.until("filling it", |stage| stage.state(2) == MemberState::InSync);
+    stage.fail(1).expect("another one is in sync");
+    stage.verify(2000);
+}
+
+/// Begins to put a fresh drive in the place of a member that serves.
+fn begin(stage: &mut Stage, member: u8) -> (Replacing, Disk) {
+    let disk = stage.spare();
+    let uuid = Uuid([200 + member; 16]);
+    prepare_drive(&disk.drive, uuid, &mut || Some(Nanos(0))).expect("the drive works");
+    let replacing = stage.array().begin_replace(MemberIndex(member), &disk.drive, uuid);
+    (replacing.expect("it is in use"), disk)
+}
+
+/// An array whose members take a while to be copied.
+fn large(level: Level, members: usize) -> Stage {
+    let mut set = Set::new(level, members);
+    set.strip = 64 << 10;
+    set.disk_bytes = 60 << 20;
+    let mut stage = set.build().expect("sound");
+    stage.fill(40_000, 1000, 3);
+    stage.healthy();
+    stage.pass(6);
+    stage
+}
+
+/// A member went out between the label of a drive that takes another's place and that of the others: there were two
+/// labels of one number, and the array was refused as one of two histories.
+#[test]
+fn a_member_goes_out_while_a_twin_is_named() {
+    let mut stage = large(Level::Raid1, 3);
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS)));
+    stage.until("all is copied", |stage| {
+        let _ = replacing.poll();
+        stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
+    });
+    stage.rounds(300);
+    let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+    stage.disks[2].plan.add(failing.within(bytes(PAGES)));
+    let op = stage.write_op(5, 4, 9);
+    stage.expect(5, 4, 9);
+    let id = stage.submit(0, op);
+    stage.rounds(300);
+    disk.plan.clear();
+    disk.plan.release();
+    assert_eq!(stage.result(id), Ok(()));
+    stage.until("the swap", |stage| {
+        let _ = replacing.poll();
+        stage.status().members[1].replacement.is_empty()
+    });
+    assert_eq!(stage.status().members[1].path, disk.drive.path);
+    assert_eq!(stage.state(2), MemberState::Faulty);
+    stage.disks[2].plan.clear();
+    drop(replacing);
+    stage.down();
+    stage.disks.push(disk);
+    assert_eq!(what(stage.find(DEGRADED)), "ready");
+}
+
+/// A drive that was to take another's place failed its label, and the machine stopped while the next one was written:
+/// who had it was two ahead of everybody else, and nobody was believed.
+#[test]
+fn a_twin_that_fails_its_label_leaves_nobody_two_behind() {
+    for (level, members) in [(Level::Raid5, 3), (Level::Raid6, 5)] {
+        let mut stage = large(level, members);
+        let (mut replacing, disk) = begin(&mut stage, 1);
+        let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+        disk.plan.add(failing.within(bytes(HEADS)));
+        for member in 1..members {
+            let hanging = Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS));
+            stage.disks[member].plan.add(hanging);
+        }
+        stage.until("all is copied", |stage| {
+            let _ = replacing.poll();
+            stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
+        });
+        stage.rounds(300);
+        drop(replacing);
+        stage.disks.iter().for_each(|disk| disk.plan.clear());
+        stage.again(STRICTLY);
+        let states: Vec<_> = stage.status().members.iter().map(|m| m.state).collect();
+        assert!(states.iter().all(|s| *s == MemberState::InSync), "{states:?}");
+        stage.verify(40_000);
+    }
+}
+
+/// A member alone had got a label when the machine stopped, and was not here at the next start: it counted as one that
+/// had gone on without the array.
+#[test]
+fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
+    let mut stage = Set::new(Level::Raid6, 5).build().expect("sound");
+    stage.fill(2000, 170, 3);
+    stage.pass(6);
+    for member in [0, 2, 4] {
+        let hanging = Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS));
+        stage.disks[member].plan.add(hanging);
+    }
+    let _failing = stage.array().begin_fail(MemberIndex(3)).expect("there is a member 3");
+    stage.rounds(300);
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    stage.down();
+    let away = stage.disks.remove(1);
+    stage.again(DEGRADED);
+    stage.disks.insert(1, away);
+    stage.write(5, 3, 8).expect("works");
+    stage.readd(1).expect("it is the member");
+    stage.healthy();
+    stage.verify(2000);
+}

@@ -270,6 +270,8 @@ async fn finish(shard: &Shard, slot: MemberIndex) {
         let twin = leader.twin.take().expect("only the label task ends a swap");
         leader.pairing = Pairing::None;
         leader.swapped = Some(slot);
+        // The old drive took its log along, and with it perhaps the only headers that tell which records are done.
+        leader.joined = leader.state.superblock.generation;
         (twin.uuid, twin.path)
     };
     tasks::publish(shard).await;

@@ -2,12 +2,13 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, Outcome, Replacing, prepare_drive};
+use strake_engine::{AssemblePolicy, Outcome};
 use strake_ondisk::{AreaLayout, PAGE_BYTES, PageState, Plane, newest_page};
 use strake_raid::{Level, MemberState};
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos, Uuid};
+use strake_units::{Lba, LbaRange, MemberIndex};
 
-use crate::stage::{Disk, Set, Stage};
+use crate::replace::{begin, large};
+use crate::stage::{Disk, Set};
 
 const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
@@ -78,32 +79,12 @@ fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
     stage.verify(2000);
 }
 
-/// Begins to put a fresh drive in the place of a member that serves.
-fn begin(stage: &mut Stage, member: u8) -> (Replacing, Disk) {
-    let disk = stage.spare();
-    let uuid = Uuid([200 + member; 16]);
-    prepare_drive(&disk.drive, uuid, &mut || Some(Nanos(0))).expect("the drive works");
-    let replacing = stage.array().begin_replace(MemberIndex(member), &disk.drive, uuid);
-    (replacing.expect("it is in use"), disk)
-}
-
-/// An array whose members take a while to be copied.
-fn large(level: Level, members: usize) -> Stage {
-    let mut set = Set::new(level, members);
-    set.strip = 64 << 10;
-    set.disk_bytes = 60 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(40_000, 1000, 3);
-    stage.healthy();
-    stage.pass(6);
-    stage
-}
-
 /// A member went out between the label of a drive that takes another's place and that of the others: there were two
 /// labels of one number, and the array was refused as one of two histories.
 #[test]
 fn a_member_goes_out_while_a_twin_is_named() {
-    let mut stage = large(Level::Raid1, 3);
+    let mut stage = large(Level::Raid1, 3, 1);
+    stage.pass(6);
     let (mut replacing, disk) = begin(&mut stage, 1);
     disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS)));
     stage.until("all is copied", |stage| {
@@ -138,7 +119,8 @@ fn a_member_goes_out_while_a_twin_is_named() {
 #[test]
 fn a_twin_that_fails_its_label_leaves_nobody_two_behind() {
     for (level, members) in [(Level::Raid5, 3), (Level::Raid6, 5)] {
-        let mut stage = large(level, members);
+        let mut stage = large(level, members, 1);
+        stage.pass(6);
         let (mut replacing, disk) = begin(&mut stage, 1);
         let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
         disk.plan.add(failing.within(bytes(HEADS)));

@@ -2,7 +2,7 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{ArrayEventKind, AssemblePolicy, Replacing, prepare_drive};
+use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Replacing, prepare_drive};
 use strake_raid::{Level, MemberState};
 use strake_units::{MemberIndex, Nanos, Uuid};
 
@@ -10,7 +10,7 @@ use crate::stage::{Disk, Set, Stage};
 
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
 
-fn large(level: Level, members: usize, cores: u16) -> Stage {
+pub fn large(level: Level, members: usize, cores: u16) -> Stage {
     let merge = Set::new(level, members).options.merge;
     large_merging(level, members, cores, merge)
 }
@@ -29,7 +29,7 @@ fn large_merging(level: Level, members: usize, cores: u16, merge: bool) -> Stage
 }
 
 /// Begins to replace `member`, which is in use.
-fn begin(stage: &mut Stage, member: u8) -> (Replacing, Disk) {
+pub fn begin(stage: &mut Stage, member: u8) -> (Replacing, Disk) {
     let disk = stage.spare();
     let uuid = Uuid([200 + member; 16]);
     prepare_drive(&disk.drive, uuid, &mut || Some(Nanos(0))).expect("the drive works");
@@ -458,4 +458,26 @@ fn f16_the_drive_that_was_replaced_starts_nothing() {
     stage.disks[1] = disk;
     stage.again(DEGRADED);
     stage.verify(40_000);
+}
+
+/// A drive that leaves takes its log along, and with it perhaps the only headers that tell that older records are done:
+/// what is on record from before must not count any more.
+#[test]
+fn records_from_before_a_swap_no_longer_count() {
+    let mut set = Set::new(Level::Raid6, 4);
+    set.consistency = Consistency::Strict;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 170, 3);
+    stage.healthy();
+    stage.until("the log being relied on", |stage| stage.status().logged == 0b1111);
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    stage.until("the swap", |stage| {
+        let _ = replacing.poll();
+        replaced(stage, 1, &disk)
+    });
+    stage.until("the log beginning anew", |stage| {
+        let label = stage.array().newest_label();
+        label.logged == 0b1111 && label.logged_since >= label.members[1].in_sync_generation
+    });
+    stage.verify(2000);
 }

@@ -78,6 +78,8 @@ fn the_descriptor_names_every_call() {
             "DriveService.GetDrive",
             "DriveService.LocateDrive",
             "DriveService.CleanDrive",
+            "DriveService.ConnectDrive",
+            "DriveService.DisconnectDrive",
             "ArrayService.CreateArray",
             "ArrayService.ListArrays",
             "ArrayService.GetArray",

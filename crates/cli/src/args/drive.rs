@@ -40,7 +40,7 @@ pub enum DriveVerb {
     /// Use a namespace of another machine as a drive, over NVMe/TCP. It is remembered and connected to again.
     #[command(after_help = "Examples:
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
-  strake drive connect 'nvme-tcp://storage-2/nqn.2014-08.org.example.tank?nsid=2' --hold 60")]
+  strake drive connect 'nvme-tcp://store/nqn.2014-08.org.example.a?nsid=2'")]
     Connect(Connect),
     /// End the connection to a drive of another machine that nothing uses, and forget it.
     #[command(after_help = "Examples:

@@ -214,6 +214,11 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     if !tasks::flush_all(shard, group).await || !prepare(shard, group).await {
         return;
     }
+    if stands_still(shard) {
+        // It takes part in nothing any more as soon as its I/Os are given up: the member that serves is the better one.
+        fail(shard, group, Some(IoErrorKind::Timeout)).await;
+        return;
+    }
     let slot = {
         let mut leader = shard.leader_mut();
         let generation = leader.state.superblock.generation;
@@ -261,6 +266,11 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     if swapped {
         finish(shard, slot).await;
     }
+}
+
+/// True when an I/O of the twin has been outstanding for long on some core.
+fn stands_still(shard: &Shard) -> bool {
+    shard.board.standing() & 1 << shard.leader_mut().twin_place().0 != 0
 }
 
 /// Every shard reads the twin: the old device is let go.

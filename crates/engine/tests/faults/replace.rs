@@ -481,3 +481,35 @@ fn records_from_before_a_swap_no_longer_count() {
     });
     stage.verify(2000);
 }
+
+/// All was copied, and while another drive held up the swap a write to the new drive hung. It took the member's place
+/// all the same, and with no other copy left the array was lost with it (operators' seed 22).
+#[test]
+fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
+    let mut stage = large(Level::Raid1, 2, 1);
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    let pages = stage.on_disk(1 << 20, (1056 << 10) >> stage.size.shift());
+    stage.disks[0].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(pages));
+    stage.until("all is copied", |stage| {
+        let _ = replacing.poll();
+        stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
+    });
+    stage.rounds(300);
+    let (_, byte) = stage.home(5);
+    disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(stage.on_disk(byte, 1)));
+    let op = stage.write_op(5, 1, 9);
+    stage.expect(5, 1, 9);
+    let id = stage.submit(0, op);
+    stage.rounds(300);
+    stage.pass(6);
+    stage.disks[0].plan.clear();
+    stage.disks[0].plan.release();
+    stage.until("the copy being given up", |stage| {
+        let _ = replacing.poll();
+        stage.status().members[1].replacement.is_empty()
+    });
+    assert_ne!(stage.status().members[1].path, disk.drive.path);
+    stage.pass(31);
+    assert_eq!(stage.result(id), Ok(()));
+    stage.verify(40_000);
+}

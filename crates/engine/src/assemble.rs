@@ -183,9 +183,9 @@ fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String {
 /// Checks what the labels promise against geometry and bitmap, and opens a new epoch.
 ///
 /// Everything is read first, and may be refused with nothing written. Then, each stable before the next: the update
-/// that a crash cut short is finished (label, pages and list of bad blocks), so that nobody is two behind; a label calls
-/// those missing who are not here, when the log is carried out without them; the log is carried out; pages; the label of
-/// the new epoch. Cut short anywhere, the next start finds one of these and begins again.
+/// that a crash cut short is finished (label, pages and list of bad blocks), so that nobody is two behind; a label
+/// calls those missing who are not here, when the log is carried out without them; the log is carried out; pages; the
+/// label of the new epoch. Cut short anywhere, the next start finds one of these and begins again.
 fn open(
     found: strake_ondisk::Assembled,
     drives: &[Drive],

@@ -1,11 +1,11 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Copy, Found,
-    PAGES_PER_PLANE, Plane, Policy, RecordedState, Refusal, Superblock, Verdict,
+    Activation, AreaLayout, AssembledMember, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES,
+    Consistency, Copy, Found, PAGES_PER_PLANE, Plane, Policy, RecordedState, Superblock, Verdict,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
-use strake_units::{BlockSize, ByteSize, MemberIndex, Name, RegionIndex, Uuid};
+use strake_units::{BlockSize, MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::bad_blocks::BadBlocks;
 use crate::create::Drive;
@@ -18,13 +18,13 @@ mod bad;
 mod bitmaps;
 mod intents;
 mod recovery;
+mod refusals;
 mod replay;
-mod waiting;
 
 pub(crate) use bitmaps::{complete_below, intent_pages};
 pub use recovery::{Intents, Recovery};
+pub use refusals::{too_few, waiting};
 pub(crate) use replay::note_start;
-pub use waiting::{too_few, waiting};
 
 /// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
 /// an unverified label never serves I/O.
@@ -139,7 +139,7 @@ pub fn assemble(
             Verdict::Refused { array, name, reason } => {
                 outcomes.push(Outcome::Refused {
                     array,
-                    what: refused(&name, &reason, drives),
+                    what: refusals::refused(&name, &reason, drives),
                     name,
                 });
             }
@@ -159,25 +159,6 @@ impl From<ArrayError> for NotOpened {
     fn from(error: ArrayError) -> Self {
         Self { drive: None, error }
     }
-}
-
-fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String {
-    let path = |drive: usize| drives.get(drive).map_or("?", |d| d.path.as_str());
-    let why = match reason {
-        Refusal::Duplicate { drives: twins, .. } => {
-            let paths: Vec<&str> = twins.iter().map(|drive| path(*drive)).collect();
-            format!("one member is on {}; remove the copies and try again", paths.join(" and on "))
-        }
-        Refusal::Fork(difference) => format!(
-            "its members were started apart from each other: {} is at generation {}, {} at generation {} of another \
-             history; keep the drives of one history and remove the others",
-            path(difference.newer),
-            difference.newer_chain.0,
-            path(difference.older),
-            difference.older_chain.0
-        ),
-    };
-    format!("array {name} is not started: {why}")
 }
 
 /// Checks what the labels promise against geometry and bitmap, and opens a new epoch.
@@ -201,24 +182,12 @@ fn open(
         ))));
     }
     let geometry = geometry_of(&superblock)?;
-    let mut states = Vec::new();
-    let mut members = Vec::new();
-    let mut indices = Vec::new();
-    for (slot, member) in found.members.iter().enumerate() {
-        let state = match (member.state, member.drive) {
-            (RecordedState::Faulty, _) => MemberState::Faulty,
-            (RecordedState::Missing, _) | (_, None) => MemberState::Missing,
-            (RecordedState::InSync, Some(_)) => MemberState::InSync,
-            (RecordedState::Rebuilding, Some(_)) => {
-                MemberState::Rebuilding { recovered_stripes: member.recovered_stripes }
-            }
-        };
-        let usable = matches!(state, MemberState::InSync | MemberState::Rebuilding { .. });
-        members.push(member.drive.filter(|_| usable).map(|at| drives[at].clone()));
-        indices.push(member.drive);
-        superblock.members[slot].state = crate::shard::recorded(state);
-        states.push(state);
+    let (mut states, indices) = standing(&found.members);
+    for (row, state) in superblock.members.iter_mut().zip(&states) {
+        row.state = crate::shard::recorded(*state);
     }
+    let drive = |at: &Option<usize>| at.map(|at| drives[at].clone());
+    let members: Vec<Option<Drive>> = indices.iter().map(drive).collect();
     let absent = absent_mask(&states);
     if !geometry.tolerates(absent) {
         return Err(NotOpened::from(ArrayError::refused(too_few(
@@ -232,7 +201,7 @@ fn open(
     let bitmaps::Read { mut planes, older, behind: pages } =
         bitmaps::read(&superblock, &states, &members, regions.count(), wait)?;
     if let Some(member) = older {
-        let error = older_picture(&superblock, member, members[member.at()].as_ref());
+        let error = refusals::older_picture(&superblock, member, members[member.at()].as_ref());
         return Err(NotOpened { drive: indices[member.at()], error });
     }
     bitmaps::settle(&mut planes, &mut superblock, &found, &mut states, (&geometry, &regions));
@@ -262,7 +231,7 @@ fn open(
     };
     let uncovered = absent & !replayed != 0;
     if uncovered && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
-        return Err(dirty_and_degraded(&superblock, &geometry, &regions, intent).into());
+        return Err(refusals::dirty_and_degraded(&superblock, (&geometry, &regions), intent).into());
     }
     recovery.loss_accepted = uncovered && dirty && !(superblock.clean && as_before);
     let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened {
@@ -278,27 +247,17 @@ fn open(
             .map_err(blame)?;
         let unsure = log.unsure(regions.count());
         if unsure.count_ones() > 0 && !policy.accept_loss {
-            return Err(dirty_and_degraded(&superblock, &geometry, &regions, &unsure).into());
+            return Err(
+                refusals::dirty_and_degraded(&superblock, (&geometry, &regions), &unsure).into()
+            );
         }
         recovery.loss_accepted |= unsure.count_ones() > 0 || log.is_in_part();
         log.tell(&mut recovery);
         Some(log)
     };
-    // A crash may have cut the last update short. Finish it before beginning another: a member may be behind by
-    // one generation, never by two.
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
-    assembled.write_copy(Copy::Head, wait).map_err(blame)?;
     behind.extend(pages);
-    for (member, offset, bytes) in behind {
-        let drive = assembled.drives[member.at()].as_ref().expect("just read from it");
-        MemberIo::open(drive, wait)
-            .and_then(|mut io| io.write(offset, &bytes, "finishing what was being recorded"))
-            .map_err(|error| blame((member, error)))?;
-    }
-    // The tail rings say that everybody has it, and who is not here may not.
-    if assembled.has_everybody() {
-        assembled.write_copy(Copy::Tail, wait).map_err(blame)?;
-    }
+    assembled.finish_update(behind, wait).map_err(blame)?;
     if superblock.history.is_empty() {
         // All that is known of the past of an array whose labels did not remember it.
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
@@ -331,24 +290,24 @@ fn open(
     Ok(assembled)
 }
 
+/// How the members that were found stand, and where among the drives those are that can be used.
+fn standing(found: &[AssembledMember]) -> (Vec<MemberState>, Vec<Option<usize>>) {
+    let one = |member: &AssembledMember| match (member.state, member.drive) {
+        (RecordedState::Faulty, _) => (MemberState::Faulty, None),
+        (RecordedState::Missing, _) | (_, None) => (MemberState::Missing, None),
+        (RecordedState::InSync, drive) => (MemberState::InSync, drive),
+        (RecordedState::Rebuilding, drive) => {
+            let recovered_stripes = member.recovered_stripes;
+            (MemberState::Rebuilding { recovered_stripes }, drive)
+        }
+    };
+    found.iter().map(one).unzip()
+}
+
 /// A sequence that no page or list of the array can have reached, for what nobody here can show: each activation has
 /// its own generation, and writes fewer than 2^32 of them. A member that is away may have any of the others.
 fn sequence_above_all(newest: &Superblock) -> u64 {
     newest.generation.min(u64::from(u32::MAX)) << 32
-}
-
-/// A drive holds a member as it was at some time before.
-fn older_picture(
-    superblock: &Superblock,
-    member: MemberIndex,
-    drive: Option<&Drive>,
-) -> ArrayError {
-    let (name, path) = (&superblock.name, drive.map_or("?", |drive| &drive.path));
-    ArrayError::refused(format!(
-        "{path} is an older picture of member {member} of array {name}: what was written since is not on it, so it is \
-         not used; bring the drive itself back, or replace it: strake array replace {name} --member {member} --with \
-         DRIVE"
-    ))
 }
 
 fn absent_mask(states: &[MemberState]) -> u64 {
@@ -383,37 +342,6 @@ pub(crate) fn geometry_of(superblock: &Superblock) -> Result<Geometry, ArrayErro
         block_size,
         member_blocks: record.member_blocks,
     })?)
-}
-
-/// A crash while members were missing: what was being written may have taken bystanders with it.
-fn dirty_and_degraded(
-    superblock: &Superblock,
-    geometry: &Geometry,
-    regions: &Regions,
-    intent: &Bits,
-) -> ArrayError {
-    let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();
-    let ranges: Vec<String> = intent
-        .iter_ones()
-        .take(8)
-        .map(|region| {
-            let stripes = regions.stripes(RegionIndex(region));
-            format!(
-                "{}+{}",
-                stripes.start * stripe_bytes,
-                ByteSize((stripes.end - stripes.start) * stripe_bytes)
-            )
-        })
-        .collect();
-    let name = &superblock.name;
-    ArrayError::refused(format!(
-        "array {name} stopped without warning while members were missing; blocks next to those being written may \
-         be damaged in {} region(s) (byte offset+length: {}{}). Check them against a backup, then start it with: \
-         strake array import {name} --degraded --accept-loss",
-        intent.iter_ones().count(),
-        ranges.join(", "),
-        if intent.iter_ones().count() > 8 { ", ..." } else { "" }
-    ))
 }
 
 impl Assembled {
@@ -534,6 +462,27 @@ impl Assembled {
             let written =
                 MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
             written.map_err(|error| (member, error))?;
+        }
+        Ok(())
+    }
+
+    /// Finishes the last update, which a crash may have cut short, before another begins: a member may be behind by one
+    /// generation, never by two. `behind` is what members lack of it but for the label.
+    fn finish_update(
+        &self,
+        behind: Vec<bitmaps::Behind>,
+        wait: Wait<'_>,
+    ) -> Result<(), (MemberIndex, ArrayError)> {
+        self.write_copy(Copy::Head, wait)?;
+        for (member, offset, bytes) in behind {
+            let drive = self.drives[member.at()].as_ref().expect("just read from it");
+            MemberIo::open(drive, wait)
+                .and_then(|mut io| io.write(offset, &bytes, "finishing what was being recorded"))
+                .map_err(|error| (member, error))?;
+        }
+        // The tail rings say that everybody has it, and who is not here may not.
+        if self.has_everybody() {
+            self.write_copy(Copy::Tail, wait)?;
         }
         Ok(())
     }

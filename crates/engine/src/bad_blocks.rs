@@ -53,13 +53,14 @@ fn in_no_copy(
     states: &[MemberState],
     range: LbaRange,
 ) -> Vec<LbaRange> {
+    let mut lost = vec![range];
+    if geometry.copies() == 1 {
+        return lost;
+    }
     let place = geometry.place(range.start);
     let row = geometry.member_lba(place.stripe, place.offset);
-    let mut lost = vec![range];
-    for member in (0..geometry.copies()).map(|copy| geometry.data_member(place, copy)) {
-        if geometry.copies() == 1 || states[member.at()] != MemberState::InSync {
-            continue;
-        }
+    let copies = (0..geometry.copies()).map(|copy| geometry.data_member(place, copy));
+    for member in copies.filter(|member| states[member.at()] == MemberState::InSync) {
         let bad = list.within(member, LbaRange::new(row, range.blocks));
         let bad: Vec<_> = bad.map(|run| (run.start.0.max(row.0), run.range().end().0)).collect();
         let both = |lost: &LbaRange| {

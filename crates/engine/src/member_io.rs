@@ -3,7 +3,7 @@
 use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, DeallocateReads, IoError, IoErrorKind, Op, Sg};
 use strake_ondisk::{
-    Address, AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
+    AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
 };
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
@@ -241,19 +241,21 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// When the drive cannot be read.
     pub fn look(&mut self) -> Result<OnDrive, ArrayError> {
-        let (head, tail) = self.ends(false)?;
+        let (head, tail) = self.ends(Self::read)?;
         Ok(OnDrive::read(&head, &tail))
     }
 
-    /// The places at both ends of the drive where a signature may be. Of one that is `labelled`, what cannot be read is
-    /// passed over; of another one it may be the signature.
-    fn ends(&mut self, labelled: bool) -> Result<(Vec<u8>, Vec<u8>), ArrayError> {
+    /// The places at both ends of the drive where a signature may be, as `read` reads them: what cannot be read may be
+    /// the signature.
+    fn ends(
+        &mut self,
+        read: impl Fn(&mut Self, u64, u64, &str) -> Result<Vec<u8>, ArrayError>,
+    ) -> Result<(Vec<u8>, Vec<u8>), ArrayError> {
         // A signature is where it is whatever the drive's size; one too small to be a member is looked at too.
         let bytes = self.bytes & !4095;
         let head = FOREIGN_HEAD_BYTES.min(bytes);
         let tail = FOREIGN_TAIL_BYTES.min(bytes);
         let doing = "looking for what is on it";
-        let read = if labelled { Self::read_what_can_be } else { Self::read };
         Ok((read(self, 0, head, doing)?, read(self, self.bytes - tail, tail, doing)?))
     }
 
@@ -263,7 +265,7 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// When the drive cannot be read.
     pub fn written_over(&mut self) -> Result<Option<&'static str>, ArrayError> {
-        let (head, tail) = self.ends(true)?;
+        let (head, tail) = self.ends(Self::read_what_can_be)?;
         Ok(strake_ondisk::written_over(&head, &tail, self.bytes, self.block_size.bytes()))
     }
 
@@ -331,10 +333,7 @@ impl<'a> MemberIo<'a> {
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
             let ring = self.read_what_can_be(offset, bytes, "reading its labels")?;
-            for (slot, bytes) in (0..).zip(ring.chunks(strake_ondisk::SLOT_BYTES)) {
-                let address = Address { copy, ring_slot: slot, offset: None };
-                labels.extend(Superblock::decode(bytes, address));
-            }
+            labels.extend(strake_ondisk::ring_labels(&ring, copy).flatten());
         }
         Ok(labels)
     }

@@ -363,19 +363,11 @@ fn unusable(newest: &Superblock, found: &Found) -> Option<IgnoreReason> {
 
 /// Whether `own` belongs to another history than `newest`; points 2 and 3 of the argument.
 fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
-    let in_sync_since = |record: &&MemberRecord| {
-        record.state == RecordedState::InSync && record.in_sync_generation <= own.generation
-    };
-    if own.generation == newest.generation && own.epoch == newest.epoch {
-        // Who is no member any more is not used, and a twin that was given up may have kept the label that named it.
-        let row = newest.members.iter().find(|record| record.uuid == own.member);
-        let Some(row) = row else { return false };
-        // A start that does without a drive may say so under the number of an update that only the drive has got.
-        let mut lasting = newest.members.iter().filter(in_sync_since);
-        let left_out = !row.state.is_live() && lasting.any(|record| own.calls_live(record.uuid));
-        return own.geometry != newest.geometry || own.members != newest.members && !left_out;
+    let current = own.generation == newest.generation && own.epoch == newest.epoch;
+    if current && own.members == newest.members {
+        return own.geometry != newest.geometry;
     }
-    let mut lasting = newest.members.iter().filter(in_sync_since).peekable();
+    let mut lasting = newest.lasting_since(own.generation).peekable();
     if lasting.peek().is_some() {
         if !lasting.any(|record| own.calls_live(record.uuid)) {
             return true;

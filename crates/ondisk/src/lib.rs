@@ -69,6 +69,7 @@ pub use redo::{
 pub use superblock::{
     Address, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord, INCOMPAT_BAD_BLOCKS,
     INCOMPAT_INTENTS, INCOMPAT_REDO, MemberRecord, RecordedState, RingScan, Superblock, newest,
+    ring_labels,
 };
 
 #[cfg(test)]

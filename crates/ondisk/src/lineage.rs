@@ -108,19 +108,21 @@ impl Superblock {
         generation <= self.generation && self.lineage(&past) != Lineage::Other
     }
 
+    /// Who has been in sync since `generation` or before. Of a label of that generation which calls one of them live is
+    /// known that the history passed through it, or that nobody acted on it.
+    pub(crate) fn lasting_since(&self, generation: u64) -> impl Iterator<Item = &MemberRecord> {
+        let in_sync = self.members.iter().filter(|record| record.state == RecordedState::InSync);
+        in_sync.filter(move |record| record.in_sync_generation <= generation)
+    }
+
     /// True when `own` is a label with which an activation ended before everybody had it: the next one began without
     /// it, under its number, with a member that it calls live and that has been in sync since. So nobody acted on it.
     fn left_behind_unfinished(&self, own: &Self) -> bool {
         let follows = |pair: &[Activation]| {
             pair[0].epoch == own.epoch && pair[1].first_generation == own.generation
         };
-        let lasting = |record: &&MemberRecord| {
-            record.state == RecordedState::InSync
-                && record.in_sync_generation <= own.generation
-                && record.uuid != own.member
-        };
-        self.history.windows(2).any(follows)
-            && self.members.iter().filter(lasting).any(|record| own.calls_live(record.uuid))
+        let mut others = self.lasting_since(own.generation).filter(|r| r.uuid != own.member);
+        self.history.windows(2).any(follows) && others.any(|record| own.calls_live(record.uuid))
     }
 
     pub(crate) fn lineage(&self, own: &Self) -> Lineage {

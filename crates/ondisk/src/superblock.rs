@@ -479,9 +479,6 @@ fn decode_name(bytes: &[u8]) -> Option<Name> {
 pub struct RingScan {
     /// The valid label of the highest generation; `None` as well when `refused` is set.
     pub newest: Option<Superblock>,
-    /// Of the valid labels that do not say that the array was destroyed the one of the highest generation: what it was
-    /// like before. Nothing to assemble from.
-    pub living: Option<Superblock>,
     /// Valid labels.
     pub valid: u32,
     /// Slots that hold something which is not a valid label of this slot.
@@ -491,20 +488,30 @@ pub struct RingScan {
     pub refused: Option<LabelError>,
 }
 
-/// Scans a ring: `ring` is what [`AreaLayout::ring_range`](crate::AreaLayout::ring_range) covers.
+/// What the slots of a ring hold, in their order: `ring` is what
+/// [`AreaLayout::ring_range`](crate::AreaLayout::ring_range) covers.
 ///
 /// The self-address is checked against the copy and the slot, and in the head ring, whose place does not depend on
 /// the device, against the byte offset too. A short `ring` is scanned as far as it goes.
-#[must_use]
-pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
-    let mut scan = RingScan::default();
-    for (slot, bytes) in ring.chunks(SLOT_BYTES).take(RING_SLOTS as usize).enumerate() {
+pub fn ring_labels(
+    ring: &[u8],
+    copy: Copy,
+) -> impl Iterator<Item = Result<Superblock, LabelError>> {
+    let slots = ring.chunks(SLOT_BYTES).take(RING_SLOTS as usize).enumerate();
+    slots.map(move |(slot, bytes)| {
         let offset = match copy {
             Copy::Head => Some(HEAD_RING_OFFSET + (slot * SLOT_BYTES) as u64),
             Copy::Tail => None,
         };
-        scan.add(Superblock::decode(bytes, Address { copy, ring_slot: slot as u8, offset }));
-    }
+        Superblock::decode(bytes, Address { copy, ring_slot: slot as u8, offset })
+    })
+}
+
+/// Scans a ring, as [`ring_labels`] does, for what counts.
+#[must_use]
+pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
+    let mut scan = RingScan::default();
+    ring_labels(ring, copy).for_each(|slot| scan.add(slot));
     scan.prefer_refusal();
     scan
 }
@@ -517,9 +524,6 @@ impl RingScan {
                 let is_newer = |best: &Option<Superblock>| {
                     best.as_ref().is_none_or(|best| best.generation < label.generation)
                 };
-                if !label.destroyed && is_newer(&self.living) {
-                    self.living = Some(label.clone());
-                }
                 if is_newer(&self.newest) {
                     self.newest = Some(label);
                 }

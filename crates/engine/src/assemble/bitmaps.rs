@@ -84,24 +84,29 @@ pub(super) fn read(
         own.iter().zip(held).any(|(own, held)| own.is_some_and(|own| own < held))
     };
     let older = seen.iter().find(|(.., own)| shows_less(own)).map(|(member, ..)| *member);
-    let mut behind = Vec::new();
-    for (member, layout, own) in &seen {
+    let lacking = |shown: &(MemberIndex, AreaLayout, Vec<Option<u64>>)| {
+        let (member, layout, own) = shown;
         let pages = Plane::all(states.len()).flat_map(|plane| [(plane, 0), (plane, 1)]);
-        for ((plane, page), (own, newest)) in pages.zip(own.iter().zip(&newest)) {
-            let PageState::Valid { sequence, held, bits } = newest else { continue };
-            if own.is_some_and(|own| own < *sequence) {
-                let array = superblock.array;
-                let mut record = strake_ondisk::encode_page(array, plane, page, *sequence, bits);
-                strake_ondisk::note_held(&mut record, *sequence, *held);
-                let offset = layout.bitmap_page_offset(plane, page, *sequence);
-                behind.push((*member, offset, record.to_vec()));
-            }
-        }
-    }
+        let older = |((plane, page), (own, newest)): (_, (&Option<u64>, &PageState))| {
+            let (sequence, record) = written(newest, superblock.array, plane, page)?;
+            let offset = layout.bitmap_page_offset(plane, page, sequence);
+            own.is_some_and(|own| own < sequence).then_some((*member, offset, record))
+        };
+        pages.zip(own.iter().zip(&newest)).filter_map(older).collect::<Vec<_>>()
+    };
+    let behind = seen.iter().flat_map(lacking).collect();
     let lost = super::sequence_above_all(superblock);
     let mut planes = assemble(states.len(), regions, newest, lost);
     planes.surely_held(held);
     Ok(Read { planes, older, behind })
+}
+
+/// A page as it was written, and its sequence.
+fn written(state: &PageState, array: Uuid, plane: Plane, page: u32) -> Option<(u64, Vec<u8>)> {
+    let PageState::Valid { sequence, held, bits } = state else { return None };
+    let mut record = strake_ondisk::encode_page(array, plane, page, *sequence, bits);
+    strake_ondisk::note_held(&mut record, *sequence, *held);
+    Some((*sequence, record.to_vec()))
 }
 
 fn held(page: &PageState) -> u64 {

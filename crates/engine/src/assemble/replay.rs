@@ -176,10 +176,8 @@ pub(super) fn read(
     let (acted, never_begun): (Vec<_>, Vec<_>) =
         last.filter(counting).partition(|(_, found)| is_whole(label, drives, found));
     log.never_begun = never_begun.len() as u64;
-    let whole = label.members.iter().zip(drives);
-    let whole = whole.fold(true, |all, (row, drive)| {
-        all && row.state == RecordedState::InSync && drive.is_some()
-    });
+    let mut rows = label.members.iter().zip(drives);
+    let whole = rows.all(|(row, drive)| row.state == RecordedState::InSync && drive.is_some());
     let lacks = |member: &MemberIndex| {
         let has = |found: &Found| found.parts.iter().any(|(has, _)| has == member);
         let part = |found: &Found| found.record.parts.iter().any(|part| part.slot == *member);

@@ -389,3 +389,45 @@ fn a_write_that_told_its_intent_is_not_called_logged_when_the_mode_becomes_safe(
         }
     }
 }
+
+/// The mode is changed while writes are under way: at every moment a crash finds what the label promises.
+#[test]
+fn the_mode_can_be_changed_while_the_array_serves() {
+    check_changes_of_the_mode(Level::Raid6, 6);
+}
+
+/// Copies have no log, and so a stronger mode of theirs was never recorded: `none` was for ever, and `safe` only until
+/// the next start.
+#[test]
+fn the_mode_of_copies_can_be_changed_while_the_array_serves() {
+    check_changes_of_the_mode(Level::Raid1, 3);
+    check_changes_of_the_mode(Level::Raid10, 4);
+}
+
+fn check_changes_of_the_mode(level: Level, members: usize) {
+    let mut set = Set::new(level, members);
+    set.cores = 2;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 170, 3);
+    for (nth, mode) in
+        [Strict, Safe, Resync, Strict, Careless, Safe, Strict, Resync].into_iter().enumerate()
+    {
+        let mut ids = Vec::new();
+        for at in (0..1000).step_by(40) {
+            let op = stage.write_op(at, 30, at + nth as u64);
+            ids.push(stage.submit(0, op));
+            stage.expect(at, 30, at + nth as u64);
+        }
+        let pending = stage.array().begin_set_consistency(mode);
+        stage.asked(pending).expect("the array serves");
+        for id in ids {
+            assert_eq!(stage.result(id), Ok(()));
+        }
+        stage.until("the mode", |stage| stage.status().consistency == mode);
+        assert_eq!(stage.status().consistency_wanted, None);
+        stage.again(STRICTLY);
+        assert_eq!(stage.status().consistency, mode, "it outlives a crash");
+        stage.until("resynchronizing", |stage| stage.status().resync.is_none());
+        stage.verify(2000);
+    }
+}

@@ -555,49 +555,6 @@ fn f03_a_member_without_its_part_of_a_record_may_come_back_between_two_crashes()
     }
 }
 
-/// The mode is changed while writes are under way: at every moment a crash finds what the label promises.
-#[test]
-fn the_mode_can_be_changed_while_the_array_serves() {
-    check_changes_of_the_mode(Level::Raid6, 6);
-}
-
-/// Copies have no log, and so a stronger mode of theirs was never recorded: `none` was for ever, and `safe` only until
-/// the next start.
-#[test]
-fn the_mode_of_copies_can_be_changed_while_the_array_serves() {
-    check_changes_of_the_mode(Level::Raid1, 3);
-    check_changes_of_the_mode(Level::Raid10, 4);
-}
-
-fn check_changes_of_the_mode(level: Level, members: usize) {
-    use Consistency::{None as Careless, Resync, Safe, Strict};
-    let mut set = Set::new(level, members);
-    set.cores = 2;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 3);
-    for (nth, mode) in
-        [Strict, Safe, Resync, Strict, Careless, Safe, Strict, Resync].into_iter().enumerate()
-    {
-        let mut ids = Vec::new();
-        for at in (0..1000).step_by(40) {
-            let op = stage.write_op(at, 30, at + nth as u64);
-            ids.push(stage.submit(0, op));
-            stage.expect(at, 30, at + nth as u64);
-        }
-        let pending = stage.array().begin_set_consistency(mode);
-        stage.asked(pending).expect("the array serves");
-        for id in ids {
-            assert_eq!(stage.result(id), Ok(()));
-        }
-        stage.until("the mode", |stage| stage.status().consistency == mode);
-        assert_eq!(stage.status().consistency_wanted, None);
-        stage.again(STRICTLY);
-        assert_eq!(stage.status().consistency, mode, "it outlives a crash");
-        stage.until("resynchronizing", |stage| stage.status().resync.is_none());
-        stage.verify(2000);
-    }
-}
-
 /// Without any care a crash is not looked at, and a member that was away lacks everything.
 #[test]
 fn an_array_without_care_marks_nothing() {

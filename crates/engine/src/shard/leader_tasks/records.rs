@@ -15,37 +15,29 @@ use crate::shard::{Shard, twin};
 /// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
 /// as failed in the next generation. False when too few are left.
 pub(in crate::shard) async fn record(shard: &Shard, group: Group) -> bool {
-    record_in_order(shard, group, false).await
+    let tried = pages_and_label(shard, group).await;
+    until_recorded(shard, group, tried).await
 }
 
 /// The same for a label that somebody has already: it goes to everybody before anything else can change it, since two
 /// labels of one number would be two histories. It calls nobody out, so pages may follow.
 pub(in crate::shard) async fn record_as_begun(shard: &Shard, group: Group) -> bool {
-    record_in_order(shard, group, true).await
+    let tried = label(shard, group).await;
+    until_recorded(shard, group, tried).await
 }
 
-async fn record_in_order(shard: &Shard, group: Group, mut begun: bool) -> bool {
-    loop {
-        let mut recorded = 0;
-        let mut failed = FailedMembers::new();
-        if !std::mem::take(&mut begun) {
-            failed = write_pages(shard, group).await;
-            if failed.is_empty() {
-                failed = write_bad_blocks(shard, group).await;
-            }
-        }
-        if failed.is_empty() {
-            recorded = called_live(shard);
-            failed = write_labels(shard, group).await;
-        }
-        if failed.is_empty() {
-            let mut leader = shard.leader_mut();
-            leader.completed = leader.state.superblock.generation;
-            leader.state.planes.recorded(recorded);
-            shard.board.set_superblock(&leader.state.superblock);
-            return true;
-        }
-        for (member, failure) in failed {
+/// What came of an attempt to write a record to everybody.
+struct Tried {
+    /// Members that the label calls live, as a mask.
+    live: u64,
+    /// Who could not be written.
+    failed: FailedMembers,
+}
+
+/// Goes on from what was `tried` until everybody who is left has everything. False when too few are left.
+async fn until_recorded(shard: &Shard, group: Group, mut tried: Tried) -> bool {
+    while !tried.failed.is_empty() {
+        for (member, failure) in tried.failed {
             let mut leader = shard.leader_mut();
             if member.at() >= shard.geometry.members() {
                 twin::abandon(&mut leader, Some(failure.kind));
@@ -57,7 +49,26 @@ async fn record_in_order(shard: &Shard, group: Group, mut begun: bool) -> bool {
             }
             put_out(shard, &mut leader, member, event_of(failure.kind), Some(failure.kind));
         }
+        tried = pages_and_label(shard, group).await;
     }
+    let mut leader = shard.leader_mut();
+    leader.completed = leader.state.superblock.generation;
+    leader.state.planes.recorded(tried.live);
+    shard.board.set_superblock(&leader.state.superblock);
+    true
+}
+
+async fn pages_and_label(shard: &Shard, group: Group) -> Tried {
+    let mut failed = write_pages(shard, group).await;
+    if failed.is_empty() {
+        failed = write_bad_blocks(shard, group).await;
+    }
+    if failed.is_empty() { label(shard, group).await } else { Tried { live: 0, failed } }
+}
+
+async fn label(shard: &Shard, group: Group) -> Tried {
+    let live = called_live(shard);
+    Tried { live, failed: write_labels(shard, group).await }
 }
 
 /// Members that the label calls live, as a mask.

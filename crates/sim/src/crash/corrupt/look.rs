@@ -189,15 +189,21 @@ impl Look<'_> {
         self.excuse_logged(states);
     }
 
-    /// Where a record is damaged that nobody else has, the one before it is carried out again: what is only computed
-    /// from it may be as it was.
+    /// Where a record is damaged that nobody else has, the one before it is carried out again: all that it was about
+    /// may be as it was.
     fn excuse_logged(&mut self, states: &[MemberState]) {
         let geometry = &self.record.geometry;
+        let here = |member: usize| states[member] == MemberState::InSync;
         for record in &self.wound.records {
+            let own = |at: usize| at == self.wound.member;
+            if record.parts.iter().any(|part| here(part.slot.at()) && !own(part.slot.at())) {
+                continue;
+            }
             let stripe = record.header.stripe;
             for strip in 0..geometry.data_strips() {
                 let position = geometry.position(stripe, Role::Data { strip, copy: 0 });
-                if states[geometry.member(stripe, position).at()] == MemberState::InSync {
+                let member = geometry.member(stripe, position).at();
+                if here(member) && !own(member) {
                     continue;
                 }
                 for offset in record.parts.iter().flat_map(|p| p.offset..p.offset + p.blocks) {

@@ -109,6 +109,9 @@ fn records(
     (from, to): (u64, u64),
 ) -> Vec<RedoRecord> {
     let (start, bytes) = redo_ring(0, 1);
+    if to <= start || from >= start + bytes {
+        return Vec::new();
+    }
     let size = record.geometry.block_size();
     let mut found = Vec::new();
     for offset in (start..to.min(start + bytes)).step_by(REDO_HEADER_BYTES) {

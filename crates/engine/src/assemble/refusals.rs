@@ -1,10 +1,12 @@
-//! What to tell a person about an array whose members are not all here.
+//! What to tell a person about an array that is not started.
 
-use strake_ondisk::{RecordedState, Superblock};
-use strake_raid::Geometry;
-use strake_units::MemberIndex;
+use strake_ondisk::{Bits, RecordedState, Refusal, Superblock};
+use strake_raid::{Geometry, Regions};
+use strake_units::{ByteSize, MemberIndex, Name, RegionIndex};
 
 use super::geometry_of;
+use crate::create::Drive;
+use crate::error::ArrayError;
 
 /// Why the array of `superblock` waits, and what to do: bring back the members that are `missing`, of which some were
 /// last seen `rebuilding`, or start with those that are `present`, where they suffice.
@@ -75,4 +77,68 @@ fn need(superblock: &Superblock, geometry: &Geometry, absent: u64) -> String {
 fn members(slots: &[&MemberIndex]) -> String {
     let list: Vec<String> = slots.iter().map(ToString::to_string).collect();
     format!("member{} {}", if list.len() == 1 { "" } else { "s" }, list.join(", "))
+}
+
+/// Why the array called `name` is not started with `drives` as they are, and what to do.
+pub(super) fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String {
+    let path = |drive: usize| drives.get(drive).map_or("?", |d| d.path.as_str());
+    let why = match reason {
+        Refusal::Duplicate { drives: twins, .. } => {
+            let paths: Vec<&str> = twins.iter().map(|drive| path(*drive)).collect();
+            format!("one member is on {}; remove the copies and try again", paths.join(" and on "))
+        }
+        Refusal::Fork(difference) => format!(
+            "its members were started apart from each other: {} is at generation {}, {} at generation {} of another \
+             history; keep the drives of one history and remove the others",
+            path(difference.newer),
+            difference.newer_chain.0,
+            path(difference.older),
+            difference.older_chain.0
+        ),
+    };
+    format!("array {name} is not started: {why}")
+}
+
+/// A drive holds a member as it was at some time before.
+pub(super) fn older_picture(
+    superblock: &Superblock,
+    member: MemberIndex,
+    drive: Option<&Drive>,
+) -> ArrayError {
+    let (name, path) = (&superblock.name, drive.map_or("?", |drive| &drive.path));
+    ArrayError::refused(format!(
+        "{path} is an older picture of member {member} of array {name}: what was written since is not on it, so it is \
+         not used; bring the drive itself back, or replace it: strake array replace {name} --member {member} --with \
+         DRIVE"
+    ))
+}
+
+/// A crash while members were missing: what was being written may have taken bystanders with it.
+pub(super) fn dirty_and_degraded(
+    superblock: &Superblock,
+    (geometry, regions): (&Geometry, &Regions),
+    intent: &Bits,
+) -> ArrayError {
+    let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();
+    let ranges: Vec<String> = intent
+        .iter_ones()
+        .take(8)
+        .map(|region| {
+            let stripes = regions.stripes(RegionIndex(region));
+            format!(
+                "{}+{}",
+                stripes.start * stripe_bytes,
+                ByteSize((stripes.end - stripes.start) * stripe_bytes)
+            )
+        })
+        .collect();
+    let name = &superblock.name;
+    ArrayError::refused(format!(
+        "array {name} stopped without warning while members were missing; blocks next to those being written may \
+         be damaged in {} region(s) (byte offset+length: {}{}). Check them against a backup, then start it with: \
+         strake array import {name} --degraded --accept-loss",
+        intent.iter_ones().count(),
+        ranges.join(", "),
+        if intent.iter_ones().count() > 8 { ", ..." } else { "" }
+    ))
 }

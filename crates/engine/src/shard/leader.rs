@@ -273,7 +273,6 @@ impl Leader {
         for sweep in [&mut self.sweep, &mut self.urgent_sweep].into_iter().flatten() {
             sweep.idle.retain(|idle| *idle != region);
         }
-        let pending = self.state.planes.is_dirty() || self.bitmap_running || self.writing_pages;
         let intended = self.state.planes.set(Plane::Intent, region);
         self.intended += u32::from(intended);
         let mut changed = intended | self.state.planes.set(Plane::Written, region);
@@ -281,7 +280,7 @@ impl Leader {
         for member in members_of(self.not_written()) {
             changed |= self.state.planes.set(Plane::Stale(member), region);
         }
-        changed || pending
+        changed
     }
 
     /// Members that some shard does not write, as a mask.

@@ -1,8 +1,10 @@
 //! Updates of what members have on record that are cut short: by the end of the machine, or by a drive that fails.
 
+use std::collections::BTreeMap;
+
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, Outcome};
+use strake_engine::{AssemblePolicy, Consistency, Outcome};
 use strake_ondisk::{AreaLayout, PAGE_BYTES, PageState, Plane, newest_page};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
@@ -164,4 +166,34 @@ fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
     stage.readd(1).expect("it is the member");
     stage.healthy();
     stage.verify(2000);
+}
+
+/// A page has two places, and a start writes every page twice when it carries out a log without somebody. Torn on all
+/// who have it, the newest copy would be none.
+#[test]
+fn a_start_leaves_the_newest_copy_of_a_page_whole() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.consistency = Consistency::Strict;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 100, 3);
+    let (stuck, byte) = stage.home(64);
+    let place = stage.on_disk(byte, 1);
+    stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
+    let op = stage.write_op(60, 50, 99);
+    stage.submit(0, op);
+    stage.rounds(300);
+    stage.disks[stuck].plan.clear();
+    let lost = (stuck + 1) % 6;
+    stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    stage.watch();
+    let recovery = stage.recovered(DEGRADED);
+    assert!(recovery.redone > 0, "{recovery:?}");
+    let pages = stage.seen().into_iter().filter(|seen| seen.op == 'w' && seen.done);
+    let mut newest = BTreeMap::new();
+    for seen in pages.filter(|seen| PAGES.contains(&seen.byte)) {
+        let slot = (seen.byte - PAGES.start) / PAGE_BYTES as u64;
+        let before = newest.insert((seen.drive, slot / 2), slot);
+        assert_ne!(before, Some(slot), "drive {}", seen.drive);
+    }
+    assert!(!newest.is_empty());
 }

@@ -3,6 +3,7 @@
 //! Every story is about one small write that was under way on a RAID 5 when everything stopped, and about the
 //! bystander: blocks in the same columns, which nobody wrote. What the write had for one member has not got there.
 
+use strake_block::DeallocateReads;
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
 use strake_raid::{Level, MemberState};
@@ -387,6 +388,26 @@ fn a_write_that_told_its_intent_is_not_called_logged_when_the_mode_becomes_safe(
                 assert!(read_all(&mut stage), "member {out} out, {stuck} behind: not said");
             }
         }
+    }
+}
+
+/// Parity was still being made when everything stopped, and when it stopped again; by then every write was in the log,
+/// but the one from before was not, and a member is lost whose blocks only parity has.
+#[test]
+fn no_log_is_relied_on_while_parity_is_being_made() {
+    for stuck in 0..4 {
+        let mut set = Set::new(Level::Raid5, 4);
+        set.consistency = Strict;
+        set.deallocate = DeallocateReads::Unspecified;
+        set.garbage = Some(0xa5);
+        let mut stage = set.build().expect("sound");
+        stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
+        stage.fill(WRITTEN, 170, 3);
+        let lost = bystander(&stage);
+        cut_short(&mut stage, stuck);
+        assert!(matches!(stage.find(STRICTLY), Outcome::Ready(_)));
+        lose(&stage, lost);
+        start(&mut stage, DEGRADED, Named);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Records of the redo log that are about what has changed since: members, and what is logged at all.
 
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::Consistency;
+use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
 use strake_raid::Level;
 
 use crate::redo::{STRICTLY, check_rebuilt, data, degraded, until_logged, verify_old_or_new};
-use crate::stage::Set;
+use crate::replace::begin;
+use crate::stage::{Set, Stage};
 
 /// A member was out, and a write went through the log. Then everybody was there, and a newer write went without it.
 /// When a member is out again the log is relied on again, and still has the older write as the newest of its blocks.
@@ -71,4 +72,61 @@ fn of_records_about_the_same_blocks_the_newest_counts() {
     assert_eq!(stage.again(STRICTLY), 0);
     verify_old_or_new(&mut stage, 1000, 1, 99);
     check_rebuilt(&mut stage, &[2]);
+}
+
+/// A member went out, missed a write whose only record is on one drive, came back and was given everything. Meanwhile
+/// the copying of another one began, and a write from before that kept all records in force. Called in sync then, the first one
+/// would have been believed without that drive, and would have shown an older record as the newest of its block.
+#[test]
+fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
+    const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+    let others = |not: [usize; 2]| (0..4).filter(move |at| !not.contains(at));
+    for (out, lost) in others([0, 0]).flat_map(|out| others([0, out]).map(move |lost| (out, lost)))
+    {
+        let mut set = Set::new(Level::Raid60, 8);
+        set.group = Some(4);
+        let mut stage = degraded(set, &[out as u8]);
+        let on = |stage: &Stage, member| {
+            let mut held = (0..2000).filter(|at| stage.home(*at).0 == member);
+            let first = held.next().expect("every member has data");
+            (first, held.next_back().expect("and not in one block"))
+        };
+        let ((block, _), (_, before), (after, _)) = (on(&stage, 0), on(&stage, 5), on(&stage, 7));
+        let stuck = |stage: &mut Stage, at| {
+            let (member, byte) = stage.home(at);
+            let place = stage.on_disk(byte, 1);
+            stage.disks[member].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
+            let op = stage.write_op(at, 1, 99);
+            let id = stage.submit(0, op);
+            stage.rounds(300);
+            id
+        };
+        assert_eq!(stage.write(block, 1, 300), Ok(()));
+        // The first member lacks whatever is written in this region, so it is not through before this is done.
+        let first = stuck(&mut stage, before);
+        stage.fail(0).expect("allowed");
+        assert_eq!(stage.write(block, 1, 301), Ok(()));
+        stage.readd(0).expect("it can come back");
+        stage.array().set_maintenance(Maintenance { priority: 100, paused: false });
+        stage.rounds(2000);
+        stuck(&mut stage, after);
+        let (_replacing, _twin) = begin(&mut stage, 6);
+        stage.rounds(300);
+        stage.disks[5].plan.clear();
+        stage.disks[5].plan.release();
+        assert_eq!(stage.result(first), Ok(()));
+        stage.expect(before, 1, 99);
+        stage.until("filling it", |stage| stage.status().members[0].stale_bytes == 0);
+        stage.rounds(300);
+        stage.down();
+        stage.disks[7].plan.clear();
+        let disk = stage.disks.remove(lost);
+        let without = stage.find(DEGRADED);
+        stage.disks.insert(lost, disk);
+        match without {
+            Outcome::Ready(assembled) => stage.start(*assembled),
+            Outcome::Refused { .. } | Outcome::Waiting { .. } => drop(stage.again(DEGRADED)),
+        }
+        verify_old_or_new(&mut stage, after, 1, 99);
+    }
 }

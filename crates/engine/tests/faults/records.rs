@@ -75,8 +75,9 @@ fn of_records_about_the_same_blocks_the_newest_counts() {
 }
 
 /// A member went out, missed a write whose only record is on one drive, came back and was given everything. Meanwhile
-/// the copying of another one began, and a write from before that kept all records in force. Called in sync then, the first one
-/// would have been believed without that drive, and would have shown an older record as the newest of its block.
+/// the copying of another one began, and a write from before that kept all records in force. Called in sync then, the
+/// first one would have been believed without that drive, and would have shown an older record as the newest of its
+/// block.
 #[test]
 fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
     const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };

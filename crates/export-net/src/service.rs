@@ -206,14 +206,12 @@ impl<P: Protocol> Service<P> {
         self.stop.stop();
         // A panic there was reported by the panic hook; nothing of it is left to wait for.
         let _ = thread.join();
+        exports.iter().for_each(|export| export.seats().close());
         for lane in &self.lanes {
             lane.send(Order::CloseAll);
         }
         let mut late: Vec<_> = exports.iter().collect();
-        late.retain(|export| {
-            export.seats().close();
-            !self.vacate(export, deadline)
-        });
+        late.retain(|export| !self.vacate(export, deadline));
         // With I/O still at a device its buffers belong to the device: the poller then stays where it is.
         if late.is_empty() {
             self.lanes.drain(..).for_each(Lane::close);

@@ -40,7 +40,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_block::DeviceError;
 use strake_export_net::{
-    After, Berth, Newcomer, Next, Peer, Pools, Protocol, Replies, Seat, Sent, Step, Ticket,
+    After, Berth, Connection as _, Newcomer, Next, Peer, Pools, Protocol, Replies, Seat, Sent,
+    Step, Ticket,
 };
 use strake_nvme_wire::Status;
 use strake_reactor::{Sleep, Turn};
@@ -176,14 +177,21 @@ impl Connection {
         }
     }
 
-    /// Ends an I/O queue whose controller ended, and a controller whose host is silent (Base, section 3.9).
+    /// Ends an I/O queue whose controller ended, and a controller whose host is silent (Base, section 3.9). What was
+    /// begun is answered yet where the subsystem goes and takes its controllers along.
     fn check_controller(&mut self, now: Nanos) {
+        if self.life == Life::Broken {
+            return;
+        }
         let silent = match &self.role {
             Role::Io(_) => false,
             Role::Admin(admin) => admin.deadline().is_some_and(|deadline| now >= deadline),
         };
-        if (silent || !self.place.is_current()) && self.life != Life::Broken {
+        let stays = |seat: &Seat<Subsystem>| seat.export.seats.is_open();
+        if silent || !self.place.is_current() && self.seat.as_ref().is_some_and(stays) {
             self.break_off();
+        } else if !self.place.is_current() {
+            self.drain();
         }
     }
 
@@ -289,6 +297,15 @@ impl Connection {
             Some(since) if now.since(since) >= LINGER_TIME_MAX => self.break_off(),
             Some(_) => {}
         }
+    }
+
+    /// Whether something further can be begun at a device.
+    fn is_open_at(&self, place: DeviceIndex) -> bool {
+        let serves = match &self.role {
+            Role::Io(devices) => devices.serves(place),
+            Role::Admin(_) => false,
+        };
+        self.life == Life::Open && serves
     }
 
     fn is_over(&self) -> bool {

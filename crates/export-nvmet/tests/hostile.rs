@@ -3,26 +3,13 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, h2c};
+use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, h2c, until};
 use std::io::Write;
 use std::net::Ipv4Addr;
 use strake_export_nvmet::limits::CANDIDATES_PER_ADDRESS_MAX;
 use strake_export_nvmet::{Removal, nqn};
 use strake_nvme_wire::Sgl;
 use strake_nvme_wire::pdu::{Digests, IcReq};
-
-/// How often a test looks for something another thread does before it gives up; each look yields the CPU.
-const LOOKS_MAX: u32 = 50_000_000;
-
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    for _ in 0..LOOKS_MAX {
-        if happened() {
-            return;
-        }
-        std::thread::yield_now();
-    }
-    panic!("never happened: {what}");
-}
 
 /// A host that does nothing wrong.
 struct Bystander {

@@ -255,7 +255,7 @@ impl Connection {
             }
             Task::Device(Work::Deallocate(ranges), at) if slot.status.is_success() => {
                 match self.check_ranges(at, &data, ranges) {
-                    Ok(()) => self.deallocate(index, data, Progress::default()),
+                    Ok(()) => self.deallocate(index, (ranges, at), data, Progress::default()),
                     Err(status) => {
                         self.slots.get(index).status = status;
                         self.pools.put(data);
@@ -291,12 +291,15 @@ impl Connection {
         (0..ranges).try_for_each(|number| self.range(place, data, number).map(drop))
     }
 
-    /// Submits the next part of a deallocation, or ends it.
-    pub(super) fn deallocate(&mut self, index: SlotIndex, data: SgMut, mut at: Progress) {
-        let task = self.slots.get(index).task;
-        let Task::Device(Work::Deallocate(ranges), place) = task else {
-            unreachable!("only a deallocation has ranges");
-        };
+    /// Submits the next part of a deallocation of as many ranges on the device at `place`, or ends it. It can have so
+    /// many parts that nobody who waits for what was begun waits for all of them.
+    pub(super) fn deallocate(
+        &mut self,
+        index: SlotIndex,
+        (ranges, place): (u32, DeviceIndex),
+        data: SgMut,
+        mut at: Progress,
+    ) {
         let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
         let most = EFFECT_BYTES_MAX >> shift;
         while at.steps < ranges {
@@ -305,6 +308,10 @@ impl Connection {
             if left == 0 {
                 at = Progress { steps: at.steps + 1, blocks: 0 };
                 continue;
+            }
+            if !self.is_open_at(place) {
+                self.slots.get(index).status = Status::INACCESSIBLE;
+                break;
             }
             let part = LbaRange::new(Lba(range.start.0 + at.blocks), left.min(most));
             at.blocks += part.blocks;

@@ -101,15 +101,17 @@ impl Connection {
         self.conclude(index);
     }
 
-    /// Takes the next step of a command that has several.
+    /// Takes the next step of a command that kept something here while the device worked.
     fn go_on(&mut self, index: SlotIndex, kept: SgMut, at: Progress) {
         match self.slots.get(index).task {
             Task::Device(Work::Read(range, _), _) => {
                 self.submit(index, None, Op::Read { at: range.start, data: kept });
             }
+            Task::Device(Work::Deallocate(ranges), place) => {
+                self.deallocate(index, (ranges, place), kept, at);
+            }
             Task::Device(
-                Work::Deallocate(_)
-                | Work::Write(..)
+                Work::Write(..)
                 | Work::Zeroes(..)
                 | Work::Advice(_)
                 | Work::Compare(..)
@@ -120,7 +122,11 @@ impl Connection {
             | Task::Answer
             | Task::Page(_)
             | Task::Hold
-            | Task::Leave => self.deallocate(index, kept, at),
+            | Task::Leave => {
+                unreachable!(
+                    "only a read that flushes first and a deallocation keep what they go on with"
+                )
+            }
         }
     }
 

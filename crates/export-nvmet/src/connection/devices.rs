@@ -134,6 +134,11 @@ impl Devices {
         self.get(index).map(|device| &*device.seat.export)
     }
 
+    /// Whether the device at a place takes new commands.
+    pub(super) fn serves(&self, index: DeviceIndex) -> bool {
+        self.get(index).is_some_and(|device| device.standing == Standing::Serves)
+    }
+
     /// Hands an I/O to a device, which does not go while one is in flight.
     pub(super) fn submit(&mut self, index: DeviceIndex, io: Io) {
         match self.places.get_mut(usize::from(index.0)) {

@@ -20,6 +20,20 @@ use strake_units::{BlockSize, CoreIndex};
 /// Longest wait for the target before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How often a test looks for something another thread does before it gives up; each look yields the CPU.
+const LOOKS_MAX: u32 = 50_000_000;
+
+/// Waits for it.
+pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    for _ in 0..LOOKS_MAX {
+        if happened() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("never happened: {what}");
+}
+
 /// The host that may connect, and the subsystem.
 pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 pub const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";

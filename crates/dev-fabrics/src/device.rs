@@ -1,15 +1,16 @@
 //! The device: connecting to it, and what it says about itself.
 
 use crate::address::{Address, HostName};
-use crate::keeper::{Keeper, Request, Shared, now};
+use crate::inbox::{Asker, Inbox};
+use crate::keeper::{Keeper, Shared, now};
 use crate::limits::{
     DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, ZEROES_BYTES,
 };
 use crate::queue::FabricsQueue;
 use crate::session::Session;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use strake_block::{BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
 use strake_nvme_auth::Keys;
@@ -38,7 +39,7 @@ impl Default for Options {
 /// A namespace of another machine. The association ends when the device and all its queues are dropped.
 pub struct FabricsDevice {
     shared: Arc<Shared>,
-    requests: mpsc::Sender<Request>,
+    asker: Asker,
     zeroes: Buf,
 }
 
@@ -50,6 +51,8 @@ impl fmt::Debug for FabricsDevice {
             .finish_non_exhaustive()
     }
 }
+
+const NO_DESCRIPTOR: &str = "the process has no file descriptor left; raise its limit (ulimit -n)";
 
 /// Numbers queues of all devices. Relaxed: uniqueness needs the atomic increment and nothing else.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -72,15 +75,17 @@ impl FabricsDevice {
         let options = Options { loss_time, ..options };
         let shared =
             Arc::new(Shared::new(address, host, (session.facts.clone(), session.queues), options));
-        let (requests, receiver) = mpsc::channel();
-        let keeper = Keeper::new(Arc::clone(&shared), session, receiver);
+        let (asker, inbox) = Inbox::open().map_err(|error| {
+            fail(IoErrorKind::Device, NO_DESCRIPTOR.to_owned()).with_source(error)
+        })?;
+        let keeper = Keeper::new(Arc::clone(&shared), session, inbox);
         thread::Builder::new().name("nvme-tcp".to_owned()).spawn(move || keeper.run()).map_err(
             |error| {
                 let what = "the machine has no thread left to keep the connection with";
                 fail(IoErrorKind::Device, what.to_owned()).with_source(error)
             },
         )?;
-        Ok(Self { shared, requests, zeroes: BufMut::alone(ZEROES_BYTES).freeze() })
+        Ok(Self { shared, asker, zeroes: BufMut::alone(ZEROES_BYTES).freeze() })
     }
 
     /// How its association is now.
@@ -145,11 +150,9 @@ impl BlockDevice for FabricsDevice {
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (queue, zeroes) = ((id, depth), self.zeroes.clone());
-        let queue = FabricsQueue::open(&self.shared, &self.requests, queue, zeroes, now())
-            .map_err(|error| {
-                let what = "the process has no file descriptor left; raise its limit (ulimit -n)";
-                fail(IoErrorKind::Device, what.to_owned()).with_source(error)
-            })?;
+        let queue = FabricsQueue::open(&self.shared, &self.asker, queue, zeroes, now()).map_err(
+            |error| fail(IoErrorKind::Device, NO_DESCRIPTOR.to_owned()).with_source(error),
+        )?;
         Ok(Box::new(queue))
     }
 }

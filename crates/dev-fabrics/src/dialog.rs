@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use strake_nvme_wire::digest::{self, DIGEST_BYTES};
 use strake_nvme_wire::pdu::{
@@ -31,6 +31,18 @@ pub(crate) struct Dialog {
     alignment: u8,
     data_bytes_max: u32,
     cid: u16,
+    event: Event,
+}
+
+/// The identifier of the request for events; other commands never have it.
+const EVENT_CID: u16 = 0;
+
+/// Whether the target has been asked for an event (Base, section 5.2), and what it said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    NotAsked,
+    Asked,
+    Answered(Cqe),
 }
 
 /// Time that is left for something.
@@ -55,8 +67,14 @@ impl Dialog {
         let until = Until(Instant::now() + patience);
         let stream = dial(address, until)?;
         stream.set_nodelay(true).map_err(|error| Reason::of_io(&error))?;
-        let mut dialog =
-            Self { stream, digests: Digests::default(), alignment: 0, data_bytes_max: 0, cid: 0 };
+        let mut dialog = Self {
+            stream,
+            digests: Digests::default(),
+            alignment: 0,
+            data_bytes_max: 0,
+            cid: EVENT_CID,
+            event: Event::NotAsked,
+        };
         dialog.put(&IcReq { alignment: 0, digests: wanted, r2ts_max: 0 }.bytes(), until)?;
         let (common, _, header) = dialog.header(until)?;
         let header: &[u8; IC_BYTES] = match common.kind {
@@ -113,7 +131,7 @@ impl Dialog {
         patience: Duration,
     ) -> Result<Cqe, Reason> {
         let until = Until(Instant::now() + patience);
-        self.cid = self.cid.wrapping_add(1);
+        self.cid = self.cid.checked_add(1).unwrap_or(EVENT_CID + 1);
         let data: &[u8] = match &load {
             Load::Sent(data) => data,
             Load::Nothing | Load::Received(_) => &[],
@@ -126,6 +144,46 @@ impl Dialog {
             Load::Nothing | Load::Sent(_) => &mut empty,
         };
         self.answer(room, until)
+    }
+
+    /// Asks for the next event, which is answered when there is one, and not waited for.
+    pub(crate) fn ask_event(&mut self, sqe: Sqe, patience: Duration) -> Result<(), Reason> {
+        let capsule = self.capsule(&sqe.named(EVENT_CID), &[]);
+        self.put(&capsule, Until(Instant::now() + patience))?;
+        self.event = Event::Asked;
+        Ok(())
+    }
+
+    /// Takes what the target says without being asked for anything else: an event.
+    pub(crate) fn listen(&mut self, patience: Duration) -> Result<(), Reason> {
+        let (common, _, header) = self.header(Until(Instant::now() + patience))?;
+        match (common.kind, header.first_chunk::<CAPSULE_RESP_BYTES>()) {
+            (PduKind::CapsuleResp, Some(header)) if self.is_event(&pdu::completion_of(header)) => {
+                Ok(())
+            }
+            (PduKind::CapsuleResp, _) => Err(Breach::NoSuchCommand.into()),
+            (kind, _) => Err(self.unexpected(kind, &header)),
+        }
+    }
+
+    /// The event that came, once.
+    pub(crate) fn take_event(&mut self) -> Option<Cqe> {
+        let Event::Answered(cqe) = self.event else { return None };
+        self.event = Event::NotAsked;
+        Some(cqe)
+    }
+
+    /// Whether a completion is that of the request for events, which is noted then.
+    fn is_event(&mut self, cqe: &Cqe) -> bool {
+        let is = cqe.cid == EVENT_CID && self.event == Event::Asked;
+        if is {
+            self.event = Event::Answered(*cqe);
+        }
+        is
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     fn capsule(&self, sqe: &Sqe, data: &[u8]) -> Vec<u8> {
@@ -155,6 +213,9 @@ impl Dialog {
                     let header: &[u8; CAPSULE_RESP_BYTES] =
                         header.first_chunk().ok_or(Breach::Unexpected)?;
                     let cqe = pdu::completion_of(header);
+                    if self.is_event(&cqe) {
+                        continue;
+                    }
                     if cqe.cid != self.cid {
                         return Err(Breach::NoSuchCommand.into());
                     }

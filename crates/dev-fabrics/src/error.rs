@@ -228,7 +228,6 @@ pub(crate) fn verdict(status: Status) -> Verdict {
         (Status::OUT_OF_RANGE, IoErrorKind::OutOfRange),
         (Status::INVALID_FIELD, IoErrorKind::Misaligned),
         (Status::INVALID_OPCODE, IoErrorKind::Unsupported),
-        (Status::INVALID_NAMESPACE, IoErrorKind::Gone),
     ];
     let kind = known.iter().find(|(code, _)| status.is(*code)).map(|(_, kind)| *kind);
     Verdict::Failed(kind.unwrap_or(if status.code_type() == MEDIUM {

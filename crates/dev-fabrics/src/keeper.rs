@@ -14,12 +14,13 @@
 use crate::address::{Address, HostName};
 use crate::device::Options;
 use crate::error::Reason;
+use crate::inbox::Inbox;
 use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY, QUIESCE};
 use crate::link::Port;
 use crate::session::{Facts, Session};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use strake_units::Nanos;
@@ -122,7 +123,7 @@ struct Place {
 /// The thread's own.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    requests: Receiver<Request>,
+    inbox: Inbox,
     session: Option<Session>,
     places: Vec<Place>,
     /// Number of the association that is up, or was last.
@@ -135,10 +136,10 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(shared: Arc<Shared>, session: Session, requests: Receiver<Request>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, session: Session, inbox: Inbox) -> Self {
         Self {
             shared,
-            requests,
+            inbox,
             session: Some(session),
             places: Vec::new(),
             association: 1,
@@ -152,11 +153,10 @@ impl Keeper {
     /// Works until the device and all its queues are gone.
     pub(crate) fn run(mut self) {
         loop {
-            let patience = self.due.saturating_duration_since(Instant::now());
-            match self.requests.recv_timeout(patience) {
+            match self.inbox.next() {
                 Ok(request) => self.take(request),
-                Err(RecvTimeoutError::Timeout) => self.act(),
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(TryRecvError::Empty) => self.wait(),
+                Err(TryRecvError::Disconnected) => break,
             }
             // Whoever asks without end must not keep signs of life from being given.
             if Instant::now() >= self.due {
@@ -165,6 +165,25 @@ impl Keeper {
         }
         if let Some(session) = self.session {
             session.leave();
+        }
+    }
+
+    fn wait(&mut self) {
+        let patience = self.due.saturating_duration_since(Instant::now());
+        let target = self.session.as_ref().map(Session::as_fd);
+        if self.inbox.wait(target, patience)
+            && let Some(session) = &mut self.session
+        {
+            let news = session.listen();
+            self.judge(news);
+        }
+    }
+
+    /// Gives up the association if what was seen of the target is none that can be used on.
+    fn judge(&mut self, news: Result<Option<Facts>, Reason>) {
+        let seen = news.and_then(|facts| facts.map_or(Ok(()), |facts| self.compare(&facts)));
+        if let Err(reason) = seen {
+            self.lose(reason);
         }
     }
 
@@ -214,10 +233,11 @@ impl Keeper {
 
     fn act(&mut self) {
         match &mut self.session {
-            Some(session) => match session.keep_alive() {
-                Ok(()) => self.due = Instant::now() + KEEP_ALIVE_EVERY,
-                Err(reason) => self.lose(reason),
-            },
+            Some(session) => {
+                self.due = Instant::now() + KEEP_ALIVE_EVERY;
+                let news = session.keep_alive();
+                self.judge(news);
+            }
             None => self.retry(),
         }
     }
@@ -257,7 +277,8 @@ impl Keeper {
     fn remake(&mut self) -> Result<(), Reason> {
         let shared = &self.shared;
         let session = Session::begin(&shared.address, &shared.host(), shared.options.digests)?;
-        self.compare(&session)?;
+        self.compare(&session.facts)?;
+        *self.shared.facts() = session.facts.clone();
         self.shared.queues_granted.store(session.queues, Ordering::Relaxed);
         self.session = Some(session);
         self.association += 1;
@@ -273,13 +294,11 @@ impl Keeper {
     }
 
     /// Whether it is the namespace that it was; it may have grown.
-    fn compare(&self, session: &Session) -> Result<(), Reason> {
-        let mut facts = self.shared.facts();
-        let is = &session.facts;
+    fn compare(&self, is: &Facts) -> Result<(), Reason> {
+        let facts = self.shared.facts();
         if is.identity != facts.identity || is.block != facts.block || is.blocks < facts.blocks {
             return Err(Reason::Replaced);
         }
-        *facts = is.clone();
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ pub mod address;
 pub mod device;
 mod dialog;
 pub mod error;
+mod inbox;
 mod input;
 pub mod keeper;
 pub mod limits;

@@ -19,6 +19,7 @@ mod piece;
 mod slot;
 
 use crate::error::Reason;
+use crate::inbox::Asker;
 use crate::input::Input;
 use crate::keeper::{Request, Shared};
 use crate::limits::{ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, QUIESCE, TICK, TRIES_MAX};
@@ -55,7 +56,7 @@ struct Watch {
 /// A submission and completion path of a [`FabricsDevice`](crate::FabricsDevice).
 pub struct FabricsQueue {
     shared: Arc<Shared>,
-    requests: mpsc::Sender<Request>,
+    asker: Asker,
     id: u64,
     links: mpsc::Receiver<Link>,
     link: Option<Link>,
@@ -82,7 +83,7 @@ pub struct FabricsQueue {
 impl FabricsQueue {
     pub(crate) fn open(
         shared: &Arc<Shared>,
-        requests: &mpsc::Sender<Request>,
+        asker: &Asker,
         (id, depth): (u64, u32),
         zeroes: Buf,
         now: Nanos,
@@ -91,13 +92,12 @@ impl FabricsQueue {
         let (sender, links) = mpsc::channel();
         shared.queues_open.fetch_add(1, Ordering::Relaxed);
         let port = Port { id, links: sender, wake: Arc::clone(&watch.wake) };
-        // The thread is there as long as somebody can ask it.
-        let _ = requests.send(Request::Open(port));
+        asker.ask(Request::Open(port));
         let depth = depth.max(1) as usize;
         let ability = Ability::of(&shared.facts(), zeroes);
         Ok(Self {
             shared: Arc::clone(shared),
-            requests: requests.clone(),
+            asker: asker.clone(),
             id,
             links,
             link: None,
@@ -191,7 +191,7 @@ impl FabricsQueue {
     }
 
     fn report(&self, association: u64, reason: Reason) {
-        let _ = self.requests.send(Request::Lost(association, reason));
+        self.asker.ask(Request::Lost(association, reason));
     }
 
     /// The connection is of no use any more.
@@ -366,7 +366,7 @@ impl IoQueue for FabricsQueue {
 impl Drop for FabricsQueue {
     fn drop(&mut self) {
         self.shared.queues_open.fetch_sub(1, Ordering::Relaxed);
-        let _ = self.requests.send(Request::Close(self.id));
+        self.asker.ask(Request::Close(self.id));
     }
 }
 

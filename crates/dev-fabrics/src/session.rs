@@ -10,6 +10,7 @@ use crate::limits::{
 use crate::link::Link;
 use crate::proof::prove;
 use std::fmt::Write as _;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 use strake_block::{DeallocateReads, VolatileCache};
 use strake_nvme_wire::command::admin;
@@ -17,10 +18,12 @@ use strake_nvme_wire::fabrics::{
     ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, Property,
     Width, property, ready,
 };
+use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
 use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
+use strake_nvme_wire::log::{CHANGED_BYTES, page};
 use strake_nvme_wire::nvm::RANGE_BYTES;
-use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, feature, nqn};
+use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, nqn};
 use strake_units::{BlockSize, Nanos};
 
 /// What of a namespace and its controller matters to I/O.
@@ -48,6 +51,8 @@ pub(crate) struct Session {
     host: HostName,
     digests: Digests,
     dialog: Dialog,
+    /// Whether the target tells when its namespaces change.
+    tells: bool,
     controller: u16,
     entries: u32,
     in_capsule_bytes: u32,
@@ -67,11 +72,7 @@ impl Session {
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         let entries = enable(&mut dialog)?;
-        let controller = ControllerFacts::parse(&identify(&mut dialog, cns::CONTROLLER, 0)?);
-        if controller.in_capsule_offset != 0 {
-            return Err(Reason::Unusable(Unfit::Capsule));
-        }
-        let facts = look(&mut dialog, address, &controller)?;
+        let (controller, facts) = look(&mut dialog, address)?;
         let asked = command(admin::SET_FEATURES, 0)
             .with(10, feature::QUEUES.into())
             .with(11, feature::queues_asked(QUEUES_MAX));
@@ -80,11 +81,13 @@ impl Session {
             0 => IO_ENTRIES_MAX,
             most => u32::from(most),
         };
+        let tells = watch(&mut dialog, &controller)?;
         Ok(Self {
             address: address.clone(),
             host: host.clone(),
             digests,
             dialog,
+            tells,
             controller: cqe.result as u16,
             // A queue has two entries at least, or nothing fits it.
             entries: entries.min(commands).clamp(2, IO_ENTRIES_MAX),
@@ -109,10 +112,37 @@ impl Session {
         Ok(Link { socket: dialog.into_socket()?, terms, association, settled_at })
     }
 
-    /// Shows that we are alive, and sees whether the target is.
-    pub(crate) fn keep_alive(&mut self) -> Result<(), Reason> {
+    /// Shows that we are alive, and sees whether the target is. Returns what the namespace is now if that may have
+    /// changed.
+    pub(crate) fn keep_alive(&mut self) -> Result<Option<Facts>, Reason> {
         let sqe = command(admin::KEEP_ALIVE, 0);
-        accepted(self.dialog.run(sqe, Load::Nothing, KEEP_ALIVE_ANSWER_MAX)?).map(drop)
+        accepted(self.dialog.run(sqe, Load::Nothing, KEEP_ALIVE_ANSWER_MAX)?)?;
+        self.news()
+    }
+
+    /// Takes what the target says without being asked. Returns what the namespace is now if that may have changed.
+    pub(crate) fn listen(&mut self) -> Result<Option<Facts>, Reason> {
+        self.dialog.listen(SETUP_TIME_MAX)?;
+        self.news()
+    }
+
+    /// Looks again if there is an event, or if nobody would tell. The next event is asked for and the list read before
+    /// that, so that what changes during the look is told as well.
+    fn news(&mut self) -> Result<Option<Facts>, Reason> {
+        match self.dialog.take_event() {
+            Some(cqe) if cqe.status.is_success() => {
+                self.dialog.ask_event(command(admin::ASYNC_EVENT, 0), SETUP_TIME_MAX)?;
+                forget_changes(&mut self.dialog)?;
+            }
+            Some(_) => self.tells = false,
+            None if self.tells => return Ok(None),
+            None => {}
+        }
+        look(&mut self.dialog, &self.address).map(|(_, facts)| Some(facts))
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dialog.as_fd()
     }
 
     /// Leaves at once: nothing more reaches the target, and its end of the connection breaks.
@@ -196,8 +226,41 @@ fn identify(dialog: &mut Dialog, what: u8, nsid: u32) -> Result<Page, Reason> {
     Ok(page)
 }
 
-/// Looks at the namespace.
-fn look(
+/// Asks to be told when namespaces change. False when the target does not do that.
+fn watch(dialog: &mut Dialog, controller: &ControllerFacts) -> Result<bool, Reason> {
+    if controller.events & event::NAMESPACES_CHANGED == 0 {
+        return Ok(false);
+    }
+    let wanted = command(admin::SET_FEATURES, 0)
+        .with(10, feature::ASYNC_EVENTS.into())
+        .with(11, event::NAMESPACES_CHANGED);
+    let told = dialog.run(wanted, Load::Nothing, SETUP_TIME_MAX)?.status.is_success();
+    if told {
+        dialog.ask_event(command(admin::ASYNC_EVENT, 0), SETUP_TIME_MAX)?;
+    }
+    Ok(told)
+}
+
+/// Reads which namespaces changed, which has the target tell of the next change (Base, section 5.16.1.5).
+fn forget_changes(dialog: &mut Dialog) -> Result<(), Reason> {
+    let mut list = [0; CHANGED_BYTES];
+    let length = CHANGED_BYTES as u32;
+    let read = command(admin::GET_LOG_PAGE, length)
+        .with(10, u32::from(page::CHANGED_NAMESPACES) | (length / 4 - 1) << 16);
+    accepted(dialog.run(read, Load::Received(&mut list), SETUP_TIME_MAX)?).map(drop)
+}
+
+/// Looks at the controller and its namespace.
+fn look(dialog: &mut Dialog, address: &Address) -> Result<(ControllerFacts, Facts), Reason> {
+    let controller = ControllerFacts::parse(&identify(dialog, cns::CONTROLLER, 0)?);
+    if controller.in_capsule_offset != 0 {
+        return Err(Reason::Unusable(Unfit::Capsule));
+    }
+    let facts = look_at_namespace(dialog, address, &controller)?;
+    Ok((controller, facts))
+}
+
+fn look_at_namespace(
     dialog: &mut Dialog,
     address: &Address,
     controller: &ControllerFacts,

@@ -4,12 +4,15 @@
 mod proxy;
 
 use proxy::{Hostile, Passed};
+use std::time::{Duration, Instant};
 use strake_block::{BlockDevice, IoErrorKind};
-use strake_dev_fabrics::{Digests, Use};
+use strake_dev_fabrics::{Digests, LinkState, Reason, Use};
 use strake_fuzz::{Case, Chance, Shown, damage, runs};
 use strake_nvme_wire::pdu::{self, CAPSULE_RESP_BYTES, DATA_BYTES};
 use strake_nvme_wire::{Cqe, PduError, Status, digest};
 
+/// Longest wait before a test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
 const NONE: Digests = Digests { header: Use::Off, data: Use::Off };
 const BOTH: Digests = Digests { header: Use::On, data: Use::On };
 
@@ -21,7 +24,8 @@ const STATUS: usize = 4;
 const CONTROLLER: usize = 5;
 const NAMESPACE: usize = 6;
 const QUEUES: usize = 9;
-const ALL: usize = 10;
+const EVENTS: usize = 10;
+const ALL: usize = 11;
 
 /// PDU `number` is changed; the host does not connect, and says `why`.
 fn refused(
@@ -60,7 +64,7 @@ fn the_order_is_what_these_tests_take_it_for() {
     let expected = [(1, 128), (5, 24), (5, 24), (5, 24), (5, 24)]
         .into_iter()
         .chain([(7, page); 4])
-        .chain([(5, 24)]);
+        .chain([(5, 24); 2]);
     let expected: Vec<_> = expected.enumerate().map(|(at, (kind, len))| (at, kind, len)).collect();
     assert_eq!(kinds, expected);
 }
@@ -184,6 +188,30 @@ fn answers_of_another_state() {
             },
             "the target ended the connection",
         );
+    }
+}
+
+/// Targets that do not tell of changes, say so or not: with the next sign of life it is seen that the namespace is
+/// another one.
+#[test]
+fn a_target_that_does_not_tell_is_looked_at() {
+    for number in [CONTROLLER, EVENTS] {
+        let hostile = Hostile::new();
+        let rule = move |at, mut pdu: Vec<u8>| {
+            if at == number && at == CONTROLLER {
+                pdu[DATA_BYTES + 92..][..4].fill(0);
+            } else if at == number {
+                pdu[22] = 4;
+            }
+            Passed::On(pdu)
+        };
+        let device = hostile.connect(NONE, Box::new(rule)).expect("it can be used all the same");
+        hostile.swap();
+        let ends = Instant::now() + PATIENCE;
+        while !matches!(device.state(), LinkState::Down(Reason::Replaced, _)) {
+            assert!(Instant::now() < ends, "it is not noticed");
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strake_block::{
     BlockDevice, BufMut, Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind,
     IoQueue, Op, Sg, SgMut, Token,
 };
-use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options};
+use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options, Reason};
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Keys, Secret, Target, TargetConfig};
+use strake_export_nvmet::{Export, Keys, Removal, Secret, Target, TargetConfig};
 use strake_reactor::{CoreConfig, CoreThread, Poller, Sleep, Turn};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
@@ -35,16 +35,21 @@ impl Machine {
         let config = TargetConfig::default();
         let target =
             Target::start(address, vec![core.handle()], config).expect("the target starts");
+        let machine = Self { target, _core: core };
+        machine.export(ram, 1, uuid);
+        machine
+    }
+
+    fn export(&self, ram: &RamDevice, namespace: u32, uuid: u8) {
         let export = Export {
             nqn: SUBSYSTEM.to_owned(),
-            namespace: 1,
+            namespace,
             uuid: [uuid; 16],
             device: Some(Arc::new(ram.clone())),
             read_only: false,
             hosts: vec![HOST.to_owned()],
         };
-        target.add_export(&export).expect("a fresh name can be exported");
-        Self { target, _core: core }
+        self.target.add_export(&export).expect("a fresh number can be exported");
     }
 
     fn address(&self) -> Address {
@@ -298,6 +303,32 @@ fn another_namespace_at_the_address_is_not_taken() {
     other.read_at(0, &mut medium).expect("on the drive");
     assert_eq!(medium, [0; BLOCK]);
     assert!(matches!(device.state(), LinkState::Down(..)));
+}
+
+/// Another namespace gets the number while the association is up: the target tells so, and nothing more is written.
+#[test]
+fn a_namespace_that_is_swapped_under_its_number_is_noticed() {
+    let machine = Machine::start(&ram(), 0, 7);
+    // A subsystem stays as long as it has a namespace.
+    machine.export(&ram(), 2, 9);
+    let options = Options { loss_time: Nanos::default(), ..Options::default() };
+    let device = FabricsDevice::connect(&machine.address(), &host(HOST), options);
+    let device = Arc::new(device.expect("the target takes us"));
+    let queue = Queue::open(&device, 4);
+    queue.run(vec![read(0, 1)]);
+    machine.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
+    let other = ram();
+    machine.export(&other, 1, 8);
+    let ends = Instant::now() + PATIENCE;
+    while !matches!(device.state(), LinkState::Down(Reason::Replaced, _)) {
+        assert!(Instant::now() < ends, "it is not noticed");
+        std::thread::yield_now();
+    }
+    let ended = queue.run(vec![write(0, &[1; BLOCK])]);
+    assert_eq!(ended[0].1, Err(IoError::new(IoErrorKind::Gone)));
+    let mut medium = vec![0; BLOCK];
+    other.read_at(0, &mut medium).expect("on the drive");
+    assert_eq!(medium, [0; BLOCK]);
 }
 
 #[test]

@@ -16,6 +16,13 @@ pub struct ControllerFacts {
     pub transfer_pages_log2: u8,
     /// Commands of a queue at a time; 0 when it does not say.
     pub commands_max: u16,
+    /// Events that it can tell of, see [`event`](crate::feature::event).
+    pub events: u32,
+    /// Any command is a sign of life, not only Keep Alive (CTRATT, TBKAS).
+    pub traffic_is_life: bool,
+    /// How long it may take to stop what it does for a host that is gone, in milliseconds (CQT, TP4129); 0 when it does
+    /// not say.
+    pub quiesce_ms: u16,
     /// Optional commands, see [`optional`](crate::identify::optional).
     pub commands: u16,
     /// Whether completed writes may need a flush.
@@ -36,6 +43,9 @@ impl ControllerFacts {
             firmware: text(&array_at::<4096, 8>(page, 64)),
             transfer_pages_log2: page[77],
             commands_max: u16_at(page, 514),
+            events: u32_at(page, 92),
+            traffic_is_life: page[96] & 1 << 6 != 0,
+            quiesce_ms: u16_at(page, 386),
             commands: u16_at(page, 520),
             write_cache: page[525] & 1 != 0,
             in_capsule_bytes: u32_at(page, 1792).saturating_mul(16).saturating_sub(64),

@@ -2,7 +2,7 @@
 
 use super::FabricsQueue;
 use crate::dialog::check_digest;
-use crate::error::{Breach, Reason, Verdict, verdict};
+use crate::error::{Breach, Reason, Unfit, Verdict, verdict};
 use crate::input::Place;
 use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
 use crate::queue::outbox::Asked;
@@ -241,6 +241,10 @@ impl FabricsQueue {
         let slot = self.slots.get(index);
         if status.is_success() && slot.moved != slot.piece.bytes {
             return Err(Breach::Short.into());
+        }
+        if status.is(Status::INVALID_NAMESPACE) {
+            // The number may be another's next: nothing more is sent before somebody has looked.
+            return Err(Reason::Unusable(Unfit::Absent));
         }
         self.in_flight -= 1;
         let damaged = slot.damaged && status.is_success();

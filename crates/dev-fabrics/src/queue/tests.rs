@@ -7,15 +7,16 @@ mod conversations;
 use super::FabricsQueue;
 use crate::address::HostName;
 use crate::device::Options;
-use crate::error::{Breach, Reason};
+use crate::error::{Breach, Reason, Unfit};
+use crate::inbox::Inbox;
 use crate::keeper::{Request, Shared};
 use crate::limits::{ANSWER_TIME_MAX, LOSS_TIME, QUIESCE, RETRY_AFTER, TRIES_MAX};
 use crate::link::{Link, Port, Terms};
 use crate::session::Facts;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use strake_block::{
     BufMut, Completion, CompletionBatch, DeallocateReads, Durability, Io, IoErrorKind, IoQueue, Op,
     Readiness, Sg, SgMut, Token, VolatileCache,
@@ -69,7 +70,7 @@ impl Pdu {
 struct Rig {
     queue: FabricsQueue,
     shared: Arc<Shared>,
-    requests: mpsc::Receiver<Request>,
+    requests: Inbox,
     port: Port,
     target: UnixStream,
     digests: Digests,
@@ -86,11 +87,11 @@ impl Rig {
         let address = "nvme-tcp://a/nqn.a".parse().expect("an address");
         let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16], keys: None };
         let shared = Arc::new(Shared::new(&address, &host, (facts, 4), Options::default()));
-        let (sender, requests) = mpsc::channel();
+        let (asker, requests) = Inbox::open().expect("descriptors");
         let zeroes = BufMut::alone(128 << 10).freeze();
         let start = Nanos::SECOND;
-        let queue = FabricsQueue::open(&shared, &sender, (0, 8), zeroes, start).expect("a queue");
-        let Ok(Request::Open(port)) = requests.recv() else { panic!("a queue asks for a link") };
+        let queue = FabricsQueue::open(&shared, &asker, (0, 8), zeroes, start).expect("a queue");
+        let Ok(Request::Open(port)) = requests.next() else { panic!("a queue asks for a link") };
         let (target, _) = UnixStream::pair().expect("sockets");
         let done = Vec::new();
         let now = start;
@@ -232,13 +233,13 @@ impl Rig {
 
     /// The association was given up because of this, nothing has ended, and nothing is sent.
     fn is_lost_because(&mut self, reason: Reason) {
-        let Ok(Request::Lost(_, said)) = self.requests.try_recv() else {
+        let Ok(Request::Lost(_, said)) = self.requests.next() else {
             panic!("the association is still in use")
         };
         assert_eq!(said, reason);
         assert!(self.done.is_empty(), "requests are held");
         assert!(self.queue.link.is_none(), "the connection is dropped");
-        assert!(self.requests.try_recv().is_err(), "it is told once");
+        assert!(self.requests.next().is_err(), "it is told once");
     }
 
     fn is_broken_by(&mut self, breach: Breach) {
@@ -419,7 +420,6 @@ fn statuses_become_errors_and_what_is_refused_for_now_is_sent_again() {
     for (status, kind) in [
         (Status::UNRECOVERED_READ, IoErrorKind::Medium),
         (Status::OUT_OF_RANGE, IoErrorKind::OutOfRange),
-        (Status::INVALID_NAMESPACE, IoErrorKind::Gone),
         (Status::INTERNAL, IoErrorKind::Device),
     ] {
         let mut rig = Rig::new();
@@ -442,6 +442,18 @@ fn statuses_become_errors_and_what_is_refused_for_now_is_sent_again() {
         rig.pass(RETRY_AFTER);
     }
     assert_eq!(rig.failed(), IoErrorKind::Device, "not for ever");
+}
+
+/// The namespace went, and another may get its number next.
+#[test]
+fn a_number_without_a_namespace_ends_the_association() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[0; BLOCK]);
+    rig.write(2, 1, &[0; BLOCK]);
+    let cid = rig.pdu().command().cid();
+    rig.pdu();
+    rig.answer(cid, Status::INVALID_NAMESPACE);
+    rig.is_lost_because(Reason::Unusable(Unfit::Absent));
 }
 
 #[test]
@@ -532,7 +544,7 @@ fn a_target_that_falls_silent_is_left() {
     let mut rig = Rig::new();
     rig.read(1, 0, 1);
     rig.pass(Nanos(ANSWER_TIME_MAX.0 - 1));
-    assert!(rig.requests.try_recv().is_err());
+    assert!(rig.requests.next().is_err());
     rig.pass(Nanos::SECOND);
     rig.is_lost_because(Reason::Silent);
 }
@@ -547,7 +559,7 @@ fn who_does_not_know_the_time_is_not_late() {
     rig.read(1, 0, 1);
     rig.now = now;
     rig.pass(Nanos::SECOND);
-    assert!(rig.requests.try_recv().is_err(), "the target has had a second");
+    assert!(rig.requests.next().is_err(), "the target has had a second");
     rig.shared.association.store(0, Ordering::Release);
     let now = std::mem::take(&mut rig.now);
     rig.poll();

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use strake_block::DeviceError;
 use strake_dev_fabrics::{Address, Digests, FabricsDevice, HostName, Options};
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Target, TargetConfig};
+use strake_export_nvmet::{Export, Removal, Target, TargetConfig};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex};
 
@@ -36,7 +36,7 @@ pub struct Hostile {
     stopping: Arc<AtomicBool>,
     listener: Option<JoinHandle<()>>,
     // Dropped in this order: the target leaves the core before that stops.
-    _target: Target,
+    target: Target,
     _core: CoreThread,
 }
 
@@ -46,15 +46,9 @@ impl Hostile {
         let listen = "127.0.0.1:0".parse().expect("an address");
         let target = Target::start(listen, vec![core.handle()], TargetConfig::default());
         let target = target.expect("the target starts");
-        let export = Export {
-            nqn: SUBSYSTEM.to_owned(),
-            namespace: 1,
-            uuid: [7; 16],
-            device: Some(Arc::new(RamDevice::new(4096, BlockSize::B4096))),
-            read_only: false,
-            hosts: vec![HOST.to_owned()],
-        };
-        target.add_export(&export).expect("a fresh name can be exported");
+        for namespace in [1, 2] {
+            export(&target, namespace, namespace as u8);
+        }
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let proxy = listener.local_addr().expect("it has an address");
         let rule = Arc::new(Mutex::new(None));
@@ -69,7 +63,14 @@ impl Hostile {
                 between(host, target, rule);
             }
         });
-        Self { proxy, rule, stopping, listener: Some(listener), _target: target, _core: core }
+        Self { proxy, rule, stopping, listener: Some(listener), target, _core: core }
+    }
+
+    /// Puts another namespace in the place of the one that hosts connect to.
+    #[allow(dead_code, reason = "not every test program does")]
+    pub fn swap(&self) {
+        self.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
+        export(&self.target, 1, 9);
     }
 
     /// Connects a host with `digests`, to whose first connection `rule` applies.
@@ -89,6 +90,18 @@ impl Drop for Hostile {
         let _ = TcpStream::connect(self.proxy);
         let _ = self.listener.take().map(JoinHandle::join);
     }
+}
+
+fn export(target: &Target, namespace: u32, uuid: u8) {
+    let export = Export {
+        nqn: SUBSYSTEM.to_owned(),
+        namespace,
+        uuid: [uuid; 16],
+        device: Some(Arc::new(RamDevice::new(4096, BlockSize::B4096))),
+        read_only: false,
+        hosts: vec![HOST.to_owned()],
+    };
+    target.add_export(&export).expect("a fresh number can be exported");
 }
 
 /// Carries what both say, until one of them closes.

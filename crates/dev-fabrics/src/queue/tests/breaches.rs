@@ -98,10 +98,7 @@ fn broken_pdus_end_the_association() {
     let mut rig = Rig::new();
     rig.read(1, 0, 1);
     rig.say(&[0xaa; 64]);
-    assert!(matches!(
-        rig.requests.try_recv(),
-        Ok(Request::Lost(1, Reason::Broken(Breach::Pdu(_))))
-    ));
+    assert!(matches!(rig.requests.next(), Ok(Request::Lost(1, Reason::Broken(Breach::Pdu(_))))));
 
     let mut rig = Rig::with(facts(), BOTH, 8192);
     rig.read(1, 0, 1);

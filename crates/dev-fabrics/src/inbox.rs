@@ -1,0 +1,65 @@
+//! How the thread of a device is asked for something while it also listens to its target.
+
+use crate::keeper::Request;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{self, TryRecvError};
+use std::time::Duration;
+
+/// Asks the thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    // Dropped in this order: whoever hears the bell end finds that nobody can ask any more.
+    requests: mpsc::Sender<Request>,
+    bell: Arc<UnixStream>,
+}
+
+impl Asker {
+    pub(crate) fn ask(&self, request: Request) {
+        // The thread is there as long as somebody can ask it.
+        let _ = self.requests.send(request);
+        // A bell that takes no more rings already.
+        let _ = (&*self.bell).write(&[0]);
+    }
+}
+
+/// The thread's end.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    requests: mpsc::Receiver<Request>,
+    bell: UnixStream,
+}
+
+impl Inbox {
+    pub(crate) fn open() -> io::Result<(Asker, Self)> {
+        let (sender, requests) = mpsc::channel();
+        let (bell, rope) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        rope.set_nonblocking(true)?;
+        Ok((Asker { requests: sender, bell: Arc::new(rope) }, Self { requests, bell }))
+    }
+
+    pub(crate) fn next(&self) -> Result<Request, TryRecvError> {
+        self.requests.try_recv()
+    }
+
+    /// Waits for a request, or for `target`, but not for longer than `patience`. True when the target has something to
+    /// say.
+    pub(crate) fn wait(&self, target: Option<BorrowedFd<'_>>, patience: Duration) -> bool {
+        let span =
+            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        let bell = PollFd::new(&self.bell, PollFlags::IN);
+        let mut fds = vec![bell];
+        fds.extend(target.map(|target| PollFd::from_borrowed_fd(target, PollFlags::IN)));
+        // A wait that is cut short is followed by the next one.
+        let _ = poll(&mut fds, Some(&span));
+        let heard = fds.get(1).is_some_and(|target| !target.revents().is_empty());
+        if !fds[0].revents().is_empty() {
+            let _ = (&self.bell).read(&mut [0; 64]);
+        }
+        heard
+    }
+}

@@ -30,6 +30,7 @@ use crate::replies::{Part, Reply};
 use crate::requests::Requests;
 use crate::wire;
 use intake::Intake;
+use std::net::IpAddr;
 use std::sync::Arc;
 use strake_block::{BufMut, DeviceError, SgMut};
 use strake_export_net::{
@@ -213,7 +214,7 @@ impl Protocol for Registry {
     type Export = Served;
     type Connection = Connection;
 
-    fn greet(&self) -> (Handshake, Vec<u8>) {
+    fn greet(self: &Arc<Self>, _: Option<IpAddr>) -> (Handshake, Vec<u8>) {
         (Handshake::new(), wire::greeting().to_vec())
     }
 

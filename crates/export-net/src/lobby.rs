@@ -165,7 +165,7 @@ impl<P: Protocol> Lobby<P> {
         ticket: Ticket,
         now: Nanos,
     ) {
-        let (handshake, out) = self.protocol.greet();
+        let (handshake, out) = self.protocol.greet(address);
         self.candidates.push(Candidate {
             peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
             ticket,

@@ -9,6 +9,7 @@ use crate::peer::Peer;
 use crate::seats::Export;
 use crate::service::Ticket;
 use rustix::io::Errno;
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use strake_block::DeviceError;
@@ -56,8 +57,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// A peer being served.
     type Connection: Connection<Export = Self::Export> + 'static;
 
-    /// How a negotiation begins, and the bytes to send first.
-    fn greet(&self) -> (Self::Handshake, Vec<u8>);
+    /// How a negotiation begins with a peer at an address, which it has none of on a unix socket, and the bytes to send
+    /// first.
+    fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Self::Handshake, Vec<u8>);
 
     /// Looks at what a peer has sent; answers go to `out`. Called only when all earlier answers were sent, so a peer
     /// that never reads makes nothing grow. On the control thread.

@@ -28,7 +28,7 @@ use crate::admin::Setting;
 use crate::controller::Place;
 use crate::handshake::{self, Agreement, Handshake};
 use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX};
-use crate::registry::{Admission, Registry};
+use crate::registry::{Admission, Desk, Registry, Room};
 use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage, Task};
 use crate::subsystem::Subsystem;
@@ -36,12 +36,12 @@ use devices::Devices;
 use intake::Intake;
 use news::News;
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_block::DeviceError;
 use strake_export_net::{
-    After, Berth, Connection as _, Newcomer, Next, Peer, Pools, Protocol, Replies, Seat, Sent,
-    Step, Ticket,
+    After, Berth, Connection as _, Newcomer, Next, Peer, Pools, Protocol, Replies, Sent, Step,
+    Ticket,
 };
 use strake_nvme_wire::Status;
 use strake_reactor::{Sleep, Turn};
@@ -51,6 +51,7 @@ use strake_units::Nanos;
 pub(crate) struct Accepted {
     pub(crate) admission: Admission,
     pub(crate) agreement: Agreement,
+    pub(crate) pools: Pools,
 }
 
 /// What kind of queue it is.
@@ -71,9 +72,13 @@ struct Admin {
 
 impl Admin {
     /// When the host counts as gone.
-    fn deadline(&self) -> Option<Nanos> {
-        let patience = u64::from(self.setting.keep_alive_ms) * Nanos::MILLI.0;
-        (patience > 0).then(|| self.heard.plus(Nanos(patience)))
+    fn deadline(&self, room: &Room) -> Option<Nanos> {
+        let patience = match (self.setting.keep_alive_ms, room) {
+            (0, Room::Seat(_)) => return None,
+            (0, Room::Visit(visit)) => visit.silence_max(),
+            (asked, _) => Nanos(u64::from(asked) * Nanos::MILLI.0),
+        };
+        Some(self.heard.plus(patience))
     }
 }
 
@@ -114,7 +119,7 @@ pub(crate) struct Connection {
     lane: usize,
     _ticket: Ticket,
     place: Place,
-    seat: Option<Seat<Subsystem>>,
+    room: Room,
 }
 
 impl Connection {
@@ -125,18 +130,14 @@ impl Connection {
         registry: &Arc<Registry>,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
-        let Accepted { admission: Admission { seat, place }, agreement } = new.admission;
-        let role = match &seat {
-            Some(seat) if place.queue > 0 => Role::Io(Devices::open(&seat.export, at.core)?),
-            Some(_) | None => {
+        let Accepted { admission: Admission { place, room }, agreement, pools } = new.admission;
+        let role = match &room {
+            Room::Seat(seat) if place.queue > 0 => Role::Io(Devices::open(&seat.export, at.core)?),
+            Room::Seat(_) | Room::Visit(_) => {
                 let setting = Setting { keep_alive_ms: agreement.keep_alive_ms, events: 0 };
                 let news = News::of(&place.controller, registry);
                 Role::Admin(Admin { setting, heard: now, held: 0, news })
             }
-        };
-        let pools = match role {
-            Role::Io(_) => Pools::new(IO_POOLS),
-            Role::Admin(_) => Pools::new(ADMIN_POOLS),
         };
         let mut replies = Replies::new(REPLIES_MAX);
         if !new.farewell.is_empty() {
@@ -159,8 +160,16 @@ impl Connection {
             lane: at.lane,
             _ticket: new.ticket,
             place,
-            seat,
+            room,
         })
+    }
+
+    /// The subsystem it is connected to; `None` for discovery.
+    fn subsystem(&self) -> Option<&Arc<Subsystem>> {
+        match &self.room {
+            Room::Seat(seat) => Some(&seat.export),
+            Room::Visit(_) => None,
+        }
     }
 
     /// Where the host reached us.
@@ -185,10 +194,10 @@ impl Connection {
         }
         let silent = match &self.role {
             Role::Io(_) => false,
-            Role::Admin(admin) => admin.deadline().is_some_and(|deadline| now >= deadline),
+            Role::Admin(admin) => admin.deadline(&self.room).is_some_and(|at| now >= at),
         };
-        let stays = |seat: &Seat<Subsystem>| seat.export.seats.is_open();
-        if silent || !self.place.is_current() && self.seat.as_ref().is_some_and(stays) {
+        let stays = |subsystem: &Arc<Subsystem>| subsystem.seats.is_open();
+        if silent || !self.place.is_current() && self.subsystem().is_some_and(stays) {
             self.break_off();
         } else if !self.place.is_current() {
             self.drain();
@@ -213,7 +222,7 @@ impl Connection {
 
     /// Follows the devices of the subsystem as they come and go. What has not reached one that goes is not begun.
     fn follow(&mut self) {
-        let (Role::Io(devices), Some(seat)) = (&mut self.role, &self.seat) else { return };
+        let (Role::Io(devices), Room::Seat(seat)) = (&mut self.role, &self.room) else { return };
         devices.close_quiet();
         let Ok(leaving) = devices.follow(&seat.export) else {
             // The same as when it connects: whoever cannot have all of it gets nothing.
@@ -340,7 +349,7 @@ impl strake_export_net::Connection for Connection {
     }
 
     fn serves(&self, export: &Arc<Subsystem>) -> bool {
-        self.seat.as_ref().is_some_and(|seat| Arc::ptr_eq(&seat.export, export))
+        self.subsystem().is_some_and(|subsystem| Arc::ptr_eq(subsystem, export))
     }
 
     fn drain(&mut self) {
@@ -365,7 +374,7 @@ impl strake_export_net::Connection for Connection {
         match &self.role {
             Role::Io(devices) => devices.sleep(sleep),
             Role::Admin(admin) => {
-                if let Some(deadline) = admin.deadline() {
+                if let Some(deadline) = admin.deadline(&self.room) {
                     sleep.until(deadline);
                 }
             }
@@ -377,28 +386,31 @@ impl strake_export_net::Connection for Connection {
 }
 
 impl Protocol for Registry {
-    type Handshake = Handshake<Self>;
+    type Handshake = (Desk, Handshake<Desk>);
     type Admission = Accepted;
     type Export = Subsystem;
     type Connection = Connection;
 
-    fn greet(&self) -> (Handshake<Self>, Vec<u8>) {
-        (Handshake::default(), Vec::new())
+    fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Self::Handshake, Vec<u8>) {
+        let desk = Desk { registry: Arc::clone(self), from };
+        ((desk, Handshake::default()), Vec::new())
     }
 
     fn step(
         &self,
-        handshake: &mut Handshake<Self>,
+        (desk, handshake): &mut Self::Handshake,
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Step<Accepted> {
-        let step = handshake.step(input, self, out);
+        let step = handshake.step(input, desk, out);
         let next = match step.next {
             handshake::Next::More => Next::More,
             handshake::Next::Close => Next::Close,
             handshake::Next::Serve(admission, agreement, answer) => {
                 out.extend_from_slice(&answer);
-                Next::Serve(Accepted { admission, agreement })
+                // Made here, because 6 MiB take their time.
+                let sizes = if admission.place.queue > 0 { IO_POOLS } else { ADMIN_POOLS };
+                Next::Serve(Accepted { admission, agreement, pools: Pools::new(sizes) })
             }
         };
         Step { taken: step.taken, next }

@@ -29,6 +29,7 @@ mod replies;
 mod slots;
 mod subsystem;
 pub mod target;
+mod visitors;
 
 pub use strake_nvme_auth::{Keys, Secret, SecretError};
 pub use strake_nvme_wire::nqn;

@@ -28,6 +28,15 @@ pub const CANDIDATES_MAX: usize = 64;
 /// The same from one address: one that only ever begins keeps no other out.
 pub const CANDIDATES_PER_ADDRESS_MAX: usize = 16;
 
+/// Connections to discovery: it asks for no proof, and must leave places to hosts that gave one.
+pub const VISITORS_MAX: usize = 32;
+
+/// The same from one address.
+pub const VISITORS_PER_ADDRESS_MAX: usize = 8;
+
+/// How long a connection to discovery may be silent whose host asked for no other time.
+pub const VISIT_SILENCE_MAX: Nanos = Nanos(120 * Nanos::SECOND.0);
+
 /// Subsystems of one target.
 pub const EXPORTS_MAX: usize = 256;
 
@@ -120,6 +129,8 @@ const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
 const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
+const _: () = assert!(VISITORS_PER_ADDRESS_MAX < VISITORS_MAX);
+const _: () = assert!(CANDIDATES_MAX + VISITORS_MAX < CONNECTIONS_MAX as usize / 2);
 const _: () = assert!(QUEUES_MAX < 32);
 const _: () = assert!(strake_nvme_auth::MESSAGE_BYTES_MAX <= IN_CAPSULE_BYTES as usize);
 const _: () =

@@ -8,10 +8,11 @@ use crate::limits::{
 };
 use crate::namespace::{Export, ExportStats, Facts, Served};
 use crate::subsystem::{Subsystem, is_number};
-use crate::target::Removal;
+use crate::target::{Removal, TargetConfig};
+use crate::visitors::{Visit, Visitors};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_export_net::{NoSeat, Seat};
@@ -32,9 +33,16 @@ pub(crate) struct Claim {
 
 /// What a connection is for.
 pub(crate) struct Admission {
-    /// `None` for discovery.
-    pub(crate) seat: Option<Seat<Subsystem>>,
     pub(crate) place: Place,
+    pub(crate) room: Room,
+}
+
+/// Where there is room for a connection.
+pub(crate) enum Room {
+    /// At a subsystem.
+    Seat(Seat<Subsystem>),
+    /// At discovery.
+    Visit(Visit),
 }
 
 /// What is to be waited for before an export is gone.
@@ -54,18 +62,20 @@ pub(crate) struct Registry {
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
     controllers: AtomicU64,
+    visitors: Arc<Visitors>,
     /// What hosts have to prove themselves with, by their NQNs.
     keys: Mutex<BTreeMap<String, Keys>>,
 }
 
 impl Registry {
-    pub(crate) fn new(cores: Vec<CoreHandle>, seats_per_export: u32) -> Self {
+    pub(crate) fn new(cores: Vec<CoreHandle>, config: &TargetConfig) -> Self {
         Self {
             subsystems: Mutex::new(Some(BTreeMap::new())),
             cores,
-            seats_per_export,
+            seats_per_export: config.connections_per_export_max,
             generation: AtomicU64::new(1),
             controllers: AtomicU64::new(0),
+            visitors: Arc::new(Visitors::new(config.visit_silence_max)),
             keys: Mutex::new(BTreeMap::new()),
         }
     }
@@ -219,11 +229,12 @@ impl Registry {
 
     /// The discovery page for a host that reached this target at `address`: only what it may connect to.
     pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
-        let subsystems = self.lock();
-        let open = subsystems.iter().flat_map(BTreeMap::values);
-        let open: Vec<_> =
-            open.filter(|known| known.seats.is_open() && known.admits(host)).collect();
-        let generation = self.generation.load(Ordering::Relaxed);
+        // Before what it is of: a host that is told of too old a page reads it again.
+        let generation = self.generation();
+        // Copied out, because hosts ask for it as often as they like.
+        let known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
+        let is_open = |known: &&Arc<Subsystem>| known.seats.is_open() && known.admits(host);
+        let open: Vec<_> = known.iter().filter(is_open).collect();
         let mut page = log::discovery_header(generation, open.len() as u64).to_vec();
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let family = if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
@@ -353,7 +364,14 @@ fn stopped() -> TargetError {
     TargetError::new(TargetErrorKind::Stopped, "the NVMe/TCP target is stopping")
 }
 
-impl Directory for Registry {
+/// The registry as one peer meets it.
+pub(crate) struct Desk {
+    pub(crate) registry: Arc<Registry>,
+    /// Where the peer is; `None` when the kernel does not say.
+    pub(crate) from: Option<IpAddr>,
+}
+
+impl Directory for Desk {
     type Claim = Claim;
     type Admission = Admission;
 
@@ -367,10 +385,11 @@ impl Directory for Registry {
             nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
         let names = Names { subsystem, host };
         let claim = match connect.queue {
-            0 => self.open_admin(connect, data, names)?,
-            _ => self.open_io(connect, data, names)?,
+            0 => self.registry.open_admin(connect, data, names)?,
+            _ => self.registry.open_io(connect, data, names)?,
         };
-        Ok(Welcome { controller: claim.controller.id, claim, proof: self.proof(names)? })
+        let proof = self.registry.proof(names)?;
+        Ok(Welcome { controller: claim.controller.id, claim, proof })
     }
 
     fn settle(&self, Claim { controller, queue }: Claim) -> Result<Admission, Refusal> {
@@ -380,10 +399,15 @@ impl Directory for Registry {
         if queue > 0 && !controller.is_ready() {
             return Err(not_now);
         }
-        let seat = controller.subsystem.as_ref().map(Seat::take).transpose().map_err(no_seat)?;
-        if let (0, Some(subsystem)) = (queue, &controller.subsystem) {
+        let Some(subsystem) = &controller.subsystem else {
+            let visit = self.registry.visitors.receive(self.from);
+            let visit = visit.ok_or(Refusal::plain(Status::BUSY))?;
+            return Ok(Admission { place, room: Room::Visit(visit) });
+        };
+        let seat = Seat::take(subsystem).map_err(no_seat)?;
+        if queue == 0 {
             subsystem.add_controller(&controller);
         }
-        Ok(Admission { seat, place })
+        Ok(Admission { place, room: Room::Seat(seat) })
     }
 }

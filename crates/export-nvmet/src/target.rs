@@ -4,6 +4,7 @@ use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
     BACKLOG, CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX,
     CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
+    VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats};
 use crate::registry::{Registry, Withdrawn};
@@ -29,6 +30,8 @@ pub struct TargetConfig {
     pub connections_per_export_max: u32,
     /// How long a host may take from connecting to the end of its Connect command.
     pub handshake_time_max: Nanos,
+    /// How long a connection to discovery may be silent whose host asked for no other time.
+    pub visit_silence_max: Nanos,
     /// How long removing an export, or stopping, waits for the device.
     pub drain_time_max: Duration,
 }
@@ -39,6 +42,7 @@ impl Default for TargetConfig {
             connections_max: CONNECTIONS_MAX,
             connections_per_export_max: CONNECTIONS_PER_EXPORT_MAX,
             handshake_time_max: HANDSHAKE_TIME_MAX,
+            visit_silence_max: VISIT_SILENCE_MAX,
             drain_time_max: Duration::from_secs(DRAIN_SECONDS_MAX),
         }
     }
@@ -140,7 +144,7 @@ impl Target {
         config: TargetConfig,
     ) -> Result<Self, TargetError> {
         let (socket, address) = listen(address)?;
-        let registry = Arc::new(Registry::new(cores.clone(), config.connections_per_export_max));
+        let registry = Arc::new(Registry::new(cores.clone(), &config));
         let setup = Setup {
             thread: "strake-nvmet",
             peers: "NVMe/TCP hosts",

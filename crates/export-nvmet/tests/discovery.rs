@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{HOST, Host, Machine, export};
+use common::{BLOCK, HOST, Host, Machine, export, until};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Removal, nqn};
+use strake_export_nvmet::limits::{VISITORS_MAX, VISITORS_PER_ADDRESS_MAX};
+use strake_export_nvmet::{Removal, TargetConfig, nqn};
 use strake_nvme_wire::Sgl;
 use strake_nvme_wire::feature::event;
-use strake_units::BlockSize;
+use strake_units::{BlockSize, Nanos};
 
 const OTHER: &str = "nqn.2014-08.org.nvmexpress:uuid:other";
 
@@ -101,4 +103,56 @@ fn a_host_that_did_not_want_to_know_is_not_told() {
         asked,
         "discovery's news are not of a controller with namespaces"
     );
+}
+
+/// Discovery asks for no proof, so it is no way to take the places of hosts that have given one.
+#[test]
+fn discovery_leaves_places_to_hosts() {
+    let machine = Machine::start();
+    let visit = |from: Ipv4Addr| {
+        let mut host = Host::dial_from(&machine, from);
+        host.ask();
+        let connected = host.connect_as((HOST, nqn::DISCOVERY), 0, 0xffff, 0);
+        connected.map(|_| host)
+    };
+    let (near, far) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
+    let busy = Some(0x181);
+    let mut all: Vec<Host> =
+        (0..VISITORS_PER_ADDRESS_MAX).map(|_| visit(far).expect("there is room")).collect();
+    assert_eq!(visit(far).err(), busy, "one too many of an address");
+    all.push(visit(near).expect("another address"));
+    drop(all);
+    until("there is room again", || visit(far).is_ok());
+    let all: Vec<Host> = (0..VISITORS_MAX)
+        .map(|number| {
+            let from = Ipv4Addr::new(127, 0, 1, (number / VISITORS_PER_ADDRESS_MAX) as u8);
+            let mut visitor = visit(from);
+            // Those that went may still have their places.
+            until("there is room", || {
+                visitor.is_ok() || {
+                    visitor = visit(from);
+                    false
+                }
+            });
+            visitor.expect("it was seen")
+        })
+        .collect();
+    assert_eq!(visit(near).err(), busy, "one too many in all");
+    let (_admin, mut io) = machine.controller();
+    assert_eq!(io.write(0, &[1; BLOCK]), 0, "hosts are served");
+    drop(all);
+}
+
+/// One that is silent is given up although it did not ask for that (Base, section 3.9).
+#[test]
+fn a_silent_visitor_is_given_up() {
+    let config =
+        TargetConfig { visit_silence_max: Nanos(50 * Nanos::MILLI.0), ..TargetConfig::default() };
+    let machine = Machine::set_up(Arc::new(RamDevice::new(16, BlockSize::B4096)), config);
+    let mut host = Host::asked(&machine);
+    host.connect_as((HOST, nqn::DISCOVERY), 0, 0xffff, 0).expect("discovery");
+    assert!(host.pdu().is_none(), "it is closed");
+    let (mut admin, _io) = machine.controller();
+    admin.send(0x18, Sgl::Transport { length: 0 }, &[], &[]);
+    assert_eq!(admin.finish().2, 0, "a host that asked for no time has all it wants");
 }

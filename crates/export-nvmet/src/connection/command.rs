@@ -11,6 +11,7 @@ use strake_block::{Io, Op, SgMut, Token};
 use strake_export_net::{Connection as _, freeze};
 use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::FlowControl;
+use strake_nvme_wire::identify::ControllerKind;
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError, Transfer};
 use strake_nvme_wire::{Sqe, Status};
@@ -108,6 +109,11 @@ impl Connection {
             return Err(Status::INVALID_FIELD);
         }
         let controller = &self.place.controller;
+        if let (Role::Admin(admin), ControllerKind::Discovery) = (&mut self.role, controller.kind())
+        {
+            // Whatever a host asks of discovery shows that it is alive.
+            admin.heard = now;
+        }
         let decision = match &mut self.role {
             _ if sqe.opcode() == FABRICS => {
                 admin::decide_fabrics(sqe, controller, self.place.queue)?

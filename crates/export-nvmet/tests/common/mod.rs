@@ -140,10 +140,15 @@ impl Host {
     /// Connects and asks for a connection without digests.
     pub fn asked(machine: &Machine) -> Self {
         let mut host = Self::dial(machine);
-        let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
-        host.put(&asked.bytes());
-        assert_eq!(host.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
+        host.ask();
         host
+    }
+
+    /// Asks for a connection without digests.
+    pub fn ask(&mut self) {
+        let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
+        self.put(&asked.bytes());
+        assert_eq!(self.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
     }
 
     pub fn put(&mut self, bytes: &[u8]) {

@@ -70,7 +70,9 @@ pub(super) fn read(
             for (page, place) in (0..PAGES_PER_PLANE).zip(&mut places) {
                 let [a, b] = [0, 1].map(|parity| &slots[(page * 2 + parity) as usize]);
                 let here = strake_ondisk::newest_page(a, b, superblock.array, plane, page);
-                own.push(sequence(&here));
+                // One that cannot be read may have been the newer one.
+                let readable = !a.is_empty() && !b.is_empty();
+                own.push(sequence(&here).filter(|_| readable));
                 if sequence(&here) > sequence(place) {
                     *place = here;
                 }

@@ -86,6 +86,29 @@ fn an_unreadable_bitmap_slot_on_one_member_is_no_obstacle() {
     stage.verify(500);
 }
 
+/// Everything stopped when all but one drive had a page, and what that one held before cannot be read: it shows the
+/// copy before that, and was taken for an older picture of itself.
+#[test]
+fn a_drive_with_an_unreadable_page_is_no_older_picture() {
+    for slot in 0..2 {
+        let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
+        stage.fill(500, 50, 3);
+        stage.pass(6);
+        let pages = stage.on_disk(1 << 20, 32);
+        stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(pages));
+        let op = stage.write_op(20, 4, 9);
+        stage.submit(0, op);
+        stage.rounds(300);
+        stage.down();
+        stage.disks[1].plan.clear();
+        let range = stage.on_disk((1 << 20) + slot * 4096, 8);
+        let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+        stage.disks[1].plan.add(medium.within(range));
+        stage.again(AssemblePolicy::default());
+        stage.verify(500);
+    }
+}
+
 /// The array stopped while it was resynchronizing, and then a member was lost: that is the crash's damage still.
 #[test]
 fn a_member_lost_before_its_resync_was_through_is_not_passed_over() {

@@ -44,6 +44,9 @@ const RECOVERIES: u64 = 48;
 /// Cuts of such a recovery.
 const SECOND_CUTS: u64 = 8;
 
+/// With one of this many another member is lost.
+const LATER: u64 = 3;
+
 /// Of this many of these one recovery is cut in its turn.
 const THIRDS: u64 = 16;
 
@@ -173,7 +176,9 @@ fn in_parallel<T: Send>(
 /// # Errors
 /// What does not hold in it, or that there is no such state.
 pub fn replay(key: &str) -> Result<String, String> {
-    let wrong = || format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:CUT]][:back]] is wanted");
+    let wrong = || {
+        format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:CUT]][:lostLOST][:back]] is wanted")
+    };
     let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
     let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
     let list = [List::Jobs, List::Pairs].into_iter().find(|l| number.starts_with(l.letter()));
@@ -251,6 +256,7 @@ fn look(report: &mut Report, record: &Record, known: &Known, state: &State, name
     report.count(if cut.crash == Crash::Kill { "kill" } else { "power" }, 1);
     report.count("torn", u64::from(cut.torn != Torn::Whole));
     report.count("lost_members", state.lost.count_ones().into());
+    report.count("lost_later", state.later.count_ones().into());
     report.count("second_crash", u64::from(state.then.is_some()));
     report.count("third_crash", u64::from(state.again.is_some()));
     let back = if state.back == Back::Never { 0 } else { state.lost.count_ones() };
@@ -286,7 +292,8 @@ fn cut_recovery(
     for _ in 0..SECOND_CUTS {
         let then = Some(draw_cut(record, &after, &mut rng));
         let back = if state.lost != 0 && rng.one_in(2) { Back::Second } else { Back::Never };
-        let second = State { then, back, ..*state };
+        let later = if rng.one_in(LATER) { draw_loss(record, state, &mut rng) } else { 0 };
+        let second = State { then, later, back, ..*state };
         look(report, record, known, &second, name);
         if report.violations.is_empty() && third.one_in(THIRDS) {
             cut_again(report, record, known, &second, (name, &mut third));
@@ -315,6 +322,16 @@ fn cut_again(
             return;
         }
     }
+}
+
+/// A drive that can be lost with the second crash; none where that would be too much.
+fn draw_loss(record: &Record, state: &State, rng: &mut Rng) -> u64 {
+    let before = record.case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
+    let out = record.promise(state.cut.point).out | before;
+    let gone = |lost| out | record.case.slots(state.lost | lost);
+    let spared = |at: &usize| state.lost & 1 << at == 0 && record.geometry.tolerates(gone(1 << at));
+    let spared: Vec<usize> = (0..record.case.drives()).filter(spared).collect();
+    if spared.is_empty() { 0 } else { 1 << rng.pick(&spared) }
 }
 
 /// What the recovery from a state writes; `None` when the state does not hold, which is reported.

@@ -141,6 +141,8 @@ pub(super) struct State {
     pub(super) lost: u64,
     /// A second crash, in the middle of the recovery from the first.
     pub(super) then: Option<Cut>,
+    /// Members that are lost with that one, as a mask, for good.
+    pub(super) later: u64,
     /// A third one, in the middle of the recovery from that.
     pub(super) again: Option<Cut>,
     pub(super) back: Back,
@@ -180,7 +182,14 @@ impl Back {
 impl State {
     /// After one crash, with members lost in it.
     pub(super) const fn first(cut: Cut, lost: u64) -> Self {
-        Self { cut, lost, then: None, again: None, back: Back::Never }
+        Self { cut, lost, then: None, later: 0, again: None, back: Back::Never }
+    }
+
+    /// Members that are not here at the start of this number, and those that were lost at some time before it.
+    pub(super) const fn lost_by(&self, start: u64) -> (u64, u64) {
+        let later = if start >= 2 { self.later } else { 0 };
+        let first = if self.back.is_by(start) { 0 } else { self.lost };
+        (first | later, self.lost | later)
     }
 
     /// A number that tells it from others.
@@ -206,6 +215,9 @@ impl fmt::Display for State {
         write!(f, "{}:{:x}", self.cut, self.lost)?;
         for cut in [self.then, self.again].into_iter().flatten() {
             write!(f, ":{cut}")?;
+        }
+        if self.later != 0 {
+            write!(f, ":lost{:x}", self.later)?;
         }
         if self.back == Back::Never { Ok(()) } else { write!(f, ":{}", self.back.word()) }
     }
@@ -248,7 +260,9 @@ impl FromStr for State {
         let mut state = Self::first(cut, lost);
         for word in words {
             let back = [Back::Second, Back::Third].into_iter().find(|back| back.word() == word);
+            let later = word.strip_prefix("lost").and_then(|m| u64::from_str_radix(m, 16).ok());
             match (back, state.then, state.again) {
+                (None, Some(_), _) if later.is_some() => state.later = later.unwrap_or_default(),
                 (Some(back), ..) if state.back == Back::Never => state.back = back,
                 (None, None, _) => state.then = Some(word.parse()?),
                 (None, Some(_), None) => state.again = Some(word.parse()?),
@@ -277,6 +291,7 @@ mod tests {
         check("61.k.1d.w:6:3.p.1.w:9.k.0.w");
         check("61.k.1d.w:6:3.p.1.w:9.k.0.w:back");
         check("61.k.1d.w:6:3.p.1.w:9.k.0.w:back3");
+        check("61.k.1d.w:6:3.p.1.w:lost8:back");
         for wrong in ["61.k.1d.w", "61.k.1d.w:6:back:back", "61.k.1d.w:0:1.k.0.w:1.k.0.w:1.k.0.w"] {
             assert!(wrong.parse::<State>().is_err(), "{wrong}");
         }

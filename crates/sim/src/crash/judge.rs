@@ -140,10 +140,10 @@ pub(super) fn caught<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, S
 struct Look<'a> {
     record: &'a Record,
     known: &'a Known,
-    /// Drives, as a mask.
+    /// Drives that were lost, as a mask, also those that are back.
     lost: u64,
-    /// Those that are lost are back.
-    back: bool,
+    /// The owner says that it is to start without those that are away.
+    degraded: bool,
     disks: Vec<Option<Disk>>,
     /// Which of them has the slot, by slot; the one that had it first where none has it.
     homes: Vec<usize>,
@@ -173,8 +173,8 @@ fn look(
             (writes.images(&after.base, &after.events, cut), torn)
         }
     };
-    let back = state.back.is_by(nth);
-    let absent = if back { 0 } else { state.lost } | record.pulled;
+    let (away, lost) = state.lost_by(nth);
+    let absent = away | record.pulled;
     let disk = |(at, image): (usize, &Image)| {
         (absent & 1 << at == 0).then(|| Disk::new(spec, at, image.clone()))
     };
@@ -182,7 +182,8 @@ fn look(
     let tape = recorded.then(|| tape_of(&disks, record.case.seed));
     let oracle = next.map_or(&known.oracle, |(_, after)| &after.oracle).clone();
     let homes = (0..record.case.members).collect();
-    let mut look = Look { record, known, lost: state.lost, back, disks, homes, tape, oracle };
+    let degraded = away != 0;
+    let mut look = Look { record, known, lost, degraded, disks, homes, tape, oracle };
     let name = next.map_or(state.name(), |(cut, _)| cut.kept ^ cut.point as u64);
     let run = recorded || name.is_multiple_of(RUNS);
     let (seen, oracle) = look.all(STARTS_BEFORE + nth, run)?;
@@ -277,8 +278,7 @@ impl Look<'_> {
     }
 
     fn assemble(&mut self, start: u64) -> Result<(Assembled, bool), String> {
-        let mut policy =
-            AssemblePolicy { allow_degraded: self.lost != 0 && !self.back, accept_loss: false };
+        let mut policy = AssemblePolicy { allow_degraded: self.degraded, accept_loss: false };
         for _ in 0..4 {
             match self.found(policy, start)? {
                 Outcome::Ready(assembled) => return Ok((*assembled, policy.accept_loss)),

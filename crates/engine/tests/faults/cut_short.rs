@@ -116,6 +116,28 @@ fn a_member_goes_out_while_a_twin_is_named() {
     assert_eq!(what(stage.find(DEGRADED)), "ready");
 }
 
+/// Everything stopped when the drive that takes another's place had its label, and one member not yet. Had the others
+/// been given one of the next number, that member would have been two behind.
+#[test]
+fn a_label_that_names_a_twin_has_one_number_for_all() {
+    let mut stage = large(Level::Raid1, 3, 1);
+    stage.pass(6);
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    stage.disks[2].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS)));
+    stage.until("all is copied", |stage| {
+        let _ = replacing.poll();
+        stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
+    });
+    stage.rounds(300);
+    drop(replacing);
+    stage.down();
+    stage.disks[2].plan.clear();
+    let named = stage.label(&disk);
+    assert!(named.members.iter().any(|row| row.uuid == named.member), "it takes the place");
+    stage.disks.push(disk);
+    assert_eq!(what(stage.find(STRICTLY)), "ready");
+}
+
 /// A drive that was to take another's place failed its label, and the machine stopped while the next one was written:
 /// who had it was two ahead of everybody else, and nobody was believed.
 #[test]

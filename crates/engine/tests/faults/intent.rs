@@ -262,3 +262,26 @@ fn a_member_may_vanish_while_stopping() {
         stage.verify(300);
     }
 }
+
+/// A sweep had found a region idle, and waited for a flush before it took the mark back. By then the region was being
+/// written again.
+#[test]
+fn a_mark_that_is_asked_for_again_is_not_taken_back() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.cached = true;
+    let mut stage = set.build().expect("sound");
+    stage.fill(500, 50, 3);
+    stage.disks[0].plan.add(Rule::new(Ops::FLUSH, Effect::Hang));
+    stage.pass(12);
+    let data = stage.on_disk(DATA, 1000);
+    stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(data));
+    let op = stage.write_op(5, 90, 99);
+    stage.submit(0, op);
+    stage.rounds(300);
+    stage.disks[0].plan.clear();
+    stage.disks[0].plan.release();
+    stage.rounds(300);
+    stage.down();
+    stage.disks[1].plan.clear();
+    assert_eq!(stage.again(AssemblePolicy::default()), 1);
+}

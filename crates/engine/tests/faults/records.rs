@@ -1,8 +1,9 @@
 //! Records of the redo log that are about what has changed since: members, and what is logged at all.
 
-use strake_dev_mem::{Effect, Ops, Rule};
+use strake_block::Op;
+use strake_dev_mem::{Effect, Fate, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
-use strake_raid::Level;
+use strake_raid::{Level, MemberState};
 
 use crate::redo::{STRICTLY, check_rebuilt, data, degraded, until_logged, verify_old_or_new};
 use crate::replace::begin;
@@ -72,6 +73,58 @@ fn of_records_about_the_same_blocks_the_newest_counts() {
     assert_eq!(stage.again(STRICTLY), 0);
     verify_old_or_new(&mut stage, 1000, 1, 99);
     check_rebuilt(&mut stage, &[2]);
+}
+
+/// A write from before a member went out was done, but in the cache of a drive alone, when the log began to be relied
+/// on: no record tells of it.
+#[test]
+fn a_log_is_relied_on_when_what_is_not_in_it_is_stable() {
+    for member in 0..4 {
+        let mut set = Set::new(Level::Raid5, 4);
+        set.cached = true;
+        let mut stage = set.build().expect("sound");
+        stage.fill(2000, 170, 3);
+        assert_eq!(stage.run(0, Op::Flush), Ok(()));
+        let (stuck, byte) = stage.home(5);
+        if member == stuck {
+            continue;
+        }
+        let place = stage.on_disk(byte, 3);
+        stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
+        let op = stage.write_op(5, 3, 99);
+        let id = stage.submit(0, op);
+        stage.rounds(300);
+        stage.fail(member as u8).expect("allowed");
+        stage.disks[stuck].plan.clear();
+        stage.disks[stuck].plan.release();
+        assert_eq!(stage.result(id), Ok(()));
+        until_logged(&mut stage);
+        stage.down();
+        stage.disks[stuck].plan.power_cut_with(|_| Fate::Drop);
+        stage.again(STRICTLY);
+        verify_old_or_new(&mut stage, 5, 3, 99);
+    }
+}
+
+/// A write to one group was logged while a member of it was being filled, and a newer one not, since that member was
+/// in sync by then. A member of the other group was out all the time.
+#[test]
+fn records_of_a_group_that_is_whole_are_not_carried_out() {
+    let mut set = Set::new(Level::Raid60, 8);
+    set.group = Some(4);
+    let mut stage = degraded(set, &[1, 5]);
+    let block = (0..2000).find(|at| stage.home(*at).0 == 6).expect("every member has data");
+    stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
+    stage.replace(5).expect("replaceable");
+    stage.rounds(300);
+    assert_eq!(stage.write(block, 8, 300), Ok(()));
+    stage.array().set_maintenance(Maintenance { priority: 100, paused: false });
+    stage.until("filling it", |stage| stage.state(5) == MemberState::InSync);
+    stage.rounds(300);
+    assert_eq!(stage.write(block, 8, 301), Ok(()));
+    assert_eq!(stage.again(STRICTLY), 1, "the other group has no log");
+    stage.verify(2000);
+    check_rebuilt(&mut stage, &[1]);
 }
 
 /// A member went out, missed a write whose only record is on one drive, came back and was given everything. Meanwhile

@@ -160,6 +160,8 @@ fn what_only_one_may_have_of_a_log_cannot_be_read() {
     let resync = stage.again(ANYHOW);
     assert!(resync > 0, "parity is not believed where a record may be missing");
     stage.verify(2000);
+    stage.disks[1].plan.clear();
+    assert_ne!(what(stage.find(DEGRADED)), "ready", "nor after one more crash");
 }
 
 /// At either end.

@@ -1,0 +1,82 @@
+//! Members that are away while something happens to the array, and come back.
+
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{AssemblePolicy, Consistency};
+use strake_raid::{Level, MemberState};
+use strake_units::{Lba, LbaRange, MemberIndex};
+
+use crate::redo::{data, verify_old_or_new};
+use crate::stage::{Set, Stage};
+
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+
+/// Starts without a member, and takes it back.
+fn back(stage: &mut Stage, member: usize) {
+    let disk = stage.disks.remove(member);
+    stage.again(DEGRADED);
+    stage.disks.insert(member, disk);
+    stage.readd(member as u8).expect("it is the member");
+    stage.until("filling it", |stage| stage.state(member) == MemberState::InSync);
+}
+
+/// A write was cut short, and who had not got its part was not here at the next start. Nothing was written there since,
+/// but that start had carried out the rest of it.
+#[test]
+fn who_is_away_after_a_crash_lacks_what_was_being_written() {
+    for out in 0..4 {
+        let mut set = Set::new(Level::Raid5, 4);
+        set.consistency = Consistency::Strict;
+        let mut stage = set.build().expect("sound");
+        stage.fill(2000, 170, 3);
+        let area = data(&stage);
+        stage.disks[out].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
+        let op = stage.write_op(5, 50, 99);
+        stage.submit(0, op);
+        stage.rounds(300);
+        stage.down();
+        stage.disks[out].plan.clear();
+        back(&mut stage, out);
+        verify_old_or_new(&mut stage, 5, 50, 99);
+        stage.check_parity(40);
+    }
+}
+
+/// A label was cut short before one member had it, and that one was away at the next start: it need not have what it
+/// never got.
+#[test]
+fn who_missed_a_label_that_was_cut_short_is_taken_back() {
+    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
+    stage.fill(2000, 170, 3);
+    let heads = LbaRange::new(Lba((64 << 10) >> 9), (256 << 10) >> 9);
+    stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(heads));
+    let failing = stage.array().begin_fail(MemberIndex(3)).expect("allowed");
+    stage.rounds(300);
+    drop(failing);
+    stage.down();
+    stage.disks[1].plan.clear();
+    back(&mut stage, 1);
+    stage.verify(2000);
+    assert_eq!(stage.state(3), MemberState::Faulty);
+}
+
+/// In mode `none` nobody notes what is written, so who was out when that began lacks everything.
+#[test]
+fn who_is_away_when_nobody_cares_any_more_lacks_everything() {
+    let mut set = Set::new(Level::Raid5, 4);
+    set.disk_bytes = 60 << 20;
+    let mut stage = set.build().expect("sound");
+    let elsewhere = 40_000;
+    stage.fill(2000, 170, 3);
+    stage.write(elsewhere, 50, 4).expect("works");
+    // Long enough for marks to be taken back.
+    stage.pass(10);
+    stage.fail(2).expect("allowed");
+    let pending = stage.array().begin_set_consistency(Consistency::None);
+    stage.asked(pending).expect("the array serves");
+    stage.write(elsewhere, 50, 5).expect("works");
+    stage.readd(2).expect("it is the member");
+    stage.healthy();
+    stage.verify(elsewhere + 100);
+    let stripes = stage.status().geometry.stripes();
+    stage.check_parity(stripes);
+}

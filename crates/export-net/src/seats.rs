@@ -59,6 +59,13 @@ impl Seats {
         self.lock().taken
     }
 
+    /// Seats that are free now.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        let state = self.lock();
+        state.max - state.taken
+    }
+
     /// True until the export was closed.
     #[must_use]
     pub fn is_open(&self) -> bool {

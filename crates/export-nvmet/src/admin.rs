@@ -5,8 +5,8 @@
 use crate::admit::{Access, Need};
 use crate::controller::{Controller, VERSION};
 use crate::limits::{
-    EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX, FAILURES_MAX, IN_CAPSULE_BYTES, IO_ENTRIES,
-    KEEP_ALIVE_MS_MAX, NAMESPACES_MAX, QUEUES_MAX, TRANSFER_BYTES_MAX,
+    DATASET_BLOCKS_MAX, EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX, FAILURES_MAX, IN_CAPSULE_BYTES,
+    IO_ENTRIES, KEEP_ALIVE_MS_MAX, NAMESPACES_MAX, QUEUES_MAX, TRANSFER_BYTES_MAX,
 };
 use crate::namespace::Served;
 use crate::registry::Registry;
@@ -82,6 +82,8 @@ pub(crate) struct Setting {
     pub(crate) keep_alive_ms: u32,
     /// Which events the host wants.
     pub(crate) events: u32,
+    /// I/O queues that it may connect.
+    pub(crate) queues: u16,
 }
 
 /// Decides on a command of an admin queue.
@@ -103,7 +105,7 @@ pub(crate) fn decide(
         admin::GET_LOG_PAGE => logged(sqe, controller).map(Decision::Page),
         admin::KEEP_ALIVE => Ok(Decision::Alive),
         admin::ASYNC_EVENT => Ok(Decision::Hold),
-        admin::SET_FEATURES => set_feature(sqe, io, setting),
+        admin::SET_FEATURES => set_feature(sqe, controller, setting),
         admin::GET_FEATURES => get_feature(sqe, controller, setting).map(Decision::Result),
         // Commands cannot be called back from a device: "not aborted" (Base, section 5.1).
         admin::ABORT if io => Ok(Decision::Result(1)),
@@ -185,7 +187,12 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
     Ok(Page::Log { request, since: 0 })
 }
 
-fn set_feature(sqe: &Sqe, io: bool, setting: &mut Setting) -> Result<Decision, Status> {
+fn set_feature(
+    sqe: &Sqe,
+    controller: &Controller,
+    setting: &mut Setting,
+) -> Result<Decision, Status> {
+    let io = controller.kind() == ControllerKind::Io;
     // Nothing is kept over a reset of the controller (SV, "save").
     if sqe.dword(10) & 1 << 31 != 0 {
         return Err(Status::INVALID_FIELD);
@@ -193,8 +200,9 @@ fn set_feature(sqe: &Sqe, io: bool, setting: &mut Setting) -> Result<Decision, S
     let value = sqe.dword(11);
     match sqe.dword(10) as u8 {
         feature::QUEUES if io => {
-            let granted =
-                feature::queues_granted(value, QUEUES_MAX).ok_or(Status::INVALID_FIELD)?;
+            let granted = feature::queues_granted(value, queues_free(controller))
+                .ok_or(Status::INVALID_FIELD)?;
+            setting.queues = feature::queues_of(granted) as u16;
             Ok(Decision::Result(granted.into()))
         }
         feature::ASYNC_EVENTS => {
@@ -221,12 +229,19 @@ fn set_feature(sqe: &Sqe, io: bool, setting: &mut Setting) -> Result<Decision, S
     }
 }
 
+/// I/O queues that a host can connect now, at least one: it would not come back for more if it was told none.
+fn queues_free(controller: &Controller) -> u16 {
+    let subsystem = controller.subsystem.as_deref();
+    let room = subsystem.map_or(0, |subsystem| subsystem.room_for(&controller.host.nqn));
+    room.clamp(1, QUEUES_MAX.into()) as u16
+}
+
 fn get_feature(sqe: &Sqe, controller: &Controller, setting: &Setting) -> Result<u64, Status> {
     // Only the current value: there are no others to select.
     if sqe.dword(10) >> 8 & 0b111 != 0 {
         return Err(Status::INVALID_FIELD);
     }
-    let last_queue = u64::from(QUEUES_MAX) - 1;
+    let last_queue = u64::from(setting.queues) - 1;
     match (sqe.dword(10) as u8, controller.kind()) {
         (feature::QUEUES, ControllerKind::Io) => Ok(last_queue | last_queue << 16),
         (feature::WRITE_CACHE, ControllerKind::Io) => Ok(1),
@@ -265,11 +280,7 @@ impl Content<'_> {
             }
             Page::Controller => put(&self.controller_page(), data),
             Page::Active(after) => put(&self.active_page(after), data),
-            Page::CommandSet => {
-                let (verify, zeroes) =
-                    (pages_log2(TRANSFER_BYTES_MAX.into()), pages_log2(EFFECT_BYTES_MAX));
-                put(&identify::command_set_controller(verify, zeroes), data);
-            }
+            Page::CommandSet => put(&LIMITS.page(), data),
             Page::Namespace(Some(namespace)) => put(&namespace.page(), data),
             Page::Namespace(None) => put(&[], data),
             Page::Descriptors(uuid) => put(&descriptors(&uuid), data),
@@ -372,7 +383,17 @@ const IO_COMMANDS: [(u8, Does); 7] = [
 ];
 
 /// Optional commands that are here.
-const COMMANDS: u16 = optional::WRITE_ZEROES | optional::DATASET_MANAGEMENT | optional::VERIFY;
+const COMMANDS: u16 =
+    optional::COMPARE | optional::WRITE_ZEROES | optional::DATASET_MANAGEMENT | optional::VERIFY;
+
+/// Limits of the command set.
+const LIMITS: identify::CommandSetLimits = identify::CommandSetLimits {
+    verify_pages_log2: pages_log2(TRANSFER_BYTES_MAX as u64),
+    zeroes_pages_log2: pages_log2(EFFECT_BYTES_MAX),
+    dataset_ranges: u8::MAX,
+    dataset_range_blocks: DATASET_BLOCKS_MAX,
+    dataset_blocks: DATASET_BLOCKS_MAX as u64,
+};
 
 /// A limit in bytes as a power of two of the smallest page of a controller (CAP.MPSMIN).
 const fn pages_log2(bytes: u64) -> u8 {

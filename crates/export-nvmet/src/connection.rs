@@ -27,7 +27,7 @@ pub(crate) use devices::DeviceIndex;
 use crate::admin::Setting;
 use crate::controller::Place;
 use crate::handshake::{self, Agreement, Handshake};
-use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX};
+use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX, QUEUES_MAX};
 use crate::registry::{Admission, Desk, Registry, Room};
 use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage, Task};
@@ -134,7 +134,11 @@ impl Connection {
         let role = match &room {
             Room::Seat(seat) if place.queue > 0 => Role::Io(Devices::open(&seat.export, at.core)?),
             Room::Seat(_) | Room::Visit(_) => {
-                let setting = Setting { keep_alive_ms: agreement.keep_alive_ms, events: 0 };
+                let setting = Setting {
+                    keep_alive_ms: agreement.keep_alive_ms,
+                    events: 0,
+                    queues: QUEUES_MAX,
+                };
                 let news = News::of(&place.controller, registry);
                 Role::Admin(Admin { setting, heard: now, held: 0, news })
             }
@@ -221,15 +225,17 @@ impl Connection {
     }
 
     /// Follows the devices of the subsystem as they come and go. What has not reached one that goes is not begun.
-    fn follow(&mut self) {
-        let (Role::Io(devices), Room::Seat(seat)) = (&mut self.role, &self.room) else { return };
+    /// Says how much that was: what leaves is closed in a later turn, so there has to be one.
+    fn follow(&mut self) -> usize {
+        let (Role::Io(devices), Room::Seat(seat)) = (&mut self.role, &self.room) else { return 0 };
         devices.close_quiet();
         let Ok(leaving) = devices.follow(&seat.export) else {
             // The same as when it connects: whoever cannot have all of it gets nothing.
-            return self.break_off();
+            self.break_off();
+            return 1;
         };
         if leaving.is_empty() {
-            return;
+            return 0;
         }
         for slot in self.slots.iter_mut() {
             if let (Task::Device(_, at), Stage::Waiting { .. } | Stage::Receiving { .. }) =
@@ -239,6 +245,7 @@ impl Connection {
                 slot.status = Status::INACCESSIBLE;
             }
         }
+        leaving.len()
     }
 
     fn ring(&mut self, now: Nanos) {
@@ -359,8 +366,8 @@ impl strake_export_net::Connection for Connection {
     fn turn(&mut self, now: Nanos) -> After {
         self.check_controller(now);
         self.announce();
-        self.follow();
-        let mut work = self.serve_waiting();
+        let mut work = self.follow();
+        work += self.serve_waiting();
         work += self.take_in(now);
         work += self.submit_backlog();
         self.ring(now);

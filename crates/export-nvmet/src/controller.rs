@@ -21,6 +21,9 @@ pub(crate) const VERSION: u32 = 0x0001_0400;
 /// How long a host may wait for a controller to become ready, in half seconds. It is ready at once.
 const READY_HALF_SECONDS: u8 = 30;
 
+/// Largest controller identifier (Base, section 5.17.2.1, CNTLID).
+pub(crate) const CONTROLLER_MAX: u16 = 0xffef;
+
 /// Who a host says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
@@ -38,7 +41,7 @@ pub(crate) struct Controller {
     status: AtomicU32,
     /// Grows with each end of work, so that an I/O queue knows that it is from before.
     life: AtomicU32,
-    /// I/O queues that are connected, as bits.
+    /// Queues that are connected, as bits.
     queues: AtomicU32,
     failures: Mutex<Failures>,
     /// Cores that may have to be told that it ended.
@@ -129,6 +132,11 @@ impl Controller {
         for core in &self.cores {
             core.wake();
         }
+    }
+
+    /// Queues that are connected, the admin queue among them.
+    pub(crate) fn places(&self) -> u32 {
+        self.queues.load(Ordering::Acquire).count_ones()
     }
 
     /// Takes a queue's number; `None` when it is not possible or taken.

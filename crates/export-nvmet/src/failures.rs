@@ -2,10 +2,8 @@
 
 use crate::limits::FAILURES_MAX;
 use std::collections::VecDeque;
+use strake_nvme_wire::Status;
 use strake_nvme_wire::log::Failure;
-
-/// The code type of statuses that blame the medium.
-const MEDIUM: u8 = 2;
 
 /// What is remembered of them.
 #[derive(Debug, Default)]
@@ -22,7 +20,10 @@ impl Failures {
     /// Remembers a failure, whose number is given here.
     pub(crate) fn note(&mut self, failure: Failure) {
         self.count += 1;
-        self.media += u64::from(failure.status.code_type() == MEDIUM);
+        // Others of their type are none: a Compare that differs read what it wanted (Base, section 5.16.1.3, "Media and
+        // Data Integrity Errors").
+        let blamed = [Status::WRITE_FAULT, Status::UNRECOVERED_READ];
+        self.media += u64::from(blamed.iter().any(|&status| failure.status.is(status)));
         self.last.truncate(usize::from(FAILURES_MAX) - 1);
         self.last.push_front(Failure { number: self.count, ..failure });
     }

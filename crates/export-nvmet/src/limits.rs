@@ -22,6 +22,10 @@ pub const CONNECTIONS_MAX: u32 = 256;
 /// Connections of one subsystem at a time.
 pub const CONNECTIONS_PER_EXPORT_MAX: u32 = 64;
 
+/// Connections of one host to one subsystem at a time: a controller with all its queues, and another while those of the
+/// one before it are still on their way out.
+pub const CONNECTIONS_PER_HOST_MAX: u32 = 2 * (QUEUES_MAX as u32 + 1);
+
 /// Connections whose hosts are not believed yet.
 pub const CANDIDATES_MAX: usize = 64;
 
@@ -92,6 +96,10 @@ pub const H2C_BYTES_MAX: u32 = 128 << 10;
 /// Most bytes of one Write Zeroes (WZSL) and of one deallocation handed to the device: one I/O must not take for ever.
 pub const EFFECT_BYTES_MAX: u64 = 64 << 20;
 
+/// Blocks of one Dataset Management, in one range or in all: 8 to 64 GiB, by the size of a block, to end within seconds. A
+/// recommendation (DMRSL, DMSL): more is carried out too, for hosts that do not ask what the limit is.
+pub const DATASET_BLOCKS_MAX: u32 = 1 << 24;
+
 /// Bytes of a small buffer; commands of up to this size take one.
 pub const SMALL_BYTES: usize = 16 << 10;
 
@@ -128,6 +136,7 @@ const _: () = assert!(TRANSFER_BYTES_MAX as usize == LARGE_BYTES * SEGMENTS_MAX)
 const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
 const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(CONNECTIONS_PER_HOST_MAX < CONNECTIONS_PER_EXPORT_MAX);
 const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
 const _: () = assert!(VISITORS_PER_ADDRESS_MAX < VISITORS_MAX);
 const _: () = assert!(CANDIDATES_MAX + VISITORS_MAX < CONNECTIONS_MAX as usize / 2);

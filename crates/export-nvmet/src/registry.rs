@@ -22,9 +22,6 @@ use strake_nvme_wire::log::{Family, Portal};
 use strake_nvme_wire::{Status, log, nqn};
 use strake_reactor::CoreHandle;
 
-/// Largest controller identifier (Base, section 5.17.2.1, CNTLID).
-const CONTROLLER_MAX: u64 = 0xffef;
-
 /// What a host wants to connect to.
 pub(crate) struct Claim {
     controller: Arc<Controller>,
@@ -61,7 +58,6 @@ pub(crate) struct Registry {
     seats_per_export: u32,
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
-    controllers: AtomicU64,
     visitors: Arc<Visitors>,
     /// What hosts have to prove themselves with, by their NQNs.
     keys: Mutex<BTreeMap<String, Keys>>,
@@ -74,7 +70,6 @@ impl Registry {
             cores,
             seats_per_export: config.connections_per_export_max,
             generation: AtomicU64::new(1),
-            controllers: AtomicU64::new(0),
             visitors: Arc::new(Visitors::new(config.visit_silence_max)),
             keys: Mutex::new(BTreeMap::new()),
         }
@@ -249,11 +244,6 @@ impl Registry {
         self.lock().as_ref()?.get(nqn).filter(|known| known.seats.is_open()).cloned()
     }
 
-    /// A number that no controller has that could still be meant: they come around after 65519 others.
-    fn next_controller(&self) -> u16 {
-        (self.controllers.fetch_add(1, Ordering::Relaxed) % CONTROLLER_MAX + 1) as u16
-    }
-
     fn open_admin(
         &self,
         connect: &Connect,
@@ -271,7 +261,10 @@ impl Registry {
         }
         let host = Host { nqn: names.host.to_owned(), id: data.host_id };
         let subsystem = self.admit(names)?;
-        let id = self.next_controller();
+        let id = match &subsystem {
+            Some(subsystem) => subsystem.next_number(),
+            None => self.visitors.next_number(),
+        };
         let controller = Arc::new(Controller::new(id, host, subsystem, self.cores.clone()));
         Ok(Claim { controller, queue: 0 })
     }
@@ -393,11 +386,14 @@ impl Directory for Desk {
     }
 
     fn settle(&self, Claim { controller, queue }: Claim) -> Result<Admission, Refusal> {
-        let not_now = Refusal::plain(Status::SEQUENCE_ERROR);
-        let place = Place::take(&controller, queue).ok_or(not_now)?;
+        let host = &controller.host.nqn;
+        if controller.subsystem.as_ref().is_some_and(|known| known.room_for(host) == 0) {
+            return Err(Refusal::plain(Status::BUSY));
+        }
+        let place = Place::take(&controller, queue).ok_or(Refusal::plain(Status::QUEUE_TAKEN))?;
         // Asked after the place was taken: a controller that is disabled after this makes the queue leave.
         if queue > 0 && !controller.is_ready() {
-            return Err(not_now);
+            return Err(Refusal::plain(Status::SEQUENCE_ERROR));
         }
         let Some(subsystem) = &controller.subsystem else {
             let visit = self.registry.visitors.receive(self.from);
@@ -405,8 +401,8 @@ impl Directory for Desk {
             return Ok(Admission { place, room: Room::Visit(visit) });
         };
         let seat = Seat::take(subsystem).map_err(no_seat)?;
-        if queue == 0 {
-            subsystem.add_controller(&controller);
+        if queue == 0 && !subsystem.add_controller(&controller) {
+            return Err(Refusal::plain(Status::BUSY));
         }
         Ok(Admission { place, room: Room::Seat(seat) })
     }

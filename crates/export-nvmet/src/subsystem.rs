@@ -1,8 +1,8 @@
 //! A subsystem: its namespaces, who may connect to it, and what of it has changed.
 
-use crate::controller::Controller;
+use crate::controller::{CONTROLLER_MAX, Controller};
 use crate::error::{TargetError, TargetErrorKind};
-use crate::limits::NAMESPACES_MAX;
+use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX};
 use crate::namespace::{Export, ExportStats, Facts, Served};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,26 @@ pub(crate) struct Subsystem {
     hosts: Vec<String>,
     /// Whoever is connected.
     pub(crate) seats: Seats,
-    controllers: Mutex<Vec<Weak<Controller>>>,
+    controllers: Mutex<Controllers>,
     namespaces: Mutex<Namespaces>,
     /// When a namespace last came, went or got another size, as a count of changes.
     listed: AtomicU64,
     /// The same for devices that came and went.
     reached: AtomicU64,
+}
+
+/// Its controllers.
+#[derive(Default)]
+struct Controllers {
+    there: Vec<Weak<Controller>>,
+    /// The number that was given last.
+    last: u16,
+}
+
+impl Controllers {
+    fn iter(&self) -> impl Iterator<Item = Arc<Controller>> {
+        self.there.iter().filter_map(Weak::upgrade)
+    }
 }
 
 #[derive(Default)]
@@ -71,7 +85,7 @@ impl Subsystem {
             nqn,
             hosts,
             seats: Seats::new(seats),
-            controllers: Mutex::new(Vec::new()),
+            controllers: Mutex::new(Controllers::default()),
             namespaces: Mutex::new(Namespaces::default()),
             listed: AtomicU64::new(0),
             reached: AtomicU64::new(0),
@@ -88,19 +102,46 @@ impl Subsystem {
         self.hosts.iter().any(|allowed| allowed == host)
     }
 
-    fn controllers(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
+    /// As for namespaces: a poisoned lock guards a sound list.
+    fn controllers(&self) -> MutexGuard<'_, Controllers> {
         self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a controller, so that I/O queues find it.
-    pub(crate) fn add_controller(&self, controller: &Arc<Controller>) {
+    /// A number for a controller, which none has that is there: numbers come around, and a controller may last. There
+    /// are far fewer controllers than numbers.
+    pub(crate) fn next_number(&self) -> u16 {
         let mut controllers = self.controllers();
-        controllers.retain(|known| known.strong_count() > 0);
-        controllers.push(Arc::downgrade(controller));
+        loop {
+            controllers.last = controllers.last % CONTROLLER_MAX + 1;
+            if controllers.iter().all(|controller| controller.id != controllers.last) {
+                return controllers.last;
+            }
+        }
+    }
+
+    /// Remembers a controller, so that I/O queues find it. False when another with its number came first, while the
+    /// host of this one was proving who it is.
+    #[must_use]
+    pub(crate) fn add_controller(&self, controller: &Arc<Controller>) -> bool {
+        let mut controllers = self.controllers();
+        controllers.there.retain(|known| known.strong_count() > 0);
+        let is_free = controllers.iter().all(|known| known.id != controller.id);
+        if is_free {
+            controllers.there.push(Arc::downgrade(controller));
+        }
+        is_free
     }
 
     pub(crate) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
-        self.controllers().iter().filter_map(Weak::upgrade).find(|controller| controller.id == id)
+        self.controllers().iter().find(|controller| controller.id == id)
+    }
+
+    /// How many more queues a host can connect: as many as there are seats, and no more than one host may have.
+    pub(crate) fn room_for(&self, host: &str) -> u32 {
+        let controllers = self.controllers();
+        let of_it = controllers.iter().filter(|controller| controller.host.nqn == host);
+        let taken: u32 = of_it.map(|controller| controller.places()).sum();
+        CONNECTIONS_PER_HOST_MAX.saturating_sub(taken).min(self.seats.free())
     }
 
     /// Puts a namespace in, or gives one that is here its device.
@@ -195,7 +236,7 @@ impl Subsystem {
         self.lock().there.values().filter_map(Namespace::online).cloned().collect()
     }
 
-    /// Devices of it, also those on their way out.
+    /// What was done to the devices that are served.
     pub(crate) fn stats(&self) -> Vec<ExportStats> {
         let connections = self.seats.taken();
         self.online().iter().map(|served| served.stats(&self.nqn, connections)).collect()
@@ -238,4 +279,30 @@ impl Subsystem {
 /// Whether a number can be one of a namespace.
 pub(crate) const fn is_number(namespace: u32) -> bool {
     namespace >= 1 && namespace <= NAMESPACES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Subsystem;
+    use crate::controller::{CONTROLLER_MAX, Controller, Host};
+    use std::sync::Arc;
+
+    #[test]
+    fn no_number_is_given_twice_while_its_controller_is_there() {
+        let subsystem = Subsystem::new(String::new(), Vec::new(), 4);
+        let controller = |id| {
+            let host = Host { nqn: String::new(), id: [0; 16] };
+            Arc::new(Controller::new(id, host, None, Vec::new()))
+        };
+        let lasting = controller(subsystem.next_number());
+        assert!(subsystem.add_controller(&lasting));
+        assert!(!subsystem.add_controller(&controller(lasting.id)), "it is taken");
+        let given: Vec<u16> = (0..CONTROLLER_MAX).map(|_| subsystem.next_number()).collect();
+        assert!(!given.contains(&lasting.id), "it was given again");
+        assert_eq!(given.iter().max(), Some(&CONTROLLER_MAX));
+        assert_eq!(given.iter().min(), Some(&(lasting.id + 1)), "none is left out but that");
+        drop(lasting);
+        let free = controller(1);
+        assert!(subsystem.add_controller(&free), "it is free again");
+    }
 }

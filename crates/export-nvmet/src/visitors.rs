@@ -3,8 +3,10 @@
 //! Discovery goes by names and asks for no proof, so whoever knows the name of a host can connect to it. That must not
 //! take the places of hosts that have something to do here: discovery has few, and few for each address.
 
+use crate::controller::CONTROLLER_MAX;
 use crate::limits::{VISITORS_MAX, VISITORS_PER_ADDRESS_MAX};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_units::Nanos;
 
@@ -13,18 +15,26 @@ pub(crate) struct Visitors {
     /// Where each is; `None` when the kernel did not say.
     places: Mutex<Vec<Option<IpAddr>>>,
     silence_max: Nanos,
+    /// Numbers that were given to their controllers.
+    numbered: AtomicU64,
 }
 
 impl Visitors {
     /// Nobody yet. Whoever asks for no other time is given up after so long a silence.
     pub(crate) const fn new(silence_max: Nanos) -> Self {
-        Self { places: Mutex::new(Vec::new()), silence_max }
+        Self { places: Mutex::new(Vec::new()), silence_max, numbered: AtomicU64::new(0) }
     }
 
     /// Nothing panics while holding the lock, so a poisoned one guards a sound list. It is taken when a host comes or
     /// goes.
     fn lock(&self) -> MutexGuard<'_, Vec<Option<IpAddr>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a controller. Nobody connects a second queue to one by it, so it does not matter that they come
+    /// around. Relaxed: a count orders nothing.
+    pub(crate) fn next_number(&self) -> u16 {
+        (self.numbered.fetch_add(1, Ordering::Relaxed) % u64::from(CONTROLLER_MAX) + 1) as u16
     }
 
     /// Takes a place; `None` when there is none, for this address or for anybody.

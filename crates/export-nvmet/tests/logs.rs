@@ -6,6 +6,8 @@ use common::{BLOCK, BLOCKS, Host, Machine, u32_of};
 use std::sync::Arc;
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
+use strake_export_nvmet::limits::DATASET_BLOCKS_MAX;
+use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
 
@@ -18,6 +20,14 @@ fn log(admin: &mut Host, page: u32, length: u32) -> Vec<u8> {
     admin.send(2, Sgl::Transport { length }, &words, &[]);
     let (data, _, status) = admin.finish();
     assert_eq!(status, 0, "log page {page:#x}");
+    data
+}
+
+/// A page of Identify.
+fn identify(admin: &mut Host, cns: u32) -> Vec<u8> {
+    admin.send(6, Sgl::Transport { length: 4096 }, &[(10, cns)], &[]);
+    let (data, _, status) = admin.finish();
+    assert_eq!(status, 0, "Identify {cns:#x}");
     data
 }
 
@@ -73,8 +83,12 @@ fn the_error_log_has_the_last_failures_newest_first() {
     }
     let page = log(&mut admin, 1, 64 * 64);
     assert_eq!((page[0], page[63 * 64]), (72, 9));
+    // One that differs is a failure, and nothing is wrong with the medium.
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    io.send(5, sgl, &[(1, 1), (10, 8)], &[1; BLOCK]);
+    assert_eq!(io.finish().2, code(Status::COMPARE_FAILURE));
     let health = log(&mut admin, 2, 512);
-    assert_eq!((health[160], health[176]), (71, 72), "media errors and failures");
+    assert_eq!((health[160], health[176]), (71, 73), "media errors and failures");
 }
 
 #[test]
@@ -115,6 +129,11 @@ fn commands_that_are_named_are_there() {
     let (mut admin, mut io) = machine.controller();
     let page = log(&mut admin, 5, 4096);
     let named = |from: usize, opcode: u8| page[from + usize::from(opcode) * 4] & 1 == 1;
+    let identified = identify(&mut admin, 1);
+    let optional = u16::from_le_bytes([identified[520], identified[521]]);
+    for (bit, opcode) in [(0, 5), (1, 4), (2, 9), (3, 8), (5, 0xd), (7, 0xc), (8, 0x19)] {
+        assert_eq!(optional & 1 << bit != 0, named(1024, opcode), "optional command {opcode:#x}");
+    }
     // Too little for whatever takes or sends data, which is refused for another reason than the opcode then.
     let short = Sgl::Transport { length: 4 };
     for opcode in 0..=0x7e {
@@ -128,4 +147,19 @@ fn commands_that_are_named_are_there() {
         let known = io.finish().2 != code(Status::INVALID_OPCODE);
         assert_eq!(known, named(1024, opcode), "I/O command {opcode:#x}");
     }
+}
+
+/// Hosts are told how much to deallocate with one command, and one that knows of no limit is served.
+#[test]
+fn deallocations_have_a_limit_that_is_recommended() {
+    let blocks = 2 * u64::from(DATASET_BLOCKS_MAX);
+    let machine = Machine::with(Arc::new(RamDevice::new(blocks, BlockSize::B512)));
+    let (mut admin, mut io) = machine.controller();
+    let page = identify(&mut admin, 6);
+    let all = u64::from_le_bytes(page[8..16].try_into().expect("8 bytes"));
+    assert_eq!((page[3], u32_of(&page[4..]), all), (255, 1 << 24, 1 << 24));
+    let range = Range { start: 0, count: blocks as u32 };
+    let sgl = Sgl::InCapsule { offset: 0, length: RANGE_BYTES as u32 };
+    io.send(9, sgl, &[(1, 1), (10, 0), (11, 1 << 2)], &range.bytes());
+    assert_eq!(io.finish().2, 0);
 }

@@ -146,13 +146,33 @@ impl Controller<'_> {
     }
 }
 
-/// Limits that only the command set knows, as powers of two of pages of 4 KiB (NVM, Figure 102); 0 for none.
-#[must_use]
-pub fn command_set_controller(verify_pages_log2: u8, zeroes_pages_log2: u8) -> Page {
-    let mut out = [0; IDENTIFY_BYTES];
-    out[0] = verify_pages_log2;
-    out[1] = zeroes_pages_log2;
-    out
+/// Limits that only the command set knows (NVM, Figure 102); 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandSetLimits {
+    /// Most of a Verify as a power of two of pages of 4 KiB (VSL).
+    pub verify_pages_log2: u8,
+    /// The same of Write Zeroes (WZSL).
+    pub zeroes_pages_log2: u8,
+    /// Ranges of a Dataset Management (DMRL).
+    pub dataset_ranges: u8,
+    /// Blocks of one of them (DMRSL).
+    pub dataset_range_blocks: u32,
+    /// Blocks of all of them (DMSL).
+    pub dataset_blocks: u64,
+}
+
+impl CommandSetLimits {
+    /// As Identify answers it.
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let mut out = [0; IDENTIFY_BYTES];
+        out[0] = self.verify_pages_log2;
+        out[1] = self.zeroes_pages_log2;
+        out[3] = self.dataset_ranges;
+        put(&mut out, 4, &self.dataset_range_blocks.to_le_bytes());
+        put(&mut out, 8, &self.dataset_blocks.to_le_bytes());
+        out
+    }
 }
 
 /// What blocks of a namespace read as once they are deallocated (NVM, Figure 97, DLFEAT).

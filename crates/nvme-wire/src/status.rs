@@ -42,6 +42,8 @@ impl Status {
     pub const INVALID_NAMESPACE: Self = generic(0x0b).final_();
     /// Not now.
     pub const SEQUENCE_ERROR: Self = generic(0x0c).final_();
+    /// A queue of this number is connected, and may be on its way out.
+    pub const QUEUE_TAKEN: Self = generic(0x0c);
     /// The descriptor of data is longer or shorter than the command needs.
     pub const SGL_LENGTH: Self = generic(0x0f).final_();
     /// The descriptor of data is of a kind that is not possible here.

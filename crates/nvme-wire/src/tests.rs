@@ -500,7 +500,11 @@ fn identified_things_are_read_as_they_were_told() {
     assert_eq!(uuid_of(&identify::descriptors(&[7; 16])), Some([7; 16]));
     assert_eq!(uuid_of(&[0; 4096]), None);
     assert_eq!(uuid_of(&[1; 4096]), None, "a list without end and without a UUID");
-    assert_eq!(zeroes_bytes_max(&identify::command_set_controller(8, 14)), Some(64 << 20));
+    let limits = identify::CommandSetLimits {
+        zeroes_pages_log2: 14,
+        ..identify::CommandSetLimits::default()
+    };
+    assert_eq!(zeroes_bytes_max(&limits.page()), Some(64 << 20));
     assert_eq!(zeroes_bytes_max(&[0; 4096]), None);
     assert_eq!(zeroes_bytes_max(&[255; 4096]), Some(u64::MAX));
 }

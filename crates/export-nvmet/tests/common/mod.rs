@@ -13,7 +13,7 @@ use strake_block::BlockDevice;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Export, Target, TargetConfig};
 use strake_nvme_wire::pdu::{Digests, IcReq};
-use strake_nvme_wire::{Cqe, Sgl};
+use strake_nvme_wire::{Cqe, Sgl, Status};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex};
 
@@ -112,6 +112,8 @@ pub struct Pdu {
 
 pub struct Host {
     pub stream: TcpStream,
+    /// How the last command ended.
+    pub said: Status,
     cid: u16,
 }
 
@@ -122,7 +124,7 @@ impl Host {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_nodelay(true).expect("delays can be switched off");
-        Self { stream, cid: 0 }
+        Self { stream, said: Status::SUCCESS, cid: 0 }
     }
 
     /// The same from another address of this machine.
@@ -134,7 +136,7 @@ impl Host {
         connect(&socket, &machine.target.address()).expect("the target listens");
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Self { stream, cid: 0 }
+        Self { stream, said: Status::SUCCESS, cid: 0 }
     }
 
     /// Connects and asks for a connection without digests.
@@ -190,6 +192,7 @@ impl Host {
                 5 => {
                     let bytes: [u8; 16] = pdu.header[..].try_into().expect("a completion");
                     let cqe = Cqe::parse(&bytes);
+                    self.said = cqe.status;
                     return (data, cqe.result, cqe.status.word() >> 1 & 0x7ff);
                 }
                 other => panic!("PDU {other} is not expected"),

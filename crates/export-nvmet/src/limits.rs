@@ -96,7 +96,7 @@ pub const H2C_BYTES_MAX: u32 = 128 << 10;
 /// Most bytes of one Write Zeroes (WZSL) and of one deallocation handed to the device: one I/O must not take for ever.
 pub const EFFECT_BYTES_MAX: u64 = 64 << 20;
 
-/// Blocks of one Dataset Management, in one range or in all: 8 to 64 GiB, by the size of a block, to end within seconds. A
+/// Blocks of one Dataset Management, in one range or in all: 8 to 64 GiB, by the size of a block, which take seconds. A
 /// recommendation (DMRSL, DMSL): more is carried out too, for hosts that do not ask what the limit is.
 pub const DATASET_BLOCKS_MAX: u32 = 1 << 24;
 

@@ -22,6 +22,22 @@ pub(crate) enum Load<'a> {
     Nothing,
     Sent(&'a [u8]),
     Received(&'a mut [u8]),
+    /// As many bytes as the target has, and no more than there is room for; the room is cut to them.
+    Message(&'a mut Vec<u8>),
+}
+
+/// Where data is put that comes, and how much of it has.
+struct Room<'a> {
+    bytes: &'a mut [u8],
+    got: usize,
+    /// It has to be filled.
+    whole: bool,
+}
+
+impl Room<'_> {
+    const fn is_enough(&self) -> bool {
+        !self.whole || self.got == self.bytes.len()
+    }
 }
 
 /// A connection with its digests and sizes agreed on.
@@ -134,16 +150,23 @@ impl Dialog {
         self.cid = self.cid.checked_add(1).unwrap_or(EVENT_CID + 1);
         let data: &[u8] = match &load {
             Load::Sent(data) => data,
-            Load::Nothing | Load::Received(_) => &[],
+            Load::Nothing | Load::Received(_) | Load::Message(_) => &[],
         };
         let capsule = self.capsule(&sqe.named(self.cid), data);
         self.put(&capsule, until)?;
-        let mut empty = [];
-        let room: &mut [u8] = match load {
-            Load::Received(room) => room,
-            Load::Nothing | Load::Sent(_) => &mut empty,
-        };
-        self.answer(room, until)
+        match load {
+            Load::Nothing | Load::Sent(_) => {
+                self.answer(&mut Room { bytes: &mut [], got: 0, whole: true }, until)
+            }
+            Load::Received(bytes) => self.answer(&mut Room { bytes, got: 0, whole: true }, until),
+            Load::Message(message) => {
+                let mut room = Room { bytes: message, got: 0, whole: false };
+                let cqe = self.answer(&mut room, until);
+                let got = room.got;
+                message.truncate(got);
+                cqe
+            }
+        }
     }
 
     /// Asks for the next event, which is answered when there is one, and not waited for.
@@ -204,8 +227,7 @@ impl Dialog {
     }
 
     /// Takes data and the completion that ends it.
-    fn answer(&mut self, room: &mut [u8], until: Until) -> Result<Cqe, Reason> {
-        let mut got = 0;
+    fn answer(&mut self, room: &mut Room<'_>, until: Until) -> Result<Cqe, Reason> {
         loop {
             let (common, frame, header) = self.header(until)?;
             match common.kind {
@@ -219,7 +241,7 @@ impl Dialog {
                     if cqe.cid != self.cid {
                         return Err(Breach::NoSuchCommand.into());
                     }
-                    if cqe.status.is_success() && got < room.len() {
+                    if cqe.status.is_success() && !room.is_enough() {
                         return Err(Breach::Short.into());
                     }
                     return Ok(cqe);
@@ -227,9 +249,9 @@ impl Dialog {
                 PduKind::C2hData => {
                     let header: &[u8; DATA_BYTES] =
                         header.first_chunk().ok_or(Breach::Unexpected)?;
-                    got = self.data(&Transfer::parse(header), &frame, room, got, until)?;
+                    self.data(&Transfer::parse(header), &frame, room, until)?;
                     if common.flags & flag::SUCCESS != 0 {
-                        return self.succeeded(common.flags, got == room.len());
+                        return self.succeeded(common.flags, room.is_enough());
                     }
                 }
                 kind => return Err(self.unexpected(kind, &header)),
@@ -250,21 +272,20 @@ impl Dialog {
         &mut self,
         transfer: &Transfer,
         frame: &Frame,
-        room: &mut [u8],
-        got: usize,
+        room: &mut Room<'_>,
         until: Until,
-    ) -> Result<usize, Reason> {
+    ) -> Result<(), Reason> {
         if transfer.cid != self.cid {
             return Err(Breach::NoSuchCommand.into());
         }
-        if transfer.offset as usize != got {
+        if transfer.offset as usize != room.got {
             return Err(Breach::Offset.into());
         }
         let length = transfer.length as usize;
-        if transfer.length != frame.data || length > room.len() - got {
+        if transfer.length != frame.data || length > room.bytes.len() - room.got {
             return Err(Breach::Length.into());
         }
-        let place = &mut room[got..got + length];
+        let place = &mut room.bytes[room.got..room.got + length];
         self.take(place, until)?;
         if frame.data_digest == Use::On {
             let mut said = [0; DIGEST_BYTES];
@@ -273,7 +294,8 @@ impl Dialog {
                 return Err(Breach::DataDigest.into());
             }
         }
-        Ok(got + length)
+        room.got += length;
+        Ok(())
     }
 
     /// A header, looked at, without its data.

@@ -36,6 +36,8 @@ pub enum Reason {
     Unusable(Unfit),
     /// Another namespace is there now.
     Replaced,
+    /// The namespace can do less than it could.
+    Lesser,
 }
 
 /// What a target did that it must not.
@@ -78,6 +80,8 @@ pub enum Unfit {
     Metadata,
     /// Data in a capsule does not follow the command at once.
     Capsule,
+    /// It may go on with what it was told for longer after the end of an association than requests can be held.
+    Quiesce,
 }
 
 impl fmt::Display for Breach {
@@ -106,6 +110,9 @@ impl fmt::Display for Unfit {
             Self::BlockSize => "its blocks have neither 512 nor 4096 bytes",
             Self::Metadata => "its blocks carry metadata; format it without",
             Self::Capsule => "it wants data in capsules behind a gap",
+            Self::Quiesce => {
+                "the target takes too long to stop what it does for a host that is gone (CQT)"
+            }
         })
     }
 }
@@ -142,6 +149,10 @@ impl fmt::Display for Reason {
             Self::NotReady => f.write_str("the controller does not become ready"),
             Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
             Self::Replaced => f.write_str("another namespace is there now"),
+            Self::Lesser => f.write_str(
+                "the namespace has got a volatile cache, or can no longer be written or deallocated; the array that \
+                 uses it has to be loaded anew",
+            ),
         }
     }
 }
@@ -192,7 +203,8 @@ impl Reason {
             | Self::Unproven(_)
             | Self::Encryption
             | Self::NotReady
-            | Self::Replaced => IoErrorKind::Gone,
+            | Self::Replaced
+            | Self::Lesser => IoErrorKind::Gone,
         }
     }
 }
@@ -202,25 +214,30 @@ impl Reason {
 pub(crate) enum Verdict {
     /// It is done.
     Done,
-    /// It is sent again, after a while.
+    /// It is sent again, after a while: the target cannot, for now.
+    Later,
+    /// It is sent again, but not often: it did not get through whole.
     Again,
     /// It failed.
     Failed(IoErrorKind),
 }
 
-/// Judges an answer. Only what says that the command was not carried out, for now, is sent again.
+/// Judges an answer. Only what says that the command was not carried out, for now, is sent again; a path that is gone
+/// for good is a drive that was pulled.
 pub(crate) fn verdict(status: Status) -> Verdict {
     const PATH: u8 = 3;
     const MEDIUM: u8 = 2;
     if status.is_success() {
         return Verdict::Done;
     }
-    let for_now =
-        [Status::TRANSIENT_TRANSPORT, Status::NOT_READY, Status::ABORTED, Status::TRANSFER_ERROR];
-    if !status.is_final()
-        && (status.code_type() == PATH || for_now.iter().any(|known| status.is(*known)))
-    {
-        return Verdict::Again;
+    let is_any = |known: &[Status]| known.iter().any(|known| status.is(*known));
+    if !status.is_final() {
+        if status.code_type() == PATH || is_any(&[Status::NOT_READY, Status::INTERRUPTED]) {
+            return Verdict::Later;
+        }
+        if is_any(&[Status::TRANSIENT_TRANSPORT, Status::ABORTED, Status::TRANSFER_ERROR]) {
+            return Verdict::Again;
+        }
     }
     let known = [
         (Status::CAPACITY_EXCEEDED, IoErrorKind::NoSpace),
@@ -230,9 +247,9 @@ pub(crate) fn verdict(status: Status) -> Verdict {
         (Status::INVALID_OPCODE, IoErrorKind::Unsupported),
     ];
     let kind = known.iter().find(|(code, _)| status.is(*code)).map(|(_, kind)| *kind);
-    Verdict::Failed(kind.unwrap_or(if status.code_type() == MEDIUM {
-        IoErrorKind::Medium
-    } else {
-        IoErrorKind::Device
+    Verdict::Failed(kind.unwrap_or(match status.code_type() {
+        MEDIUM => IoErrorKind::Medium,
+        PATH => IoErrorKind::Gone,
+        _ => IoErrorKind::Device,
     }))
 }

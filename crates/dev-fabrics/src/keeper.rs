@@ -4,18 +4,19 @@
 //! Up --silence, a breach, a lost connection--> Down --back-off, connect, same namespace--> Up
 //! ```
 //! When one connection of an association is lost, all are given up: a target then ends the controller, and with it
-//! whatever it was still doing for us. It does so when it sees the connections close, or at the latest when no sign of
-//! life has come for KATO. A change that was sent and not answered may be carried out until then, and would undo what
-//! comes after it if that came first (F30). So a queue sends it again only [`QUIESCE`] after the end of the association
-//! it was sent over, over another one: then it is carried out once more, with the same data, before anything that was
-//! asked for after its end. Reads and flushes change nothing, and new changes are not ordered with those that have not
-//! ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
+//! whatever it was still doing for us. It does so when it sees the connections close, or when no sign of life has come
+//! for some KATOs. A change that was sent and not answered may be carried out until then, and would undo what comes after
+//! it if that came first (F30). So a queue sends it again only when the target must have stopped (`settle_time` of what
+//! is known of it), over another association: then it is carried out once more, with the same data, before anything that
+//! was asked for after its end. Reads and flushes change nothing, and new changes are not ordered with those that have
+//! not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
 
 use crate::address::{Address, HostName};
+use crate::cache::Cache;
 use crate::device::Options;
 use crate::error::Reason;
 use crate::inbox::Inbox;
-use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY, QUIESCE};
+use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY};
 use crate::link::Port;
 use crate::session::{Facts, Session};
 use rustix::time::{ClockId, clock_gettime};
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use strake_block::{DeallocateReads, VolatileCache};
 use strake_units::Nanos;
 
 /// What the thread is asked for.
@@ -60,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) queues_granted: AtomicU32,
     /// Times that the association was made anew.
     pub(crate) reconnects: AtomicU64,
+    pub(crate) cache: Cache,
     facts: Mutex<Facts>,
     state: Mutex<LinkState>,
 }
@@ -80,6 +83,7 @@ impl Shared {
             queues_open: AtomicU32::new(0),
             queues_granted: AtomicU32::new(queues),
             reconnects: AtomicU64::new(0),
+            cache: Cache::default(),
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
         }
@@ -114,9 +118,9 @@ pub(crate) fn now() -> Nanos {
     Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
 }
 
-/// A queue and its number at the target.
+/// A queue and its number at the target; `None` while it is not connected.
 struct Place {
-    number: u16,
+    number: Option<u16>,
     port: Port,
 }
 
@@ -175,16 +179,15 @@ impl Keeper {
             && let Some(session) = &mut self.session
         {
             let news = session.listen();
-            self.judge(news);
+            if let Err(reason) = self.judge(news) {
+                self.lose(reason);
+            }
         }
     }
 
-    /// Gives up the association if what was seen of the target is none that can be used on.
-    fn judge(&mut self, news: Result<Option<Facts>, Reason>) {
-        let seen = news.and_then(|facts| facts.map_or(Ok(()), |facts| self.compare(&facts)));
-        if let Err(reason) = seen {
-            self.lose(reason);
-        }
+    /// Whether what was seen of the target is what can be used on.
+    fn judge(&self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
+        news?.map_or(Ok(()), |facts| self.compare(&facts))
     }
 
     fn take(&mut self, request: Request) {
@@ -200,31 +203,46 @@ impl Keeper {
     }
 
     fn open(&mut self, port: Port) {
-        let number = self.free_number();
-        self.places.push(Place { number, port });
-        if self.session.is_some()
-            && let Err(reason) = self.connect(self.places.len() - 1)
-        {
+        self.places.push(Place { number: None, port });
+        if let Err(reason) = self.connect_queues() {
             self.lose(reason);
         }
     }
 
-    /// A number that no queue has, as far as there is one; not that of the queue that was closed last, which the target
-    /// may not have noticed.
-    fn free_number(&mut self) -> u16 {
+    /// A number that no queue has; not that of the queue that was closed last, which the target may not have noticed.
+    fn free_number(&self) -> Option<u16> {
         let granted = self.shared.queues_granted.load(Ordering::Relaxed).max(1) as u16;
-        let taken = |number| self.places.iter().any(|place| place.number == number);
+        let taken = |number| self.places.iter().any(|place| place.number == Some(number));
         let after = |step| (self.last_number + step) % granted + 1;
-        let number = (0..granted).map(after).find(|&number| !taken(number));
-        self.last_number = number.unwrap_or(self.last_number);
-        self.last_number
+        (0..granted).map(after).find(|&number| !taken(number))
     }
 
-    fn connect(&self, at: usize) -> Result<(), Reason> {
-        let (Some(session), Some(place)) = (&self.session, self.places.get(at)) else {
+    /// Connects the queues that are not, as far as there are numbers. One that the target refuses is left for the next
+    /// time: the others are of use without it.
+    fn connect_queues(&mut self) -> Result<(), Reason> {
+        for at in 0..self.places.len() {
+            if self.places[at].number.is_some() {
+                continue;
+            }
+            if Instant::now() >= self.due {
+                self.show_life()?;
+            }
+            match self.connect(at) {
+                Ok(()) | Err(Reason::Refused(_)) => {}
+                Err(reason) => return Err(reason),
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, at: usize) -> Result<(), Reason> {
+        let (Some(session), Some(number)) = (&self.session, self.free_number()) else {
             return Ok(());
         };
-        let link = session.queue(place.number, self.association, self.settled_at)?;
+        self.last_number = number;
+        let link = session.queue(number, self.association, self.settled_at)?;
+        let place = &mut self.places[at];
+        place.number = Some(number);
         // A queue that is gone does not take it, and has said so or will.
         let _ = place.port.links.send(link);
         place.port.wake();
@@ -232,36 +250,50 @@ impl Keeper {
     }
 
     fn act(&mut self) {
-        match &mut self.session {
-            Some(session) => {
-                self.due = Instant::now() + KEEP_ALIVE_EVERY;
-                let news = session.keep_alive();
-                self.judge(news);
-            }
-            None => self.retry(),
+        if self.session.is_none() {
+            return self.retry();
+        }
+        if let Err(reason) = self.show_life().and_then(|()| self.connect_queues()) {
+            self.lose(reason);
         }
     }
 
-    /// Gives up every connection.
+    /// Shows that we are alive, and looks whether the target is, and the namespace the same.
+    fn show_life(&mut self) -> Result<(), Reason> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        self.due = Instant::now() + KEEP_ALIVE_EVERY;
+        let news = session.keep_alive();
+        self.judge(news)
+    }
+
+    /// Gives up every connection, and tries to make them anew soon.
     fn lose(&mut self, reason: Reason) {
-        if let Some(session) = self.session.take() {
-            session.abort();
-        }
-        let lost_at = now();
-        self.settled_at = lost_at.plus(QUIESCE);
-        self.shared.down_at.store(lost_at.0, Ordering::Relaxed);
-        self.shared.association.store(0, Ordering::Release);
+        self.end();
         *self.shared.state_lock() = LinkState::Down(reason, 0);
         self.back_off = BACK_OFF_MIN;
         self.due = Instant::now() + self.back_off;
-        self.places.iter().for_each(|place| place.port.wake());
+    }
+
+    /// Ends the association, if there is one. What its queues were sent from here on is over only after a while.
+    fn end(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        session.abort();
+        let lost_at = now();
+        let settle_time = self.shared.facts().settle_time;
+        self.settled_at = lost_at.plus(settle_time);
+        self.shared.down_at.store(lost_at.0, Ordering::Relaxed);
+        // Sequentially consistent, as the cache wants it.
+        self.shared.association.store(0, Ordering::SeqCst);
+        self.shared.cache.association_ended();
+        for place in &mut self.places {
+            place.number = None;
+            place.port.wake();
+        }
     }
 
     fn retry(&mut self) {
-        let result = self.remake();
-        if let Err(reason) = result {
-            self.session = None;
-            self.shared.association.store(0, Ordering::Release);
+        if let Err(reason) = self.remake() {
+            self.end();
             let mut state = self.shared.state_lock();
             let tries = match *state {
                 LinkState::Down(_, tries) => tries.saturating_add(1),
@@ -283,22 +315,32 @@ impl Keeper {
         self.session = Some(session);
         self.association += 1;
         self.shared.association.store(self.association, Ordering::Release);
-        for at in 0..self.places.len() {
-            self.connect(at)?;
-        }
+        self.due = Instant::now() + KEEP_ALIVE_EVERY;
+        self.last_number = 0;
+        self.connect_queues()?;
         *self.shared.state_lock() = LinkState::Up;
         self.shared.down_at.store(u64::MAX, Ordering::Relaxed);
         self.shared.reconnects.fetch_add(1, Ordering::Relaxed);
-        self.due = Instant::now() + KEEP_ALIVE_EVERY;
         Ok(())
     }
 
-    /// Whether it is the namespace that it was; it may have grown.
+    /// Whether it is the namespace that it was, and can do what its users rely on. It may have grown; how much it takes at
+    /// once is looked at with every command.
     fn compare(&self, is: &Facts) -> Result<(), Reason> {
         let facts = self.shared.facts();
         if is.identity != facts.identity || is.block != facts.block || is.blocks < facts.blocks {
             return Err(Reason::Replaced);
         }
+        let absent = |is, was| is == DeallocateReads::Unsupported && was != is;
+        if (is.cache == VolatileCache::Present && facts.cache == VolatileCache::Absent)
+            || absent(is.deallocate, facts.deallocate)
+            || (is.read_only && !facts.read_only)
+        {
+            return Err(Reason::Lesser);
+        }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod cache;
 pub mod device;
 mod dialog;
 pub mod error;

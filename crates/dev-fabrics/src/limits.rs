@@ -14,7 +14,7 @@ pub const READY_TIME_MAX: Duration = Duration::from_secs(20);
 pub const READY_POLL: Duration = Duration::from_millis(20);
 
 /// How long a target waits for a sign of life (KATO), in milliseconds.
-pub const KEEP_ALIVE_MS: u32 = 5000;
+pub const KEEP_ALIVE_MS: u32 = 3000;
 
 /// Time between two signs of life: a target that gets one late still gets it in time.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / 3);
@@ -22,10 +22,22 @@ pub const KEEP_ALIVE_EVERY: Duration = Duration::from_millis(KEEP_ALIVE_MS as u6
 /// How long the answer to one may take.
 pub const KEEP_ALIVE_ANSWER_MAX: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64);
 
-/// How long after the end of an association a change that was sent over it is not sent again: the target notices that
-/// its host is gone after KATO at the latest, and then has this much time to stop what it was doing (F30; Base, section
-/// 3.9, and CQT of TP4129).
-pub const QUIESCE: Nanos = Nanos(KEEP_ALIVE_MS as u64 * Nanos::MILLI.0 + 2 * Nanos::SECOND.0);
+/// How many times KATO may go by before a target notices that its host is gone, when only Keep Alive is a sign of life,
+/// and when any command is one (F30; Base, section 3.9, and TP4129).
+pub const KEEP_ALIVES_MISSED: u64 = 2;
+/// See [`KEEP_ALIVES_MISSED`].
+pub const KEEP_ALIVES_MISSED_IN_TRAFFIC: u64 = 3;
+
+/// How long a target may then take to stop what it was doing, when it does not say (CQT).
+pub const QUIESCE_UNTOLD: Nanos = Nanos(2 * Nanos::SECOND.0);
+
+/// The longest that a change may have to wait after the end of an association: what can be waited for within
+/// [`LOSS_TIME_MAX`].
+pub const SETTLE_TIME_MAX: Nanos = Nanos(23 * Nanos::SECOND.0);
+
+/// How much longer than that requests are held at least: a change that fails is not to be carried out by the target
+/// afterwards.
+pub const SETTLE_MARGIN: Nanos = Nanos::SECOND;
 
 /// How long a command may go without an answer before its association counts as lost.
 pub const ANSWER_TIME_MAX: Nanos = Nanos(15 * Nanos::SECOND.0);
@@ -33,11 +45,11 @@ pub const ANSWER_TIME_MAX: Nanos = Nanos(15 * Nanos::SECOND.0);
 /// How long requests are held without an association before they fail, unless somebody asked for another time.
 pub const LOSS_TIME: Nanos = Nanos(15 * Nanos::SECOND.0);
 
-/// The least that can be asked for: a change that fails is not to be carried out by the target afterwards.
-pub const LOSS_TIME_MIN: Nanos = Nanos(10 * Nanos::SECOND.0);
+/// The least that can be asked for: what a change waits, with a target that does not say how long it takes to stop.
+pub const LOSS_TIME_MIN: Nanos = Nanos(12 * Nanos::SECOND.0);
 
-/// The most.
-pub const LOSS_TIME_MAX: Nanos = Nanos(3600 * Nanos::SECOND.0);
+/// The most: an array throws out a member, for good, that has not answered for 30 seconds.
+pub const LOSS_TIME_MAX: Nanos = Nanos(24 * Nanos::SECOND.0);
 
 /// Time before the first try to connect again; each further try waits twice as long as the one before.
 pub const BACK_OFF_MIN: Duration = Duration::from_millis(100);
@@ -45,7 +57,7 @@ pub const BACK_OFF_MIN: Duration = Duration::from_millis(100);
 /// Longest time between two tries.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
-/// Most times that one command is sent.
+/// Most times that one command is sent whose data came damaged, or whose association was lost.
 pub const TRIES_MAX: u8 = 6;
 
 /// Time before a command is sent again that the target refused for now.
@@ -99,7 +111,14 @@ pub const SLICES_PER_SEND: usize = 128;
 /// `sendmsg` calls of one queue between two polls.
 pub const SENDS_PER_TURN: usize = 8;
 
-const _: () = assert!(QUIESCE.0 < LOSS_TIME_MIN.0 && LOSS_TIME_MIN.0 <= LOSS_TIME.0);
+const _: () = assert!(LOSS_TIME_MIN.0 <= LOSS_TIME.0 && LOSS_TIME.0 <= LOSS_TIME_MAX.0);
+const _: () = assert!(SETTLE_TIME_MAX.0 + SETTLE_MARGIN.0 <= LOSS_TIME_MAX.0);
+const _: () = assert!(
+    KEEP_ALIVES_MISSED_IN_TRAFFIC * KEEP_ALIVE_MS as u64 * Nanos::MILLI.0
+        + QUIESCE_UNTOLD.0
+        + SETTLE_MARGIN.0
+        <= LOSS_TIME_MIN.0
+);
 const _: () = assert!(AHEAD_BYTES_MIN >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(AHEAD_BYTES_MIN < INPUT_BYTES);
 const _: () = assert!(MESSAGE_ROOM >= strake_nvme_auth::MESSAGE_BYTES_MAX);

@@ -47,10 +47,11 @@ fn tell(dialog: &mut Dialog, message: &[u8]) -> Result<(), Reason> {
     accepted(dialog.run(sqe, Load::Sent(message), SETUP_TIME_MAX)?).map(drop)
 }
 
+/// A target may send all that was asked for, or the message alone.
 fn hear(dialog: &mut Dialog) -> Result<Vec<u8>, Reason> {
     let mut message = vec![0; MESSAGE_ROOM];
     let sqe = message_receive(MESSAGE_ROOM as u32);
-    accepted(dialog.run(sqe, Load::Received(&mut message), SETUP_TIME_MAX)?)?;
+    accepted(dialog.run(sqe, Load::Message(&mut message), SETUP_TIME_MAX)?)?;
     Ok(message)
 }
 

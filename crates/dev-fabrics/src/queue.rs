@@ -22,7 +22,9 @@ use crate::error::Reason;
 use crate::inbox::Asker;
 use crate::input::Input;
 use crate::keeper::{Request, Shared};
-use crate::limits::{ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, QUIESCE, TICK, TRIES_MAX};
+use crate::limits::{
+    ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, SETTLE_MARGIN, TICK, TRIES_MAX,
+};
 use crate::link::{Link, Port};
 use intake::Intake;
 use outbox::{Outbox, Sent};
@@ -35,6 +37,7 @@ use rustix::time::{
 use slot::{SlotIndex, Slots, Stage};
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -64,6 +67,10 @@ pub struct FabricsQueue {
     now: Nanos,
     /// Since when there has been no link; `None` while there is one, and before anybody looked.
     down_since: Option<Nanos>,
+    /// The association whose link was dropped last.
+    dropped: Option<u64>,
+    /// What the cache of the target had lost when the queue was opened.
+    losses: u64,
     watch: Watch,
     ability: Ability,
     slots: Slots,
@@ -103,6 +110,8 @@ impl FabricsQueue {
             link: None,
             now,
             down_since: None,
+            dropped: None,
+            losses: shared.cache.losses(),
             watch,
             ability,
             slots: Slots::new(depth),
@@ -168,7 +177,7 @@ impl FabricsQueue {
             // It may have been down for long before anybody wanted anything.
             let down_at = Nanos(self.shared.down_at.load(Ordering::Relaxed));
             self.down_since = Some(since.min(down_at));
-            return;
+            return self.settle_after(down_at.plus(self.ability.settle_time));
         }
         while let Ok(link) = self.links.try_recv() {
             if link.association == current {
@@ -182,12 +191,17 @@ impl FabricsQueue {
             // Without being woken the queue would hang: the thread has to make another.
             return self.report(link.association, Reason::Socket(rustix::io::Errno::NOMEM));
         }
-        self.ability.grow(self.shared.facts().blocks);
-        for index in &self.settling {
-            self.slots.get(*index).wait_until(link.settled_at);
-        }
+        self.ability.renew(&self.shared.facts());
+        self.settle_after(link.settled_at);
         self.down_since = None;
         self.link = Some(link);
+    }
+
+    /// Changes that were sent may still be carried out before that.
+    fn settle_after(&mut self, time: Nanos) {
+        for index in &self.settling {
+            self.slots.get(*index).wait_until(time);
+        }
     }
 
     fn report(&self, association: u64, reason: Reason) {
@@ -204,7 +218,7 @@ impl FabricsQueue {
 
     /// Forgets the connection. What was sent over it is sent again, changes only when they can no longer be under way.
     fn drop_link(&mut self, now: Nanos) {
-        self.link = None;
+        self.dropped = self.link.take().map(|link| link.association);
         self.down_since = Some(now);
         self.outbox.clear();
         self.input.clear();
@@ -213,18 +227,21 @@ impl FabricsQueue {
         for at in 0..self.slots.len() {
             let index = SlotIndex::of(at);
             if matches!(self.slots.get(index).stage, Stage::Sending | Stage::Waiting) {
-                let wait = if self.slots.get(index).changes() { QUIESCE } else { Nanos::default() };
-                self.send_again(index, now.plus(wait));
+                let wait = match self.slots.get(index).changes() {
+                    true => self.ability.settle_time,
+                    false => Nanos::default(),
+                };
+                self.send_again(index, now.plus(wait), IoErrorKind::Gone);
             }
         }
     }
 
-    /// Sends what the slot is at once more, after `not_before`.
-    fn send_again(&mut self, index: SlotIndex, not_before: Nanos) {
+    /// Sends what the slot is at once more, after `not_before`, or fails it if that was done often enough.
+    fn send_again(&mut self, index: SlotIndex, not_before: Nanos, failure: IoErrorKind) {
         let slot = self.slots.get(index);
         slot.forget_sent();
         if slot.tries >= TRIES_MAX {
-            return self.end(index, Err(IoErrorKind::Device));
+            return self.end(index, Err(failure));
         }
         slot.stage = Stage::Settling { not_before };
         self.settling.push_back(index);
@@ -247,15 +264,34 @@ impl FabricsQueue {
         }
     }
 
-    /// Fails what was held for too long.
+    /// How long a request may be held.
+    fn hold(&self) -> Nanos {
+        self.shared.options.loss_time.max(self.ability.settle_time.plus(SETTLE_MARGIN))
+    }
+
+    /// Fails what was held for too long: because there is no link, or because it did not get on with any.
     fn give_up(&mut self, now: Nanos) {
-        let held_for = self.down_since.map_or(Nanos::default(), |since| now.since(since));
-        if held_for < self.shared.options.loss_time {
+        if self.dropped == Some(self.shared.association.load(Ordering::Acquire)) {
+            // The thread has not ended that association yet, so what was sent over it is not over.
             return;
         }
-        while let Some(index) = self.ready.pop_front().or_else(|| self.settling.pop_front()) {
-            self.end(index, Err(IoErrorKind::Gone));
+        let hold = self.hold();
+        let outage = self.down_since.is_some_and(|since| now.since(since) >= hold);
+        // What is ready while there is a link waits for others.
+        let no_link = self.link.is_none();
+        let mut lists =
+            [(mem::take(&mut self.settling), true), (mem::take(&mut self.ready), no_link)];
+        for (list, looked_at) in &mut lists {
+            list.retain(|&index| {
+                let patience = if outage { Nanos::default() } else { hold };
+                let over = *looked_at && self.slots.get(index).is_overdue(now, patience);
+                if over {
+                    self.end(index, Err(IoErrorKind::Gone));
+                }
+                !over
+            });
         }
+        [(self.settling, _), (self.ready, _)] = lists;
     }
 
     /// Looks at deadlines, ten times a second.
@@ -285,6 +321,7 @@ impl FabricsQueue {
             && let Some(index) = self.ready.pop_front()
         {
             let slot = self.slots.get(index);
+            slot.covers = self.shared.cache.changes();
             slot.begin(&self.ability, &link.terms, index, now);
             self.outbox.push(index);
             self.in_flight += 1;

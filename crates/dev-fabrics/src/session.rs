@@ -5,7 +5,8 @@ use crate::dialog::{Dialog, Load};
 use crate::error::{Reason, Unfit};
 use crate::limits::{
     ADMIN_ENTRIES, BYTES_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS,
-    QUEUES_MAX, READY_POLL, READY_TIME_MAX, SETUP_TIME_MAX,
+    KEEP_ALIVES_MISSED, KEEP_ALIVES_MISSED_IN_TRAFFIC, QUEUES_MAX, QUIESCE_UNTOLD, READY_POLL,
+    READY_TIME_MAX, SETTLE_TIME_MAX, SETUP_TIME_MAX,
 };
 use crate::link::Link;
 use crate::proof::prove;
@@ -43,6 +44,8 @@ pub(crate) struct Facts {
     pub(crate) cache: VolatileCache,
     pub(crate) read_only: bool,
     pub(crate) optimal_bytes: u32,
+    /// How long after the end of an association the target may still do what it was told over it.
+    pub(crate) settle_time: Nanos,
 }
 
 /// A controller of ours.
@@ -256,6 +259,9 @@ fn look(dialog: &mut Dialog, address: &Address) -> Result<(ControllerFacts, Fact
     if controller.in_capsule_offset != 0 {
         return Err(Reason::Unusable(Unfit::Capsule));
     }
+    if settle_time(&controller) > SETTLE_TIME_MAX {
+        return Err(Reason::Unusable(Unfit::Quiesce));
+    }
     let facts = look_at_namespace(dialog, address, &controller)?;
     Ok((controller, facts))
 }
@@ -324,7 +330,22 @@ fn look_at_namespace(
         cache: if controller.write_cache { VolatileCache::Present } else { VolatileCache::Absent },
         read_only: namespace.write_protected,
         optimal_bytes: optimal,
+        settle_time: settle_time(controller),
     })
+}
+
+/// How long a controller may go on after the end of its association: until it misses signs of life, and then until it
+/// has stopped (TP4129).
+fn settle_time(controller: &ControllerFacts) -> Nanos {
+    let missed = match controller.traffic_is_life {
+        true => KEEP_ALIVES_MISSED_IN_TRAFFIC,
+        false => KEEP_ALIVES_MISSED,
+    };
+    let quiesce = match controller.quiesce_ms {
+        0 => QUIESCE_UNTOLD,
+        told => Nanos::MILLI.times(told.into()),
+    };
+    Nanos::MILLI.times(missed * u64::from(KEEP_ALIVE_MS)).plus(quiesce)
 }
 
 /// Most bytes of a command (MDTS), in pages of 4 KiB.
@@ -365,4 +386,26 @@ fn identity_of(
         return format!("wwid:eui.{}", hex(&namespace.eui64));
     }
     format!("nvme:{}/{}/{}", address.nqn, controller.serial, address.nsid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::settle_time;
+    use strake_nvme_wire::identified::ControllerFacts;
+    use strake_nvme_wire::identify::IDENTIFY_BYTES;
+    use strake_units::Nanos;
+
+    /// TP4129: twice or three times KATO until the target misses its host, and then CQT.
+    #[test]
+    fn what_was_sent_is_over_when_the_target_says_so() {
+        for (attributes, quiesce_ms, expected_ms) in
+            [(0, 0_u16, 8000), (1 << 6, 0, 11_000), (0, 500, 6500), (1 << 6 | 1, 12_000, 21_000)]
+        {
+            let mut page = [0; IDENTIFY_BYTES];
+            page[96] = attributes;
+            page[386..388].copy_from_slice(&quiesce_ms.to_le_bytes());
+            let facts = ControllerFacts::parse(&page);
+            assert_eq!(settle_time(&facts), Nanos::MILLI.times(expected_ms), "{quiesce_ms}");
+        }
+    }
 }

@@ -5,8 +5,9 @@ mod proxy;
 
 use proxy::{Hostile, Passed};
 use std::time::{Duration, Instant};
-use strake_block::{BlockDevice, IoErrorKind};
+use strake_block::{BlockDevice, IoErrorKind, VolatileCache};
 use strake_dev_fabrics::{Digests, LinkState, Reason, Use};
+use strake_export_nvmet::{Keys, Secret};
 use strake_fuzz::{Case, Chance, Shown, damage, runs};
 use strake_nvme_wire::pdu::{self, CAPSULE_RESP_BYTES, DATA_BYTES};
 use strake_nvme_wire::{Cqe, PduError, Status, digest};
@@ -215,6 +216,51 @@ fn a_target_that_does_not_tell_is_looked_at() {
     }
 }
 
+/// A target may send a message of the proof alone, although more was asked for.
+#[test]
+fn a_message_may_be_shorter_than_its_room() {
+    let mut hostile = Hostile::new();
+    hostile.set_keys(Keys { host: Secret::from([7; 32]), controller: None });
+    // The grant, the answer to Connect, and two times the answer to a message and a message.
+    const PROVEN: usize = 6;
+    // No message of these is longer.
+    const ENOUGH: usize = 2048;
+    let (told, cut) = std::sync::mpsc::channel();
+    let rule = move |at, mut pdu: Vec<u8>| {
+        if at < PROVEN && pdu.len() == DATA_BYTES + 4096 {
+            pdu.truncate(DATA_BYTES + ENOUGH);
+            pdu[4..8].copy_from_slice(&((DATA_BYTES + ENOUGH) as u32).to_le_bytes());
+            pdu[16..20].copy_from_slice(&(ENOUGH as u32).to_le_bytes());
+            told.send(()).expect("the test waits");
+        }
+        Passed::On(pdu)
+    };
+    hostile.connect(NONE, Box::new(rule)).expect("both know the secret");
+    assert!(cut.try_iter().count() >= 2, "a challenge and a conclusion");
+}
+
+/// After a loss the namespace has a cache, of which those that use it know nothing: they would not flush.
+#[test]
+fn a_namespace_that_gets_a_cache_is_not_used_on() {
+    let hostile = Hostile::new();
+    let rule = |at, mut pdu: Vec<u8>| match at {
+        CONTROLLER => {
+            pdu[DATA_BYTES + 525] = 0;
+            Passed::On(pdu)
+        }
+        at if at < ALL => Passed::On(pdu),
+        // The first sign of life.
+        _ => Passed::Last(Vec::new()),
+    };
+    let device = hostile.connect(NONE, Box::new(rule)).expect("it can be used");
+    assert_eq!(device.info().cache, VolatileCache::Absent);
+    let ends = Instant::now() + PATIENCE;
+    while !matches!(device.state(), LinkState::Down(Reason::Lesser, _)) {
+        assert!(Instant::now() < ends, "it is not noticed");
+        std::thread::yield_now();
+    }
+}
+
 /// What a namespace must not be.
 #[test]
 fn namespaces_that_cannot_be() {
@@ -224,6 +270,7 @@ fn namespaces_that_cannot_be() {
     refused(NONE, NAMESPACE, field(130, [255]), "neither 512 nor 4096");
     refused(NONE, NAMESPACE, field(128, [8]), "metadata");
     refused(NONE, CONTROLLER, field(1800, [1, 0]), "behind a gap");
+    refused(NONE, CONTROLLER, field(386, u16::MAX.to_le_bytes()), "too long to stop");
 }
 
 /// A target that goes at any point of the beginning, between PDUs or in the middle of one.

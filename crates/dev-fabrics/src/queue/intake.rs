@@ -249,18 +249,44 @@ impl FabricsQueue {
         self.in_flight -= 1;
         let damaged = slot.damaged && status.is_success();
         match if damaged { Verdict::Again } else { verdict(status) } {
-            Verdict::Done if slot.advance(&self.ability) => self.end(index, Ok(())),
-            Verdict::Done => {
-                slot.stage = Stage::Ready;
-                self.ready.push_back(index);
+            Verdict::Done => self.done(index),
+            Verdict::Later => {
+                slot.tries -= 1;
+                self.send_again(index, now.plus(RETRY_AFTER), IoErrorKind::Gone);
             }
-            Verdict::Again => self.send_again(index, now.plus(RETRY_AFTER)),
+            Verdict::Again => self.send_again(index, now.plus(RETRY_AFTER), IoErrorKind::Device),
             Verdict::Failed(kind) => {
                 let kind = failure(slot.op(), kind);
                 self.end(index, Err(kind));
             }
         }
         Ok(())
+    }
+
+    /// A command has succeeded.
+    fn done(&mut self, index: SlotIndex) {
+        let (slot, shared) = (self.slots.get(index), &self.shared);
+        if self.ability.caches
+            && slot.needs_flush()
+            && let Some(link) = &self.link
+        {
+            shared.cache.changed(link.association, &shared.association);
+        }
+        if !slot.advance(&self.ability) {
+            slot.stage = Stage::Ready;
+            return self.ready.push_back(index);
+        }
+        let flushed = match slot.op() {
+            Op::Flush if shared.cache.losses() != self.losses => Err(IoErrorKind::Gone),
+            Op::Flush => {
+                shared.cache.flushed(slot.covers);
+                Ok(())
+            }
+            Op::Read { .. } | Op::Write { .. } | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
+                Ok(())
+            }
+        };
+        self.end(index, flushed);
     }
 }
 

@@ -4,10 +4,10 @@ use crate::limits::{COMMAND_BLOCKS_MAX, DEALLOCATE_BYTES_MAX};
 use crate::link::Terms;
 use crate::queue::outbox::Out;
 use crate::session::Facts;
-use strake_block::{Buf, DeallocateReads, Durability, Op, Sg};
+use strake_block::{Buf, DeallocateReads, Durability, Op, Sg, VolatileCache};
 use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, Range, opcode};
 use strake_nvme_wire::{Sgl, Sqe};
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
 /// What the namespace and its controller can do.
 pub(crate) struct Ability {
@@ -19,6 +19,10 @@ pub(crate) struct Ability {
     transfer_blocks: u64,
     /// Blocks of one Write Zeroes; `None` when zeroes have to be sent.
     zeroes_blocks: Option<u64>,
+    /// What completed may be in a cache that can be lost.
+    pub(crate) caches: bool,
+    /// See [`Facts`].
+    pub(crate) settle_time: Nanos,
     zeroes: Buf,
 }
 
@@ -34,13 +38,15 @@ impl Ability {
             read_only: facts.read_only,
             transfer_blocks: in_blocks(facts.transfer_bytes.into()),
             zeroes_blocks: facts.zeroes_bytes.map(in_blocks),
+            caches: facts.cache == VolatileCache::Present,
+            settle_time: facts.settle_time,
             zeroes,
         }
     }
 
-    /// The namespace has this many blocks now.
-    pub(crate) fn grow(&mut self, blocks: u64) {
-        self.blocks = self.blocks.max(blocks);
+    /// The same with what a new association knows.
+    pub(crate) fn renew(&mut self, facts: &Facts) {
+        *self = Self::of(facts, self.zeroes.clone());
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::link::Terms;
 use crate::queue::outbox::{Asked, Out};
 use crate::queue::piece::{Ability, Piece};
-use strake_block::{Io, IoError, Op};
+use strake_block::{Durability, Io, IoError, Op};
 use strake_units::Nanos;
 
 /// Bits of a command identifier that name a slot; those above tell the commands of one slot apart, so that a late or
@@ -50,6 +50,10 @@ pub(crate) struct Slot {
     pub(crate) piece: Piece,
     turn: u16,
     pub(crate) tries: u8,
+    /// Since when it has not got on; `None` before it was sent or looked at.
+    pub(crate) since: Option<Nanos>,
+    /// What a flush covers, see [`Cache`](crate::cache::Cache).
+    pub(crate) covers: u64,
     pub(crate) sent_at: Nanos,
     /// Bytes of the piece that came, or were asked for.
     pub(crate) moved: u32,
@@ -67,6 +71,8 @@ impl Slot {
             piece: Piece::default(),
             turn: 0,
             tries: 0,
+            since: None,
+            covers: 0,
             sent_at: Nanos::default(),
             moved: 0,
             damaged: false,
@@ -87,6 +93,27 @@ impl Slot {
         }
     }
 
+    /// Whether it changes blocks in a way that needs a flush to last.
+    pub(crate) fn needs_flush(&mut self) -> bool {
+        match self.op() {
+            Op::Write { durability, .. } | Op::WriteZeroes { durability, .. } => {
+                *durability == Durability::Normal
+            }
+            Op::Deallocate { .. } => true,
+            Op::Read { .. } | Op::Flush => false,
+        }
+    }
+
+    /// Whether it has not got on for `hold`, and nothing that was sent of it can still be carried out.
+    pub(crate) fn is_overdue(&mut self, now: Nanos, hold: Nanos) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let settled = match self.stage {
+            Stage::Settling { not_before } => now >= not_before,
+            Stage::Free | Stage::Ready | Stage::Sending | Stage::Waiting | Stage::Over(_) => true,
+        };
+        settled && now.since(since) >= hold
+    }
+
     /// Composes the command for the next piece.
     pub(crate) fn begin(&mut self, ability: &Ability, terms: &Terms, index: SlotIndex, now: Nanos) {
         let done = self.done;
@@ -94,6 +121,7 @@ impl Slot {
         self.turn = self.turn.wrapping_add(1);
         self.tries += 1;
         self.sent_at = now;
+        self.since.get_or_insert(now);
         (self.moved, self.damaged) = (0, false);
         self.stage = Stage::Sending;
         let cid = self.turn << SLOT_BITS | index.0;
@@ -105,7 +133,7 @@ impl Slot {
     /// The piece is done. True when the request is, too.
     pub(crate) fn advance(&mut self, ability: &Ability) -> bool {
         self.done += self.piece.blocks;
-        self.tries = 0;
+        (self.tries, self.since) = (0, None);
         self.done >= self.op().range(ability.block).blocks
     }
 
@@ -165,7 +193,7 @@ impl Slots {
         let Some(at) = self.free.pop() else { return Err(io) };
         let slot = &mut self.slots[usize::from(at)];
         slot.io = Some(io);
-        (slot.stage, slot.done, slot.tries) = (Stage::Ready, 0, 0);
+        (slot.stage, slot.done, slot.tries, slot.since) = (Stage::Ready, 0, 0, None);
         Ok(SlotIndex(at))
     }
 

@@ -10,21 +10,23 @@ use crate::device::Options;
 use crate::error::{Breach, Reason, Unfit};
 use crate::inbox::Inbox;
 use crate::keeper::{Request, Shared};
-use crate::limits::{ANSWER_TIME_MAX, LOSS_TIME, QUIESCE, RETRY_AFTER, TRIES_MAX};
+use crate::limits::{ANSWER_TIME_MAX, LOSS_TIME, RETRY_AFTER, TRIES_MAX};
 use crate::link::{Link, Port, Terms};
 use crate::session::Facts;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strake_block::{
-    BufMut, Completion, CompletionBatch, DeallocateReads, Durability, Io, IoErrorKind, IoQueue, Op,
-    Readiness, Sg, SgMut, Token, VolatileCache,
+    Buf, BufMut, Completion, CompletionBatch, DeallocateReads, Durability, Io, IoErrorKind,
+    IoQueue, Op, Readiness, Sg, SgMut, Token, VolatileCache,
 };
 use strake_nvme_wire::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
 use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, digest, nvm};
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
+/// How long what was sent may be carried out after the end of an association.
+const SETTLE: Nanos = Nanos(8 * Nanos::SECOND.0);
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 1 << 20;
 const NONE: Digests = Digests { header: Use::Off, data: Use::Off };
@@ -44,6 +46,7 @@ fn facts() -> Facts {
         cache: VolatileCache::Present,
         read_only: false,
         optimal_bytes: 0,
+        settle_time: SETTLE,
     }
 }
 
@@ -115,9 +118,34 @@ impl Rig {
         self.target = theirs;
     }
 
+    /// Ends the association, as the thread does.
+    fn lose(&mut self) {
+        self.shared.down_at.store(self.now.0, Ordering::Relaxed);
+        self.shared.association.store(0, Ordering::SeqCst);
+        self.shared.cache.association_ended();
+    }
+
     fn submit(&mut self, token: u64, op: Op) {
         assert!(self.queue.submit(Io { token: Token(token), op }).is_ok(), "there is room");
         self.queue.ring_doorbell(self.now);
+    }
+
+    /// Flushes, and says how that ended.
+    fn flush(&mut self, token: u64) -> Result<(), IoErrorKind> {
+        self.submit(token, Op::Flush);
+        let cid = self.command().cid();
+        self.answer(cid, Status::SUCCESS);
+        self.ended().result.map_err(|error| error.kind)
+    }
+
+    /// Opens the queue again.
+    fn reopen(&mut self, zeroes: Buf) {
+        let (asker, requests) = Inbox::open().expect("descriptors");
+        let queue = FabricsQueue::open(&self.shared, &asker, (1, 8), zeroes, self.now);
+        self.queue = queue.expect("a queue");
+        let Ok(Request::Open(port)) = requests.next() else { panic!("a queue asks for a link") };
+        (self.requests, self.port) = (requests, port);
+        self.connect(3, 8192, Nanos::default());
     }
 
     fn read(&mut self, token: u64, at: u64, blocks: usize) {
@@ -438,10 +466,106 @@ fn statuses_become_errors_and_what_is_refused_for_now_is_sent_again() {
     for _ in 0..TRIES_MAX {
         let cid = rig.command().cid();
         assert!(rig.done.is_empty());
-        rig.answer(cid, Status::NOT_READY);
+        rig.answer(cid, Status::TRANSFER_ERROR);
         rig.pass(RETRY_AFTER);
     }
     assert_eq!(rig.failed(), IoErrorKind::Device, "not for ever");
+}
+
+/// What a target cannot do for now is tried as long as a lost target is waited for; then the drive counts as pulled.
+#[test]
+fn what_cannot_be_done_for_now_is_tried_until_requests_are_held_no_longer() {
+    for status in [Status::NOT_READY, Status::INACCESSIBLE, Status::INTERRUPTED] {
+        let mut rig = Rig::new();
+        rig.write(1, 0, &[0; BLOCK]);
+        let tries = LOSS_TIME.0 / RETRY_AFTER.0;
+        for _ in 0..tries {
+            let cid = rig.pdu().command().cid();
+            rig.answer(cid, status);
+            assert!(rig.done.is_empty(), "{status}");
+            rig.pass(RETRY_AFTER);
+        }
+        assert_eq!(rig.failed(), IoErrorKind::Gone, "{status}");
+    }
+}
+
+/// Every new association began the wait anew: a change was held for as long as the link went on and off.
+#[test]
+fn a_change_is_held_only_so_long_however_many_associations_there_are() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    rig.pdu();
+    for number in 2..6 {
+        rig.lose();
+        rig.pass(Nanos::SECOND);
+        let settled_at = rig.now.plus(SETTLE);
+        rig.connect(number, 8192, settled_at);
+        rig.pass(Nanos(3 * Nanos::SECOND.0));
+        assert!(rig.is_silent(), "it is not settled");
+    }
+    assert!(rig.done.is_empty(), "it may still be carried out");
+    rig.lose();
+    rig.pass(SETTLE);
+    assert_eq!(rig.failed(), IoErrorKind::Gone);
+}
+
+/// A write that a target has acknowledged is lost with its cache, and the target that came back knows nothing of it.
+#[test]
+fn a_flush_fails_after_a_cache_may_have_been_lost() {
+    for (cache, flushed, expected) in [
+        (VolatileCache::Present, false, Err(IoErrorKind::Gone)),
+        (VolatileCache::Present, true, Ok(())),
+        (VolatileCache::Absent, false, Ok(())),
+    ] {
+        let mut rig = Rig::with(Facts { cache, ..facts() }, NONE, 8192);
+        rig.write(1, 0, &[1; BLOCK]);
+        let cid = rig.pdu().command().cid();
+        rig.answer(cid, Status::SUCCESS);
+        rig.ended_well(1);
+        if flushed {
+            assert_eq!(rig.flush(2), Ok(()));
+        }
+        rig.lose();
+        rig.poll();
+        rig.connect(2, 8192, Nanos::default());
+        assert_eq!(rig.flush(3), expected);
+        assert_eq!(rig.flush(4), expected, "until somebody opens the drive again");
+        let zeroes = BufMut::alone(128 << 10).freeze();
+        rig.reopen(zeroes);
+        assert_eq!(rig.flush(5), Ok(()));
+    }
+}
+
+/// A flush covers what had completed when it was sent, and no more.
+#[test]
+fn a_change_that_completes_during_a_flush_is_not_covered() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    let write = rig.pdu().command().cid();
+    rig.submit(2, Op::Flush);
+    let flush = rig.command().cid();
+    rig.answer(write, Status::SUCCESS);
+    rig.ended_well(1);
+    rig.answer(flush, Status::SUCCESS);
+    rig.ended_well(2);
+    rig.lose();
+    rig.poll();
+    rig.connect(2, 8192, Nanos::default());
+    assert_eq!(rig.flush(3), Err(IoErrorKind::Gone));
+}
+
+/// The association ends while its answers are still being taken in.
+#[test]
+fn a_change_that_completes_after_the_end_of_its_association_is_not_covered() {
+    let cache = crate::cache::Cache::default();
+    let current = AtomicU64::new(1);
+    cache.changed(1, &current);
+    cache.flushed(cache.changes());
+    current.store(0, Ordering::SeqCst);
+    cache.association_ended();
+    assert_eq!(cache.losses(), 0, "it was flushed");
+    cache.changed(1, &current);
+    assert_eq!(cache.losses(), 1);
 }
 
 /// The namespace went, and another may get its number next.
@@ -491,7 +615,7 @@ fn f30_a_change_is_sent_again_only_when_the_old_association_is_over() {
     rig.write(3, 5, &[3; BLOCK]);
     let new = rig.pdu().command();
     assert_eq!(nvm::Blocks::parse(&new).start, 5, "what was never sent need not wait");
-    rig.pass(Nanos(QUIESCE.0 - 2 * RETRY_AFTER.0));
+    rig.pass(Nanos(SETTLE.0 - 2 * RETRY_AFTER.0));
     assert!(rig.is_silent(), "the write is held");
     rig.pass(RETRY_AFTER);
     let again = rig.pdu();
@@ -507,11 +631,11 @@ fn f30_a_change_waits_for_the_end_that_the_thread_knows_of() {
     let mut rig = Rig::new();
     rig.write(1, 0, &[1; BLOCK]);
     rig.pdu();
-    rig.shared.association.store(0, Ordering::Release);
+    rig.lose();
     rig.poll();
-    let later = rig.now.plus(QUIESCE).plus(Nanos::SECOND);
+    let later = rig.now.plus(SETTLE).plus(Nanos::SECOND);
     rig.connect(2, 8192, later);
-    rig.pass(QUIESCE);
+    rig.pass(SETTLE);
     assert!(rig.is_silent());
     rig.pass(Nanos::SECOND);
     assert_eq!(rig.pdu().data, [1; BLOCK]);
@@ -520,8 +644,7 @@ fn f30_a_change_waits_for_the_end_that_the_thread_knows_of() {
 #[test]
 fn requests_are_held_while_there_is_no_association_and_then_fail() {
     let mut rig = Rig::new();
-    rig.shared.down_at.store(rig.now.0, Ordering::Relaxed);
-    rig.shared.association.store(0, Ordering::Release);
+    rig.lose();
     rig.read(1, 0, 1);
     rig.pass(Nanos(LOSS_TIME.0 - Nanos::SECOND.0));
     assert!(rig.done.is_empty(), "it is held");
@@ -560,7 +683,7 @@ fn who_does_not_know_the_time_is_not_late() {
     rig.now = now;
     rig.pass(Nanos::SECOND);
     assert!(rig.requests.next().is_err(), "the target has had a second");
-    rig.shared.association.store(0, Ordering::Release);
+    rig.lose();
     let now = std::mem::take(&mut rig.now);
     rig.poll();
     rig.now = now;
@@ -575,10 +698,10 @@ fn a_command_is_sent_only_so_often() {
     rig.read(1, 0, 1);
     for number in 2..2 + u64::from(TRIES_MAX) {
         rig.command();
-        rig.shared.association.store(0, Ordering::Release);
+        rig.lose();
         rig.poll();
         rig.connect(number, 8192, Nanos::default());
         rig.pass(RETRY_AFTER);
     }
-    assert_eq!(rig.failed(), IoErrorKind::Device);
+    assert_eq!(rig.failed(), IoErrorKind::Gone);
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use strake_block::DeviceError;
 use strake_dev_fabrics::{Address, Digests, FabricsDevice, HostName, Options};
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Removal, Target, TargetConfig};
+use strake_export_nvmet::{Export, Keys, Removal, Target, TargetConfig};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex};
 
@@ -34,6 +34,7 @@ pub struct Hostile {
     proxy: std::net::SocketAddr,
     rule: Arc<Mutex<Option<Rule>>>,
     stopping: Arc<AtomicBool>,
+    keys: Option<Keys>,
     listener: Option<JoinHandle<()>>,
     // Dropped in this order: the target leaves the core before that stops.
     target: Target,
@@ -63,7 +64,14 @@ impl Hostile {
                 between(host, target, rule);
             }
         });
-        Self { proxy, rule, stopping, listener: Some(listener), target, _core: core }
+        Self { proxy, rule, stopping, keys: None, listener: Some(listener), target, _core: core }
+    }
+
+    /// Has the host and the target prove who they are.
+    #[allow(dead_code, reason = "not every test program does")]
+    pub fn set_keys(&mut self, keys: Keys) {
+        self.target.set_keys(HOST, Some(keys.clone()));
+        self.keys = Some(keys);
     }
 
     /// Puts another namespace in the place of the one that hosts connect to.
@@ -78,7 +86,8 @@ impl Hostile {
         *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
         let address: Address =
             format!("nvme-tcp://{}/{SUBSYSTEM}", self.proxy).parse().expect("an address");
-        let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None };
+        let keys = self.keys.clone();
+        let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys };
         FabricsDevice::connect(&address, &host, Options { digests, ..Options::default() })
     }
 }

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
-use std::sync::atomic::Ordering;
 
 use strake_block::{BufMut, Completion, Durability, IoQueue, Op, Readiness, Sg, SgMut};
 use strake_fuzz::{Case, Chance, Shown, corpus, damage, disorder, runs};
@@ -15,9 +14,9 @@ use strake_nvme_wire::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, 
 use strake_nvme_wire::{Cqe, Digests, Sqe, Status, digest, nvm};
 use strake_units::{Lba, LbaRange, Nanos};
 
-use super::{BLOCK, BOTH, NONE, Rig, facts};
+use super::{BLOCK, BOTH, NONE, Rig, SETTLE, facts};
 use crate::keeper::Request;
-use crate::limits::{QUIESCE, RETRY_AFTER, TRIES_MAX};
+use crate::limits::{RETRY_AFTER, TRIES_MAX};
 
 /// What a read's memory holds before anything came.
 const POISON: u8 = 0xee;
@@ -312,12 +311,12 @@ impl Host {
         let told = std::iter::from_fn(|| self.rig.requests.next().ok())
             .filter(|told| matches!(told, Request::Lost(..)));
         assert!(told.count() <= 1, "a loss is told once");
-        self.rig.shared.association.store(0, Ordering::Release);
+        self.rig.lose();
         self.rig.poll();
         self.look(belief);
         let mut honest = Honest::new(digests);
         self.rig.connect(2, CAPSULE, Nanos::default());
-        self.rig.pass(QUIESCE);
+        self.rig.pass(SETTLE);
         // What is refused for now was so in the first association: one try is enough, in several steps for a write.
         for _ in 0..u64::from(TRIES_MAX) * 2 * SHARE {
             for part in honest.answer(&mut self.rig, chance) {

@@ -58,7 +58,7 @@ expect 3 strake drive connect nvme-tcp://127.0.0.1:4420
 expect 3 strake drive disconnect "${remotes[0]}"
 
 for remote in "${remotes[@]}"; do
-    expect 0 strake drive connect "$remote" --host-nqn "$host" --hold 10 --output json
+    expect 0 strake drive connect "$remote" --host-nqn "$host" --hold 12 --output json
     [[ $(json "[it['result'], it['drive']['kind'], it['drive']['state']]") == '["created", "nvme-tcp", "free"]' ]] ||
         fail "connected: $(<"$work/out")"
 done

@@ -5,11 +5,11 @@
 //! ```
 //! When one connection of an association is lost, all are given up: a target then ends the controller, and with it
 //! whatever it was still doing for us. It does so when it sees the connections close, or when no sign of life has come
-//! for some KATOs. A change that was sent and not answered may be carried out until then, and would undo what comes after
-//! it if that came first (F30). So a queue sends it again only when the target must have stopped (`settle_time` of what
-//! is known of it), over another association: then it is carried out once more, with the same data, before anything that
-//! was asked for after its end. Reads and flushes change nothing, and new changes are not ordered with those that have
-//! not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
+//! for some KATOs. A change that was sent and not answered may be carried out until then, and would undo what comes
+//! after it if that came first (F30). So a queue sends it again only when the target must have stopped (`settle_time`
+//! of what is known of it), over another association: then it is carried out once more, with the same data, before
+//! anything that was asked for after its end. Reads and flushes change nothing, and new changes are not ordered with
+//! those that have not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
 
 use crate::address::{Address, HostName};
 use crate::cache::Cache;
@@ -324,8 +324,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether it is the namespace that it was, and can do what its users rely on. It may have grown; how much it takes at
-    /// once is looked at with every command.
+    /// Whether it is the namespace that it was, and can do what its users rely on. It may have grown; how much it takes
+    /// at once is looked at with every command.
     fn compare(&self, is: &Facts) -> Result<(), Reason> {
         let facts = self.shared.facts();
         if is.identity != facts.identity || is.block != facts.block || is.blocks < facts.blocks {

@@ -77,8 +77,8 @@ pub struct Connect {
     /// What the target has to prove itself with.
     #[arg(long, value_name = "FILE", requires = "secret_file")]
     pub controller_secret_file: Option<String>,
-    /// Seconds for which I/O is held while the connection is lost; then it fails, and an array goes on without it.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=3600))]
+    /// Seconds for which I/O is held while the connection is lost, 12 to 24. Then it fails; an array goes on without.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,
 }
 

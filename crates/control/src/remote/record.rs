@@ -1,6 +1,7 @@
 //! What is recorded of drives of other machines, and what a request wants to be done about it.
 
 use strake_api::v1::ConnectDriveRequest;
+use strake_dev_fabrics::limits::{LOSS_TIME_MAX, LOSS_TIME_MIN};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options};
 use strake_export_nvmet::{Keys, nqn};
 use strake_units::{Nanos, Uuid};
@@ -103,6 +104,7 @@ impl Manager {
                 "{REMOTES_MAX} drives of other machines are connected, which is the most one daemon keeps"
             )));
         }
+        check_hold(request.hold_s)?;
         let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
         Ok(RemoteRecord {
             address: path.to_owned(),
@@ -137,6 +139,17 @@ impl Manager {
         let id = self.config.host.clone();
         Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
     }
+}
+
+/// Refuses a time that requests cannot be held for; 0 stands for the usual one.
+pub(super) fn check_hold(seconds: u32) -> Result<(), ControlError> {
+    let (least, most) = (LOSS_TIME_MIN.0 / Nanos::SECOND.0, LOSS_TIME_MAX.0 / Nanos::SECOND.0);
+    if seconds != 0 && !(least..=most).contains(&seconds.into()) {
+        return Err(ControlError::usage(format!(
+            "requests can be held for {least} to {most} seconds"
+        )));
+    }
+    Ok(())
 }
 
 /// The record of a drive, unless it is asked for in another way.

@@ -64,7 +64,7 @@ fn request(address: &str) -> ConnectDriveRequest {
     ConnectDriveRequest {
         address: address.into(),
         host_nqn: HOST.into(),
-        hold_s: 10,
+        hold_s: 12,
         ..Default::default()
     }
 }
@@ -95,6 +95,10 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     let control = folder.control();
     let (usage, device) = (ControlErrorKind::Usage, ControlErrorKind::Device);
     check_refused(connect(&control, "nvme-tcp://a"), usage, "write it like nvme-tcp://");
+    for hold_s in [11, 25] {
+        let asked = ConnectDriveRequest { hold_s, ..request(address) };
+        check_refused(control.connect_drive(&asked), usage, "12 to 24 seconds");
+    }
     let unnamed = ConnectDriveRequest { host_nqn: String::new(), ..request(address) };
     let refused = control.connect_drive(&unnamed);
     check_refused(refused, device, "we connect as nqn.2014-08.org.nvmexpress:uuid:");
@@ -107,7 +111,7 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     assert_eq!((made.result.as_str(), drive.kind.as_str()), ("created", "nvme-tcp"));
     assert_eq!((drive.path.as_str(), drive.state.as_str()), (address, "free"));
     assert_eq!(connect(&control, address).expect("the same again").result, "unchanged");
-    let otherwise = ConnectDriveRequest { hold_s: 60, ..request(address) };
+    let otherwise = ConnectDriveRequest { hold_s: 20, ..request(address) };
     let exists = ControlErrorKind::Exists;
     check_refused(control.connect_drive(&otherwise), exists, "connected in another way");
     // The same namespace by another name of the machine.

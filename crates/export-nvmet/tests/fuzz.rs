@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{BLOCK, HOST, Host, Machine, capsule, export, h2c};
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, export, h2c};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use strake_units::BlockSize;
 /// The subsystem that nobody attacks.
 const CALM: &str = "nqn.2014-08.org.nvmexpress:uuid:calm";
 const CALM_BLOCKS: u64 = 32;
-/// Memory that a target may take for good in half of all runs; a queue alone has 3 MiB.
+/// Memory that a target may take for good in half of all runs; an I/O queue alone has 6 MiB.
 const GROWTH_MAX: u64 = 64 << 20;
 
 /// A target with an export that is attacked, and one with a host that must not notice.
@@ -75,7 +75,7 @@ impl Field {
     }
 
     /// Says `parts` as `role`, in pieces of any size, and looks at every answer.
-    fn hear(&self, role: &str, parts: &[Vec<u8>], chance: &mut Chance) {
+    fn hear(&self, role: &str, parts: &[Vec<u8>], chance: &mut Chance) -> Heard {
         let (mut host, _admin, begins) = match role {
             "fresh" => (self.machine.dial(), None, Begins::Here),
             "admin" => (self.machine.controller().0, None, Begins::Before),
@@ -97,7 +97,7 @@ impl Field {
         // What the target has closed already cannot be shut.
         let _ = host.stream.shutdown(Shutdown::Write);
         let (answers, ending) = answers(&mut host);
-        check(&answers, begins, ending).unwrap_or_else(|why| panic!("{why}"));
+        check(&answers, begins, ending).unwrap_or_else(|why| panic!("{why}"))
     }
 }
 
@@ -124,8 +124,18 @@ fn answers(host: &mut Host) -> (Vec<u8>, Ending) {
     }
 }
 
+/// What a target answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// Commands that ended.
+    completions: usize,
+    /// Whether it ended the connection because of what it was told.
+    terminated: bool,
+}
+
 /// Whether these are PDUs that a target may send, whole, and nothing behind the one that ends it all.
-fn check(mut bytes: &[u8], begins: Begins, ending: Ending) -> Result<(), String> {
+fn check(mut bytes: &[u8], begins: Begins, ending: Ending) -> Result<Heard, String> {
+    let mut heard = Heard::default();
     let mut digests = Digests::default();
     let mut granted = begins == Begins::Before;
     while let Some(first) = bytes.first_chunk::<COMMON_BYTES>() {
@@ -138,8 +148,9 @@ fn check(mut bytes: &[u8], begins: Begins, ending: Ending) -> Result<(), String>
             PduKind::C2hTermReq if bytes.len() > total => {
                 return Err("more after the end".to_owned());
             }
-            PduKind::C2hTermReq => {}
-            PduKind::CapsuleResp | PduKind::C2hData | PduKind::R2t if granted => {}
+            PduKind::C2hTermReq => heard.terminated = true,
+            PduKind::CapsuleResp if granted => heard.completions += 1,
+            PduKind::C2hData | PduKind::R2t if granted => {}
             kind => return Err(format!("{kind:?} is not expected")),
         }
         if bytes.len() < total {
@@ -150,49 +161,76 @@ fn check(mut bytes: &[u8], begins: Begins, ending: Ending) -> Result<(), String>
         }
         bytes = &bytes[total..];
     }
-    if bytes.is_empty() || ending == Ending::Reset { Ok(()) } else { Err("half a PDU".to_owned()) }
+    if bytes.is_empty() || ending == Ending::Reset {
+        Ok(heard)
+    } else {
+        Err("half a PDU".to_owned())
+    }
 }
 
 /// What a host says that does nothing wrong, and does not wait for answers.
 fn usual(role: &str, chance: &mut Chance) -> Vec<Vec<u8>> {
-    let mut parts = Vec::new();
-    if role == "fresh" {
-        parts.push(
-            IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 }.bytes().to_vec(),
-        );
+    match role {
+        "fresh" => [opening(), admin_commands(chance)].concat(),
+        "admin" => admin_commands(chance),
+        _ => io_commands(chance),
     }
-    let mut tag = 0;
+}
+
+/// A controller from the first byte on.
+fn opening() -> Vec<Vec<u8>> {
+    let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
+    let data = connect_data((HOST, SUBSYSTEM), 0xffff);
+    let connect = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
+    let enable = [(11, 0x14), (12, 0x46_0001)];
+    vec![
+        asked.bytes().to_vec(),
+        capsule(0x7f, 100, connect, &[(1, 1), (11, 31)], &data),
+        capsule(0x7f, 101, Sgl::Transport { length: 0 }, &enable, &[]),
+    ]
+}
+
+fn admin_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
+    let command = |cid: u16, chance: &mut Chance| match chance.below(6) {
+        0 | 1 => {
+            let page = [(10, chance.below(8) as u32)];
+            capsule(6, cid, Sgl::Transport { length: 4096 }, &page, &[])
+        }
+        kind => {
+            let opcode = [0x02, 0x09, 0x0a, 0x18][kind - 2];
+            let words = [(10, chance.below(16) as u32 | 15 << 16)];
+            capsule(opcode, cid, Sgl::Transport { length: 64 }, &words, &[])
+        }
+    };
+    (1..2 + chance.below(12) as u16).map(|cid| command(cid, chance)).collect()
+}
+
+/// Writes whose data follows come first: as long as none of them is over, their tags count up from 0, so that the data
+/// can be sent without having been asked for.
+fn io_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
+    let (mut announced, mut sent, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for cid in 1..2 + chance.below(12) as u16 {
         let blocks = 1 + chance.below(4) as u32;
         let (at, bytes) = (chance.below(4000) as u32, blocks * BLOCK as u32);
         let words = [(1, 1), (10, at), (12, blocks - 1)];
         let all = Sgl::Transport { length: bytes };
-        match (role, chance.below(6)) {
-            ("admin", 0 | 1) => {
-                let page = [(10, chance.below(8) as u32)];
-                parts.push(capsule(6, cid, Sgl::Transport { length: 4096 }, &page, &[]));
-            }
-            ("admin", kind) => {
-                let opcode = [0x02, 0x09, 0x0a, 0x18][kind - 2];
-                let words = [(10, chance.below(16) as u32 | 15 << 16)];
-                parts.push(capsule(opcode, cid, Sgl::Transport { length: 64 }, &words, &[]));
-            }
-            (_, 0 | 1) => parts.push(capsule(2, cid, all, &words, &[])),
-            (_, 2) => parts.push(capsule(0, cid, Sgl::Transport { length: 0 }, &[(1, 1)], &[])),
-            (_, 3) => {
+        match chance.below(6) {
+            0 | 1 => others.push(capsule(2, cid, all, &words, &[])),
+            2 => others.push(capsule(0, cid, Sgl::Transport { length: 0 }, &[(1, 1)], &[])),
+            3 => {
                 let data = vec![chance.bits() as u8; BLOCK];
                 let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
-                parts.push(capsule(1, cid, sgl, &[(1, 1), (10, at)], &data));
+                others.push(capsule(1, cid, sgl, &[(1, 1), (10, at)], &data));
             }
             _ => {
                 let data = vec![chance.bits() as u8; bytes as usize];
-                parts.push(capsule(1, cid, all, &words, &[]));
-                parts.push(h2c(cid, tag, 0, bytes, 4, &data));
-                tag += 1;
+                let tag = announced.len() as u16;
+                announced.push(capsule(1, cid, all, &words, &[]));
+                sent.push(h2c(cid, tag, 0, bytes, 4, &data));
             }
         }
     }
-    parts
+    [announced, sent, others].concat()
 }
 
 /// Memory of this process that is in use.
@@ -213,6 +251,25 @@ fn what_is_kept_is_answered_or_refused() {
         field.is_left();
         drop(shown);
     }
+}
+
+/// Whoever does nothing wrong is answered: each command, and no reason is given to go. Otherwise what is made of these
+/// conversations below would go wrong early, and try little of what lies behind.
+#[test]
+fn what_is_usual_is_answered() {
+    let field = Field::new();
+    runs(60, |seed| {
+        let mut chance = Chance::new(seed);
+        for role in ["fresh", "admin", "io"] {
+            let case = Case::of(role, usual(role, &mut chance));
+            let shown = Shown::new(&case);
+            let commands = case.parts.iter().filter(|part| part[0] == 4).count();
+            let heard = field.hear(role, &case.parts, &mut chance);
+            assert_eq!(heard, Heard { completions: commands, terminated: false }, "{role}");
+            field.is_left();
+            drop(shown);
+        }
+    });
 }
 
 #[test]

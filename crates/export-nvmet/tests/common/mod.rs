@@ -213,11 +213,7 @@ impl Host {
         controller: u16,
         keep_alive_ms: u32,
     ) -> Result<u64, u16> {
-        let mut data = vec![0; 1024];
-        data[..16].fill(1);
-        data[16..18].copy_from_slice(&controller.to_le_bytes());
-        data[256..256 + subsystem.len()].copy_from_slice(subsystem.as_bytes());
-        data[512..512 + host.len()].copy_from_slice(host.as_bytes());
+        let data = connect_data((host, subsystem), controller);
         let size = if queue == 0 { 31 } else { 127 };
         let words = [(1, 1), (10, u32::from(queue) << 16), (11, size), (12, keep_alive_ms)];
         self.send(0x7f, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data);
@@ -270,6 +266,16 @@ impl Host {
 
 pub fn u32_of(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// The data of a Connect command.
+pub fn connect_data((host, subsystem): (&str, &str), controller: u16) -> Vec<u8> {
+    let mut data = vec![0; 1024];
+    data[..16].fill(1);
+    data[16..18].copy_from_slice(&controller.to_le_bytes());
+    data[256..256 + subsystem.len()].copy_from_slice(subsystem.as_bytes());
+    data[512..512 + host.len()].copy_from_slice(host.as_bytes());
+    data
 }
 
 /// A command capsule; `words` are dwords of the command by number.

@@ -62,9 +62,10 @@ fn an_association_that_was_half_made_is_one_that_ended() {
     let (first, links) = port(1);
     let (second, _no_links) = port(2);
     keeper.take(Request::Open(first));
-    drop(links.try_recv().expect("the first queue is connected"));
+    let link = links.try_recv().expect("the first queue is connected");
     keeper.take(Request::Open(second));
     assert!(matches!(keeper.shared.state(), LinkState::Down(_, 0)), "there is room for two");
+    drop(link);
     let ends = Instant::now() + PATIENCE;
     let (before, link) = loop {
         assert!(Instant::now() < ends, "the target does not take us again");

@@ -14,6 +14,7 @@ use crate::exports::request_of;
 use crate::hosts::keys_of;
 use crate::manager::Manager;
 use crate::member_config::remembered_by;
+use crate::remote::address_of;
 use crate::store::{ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord};
 
 /// What a restore did, or would.
@@ -139,12 +140,19 @@ impl Control {
 
     /// Records a drive of another machine that is not known, and connects it. One that is away is tried again.
     fn restore_remote(&self, record: &RemoteRecord, restored: &mut Restored) {
+        let step = format!("connect {}", record.address);
+        let record = match address_of(&record.address) {
+            Ok(address) => &RemoteRecord { address: address.to_string(), ..record.clone() },
+            Err(error) => return restored.note(step, Err(error)),
+        };
         let is_known =
             |m: &mut Manager| Ok(m.config.remotes.iter().any(|r| r.address == record.address));
         if self.run(is_known).unwrap_or(false) {
             return;
         }
-        let step = format!("connect {}", record.address);
+        if let Err(error) = self.run(|m| m.check_remote(record)) {
+            return restored.note(step, Err(error));
+        }
         if restored.foreseen.is_some() {
             return restored.note(step, self.run(|m| m.store.prepare(&m.config).map(|_| true)));
         }

@@ -21,7 +21,7 @@ use crate::drives::DriveKind;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN};
-use crate::manager::{Manager, Running};
+use crate::manager::{Manager, Running, drive_key};
 use crate::store::{Prepared, RemoteRecord};
 use record::Aim;
 
@@ -94,6 +94,8 @@ impl Control {
                 self.run(|m| m.adopt_remote(&record, device))?
             }
             Aim::Rekey(record) => {
+                // A secret that does not work would be found out only when the connection is lost.
+                drop(record.connect()?);
                 self.run(|m| m.rekey_remote(&record))?;
                 "changed"
             }
@@ -111,7 +113,14 @@ impl Control {
         request: &DisconnectDriveRequest,
     ) -> Result<DriveChange, ControlError> {
         let path = address_of(&request.address)?.to_string();
-        let (_, _reserved) = self.reserve(|m| Ok((m.check_open()?, vec![remote_key(&path)])))?;
+        let (_, _reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let open = m.drives.remote(&path).map(|device| drive_key(&device.info().identity));
+            if open.as_ref().is_some_and(|key| m.reserved.contains(key)) {
+                return Err(ControlError::state(format!("{path} is in use by another command")));
+            }
+            Ok(((), [remote_key(&path)].into_iter().chain(open).collect()))
+        })?;
         let drive = self.drive(&path).ok();
         self.run(|m| m.forget_remote(&path))?;
         Ok(DriveChange { result: "changed".to_owned(), drive, plan: Vec::new() })
@@ -169,14 +178,19 @@ impl Control {
 
 impl Manager {
     /// Takes note of a drive that was connected. Says whether that is new.
-    fn adopt_remote(
+    pub(crate) fn adopt_remote(
         &mut self,
         record: &RemoteRecord,
         device: FabricsDevice,
     ) -> Result<&'static str, ControlError> {
         self.check_open()?;
         if self.drives.remote(&record.address).is_some() {
-            return Ok("unchanged");
+            // It was connected meanwhile, as it was recorded.
+            if self.config.remotes.contains(record) {
+                return Ok("unchanged");
+            }
+            self.rekey_remote(record)?;
+            return Ok("changed");
         }
         let device = Arc::new(device);
         self.drives.refuse_twin(&record.address, &device)?;

@@ -240,7 +240,8 @@ impl Keeper {
             return Ok(());
         };
         self.last_number = number;
-        let link = session.queue(number, self.association, self.settled_at)?;
+        let life = (self.association, self.settled_at);
+        let link = session.queue(number, &self.shared.host(), life)?;
         let place = &mut self.places[at];
         place.number = Some(number);
         // A queue that is gone does not take it, and has said so or will.

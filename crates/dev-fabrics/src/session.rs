@@ -51,7 +51,6 @@ pub(crate) struct Facts {
 /// A controller of ours.
 pub(crate) struct Session {
     address: Address,
-    host: HostName,
     digests: Digests,
     dialog: Dialog,
     /// Whether the target tells when its namespaces change.
@@ -87,7 +86,6 @@ impl Session {
         let tells = watch(&mut dialog, &controller)?;
         Ok(Self {
             address: address.clone(),
-            host: host.clone(),
             digests,
             dialog,
             tells,
@@ -100,16 +98,16 @@ impl Session {
         })
     }
 
-    /// Connects I/O queue `number`, 1 or more.
+    /// Connects I/O queue `number`, 1 or more, as `host`, which may have got other secrets meanwhile.
     pub(crate) fn queue(
         &self,
         number: u16,
-        association: u64,
-        settled_at: Nanos,
+        host: &HostName,
+        (association, settled_at): (u64, Nanos),
     ) -> Result<Link, Reason> {
         let mut dialog = Dialog::begin(&self.address, self.digests, SETUP_TIME_MAX)?;
         let connect = connect_of(number, self.entries, 0);
-        join(&mut dialog, &self.address, &self.host, (connect, self.controller))?;
+        join(&mut dialog, &self.address, host, (connect, self.controller))?;
         // A queue is full with one entry left.
         let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
         Ok(Link { socket: dialog.into_socket()?, terms, association, settled_at })

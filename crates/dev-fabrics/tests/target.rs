@@ -248,6 +248,22 @@ fn a_host_and_a_target_prove_who_they_are() {
     }
 }
 
+/// A queue that is opened after the secret was changed is connected with the new one, over the association that is up.
+#[test]
+fn a_queue_proves_itself_with_the_secret_of_now() {
+    let machine = Machine::start(&ram(), 0, 7);
+    let keys = |own: u8| Some(Keys { host: Secret::from([own; 32]), controller: None });
+    machine.target.set_keys(HOST, keys(7));
+    let host = HostName { keys: keys(7), ..host(HOST) };
+    let device = FabricsDevice::connect(&machine.address(), &host, Options::default());
+    let device = Arc::new(device.expect("both know the secret"));
+    machine.target.set_keys(HOST, keys(8));
+    device.set_keys(keys(8));
+    let queue = Queue::open(&device, 4);
+    assert_eq!(queue.run(vec![read(0, 1)])[0].1, Ok(()));
+    assert_eq!(device.reconnects(), 0);
+}
+
 #[test]
 fn nobody_at_the_address_is_told() {
     let machine = Machine::start(&ram(), 0, 7);

@@ -24,7 +24,7 @@ pub(super) enum Aim {
 
 impl RemoteRecord {
     /// Connects to it. Takes as long as the target does.
-    pub(super) fn connect(&self) -> Result<FabricsDevice, ControlError> {
+    pub(crate) fn connect(&self) -> Result<FabricsDevice, ControlError> {
         let address = address_of(&self.address)?;
         let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
         let host = HostName { nqn: self.host_nqn.clone(), id: id.0, keys: self.keys()? };
@@ -69,14 +69,7 @@ impl Manager {
         request: &ConnectDriveRequest,
     ) -> Result<Aim, ControlError> {
         let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
-        if secret.is_empty() && !controller.is_empty() {
-            return Err(ControlError::usage(
-                "the target proves itself only to a host with a secret",
-            ));
-        }
-        if !secret.is_empty() && secret == controller {
-            return Err(ControlError::usage("the two secrets must not be the same"));
-        }
+        check_secrets(secret, controller)?;
         let known = self.config.remotes.iter().find(|record| record.address == path).cloned();
         let mut record = match known.clone() {
             Some(known) => known_as_asked(known, request)?,
@@ -99,11 +92,7 @@ impl Manager {
         path: &str,
         request: &ConnectDriveRequest,
     ) -> Result<RemoteRecord, ControlError> {
-        if self.config.remotes.len() >= REMOTES_MAX {
-            return Err(ControlError::state(format!(
-                "{REMOTES_MAX} drives of other machines are connected, which is the most one daemon keeps"
-            )));
-        }
+        self.check_room()?;
         check_hold(request.hold_s)?;
         let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
         Ok(RemoteRecord {
@@ -114,6 +103,30 @@ impl Manager {
             secret: String::new(),
             controller_secret: String::new(),
         })
+    }
+
+    /// Whether there is room for one more record.
+    fn check_room(&self) -> Result<(), ControlError> {
+        if self.config.remotes.len() >= REMOTES_MAX {
+            return Err(ControlError::state(format!(
+                "{REMOTES_MAX} drives of other machines are connected, which is the most one daemon keeps"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The record of a drive that somebody else has written, if it is one that could have been made here.
+    pub(crate) fn check_remote(&self, record: &RemoteRecord) -> Result<(), ControlError> {
+        self.check_room()?;
+        check_hold(record.hold_s)?;
+        nqn::check(&record.host_nqn).map_err(|error| {
+            ControlError::usage(format!("{:?} is no NQN: {error}", record.host_nqn))
+        })?;
+        record.host_id.parse::<Uuid>().map_err(|error| {
+            ControlError::usage(format!("{:?} identifies no host: {error}", record.host_id))
+        })?;
+        check_secrets(&record.secret, &record.controller_secret)?;
+        record.keys().map(drop)
     }
 
     /// Who we are to targets: the name asked for, or one that is made up once and kept.
@@ -141,8 +154,19 @@ impl Manager {
     }
 }
 
+/// Refuses secrets that are of no use together.
+fn check_secrets(secret: &str, controller: &str) -> Result<(), ControlError> {
+    if secret.is_empty() && !controller.is_empty() {
+        return Err(ControlError::usage("the target proves itself only to a host with a secret"));
+    }
+    if !secret.is_empty() && secret == controller {
+        return Err(ControlError::usage("the two secrets must not be the same"));
+    }
+    Ok(())
+}
+
 /// Refuses a time that requests cannot be held for; 0 stands for the usual one.
-pub(super) fn check_hold(seconds: u32) -> Result<(), ControlError> {
+fn check_hold(seconds: u32) -> Result<(), ControlError> {
     let (least, most) = (LOSS_TIME_MIN.0 / Nanos::SECOND.0, LOSS_TIME_MAX.0 / Nanos::SECOND.0);
     if seconds != 0 && !(least..=most).contains(&seconds.into()) {
         return Err(ControlError::usage(format!(

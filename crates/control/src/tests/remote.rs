@@ -3,6 +3,7 @@
 use super::{Folder, check_refused, fail, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
+use crate::store::RemoteRecord;
 use strake_api::v1::{
     AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
     DisconnectDriveRequest, Drive, DriveChange, ListEventsRequest, RemoveSpareRequest,
@@ -228,6 +229,78 @@ fn a_backup_brings_drives_of_other_machines_back() {
     machine.stop();
 }
 
+/// What is being made of a drive does not lose it on the way.
+#[test]
+fn a_drive_that_another_command_works_on_stays_connected() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("it is connected");
+    let (_, mut work) = control.reserve(|_| Ok(((), Vec::new()))).expect("it answers");
+    work.open(address).expect("it is connected");
+    check_refused(disconnect(&control, address), ControlErrorKind::State, "by another command");
+    drop(work);
+    disconnect(&control, address).expect("nothing uses it");
+    stop(&control);
+    machine.stop();
+}
+
+/// The thread that connects what is recorded may have been faster than the command that has another secret.
+#[test]
+fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("it is connected");
+    let known = control.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    let record = RemoteRecord { secret: SECRET.into(), ..known };
+    for result in ["changed", "unchanged"] {
+        let device = record.connect().expect("the target asks nobody");
+        let adopted = control.run(|m| m.adopt_remote(&record, device)).expect("it is the same");
+        assert_eq!(adopted, result);
+    }
+    assert!(control.run(|m| Ok(m.config.remotes == [record.clone()])).expect("it answers"));
+    stop(&control);
+    machine.stop();
+}
+
+/// A document may have been written by anybody.
+#[test]
+fn records_of_a_backup_are_looked_at() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("it is connected");
+    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    disconnect(&control, address).expect("nothing uses it");
+    let changed = |part: &str, to: &str| {
+        assert!(document.contains(part), "{document}");
+        document.replace(part, to)
+    };
+    let id = HOST.rsplit(':').next().expect("it ends with an identifier");
+    for (json, why) in [
+        (changed("\"hold_s\": 12", "\"hold_s\": 60"), "12 to 24 seconds"),
+        (changed(HOST, "somebody"), "is no NQN"),
+        (changed(&format!("\"{id}\""), "\"me\""), "identifies no host"),
+        (changed("nvme-tcp://", "nvme-rdma://"), "nvme-tcp://"),
+    ] {
+        for dry_run in [true, false] {
+            let request = RestoreConfigRequest { json: json.clone(), dry_run };
+            let restored = control.restore_config(&request).expect("it is understood");
+            assert!(restored.warnings.iter().any(|warning| warning.contains(why)), "{restored:?}");
+        }
+        assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 0);
+    }
+    let json = changed(address, &format!("{address}?nsid=1"));
+    control.restore_config(&RestoreConfigRequest { json, dry_run: false }).expect("it is fine");
+    assert_eq!(shown_state(&control, address), "free", "under the address in its usual form");
+    stop(&control);
+    machine.stop();
+}
+
 const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
 const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
 
@@ -259,6 +332,12 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     };
     assert_eq!(connect_again(SECRET, OTHER), "unchanged");
     assert_eq!(connect_again("", ""), "unchanged", "the one it has");
+    check_refused(control.connect_drive(&with(OTHER, "")), device, "does not accept our proof");
+    assert_eq!(
+        connect_again(SECRET, OTHER),
+        "unchanged",
+        "a secret that does not work is not kept"
+    );
     assert_eq!(connect_again(SECRET, ""), "changed");
     assert_eq!(connect_again(SECRET, OTHER), "changed");
     let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");

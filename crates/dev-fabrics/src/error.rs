@@ -150,8 +150,8 @@ impl fmt::Display for Reason {
             Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
             Self::Replaced => f.write_str("another namespace is there now"),
             Self::Lesser => f.write_str(
-                "the namespace has got a volatile cache, or can no longer be written or deallocated; the array that \
-                 uses it has to be loaded anew",
+                "the namespace has got a volatile cache, or can no longer be written or deallocated; unload the array \
+                 that uses it, then disconnect the drive and connect it again",
             ),
         }
     }

@@ -268,6 +268,7 @@ fn look(report: &mut Report, record: &Record, known: &Known, state: &State, name
             report.count("refused", seen.refused.into());
             report.count("resync", seen.resynced.into());
             report.count("started", seen.ran.into());
+            report.count("taken_back", seen.taken_back);
             let taken = branches::taken(&seen.recovery, seen.refused, seen.torn);
             taken.for_each(|branch| *report.branches.entry(branch).or_default() += 1);
         }

@@ -2,9 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use strake_engine::{AssemblePolicy, Assembled, Consistency, Drive, Outcome, Recovery, assemble};
+use strake_engine::{
+    AssemblePolicy, Assembled, Consistency, Drive, MemberIo, Outcome, Recovery, assemble,
+};
 use strake_raid::{MemberState, Place, Role};
-use strake_units::{Nanos, StripeIndex};
+use strake_units::{MemberIndex, Nanos, StripeIndex};
 
 use super::area::{Area, area_of};
 use super::cut::{Cut, State, Writes};
@@ -19,6 +21,9 @@ use crate::textbook;
 
 /// Of this many states one is started and used; of all of them the media are looked at.
 const RUNS: u64 = 20;
+
+/// Of those in which somebody is back.
+const RUNS_RETURNED: u64 = 4;
 
 /// Activations of a history at most, from the creation on.
 const STARTS_BEFORE: u64 = 3;
@@ -76,6 +81,8 @@ pub(super) struct Seen {
     pub(super) resynced: bool,
     /// The array was started and read through, and resynchronized.
     pub(super) ran: bool,
+    /// Members that were taken back, and given what they lacked.
+    pub(super) taken_back: u64,
     /// What the engine says that it did.
     pub(super) recovery: Recovery,
     /// What the newest write was for, if it was torn.
@@ -185,7 +192,8 @@ fn look(
     let degraded = away != 0;
     let mut look = Look { record, known, lost, degraded, disks, homes, tape, oracle };
     let name = next.map_or(state.name(), |(cut, _)| cut.kept ^ cut.point as u64);
-    let run = recorded || name.is_multiple_of(RUNS);
+    let returned = lost & !away != 0;
+    let run = recorded || name.is_multiple_of(if returned { RUNS_RETURNED } else { RUNS });
     let (seen, oracle) = look.all(STARTS_BEFORE + nth, run)?;
     let seen = Seen { torn, ..seen };
     let tape = look.tape.take().unwrap_or_default();
@@ -215,10 +223,8 @@ impl Look<'_> {
         let oracle = self.oracle.clone();
         // Without a region in doubt everything that is there has to agree.
         self.look_at_media(&states, !resynced && !careless && !refused)?;
-        if run {
-            self.run(assembled, resynced, !careless)?;
-        }
-        let seen = Seen { refused, resynced, ran: run, recovery, torn: None };
+        let taken_back = if run { self.run(assembled, resynced, !careless)? } else { 0 };
+        let seen = Seen { refused, resynced, ran: run, taken_back, recovery, torn: None };
         Ok((seen, oracle))
     }
 
@@ -258,9 +264,9 @@ impl Look<'_> {
         self.oracle.might_read(range, &data)
     }
 
-    /// Starts the array, reads, waits until regions are resynchronized, and reads again.
-    fn run(&mut self, assembled: Assembled, resync: bool, careful: bool) -> Result<(), String> {
-        let whole = assembled.states().iter().all(|state| *state == MemberState::InSync);
+    /// Starts the array, reads, waits until regions are resynchronized, and reads again; then once more with everybody
+    /// who is here. Returns how many were taken back.
+    fn run(&mut self, assembled: Assembled, resync: bool, careful: bool) -> Result<u64, String> {
         let mut host = Host::start(assembled, &self.record.case, Nanos(2_000_000_000_000))?;
         self.read(&mut host)?;
         if resync {
@@ -270,11 +276,46 @@ impl Look<'_> {
             })?;
             self.read(&mut host)?;
         }
-        if whole && careful {
+        if !careful {
+            return Ok(0);
+        }
+        let taken_back = self.take_back(&mut host)?;
+        if host.array.status().members.iter().all(|m| m.state == MemberState::InSync) {
             let page = |member, offset| self.page(member, offset);
             textbook::verify(&self.record.geometry, &page)?;
         }
-        Ok(())
+        Ok(taken_back)
+    }
+
+    /// Takes back the members that were away and are here, and waits until they have what they lack.
+    fn take_back(&mut self, host: &mut Host) -> Result<u64, String> {
+        let label = host.array.newest_label();
+        let mut taken = 0;
+        for (at, row) in label.members.iter().enumerate() {
+            let Some(disk) = self.disks[self.homes[at]].as_ref() else { continue };
+            if row.state.is_live() {
+                continue;
+            }
+            let mut wait = at_once(host.now.0);
+            let own = MemberIo::open(&disk.drive(), &mut wait).and_then(|mut io| io.newest_label());
+            let own = own.map_err(|error| error.to_string())?;
+            let Some(own) = own.filter(|own| own.member == row.uuid) else { continue };
+            let member = MemberIndex(at as u8);
+            let refused = |error| format!("member {member} is not taken back: {error}");
+            let mut back = host.array.begin_readd(member, &disk.drive(), &own).map_err(refused)?;
+            host.until("an answer", |host| {
+                host.round(Nanos(1_000));
+                back.poll().transpose().map(|answer| answer.is_some()).map_err(refused)
+            })?;
+            taken += 1;
+        }
+        host.until("filling who is back", |host| {
+            (0..ROUNDS_BETWEEN_LOOKS).for_each(|_| drop(host.round(Nanos(1_000))));
+            let rebuilding = |state| matches!(state, MemberState::Rebuilding { .. });
+            Ok(!host.array.status().members.iter().any(|member| rebuilding(member.state)))
+        })?;
+        self.read(host)?;
+        Ok(taken)
     }
 
     fn assemble(&mut self, start: u64) -> Result<(Assembled, bool), String> {

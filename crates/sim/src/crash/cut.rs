@@ -55,7 +55,7 @@ impl Writes {
                 | Event::Ack { .. }
                 | Event::FlushBegin { .. }
                 | Event::FlushAck { .. }
-                | Event::Promise(_) => {}
+                | Event::Promise { .. } => {}
             }
         }
         let kept = crash == Crash::Kill || spec.cache == strake_block::VolatileCache::Absent;

@@ -37,7 +37,11 @@ pub(super) enum Event {
     /// It was acknowledged.
     FlushAck { id: u64 },
     /// What the labels promise from here on.
-    Promise(Promise),
+    Promise {
+        promise: Promise,
+        /// The event with which the turn began in which that came to be so.
+        from: usize,
+    },
 }
 
 /// What a crash may cost.

@@ -35,6 +35,8 @@ pub(super) struct Player {
     next_id: u64,
     live: usize,
     promise: Promise,
+    /// The event with which this turn began.
+    turn: usize,
     /// Members that somebody asked to be failed while the history was written down, as a mask.
     condemned: u64,
     under_way: Option<UnderWay>,
@@ -101,6 +103,7 @@ impl Player {
             next_id: 1,
             live: 0,
             promise: Promise::default(),
+            turn: 0,
             condemned: 0,
             under_way: None,
             recording: false,
@@ -186,7 +189,7 @@ impl Player {
                 | Event::Ack { .. }
                 | Event::FlushBegin { .. }
                 | Event::FlushAck { .. }
-                | Event::Promise(_) => None,
+                | Event::Promise { .. } => None,
             });
             let log = start..start + bytes;
             let last = offsets.filter(|offset| log.contains(offset)).max();
@@ -320,7 +323,7 @@ impl Player {
         if case.mode != Consistency::None {
             // Nothing is in doubt, whoever is out.
             let logged = self.geometry.groups_with(u64::MAX);
-            note(&self.tape, Event::Promise(Promise { logged, ..self.promise }));
+            self.note(Promise { logged, ..self.promise });
         }
         Ok(())
     }
@@ -346,6 +349,7 @@ impl Player {
     }
 
     fn round(&mut self, step: Nanos) -> Result<(), String> {
+        self.turn = self.tape.lock().expect("one thread runs a case").len();
         for Completion { token, op, result } in self.host.round(step) {
             result.map_err(|error| format!("request {} failed: {error}", token.0))?;
             self.live -= 1;
@@ -387,7 +391,11 @@ impl Player {
         let promise = Promise { logged, out: out | self.condemned };
         if first || promise != self.promise {
             self.promise = promise;
-            note(&self.tape, Event::Promise(promise));
+            self.note(promise);
         }
+    }
+
+    fn note(&self, promise: Promise) {
+        note(&self.tape, Event::Promise { promise, from: self.turn });
     }
 }

@@ -38,9 +38,20 @@ impl Record {
         watched(&self.geometry)
     }
 
-    /// What the labels promised at a point.
+    /// What the labels promised at a point. What they promise at the end of a turn may be so from anywhere in it: there
+    /// the less of both counts.
     pub(super) fn promise(&self, point: usize) -> Promise {
-        promise(&self.events[..point])
+        let before = promise(&self.events[..point]);
+        let after = self.events[point..].iter().find_map(|event| match event {
+            Event::Promise { promise, from } => Some((*promise, *from)),
+            _ => None,
+        });
+        match after {
+            Some((Promise { logged, out }, from)) if from < point => {
+                Promise { logged: before.logged & logged, out: before.out | out }
+            }
+            Some(_) | None => before,
+        }
     }
 
     /// What blocks may hold when the machine stops at a point, and which stripes had a write under way or not stable.
@@ -62,7 +73,7 @@ impl Record {
                 | Event::Done { .. }
                 | Event::FlushIssue
                 | Event::FlushDone { .. }
-                | Event::Promise(_) => {}
+                | Event::Promise { .. } => {}
             }
         }
         let watched = self.watched();
@@ -79,7 +90,7 @@ impl Record {
 /// What the labels promised last.
 pub(super) fn promise(events: &[Event]) -> Promise {
     let promises = events.iter().rev().find_map(|event| match event {
-        Event::Promise(promise) => Some(*promise),
+        Event::Promise { promise, .. } => Some(*promise),
         _ => None,
     });
     promises.unwrap_or_default()

@@ -87,7 +87,7 @@ struct Walk<'a> {
 /// True when the media may look otherwise at the next point, or other things are promised there.
 fn matters(events: &[Event], point: usize, cached: bool) -> bool {
     match events.get(point) {
-        None | Some(Event::Issue { .. } | Event::FlushDone { .. } | Event::Promise(_)) => true,
+        None | Some(Event::Issue { .. } | Event::FlushDone { .. } | Event::Promise { .. }) => true,
         // The end of a process loses what is in flight, even where a cache would keep it open.
         Some(Event::Done { of }) => {
             !cached

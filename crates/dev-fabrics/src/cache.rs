@@ -2,8 +2,8 @@
 //!
 //! A change that completed is in the target's cache until a flush. When the association ends before that, the target
 //! may have been restarted, and nobody can see whether it was: a flush over the next association succeeds, and says
-//! nothing about what was there before. So it has to fail, which has an array take the member out and copy to it what
-//! was written since the last flush that worked.
+//! nothing about what was there before, and a read shows what was there before that. So both have to fail, which has an
+//! array take the member out and copy to it what was written since the last flush that worked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

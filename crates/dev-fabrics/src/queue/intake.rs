@@ -276,8 +276,10 @@ impl FabricsQueue {
             slot.stage = Stage::Ready;
             return self.ready.push_back(index);
         }
-        let flushed = match slot.op() {
-            Op::Flush if shared.cache.losses() != self.losses => Err(IoErrorKind::Gone),
+        let lost = shared.cache.losses() != self.losses;
+        let result = match slot.op() {
+            // What a read found may be older than what completed before.
+            Op::Flush | Op::Read { .. } if lost => Err(IoErrorKind::Gone),
             Op::Flush => {
                 shared.cache.flushed(slot.covers);
                 Ok(())
@@ -286,7 +288,7 @@ impl FabricsQueue {
                 Ok(())
             }
         };
-        self.end(index, flushed);
+        self.end(index, result);
     }
 }
 

@@ -536,6 +536,27 @@ fn a_flush_fails_after_a_cache_may_have_been_lost() {
     }
 }
 
+/// And it shows what was there before the write.
+#[test]
+fn nothing_is_read_after_a_cache_may_have_been_lost() {
+    for (cache, expected) in
+        [(VolatileCache::Present, Err(IoErrorKind::Gone)), (VolatileCache::Absent, Ok(()))]
+    {
+        let mut rig = Rig::with(Facts { cache, ..facts() }, NONE, 8192);
+        rig.write(1, 0, &[1; BLOCK]);
+        let cid = rig.pdu().command().cid();
+        rig.answer(cid, Status::SUCCESS);
+        rig.ended_well(1);
+        rig.lose();
+        rig.poll();
+        rig.connect(2, 8192, Nanos::default());
+        rig.read(2, 0, 1);
+        let cid = rig.command().cid();
+        rig.data(cid, 0, flag::LAST | flag::SUCCESS, &[0; BLOCK]);
+        assert_eq!(rig.ended().result.map_err(|error| error.kind), expected);
+    }
+}
+
 /// A flush covers what had completed when it was sent, and no more.
 #[test]
 fn a_change_that_completes_during_a_flush_is_not_covered() {

@@ -327,8 +327,7 @@ fn cut_again(
 
 /// A drive that can be lost with the second crash; none where that would be too much.
 fn draw_loss(record: &Record, state: &State, rng: &mut Rng) -> u64 {
-    let before = record.case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
-    let out = record.promise(state.cut.point).out | before;
+    let out = record.promise(state.cut.point).out;
     let gone = |lost| out | record.case.slots(state.lost | lost);
     let spared = |at: &usize| state.lost & 1 << at == 0 && record.geometry.tolerates(gone(1 << at));
     let spared: Vec<usize> = (0..record.case.drives()).filter(spared).collect();

@@ -41,7 +41,8 @@ impl Record {
     /// What the labels promised at a point. What they promise at the end of a turn may be so from anywhere in it: there
     /// the less of both counts.
     pub(super) fn promise(&self, point: usize) -> Promise {
-        let before = promise(&self.events[..point]);
+        // The first event is what they promise when the history begins.
+        let before = promise(&self.events[..point.max(1)]);
         let after = self.events[point..].iter().find_map(|event| match event {
             Event::Promise { promise, from } => Some((*promise, *from)),
             _ => None,

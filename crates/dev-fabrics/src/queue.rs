@@ -321,7 +321,9 @@ impl FabricsQueue {
             && let Some(index) = self.ready.pop_front()
         {
             let slot = self.slots.get(index);
-            slot.covers = self.shared.cache.changes();
+            if matches!(slot.op(), Op::Flush) {
+                slot.covers = self.shared.cache.changes();
+            }
             slot.begin(&self.ability, &link.terms, index, now);
             self.outbox.push(index);
             self.in_flight += 1;

@@ -251,6 +251,7 @@ impl FabricsQueue {
         match if damaged { Verdict::Again } else { verdict(status) } {
             Verdict::Done => self.done(index),
             Verdict::Later => {
+                // Only time ends this, see `give_up`.
                 slot.tries -= 1;
                 self.send_again(index, now.plus(RETRY_AFTER), IoErrorKind::Gone);
             }

@@ -1,0 +1,161 @@
+//! What becomes of requests when an association is lost, and what a target had acknowledged perhaps with it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use strake_block::{BufMut, IoErrorKind, IoQueue, Op, Readiness, VolatileCache};
+use strake_nvme_wire::Status;
+use strake_nvme_wire::pdu::flag;
+use strake_units::Nanos;
+
+use super::{BLOCK, NONE, Rig, SETTLE, facts};
+use crate::error::{Reason, Unfit};
+use crate::limits::{LOSS_TIME, RETRY_AFTER, TRIES_MAX};
+use crate::session::Facts;
+
+/// Every new association began the wait anew: a change was held for as long as the link went on and off.
+#[test]
+fn a_change_is_held_only_so_long_however_many_associations_there_are() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    rig.pdu();
+    for number in 2..6 {
+        rig.lose();
+        rig.pass(Nanos::SECOND);
+        let settled_at = rig.now.plus(SETTLE);
+        rig.connect(number, 8192, settled_at);
+        rig.pass(Nanos(3 * Nanos::SECOND.0));
+        assert!(rig.is_silent(), "it is not settled");
+    }
+    assert!(rig.done.is_empty(), "it may still be carried out");
+    rig.lose();
+    rig.pass(SETTLE);
+    assert_eq!(rig.failed(), IoErrorKind::Gone);
+}
+
+/// A write that a target has acknowledged is lost with its cache, and the target that came back knows nothing of it.
+#[test]
+fn a_flush_fails_after_a_cache_may_have_been_lost() {
+    for (cache, flushed, expected) in [
+        (VolatileCache::Present, false, Err(IoErrorKind::Gone)),
+        (VolatileCache::Present, true, Ok(())),
+        (VolatileCache::Absent, false, Ok(())),
+    ] {
+        let mut rig = Rig::with(Facts { cache, ..facts() }, NONE, 8192);
+        rig.write(1, 0, &[1; BLOCK]);
+        let cid = rig.pdu().command().cid();
+        rig.answer(cid, Status::SUCCESS);
+        rig.ended_well(1);
+        if flushed {
+            assert_eq!(rig.flush(2), Ok(()));
+        }
+        rig.lose();
+        rig.poll();
+        rig.connect(2, 8192, Nanos::default());
+        assert_eq!(rig.flush(3), expected);
+        assert_eq!(rig.flush(4), expected, "until somebody opens the drive again");
+        let zeroes = BufMut::alone(128 << 10).freeze();
+        rig.reopen(zeroes);
+        assert_eq!(rig.flush(5), Ok(()));
+    }
+}
+
+/// And it shows what was there before the write.
+#[test]
+fn nothing_is_read_after_a_cache_may_have_been_lost() {
+    for (cache, expected) in
+        [(VolatileCache::Present, Err(IoErrorKind::Gone)), (VolatileCache::Absent, Ok(()))]
+    {
+        let mut rig = Rig::with(Facts { cache, ..facts() }, NONE, 8192);
+        rig.write(1, 0, &[1; BLOCK]);
+        let cid = rig.pdu().command().cid();
+        rig.answer(cid, Status::SUCCESS);
+        rig.ended_well(1);
+        rig.lose();
+        rig.poll();
+        rig.connect(2, 8192, Nanos::default());
+        rig.read(2, 0, 1);
+        let cid = rig.command().cid();
+        rig.data(cid, 0, flag::LAST | flag::SUCCESS, &[0; BLOCK]);
+        assert_eq!(rig.ended().result.map_err(|error| error.kind), expected);
+    }
+}
+
+/// A flush covers what had completed when it was sent, and no more.
+#[test]
+fn a_change_that_completes_during_a_flush_is_not_covered() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    let write = rig.pdu().command().cid();
+    rig.submit(2, Op::Flush);
+    let flush = rig.command().cid();
+    rig.answer(write, Status::SUCCESS);
+    rig.ended_well(1);
+    rig.answer(flush, Status::SUCCESS);
+    rig.ended_well(2);
+    rig.lose();
+    rig.poll();
+    rig.connect(2, 8192, Nanos::default());
+    assert_eq!(rig.flush(3), Err(IoErrorKind::Gone));
+}
+
+/// The association ends while its answers are still being taken in.
+#[test]
+fn a_change_that_completes_after_the_end_of_its_association_is_not_covered() {
+    let cache = crate::cache::Cache::default();
+    let current = AtomicU64::new(1);
+    cache.changed(1, &current);
+    cache.flushed(cache.changes());
+    current.store(0, Ordering::SeqCst);
+    cache.association_ended();
+    assert_eq!(cache.losses(), 0, "it was flushed");
+    cache.changed(1, &current);
+    assert_eq!(cache.losses(), 1);
+}
+
+/// The namespace went, and another may get its number next.
+#[test]
+fn a_number_without_a_namespace_ends_the_association() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[0; BLOCK]);
+    rig.write(2, 1, &[0; BLOCK]);
+    let cid = rig.pdu().command().cid();
+    rig.pdu();
+    rig.answer(cid, Status::INVALID_NAMESPACE);
+    rig.is_lost_because(Reason::Unusable(Unfit::Absent));
+}
+
+#[test]
+fn requests_are_held_while_there_is_no_association_and_then_fail() {
+    let mut rig = Rig::new();
+    rig.lose();
+    rig.read(1, 0, 1);
+    rig.pass(Nanos(LOSS_TIME.0 - Nanos::SECOND.0));
+    assert!(rig.done.is_empty(), "it is held");
+    assert!(matches!(rig.queue.readiness(), Readiness::Fd(_)), "and the core can sleep");
+    rig.pass(Nanos::SECOND);
+    assert_eq!(rig.failed(), IoErrorKind::Gone);
+    rig.read(2, 0, 1);
+    rig.pass(Nanos::SECOND);
+    assert_eq!(rig.failed(), IoErrorKind::Gone, "nobody waits once more for the same loss");
+    rig.connect(2, 8192, Nanos::default());
+    rig.read(3, 0, 1);
+    let cid = rig.command().cid();
+    rig.data(cid, 0, flag::LAST | flag::SUCCESS, &[0; BLOCK]);
+    rig.ended_well(3);
+    assert_eq!(rig.queue.readiness(), Readiness::Idle);
+}
+
+/// A command that ends every connection it is sent over is not sent for ever.
+#[test]
+fn a_command_is_sent_only_so_often() {
+    let mut rig = Rig::new();
+    rig.read(1, 0, 1);
+    for number in 2..2 + u64::from(TRIES_MAX) {
+        rig.command();
+        rig.lose();
+        rig.poll();
+        rig.connect(number, 8192, Nanos::default());
+        rig.pass(RETRY_AFTER);
+    }
+    assert_eq!(rig.failed(), IoErrorKind::Gone);
+}

@@ -389,6 +389,11 @@ fn random_conversations_end_well() {
                     parts[at] = lie(&parts[at], &host.rig, &honest, &mut chance);
                 } else {
                     damage(&mut parts[at], &mut chance);
+                    // Without digests damage may come as data: it is never what stands for no data.
+                    parts[at]
+                        .iter_mut()
+                        .filter(|byte| **byte == POISON)
+                        .for_each(|byte| *byte ^= 1);
                 }
             }
             if chance.one_in(4) && !said.parts.is_empty() {

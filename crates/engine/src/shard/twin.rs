@@ -226,7 +226,9 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         let slot = twin.slot;
         let layout = leader.state.layouts[slot.at()].replace(twin.layout);
         let record = &mut leader.state.superblock.members[slot.at()];
-        twin.before = Some((*record, layout));
+        // If the twin fails yet, the label that names it is one that does not call the member live.
+        let kept = MemberRecord { in_sync_generation: generation + 2, ..*record };
+        twin.before = Some((kept, layout));
         record.uuid = twin.uuid;
         record.bytes = twin.bytes;
         record.in_sync_generation = generation + 1;

@@ -3,6 +3,7 @@
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Replacing, prepare_drive};
+use strake_ondisk::{AreaLayout, Copy};
 use strake_raid::{Level, MemberState};
 use strake_units::{MemberIndex, Nanos, Uuid};
 
@@ -511,5 +512,30 @@ fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
     assert_ne!(stage.status().members[1].path, disk.drive.path);
     stage.pass(31);
     assert_eq!(stage.result(id), Ok(()));
+    stage.verify(40_000);
+}
+
+/// The new drive had its label as the member when the swap failed at the next write to it. Once everybody else who was
+/// there had gone, nobody but the member that kept its place was left to ask about that label, which does not know it:
+/// with the drive attached, the array was refused as one of two histories (operators' seed 126579157044138).
+#[test]
+fn a_drive_that_failed_to_take_a_place_is_no_other_history() {
+    let mut stage = large(Level::Raid1, 2, 1);
+    let (mut replacing, disk) = begin(&mut stage, 1);
+    let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    let (ring, bytes) = layout.ring_range(Copy::Tail);
+    let tail = stage.on_disk(ring, bytes >> stage.size.shift());
+    disk.plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)).within(tail));
+    stage.until("the answer", |_| replacing.poll().is_some());
+    stage
+        .until("the swap being given up", |stage| stage.status().members[1].replacement.is_empty());
+    assert!(!replaced(&stage, 1, &disk));
+    stage.fail(0).expect("redundancy is left");
+    stage.replace(0).expect("it is out");
+    stage.healthy();
+    stage.down();
+    stage.disks.push(disk);
+    stage.again(AssemblePolicy::default());
+    stage.healthy();
     stage.verify(40_000);
 }

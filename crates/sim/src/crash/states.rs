@@ -48,7 +48,8 @@ impl States {
             let out = record.promise(cut.point).out;
             for &lost in &losses {
                 // Whoever is about to go out may be called so already.
-                if lost == 0 || record.geometry.tolerates(out | lost) {
+                let out = out | record.case.slots(lost);
+                if lost == 0 || record.geometry.tolerates(out) {
                     chooser.offer(mix(media ^ mix(lost ^ chance)), State::first(cut, lost));
                 }
             }

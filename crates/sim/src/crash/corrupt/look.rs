@@ -61,7 +61,8 @@ pub(super) fn examine(
     if assembled.is_none() {
         // What was said has to help: the drive that was written over is taken away.
         disks[wound.member] = None;
-        let out = known.promise().out | absent | 1 << wound.member;
+        let gone = absent | 1 << wound.member;
+        let out = known.promise().out | record.case.slots(gone);
         if !record.geometry.tolerates(out) {
             return Ok(found);
         }

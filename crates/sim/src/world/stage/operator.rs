@@ -158,7 +158,11 @@ impl Operator {
         if !possible && self.stage.geometry().tolerates(before | 1 << slot) {
             return Ok(());
         }
-        match self.stage.fail(slot) {
+        // It is done all the same if a rebuild ends first, and then nobody else may fail.
+        self.stage.world.faults.arm(possible);
+        let failed = self.stage.fail(slot);
+        self.rearm();
+        match failed {
             // A rebuild may have ended meanwhile; what is left has to be enough in any case.
             Ok(()) if !self.stage.geometry().tolerates(self.out()) => {
                 return Err(format!("failing member {slot} cost data: {:?}", self.stage.states()));

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Drives of other machines: two daemons serve six namespaces over NVMe/TCP, a third one makes a RAID 6 of them. The
-# machine with two of them dies under writes that go on, comes back, and gets only what it lacks. The daemon with the
-# array is killed too, also while one of the machines is away, and finds its drives again by itself.
+# machine with two of them dies under writes that go on, comes back, and gets only what it lacks. The machine with the
+# other four stands still until its connections are given up, which costs nothing. The daemon with the array is killed too,
+# also while one of the machines is away, and finds its drives again by itself.
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
 
@@ -58,7 +59,11 @@ expect 3 strake drive connect nvme-tcp://127.0.0.1:4420
 expect 3 strake drive disconnect "${remotes[0]}"
 
 for remote in "${remotes[@]}"; do
-    expect 0 strake drive connect "$remote" --host-nqn "$host" --hold 12 --output json
+    # I/O is held back for the machine that stands still for as long as can be, and for the one that dies no longer than
+    # has to be.
+    hold=24
+    [[ $remote == "${remotes[4]}" || $remote == "${remotes[5]}" ]] && hold=12
+    expect 0 strake drive connect "$remote" --host-nqn "$host" --hold "$hold" --output json
     [[ $(json "[it['result'], it['drive']['kind'], it['drive']['state']]") == '["created", "nvme-tcp", "free"]' ]] ||
         fail "connected: $(<"$work/out")"
 done
@@ -73,6 +78,10 @@ expect 0 strake array create tank --level 6 --drives "$drive_list" --strip 64KiB
 expect 3 strake drive disconnect "${remotes[3]}"
 initialized() { [[ $(array_value tank "'initializing' in it['states']") == false ]]; }
 within 120 "the array is initialized" initialized
+# Regions stay marked for a while after that; not beyond an orderly stop.
+stop_daemon
+start_daemon
+within 30 "the array is there again" are "$in_sync"
 expect 0 strake export create tank --via nbd --listen "unix:$work/nbd.sock"
 model=$work/model
 client() { expect 0 timeout 120 python3 "$e2e/_nbd.py" "$@" --socket "$work/nbd.sock" --export tank --model "$model"; }
@@ -97,6 +106,19 @@ say "without the machine: $(turns) writes"
 # It comes back: its members get what they lack, which is a region or two and not all of it.
 on b start_daemon
 within 90 "the members of the machine that came back are in sync" are "$in_sync"
+
+# The other machine stands still until its connections are given up, with writes that it has answered and nobody has flushed. They are
+# still there afterwards, it says, so that the array loses no member: of these it could not do without.
+kill -STOP "${pids[a]}"
+given_up() {
+    expect 0 strake drive list --output json
+    [[ $(json "sum('connection is lost' in d['note'] for d in it['drives'])") == 4 ]]
+}
+within 12 "the connections to the machine that stands still are given up" given_up
+kill -CONT "${pids[a]}"
+before=$(turns)
+within 60 "the client goes on" turned_beyond "$((before + 40))"
+are "$in_sync" || fail "members after a standstill: $(member_states)"
 touch "$work/enough"
 wait "$victim" || { cat "$work/steady.out" >&2; fail "the client saw an error"; }
 victim=

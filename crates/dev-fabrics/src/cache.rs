@@ -1,31 +1,56 @@
 //! What may have been lost with the volatile cache of a target.
 //!
-//! A change that completed is in the target's cache until a flush. When the association ends before that, the target
-//! may have been restarted, and nobody can see whether it was: a flush over the next association succeeds, and says
-//! nothing about what was there before, and a read shows what was there before that. So both have to fail, which has an
-//! array take the member out and copy to it what was written since the last flush that worked.
+//! A change that completed is in the target's cache until a flush. When the association ends before that and the target
+//! starts anew, the change may be lost, and nothing tells: a flush over the next association succeeds and says nothing
+//! about what was there before, and a read shows what was there before that. So both have to fail, which has an array
+//! take the member out and copy to it what was written since the last flush that worked.
+//!
+//! Who opens a queue relies on what completes from then on. What was there before is for the queues of that time to
+//! tell of, so whoever opens several for one purpose uses none before all are open.
+//!
+//! Targets that say which instance of a device they serve
+//! ([`instance`](strake_nvme_wire::identified::NamespaceFacts::instance)) tell that nothing is lost. Of any other it
+//! has to be feared.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts for a device of all whose queues a flush of one of them is for. Completions and the end of an association are
-/// on several cores: whoever counts a completion looks after that whether the association ended, and whoever ends it
-/// looks at the count after that, so one of them sees the other (both sequentially consistent).
-#[derive(Debug, Default)]
+/// Counts for a device of all whose queues a flush of one of them is for.
+///
+/// Completions and the beginning of an association are on several cores: whoever counts a completion looks after that
+/// which association was the first of the instance, and whoever begins one looks at the count after having said so. One
+/// of them sees the other (all of it sequentially consistent).
+#[derive(Debug)]
 pub(crate) struct Cache {
     /// Changes that completed and are not durable by themselves.
     changes: AtomicU64,
     /// How many there were when a flush was sent that succeeded.
     flushed: AtomicU64,
-    /// Times that something may have been lost.
-    losses: AtomicU64,
+    /// The association that is up, or else the next.
+    current: AtomicU64,
+    /// The last association with which, as far as is known, another instance began to serve the namespace.
+    first: AtomicU64,
+    /// The last association at whose beginning something was lost, or may have been.
+    lost: AtomicU64,
 }
 
 impl Cache {
-    /// A change has completed over `association`, of which `current` tells whether it is up.
-    pub(crate) fn changed(&self, association: u64, current: &AtomicU64) {
+    /// That of a target over whose first association nothing has completed yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            changes: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            current: AtomicU64::new(1),
+            first: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// A change has completed over `association`, which may have ended meanwhile.
+    pub(crate) fn changed(&self, association: u64) {
         self.changes.fetch_add(1, Ordering::SeqCst);
-        if current.load(Ordering::SeqCst) != association {
-            self.losses.fetch_add(1, Ordering::SeqCst);
+        let first = self.first.load(Ordering::SeqCst);
+        if association < first {
+            self.lost.fetch_max(first, Ordering::SeqCst);
         }
     }
 
@@ -39,16 +64,47 @@ impl Cache {
         self.flushed.fetch_max(changes, Ordering::SeqCst);
     }
 
-    /// No association is up any more.
-    pub(crate) fn association_ended(&self) {
+    /// `association` has ended.
+    pub(crate) fn association_ended(&self, association: u64) {
+        self.current.store(association + 1, Ordering::SeqCst);
+    }
+
+    /// `association` begins, over which nothing has been sent yet.
+    pub(crate) fn association_began(&self, association: u64, instance: Instance) {
+        self.current.store(association, Ordering::SeqCst);
+        if instance == Instance::Same {
+            return;
+        }
+        self.first.store(association, Ordering::SeqCst);
         let changes = self.changes();
         if self.flushed.fetch_max(changes, Ordering::SeqCst) < changes {
-            self.losses.fetch_add(1, Ordering::SeqCst);
+            self.lost.fetch_max(association, Ordering::SeqCst);
         }
     }
 
-    /// Whoever finds another number than when it began may have lost what completed before.
-    pub(crate) fn losses(&self) -> u64 {
-        self.losses.load(Ordering::SeqCst)
+    /// The association that is up, or else the next: a queue that is opened now relies on what completes over it.
+    pub(crate) fn current(&self) -> u64 {
+        self.current.load(Ordering::SeqCst)
+    }
+
+    /// Whether something may have been lost that completed over association `since` or a later one.
+    pub(crate) fn has_lost(&self, since: u64) -> bool {
+        self.lost.load(Ordering::SeqCst) > since
+    }
+}
+
+/// What is known of the instance that serves a namespace, against that of the association before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instance {
+    /// It is the same.
+    Same,
+    /// It is another, or nothing tells.
+    PerhapsAnother,
+}
+
+impl Instance {
+    /// Compares what a target said with what it says.
+    pub(crate) fn of(was: Option<[u8; 16]>, is: Option<[u8; 16]>) -> Self {
+        if was.is_some() && was == is { Self::Same } else { Self::PerhapsAnother }
     }
 }

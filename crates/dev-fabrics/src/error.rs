@@ -38,6 +38,8 @@ pub enum Reason {
     Replaced,
     /// The namespace can do less than it could.
     Lesser,
+    /// The namespace is the same, and another instance of its device serves it.
+    AnotherInstance,
 }
 
 /// What a target did that it must not.
@@ -149,6 +151,7 @@ impl fmt::Display for Reason {
             Self::NotReady => f.write_str("the controller does not become ready"),
             Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
             Self::Replaced => f.write_str("another namespace is there now"),
+            Self::AnotherInstance => f.write_str("the target serves the namespace anew"),
             Self::Lesser => f.write_str(
                 "the namespace has got a volatile cache, or can no longer be written or deallocated; unload the array \
                  that uses it, then disconnect the drive and connect it again",
@@ -204,7 +207,8 @@ impl Reason {
             | Self::Encryption
             | Self::NotReady
             | Self::Replaced
-            | Self::Lesser => IoErrorKind::Gone,
+            | Self::Lesser
+            | Self::AnotherInstance => IoErrorKind::Gone,
         }
     }
 }

@@ -12,7 +12,7 @@
 //! those that have not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
 
 use crate::address::{Address, HostName};
-use crate::cache::Cache;
+use crate::cache::{Cache, Instance};
 use crate::device::Options;
 use crate::error::Reason;
 use crate::inbox::Inbox;
@@ -83,7 +83,7 @@ impl Shared {
             queues_open: AtomicU32::new(0),
             queues_granted: AtomicU32::new(queues),
             reconnects: AtomicU64::new(0),
-            cache: Cache::default(),
+            cache: Cache::new(),
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
         }
@@ -187,7 +187,14 @@ impl Keeper {
 
     /// Whether what was seen of the target is what can be used on.
     fn judge(&self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
-        news?.map_or(Ok(()), |facts| self.compare(&facts))
+        let Some(facts) = news? else { return Ok(()) };
+        self.compare(&facts)?;
+        // Another one may have lost changes: told to queues by what is known of associations, so this one ends.
+        if facts.instance == self.shared.facts().instance {
+            Ok(())
+        } else {
+            Err(Reason::AnotherInstance)
+        }
     }
 
     fn take(&mut self, request: Request) {
@@ -283,9 +290,8 @@ impl Keeper {
         let settle_time = self.shared.facts().settle_time;
         self.settled_at = lost_at.plus(settle_time);
         self.shared.down_at.store(lost_at.0, Ordering::Relaxed);
-        // Sequentially consistent, as the cache wants it.
-        self.shared.association.store(0, Ordering::SeqCst);
-        self.shared.cache.association_ended();
+        self.shared.association.store(0, Ordering::Release);
+        self.shared.cache.association_ended(self.association);
         for place in &mut self.places {
             place.number = None;
             place.port.wake();
@@ -311,10 +317,12 @@ impl Keeper {
         let shared = &self.shared;
         let session = Session::begin(&shared.address, &shared.host(), shared.options.digests)?;
         self.compare(&session.facts)?;
-        *self.shared.facts() = session.facts.clone();
-        self.shared.queues_granted.store(session.queues, Ordering::Relaxed);
-        self.session = Some(session);
+        let was = std::mem::replace(&mut *shared.facts(), session.facts.clone());
+        shared.queues_granted.store(session.queues, Ordering::Relaxed);
         self.association += 1;
+        let instance = Instance::of(was.instance, session.facts.instance);
+        shared.cache.association_began(self.association, instance);
+        self.session = Some(session);
         self.shared.association.store(self.association, Ordering::Release);
         self.due = Instant::now() + KEEP_ALIVE_EVERY;
         self.last_number = 0;

@@ -69,8 +69,8 @@ pub struct FabricsQueue {
     down_since: Option<Nanos>,
     /// The association whose link was dropped last.
     dropped: Option<u64>,
-    /// What the cache of the target had lost when the queue was opened.
-    losses: u64,
+    /// The first association that it may use: what was lost before that does not concern it.
+    since: u64,
     watch: Watch,
     ability: Ability,
     slots: Slots,
@@ -111,7 +111,7 @@ impl FabricsQueue {
             now,
             down_since: None,
             dropped: None,
-            losses: shared.cache.losses(),
+            since: shared.cache.current(),
             watch,
             ability,
             slots: Slots::new(depth),

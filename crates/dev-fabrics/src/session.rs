@@ -46,6 +46,8 @@ pub(crate) struct Facts {
     pub(crate) optimal_bytes: u32,
     /// How long after the end of an association the target may still do what it was told over it.
     pub(crate) settle_time: Nanos,
+    /// Which instance of its device the target says that it serves.
+    pub(crate) instance: Option<[u8; 16]>,
 }
 
 /// A controller of ours.
@@ -329,6 +331,7 @@ fn look_at_namespace(
         read_only: namespace.write_protected,
         optimal_bytes: optimal,
         settle_time: settle_time(controller),
+        instance: namespace.instance,
     })
 }
 

@@ -71,8 +71,9 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// `None` when the device takes less at once than controllers say (MDTS).
-    pub(crate) fn of(info: &DeviceInfo, export: &Export) -> Option<Self> {
+    /// `None` when the device takes less at once than controllers say (MDTS). `instance` is another for every device,
+    /// also for one that an array has after it was started anew.
+    pub(crate) fn of(info: &DeviceInfo, export: &Export, instance: [u8; 16]) -> Option<Self> {
         let read_only = export.read_only || info.read_only;
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
         let (deallocate, deallocated) = match info.deallocate {
@@ -92,6 +93,7 @@ impl Facts {
             optimal_blocks: u16::try_from(info.io_bytes_optimal >> info.block_size.shift())
                 .unwrap_or(0),
             group: export.namespace,
+            instance,
         };
         Some(Self { terms, page })
     }

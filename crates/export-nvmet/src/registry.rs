@@ -148,7 +148,14 @@ impl Registry {
             return refuse(format!("namespaces are numbered from 1 to {NAMESPACES_MAX}"));
         }
         let Some(device) = &export.device else { return Ok(None) };
-        let Some(facts) = Facts::of(&device.info(), export) else {
+        // A device that lost what it had acknowledged is not served on: an array that was lost answers with errors
+        // until it is started again, as another device.
+        let mut instance = [0; 16];
+        getrandom::fill(&mut instance).map_err(|error| {
+            let what = format!("cannot export {:?}: no random numbers: {error}", export.nqn);
+            TargetError::new(TargetErrorKind::System, what)
+        })?;
+        let Some(facts) = Facts::of(&device.info(), export, instance) else {
             return refuse("its device takes less than 1 MiB at once".to_owned());
         };
         let served = Served::new(export.namespace, Arc::clone(device), facts, self.cores.len());

@@ -1,7 +1,7 @@
 //! What a host reads in the answers to Identify (Base, section 5.17; NVM, section 4.1.5).
 
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
-use crate::identify::{Deallocated, Page};
+use crate::identify::{Deallocated, INSTANCE_AT, INSTANCE_MARK, Page};
 
 /// What a host needs to know of a controller (Base, Figure 275).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,9 @@ pub struct NamespaceFacts {
     pub nguid: [u8; 16],
     /// Its older, shorter one; zero when it has none.
     pub eui64: [u8; 8],
+    /// Which instance of its device serves it: the same for as long as nothing that completed can have been lost, be it
+    /// flushed or not. Only targets of Strake say so, in bytes that are left to vendors.
+    pub instance: Option<[u8; 16]>,
 }
 
 impl NamespaceFacts {
@@ -101,6 +104,8 @@ impl NamespaceFacts {
             optimal_blocks: optimal,
             nguid: array_at(page, 104),
             eui64: array_at(page, 120),
+            instance: (array_at(page, INSTANCE_AT) == INSTANCE_MARK)
+                .then(|| array_at(page, INSTANCE_AT + INSTANCE_MARK.len())),
         }
     }
 }

@@ -199,7 +199,16 @@ pub struct Namespace {
     pub optimal_blocks: u16,
     /// The group of namespaces that are reached in the same way.
     pub group: u32,
+    /// Which instance of its device serves it, see
+    /// [`NamespaceFacts::instance`](crate::identified::NamespaceFacts::instance).
+    pub instance: [u8; 16],
 }
+
+/// What a namespace of Strake begins the bytes with that are left to vendors (NVM, Figure 97, bytes 384 to 4095).
+/// Behind it stands which instance of its device serves it.
+pub(crate) const INSTANCE_MARK: [u8; 16] = *b"Strake instance:";
+/// Where that is.
+pub(crate) const INSTANCE_AT: usize = 384;
 
 impl Namespace {
     /// As Identify answers it (NVM, Figure 97).
@@ -224,6 +233,8 @@ impl Namespace {
         out[99] = u8::from(self.write_protected);
         // The first and only LBA format: LBADS.
         out[130] = self.block_log2;
+        put(&mut out, INSTANCE_AT, &INSTANCE_MARK);
+        put(&mut out, INSTANCE_AT + INSTANCE_MARK.len(), &self.instance);
         out
     }
 }

@@ -238,6 +238,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         write_protected: true,
         optimal_blocks: 128,
         group: 0x102,
+        instance: [5; 16],
     }
     .page();
     for at in [0, 8, 16] {
@@ -246,6 +247,10 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!((page[24], page[30], page[33], page[99], page[130]), (0x10, 1, 1, 1, 12));
     assert_eq!((page[64], page[66], page[72]), (127, 127, 127));
     assert_eq!(page[92..96], [2, 1, 0, 0]);
+    assert_eq!(
+        (&page[384..400], &page[400..417]),
+        (&b"Strake instance:"[..], &[5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 0][..])
+    );
     assert_eq!(identify::active_namespaces([1, 7])[..12], [1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(identify::active_namespaces(0..2000)[4092..], [0xff, 3, 0, 0], "1024 fit");
     let page = identify::descriptors(&[9; 16]);
@@ -492,8 +497,11 @@ fn identified_things_are_read_as_they_were_told() {
         write_protected: true,
         optimal_blocks: 16,
         group: 1,
+        instance: [6; 16],
     };
     let facts = NamespaceFacts::parse(&told.page());
+    assert_eq!(facts.instance, Some([6; 16]));
+    assert_eq!(NamespaceFacts::parse(&[6; 4096]).instance, None, "a target of somebody else");
     assert_eq!((facts.blocks, facts.block_log2, facts.metadata_bytes), (77, 12, 0));
     assert_eq!((facts.deallocated, facts.write_protected), (Deallocated::Zeroes, true));
     assert_eq!(facts.optimal_blocks, 16);

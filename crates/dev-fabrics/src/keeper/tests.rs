@@ -3,15 +3,17 @@
 use super::{Keeper, LinkState, Request, Shared, now};
 use crate::address::{Address, HostName};
 use crate::device::Options;
+use crate::error::Reason;
 use crate::inbox::Inbox;
 use crate::link::{Link, Port};
 use crate::session::Session;
 use rustix::event::{EventfdFlags, eventfd};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Target, TargetConfig};
+use strake_export_nvmet::{Export, Removal, Target, TargetConfig};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex};
 
@@ -21,19 +23,25 @@ const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn target(config: TargetConfig) -> (Target, CoreThread) {
+    target_at("127.0.0.1:0".parse().expect("an address"), config)
+}
+
+fn target_at(listen: SocketAddr, config: TargetConfig) -> (Target, CoreThread) {
     let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("a core starts");
-    let listen = "127.0.0.1:0".parse().expect("an address");
     let target = Target::start(listen, vec![core.handle()], config).expect("the target starts");
-    let export = Export {
+    target.add_export(&export(1)).expect("a fresh name can be exported");
+    (target, core)
+}
+
+fn export(namespace: u32) -> Export {
+    Export {
         nqn: SUBSYSTEM.to_owned(),
-        namespace: 1,
-        uuid: [7; 16],
+        namespace,
+        uuid: [namespace as u8; 16],
         device: Some(Arc::new(RamDevice::new(64, BlockSize::B4096))),
         read_only: false,
         hosts: vec![HOST.to_owned()],
-    };
-    target.add_export(&export).expect("a fresh name can be exported");
-    (target, core)
+    }
 }
 
 fn keeper(target: &Target) -> Keeper {
@@ -103,4 +111,59 @@ fn a_queue_that_is_refused_costs_no_other() {
         keeper.act();
     }
     assert_eq!((keeper.shared.state(), keeper.association), (LinkState::Up, 1));
+}
+
+/// Has `keeper` make its association anew.
+fn remake(keeper: &mut Keeper) {
+    let ends = Instant::now() + PATIENCE;
+    while keeper.shared.state() != LinkState::Up {
+        assert!(Instant::now() < ends, "the target does not take us again");
+        keeper.retry();
+    }
+}
+
+#[test]
+fn an_association_that_breaks_costs_nothing_that_the_target_has() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut keeper = keeper(&target);
+    keeper.shared.cache.changed(1);
+    keeper.lose(Reason::Silent);
+    remake(&mut keeper);
+    assert!(!keeper.shared.cache.has_lost(1));
+}
+
+#[test]
+fn a_target_that_starts_anew_may_have_lost_its_cache() {
+    // Nobody else takes the port meanwhile.
+    let alone = "127.83.11.7:0".parse().expect("an address");
+    let (before, _core) = target_at(alone, TargetConfig::default());
+    let mut keeper = keeper(&before);
+    keeper.shared.cache.changed(1);
+    let address = before.address();
+    drop(before);
+    keeper.lose(Reason::Closed);
+    assert!(!keeper.shared.cache.has_lost(1), "nobody knows yet");
+    let (_after, _core) = target_at(address, TargetConfig::default());
+    remake(&mut keeper);
+    assert!(keeper.shared.cache.has_lost(1));
+}
+
+/// The association outlives the device: an array is unloaded and loaded again.
+#[test]
+fn a_device_that_is_served_anew_ends_the_association() {
+    let (target, _core) = target(TargetConfig::default());
+    // As long as there is another, hosts stay.
+    target.add_export(&export(2)).expect("a fresh number can be exported");
+    let mut keeper = keeper(&target);
+    keeper.shared.cache.changed(1);
+    target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
+    target.add_export(&export(1)).expect("it comes back");
+    let ends = Instant::now() + PATIENCE;
+    while keeper.session.is_some() {
+        assert!(Instant::now() < ends, "nobody noticed");
+        keeper.act();
+    }
+    assert_eq!(keeper.shared.state(), LinkState::Down(Reason::AnotherInstance, 0));
+    remake(&mut keeper);
+    assert!(keeper.shared.cache.has_lost(1));
 }

@@ -271,13 +271,13 @@ impl FabricsQueue {
             && slot.needs_flush()
             && let Some(link) = &self.link
         {
-            shared.cache.changed(link.association, &shared.association);
+            shared.cache.changed(link.association);
         }
         if !slot.advance(&self.ability) {
             slot.stage = Stage::Ready;
             return self.ready.push_back(index);
         }
-        let lost = shared.cache.losses() != self.losses;
+        let lost = shared.cache.has_lost(self.since);
         let result = match slot.op() {
             // What a read found may be older than what completed before.
             Op::Flush | Op::Read { .. } if lost => Err(IoErrorKind::Gone),

@@ -7,6 +7,7 @@ mod losses;
 
 use super::FabricsQueue;
 use crate::address::HostName;
+use crate::cache::Instance;
 use crate::device::Options;
 use crate::error::{Breach, Reason};
 use crate::inbox::Inbox;
@@ -48,6 +49,7 @@ fn facts() -> Facts {
         read_only: false,
         optimal_bytes: 0,
         settle_time: SETTLE,
+        instance: None,
     }
 }
 
@@ -104,14 +106,25 @@ impl Rig {
         rig
     }
 
-    /// Makes association `number`, as the thread does.
+    /// Makes association `number`, as the thread does; another instance may serve the namespace.
     fn connect(&mut self, number: u64, in_capsule_bytes: u32, settled_at: Nanos) {
+        self.connect_to(Instance::PerhapsAnother, number, in_capsule_bytes, settled_at);
+    }
+
+    fn connect_to(
+        &mut self,
+        instance: Instance,
+        number: u64,
+        in_capsule_bytes: u32,
+        settled_at: Nanos,
+    ) {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_nonblocking(true).expect("a socket");
         theirs.set_nonblocking(true).expect("a socket");
         let digests = self.digests;
         let terms =
             Terms { digests, alignment: 0, data_bytes_max: 8192, in_capsule_bytes, window: 4 };
+        self.shared.cache.association_began(number, instance);
         self.shared.association.store(number, Ordering::Release);
         let link = Link { socket: ours.into(), terms, association: number, settled_at };
         self.port.links.send(link).expect("the queue is there");
@@ -122,8 +135,8 @@ impl Rig {
     /// Ends the association, as the thread does.
     fn lose(&mut self) {
         self.shared.down_at.store(self.now.0, Ordering::Relaxed);
-        self.shared.association.store(0, Ordering::SeqCst);
-        self.shared.cache.association_ended();
+        let association = self.shared.association.swap(0, Ordering::AcqRel);
+        self.shared.cache.association_ended(association);
     }
 
     fn submit(&mut self, token: u64, op: Op) {
@@ -139,14 +152,14 @@ impl Rig {
         self.ended().result.map_err(|error| error.kind)
     }
 
-    /// Opens the queue again.
-    fn reopen(&mut self, zeroes: Buf) {
+    /// Opens the queue again, which uses association `number` then.
+    fn reopen(&mut self, zeroes: Buf, number: u64) {
         let (asker, requests) = Inbox::open().expect("descriptors");
         let queue = FabricsQueue::open(&self.shared, &asker, (1, 8), zeroes, self.now);
         self.queue = queue.expect("a queue");
         let Ok(Request::Open(port)) = requests.next() else { panic!("a queue asks for a link") };
         (self.requests, self.port) = (requests, port);
-        self.connect(3, 8192, Nanos::default());
+        self.connect(number, 8192, Nanos::default());
     }
 
     fn read(&mut self, token: u64, at: u64, blocks: usize) {

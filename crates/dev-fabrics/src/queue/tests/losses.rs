@@ -1,13 +1,12 @@
 //! What becomes of requests when an association is lost, and what a target had acknowledged perhaps with it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use strake_block::{BufMut, IoErrorKind, IoQueue, Op, Readiness, VolatileCache};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::pdu::flag;
 use strake_units::Nanos;
 
 use super::{BLOCK, NONE, Rig, SETTLE, facts};
+use crate::cache::{Cache, Instance};
 use crate::error::{Reason, Unfit};
 use crate::limits::{LOSS_TIME, RETRY_AFTER, TRIES_MAX};
 use crate::session::Facts;
@@ -35,10 +34,11 @@ fn a_change_is_held_only_so_long_however_many_associations_there_are() {
 /// A write that a target has acknowledged is lost with its cache, and the target that came back knows nothing of it.
 #[test]
 fn a_flush_fails_after_a_cache_may_have_been_lost() {
-    for (cache, flushed, expected) in [
-        (VolatileCache::Present, false, Err(IoErrorKind::Gone)),
-        (VolatileCache::Present, true, Ok(())),
-        (VolatileCache::Absent, false, Ok(())),
+    for (cache, flushed, instance, expected) in [
+        (VolatileCache::Present, false, Instance::PerhapsAnother, Err(IoErrorKind::Gone)),
+        (VolatileCache::Present, false, Instance::Same, Ok(())),
+        (VolatileCache::Present, true, Instance::PerhapsAnother, Ok(())),
+        (VolatileCache::Absent, false, Instance::PerhapsAnother, Ok(())),
     ] {
         let mut rig = Rig::with(Facts { cache, ..facts() }, NONE, 8192);
         rig.write(1, 0, &[1; BLOCK]);
@@ -50,11 +50,11 @@ fn a_flush_fails_after_a_cache_may_have_been_lost() {
         }
         rig.lose();
         rig.poll();
-        rig.connect(2, 8192, Nanos::default());
+        rig.connect_to(instance, 2, 8192, Nanos::default());
         assert_eq!(rig.flush(3), expected);
         assert_eq!(rig.flush(4), expected, "until somebody opens the drive again");
         let zeroes = BufMut::alone(128 << 10).freeze();
-        rig.reopen(zeroes);
+        rig.reopen(zeroes, 3);
         assert_eq!(rig.flush(5), Ok(()));
     }
 }
@@ -62,9 +62,11 @@ fn a_flush_fails_after_a_cache_may_have_been_lost() {
 /// And it shows what was there before the write.
 #[test]
 fn nothing_is_read_after_a_cache_may_have_been_lost() {
-    for (cache, expected) in
-        [(VolatileCache::Present, Err(IoErrorKind::Gone)), (VolatileCache::Absent, Ok(()))]
-    {
+    for (cache, instance, expected) in [
+        (VolatileCache::Present, Instance::PerhapsAnother, Err(IoErrorKind::Gone)),
+        (VolatileCache::Present, Instance::Same, Ok(())),
+        (VolatileCache::Absent, Instance::PerhapsAnother, Ok(())),
+    ] {
         let mut rig = Rig::with(Facts { cache, ..facts() }, NONE, 8192);
         rig.write(1, 0, &[1; BLOCK]);
         let cid = rig.pdu().command().cid();
@@ -72,7 +74,7 @@ fn nothing_is_read_after_a_cache_may_have_been_lost() {
         rig.ended_well(1);
         rig.lose();
         rig.poll();
-        rig.connect(2, 8192, Nanos::default());
+        rig.connect_to(instance, 2, 8192, Nanos::default());
         rig.read(2, 0, 1);
         let cid = rig.command().cid();
         rig.data(cid, 0, flag::LAST | flag::SUCCESS, &[0; BLOCK]);
@@ -98,18 +100,62 @@ fn a_change_that_completes_during_a_flush_is_not_covered() {
     assert_eq!(rig.flush(3), Err(IoErrorKind::Gone));
 }
 
-/// The association ends while its answers are still being taken in.
+/// The association ends, and another begins, while its answers are still being taken in.
 #[test]
 fn a_change_that_completes_after_the_end_of_its_association_is_not_covered() {
-    let cache = crate::cache::Cache::default();
-    let current = AtomicU64::new(1);
-    cache.changed(1, &current);
-    cache.flushed(cache.changes());
-    current.store(0, Ordering::SeqCst);
-    cache.association_ended();
-    assert_eq!(cache.losses(), 0, "it was flushed");
-    cache.changed(1, &current);
-    assert_eq!(cache.losses(), 1);
+    for instance in [Instance::PerhapsAnother, Instance::Same] {
+        let cache = Cache::new();
+        cache.changed(1);
+        cache.flushed(cache.changes());
+        cache.association_ended(1);
+        cache.association_began(2, instance);
+        assert!(!cache.has_lost(1), "it was flushed");
+        cache.changed(1);
+        assert_eq!(cache.has_lost(1), instance == Instance::PerhapsAnother);
+        assert!(!cache.has_lost(2), "who came later does not rely on it");
+    }
+}
+
+/// The cache outlives associations: what completed over one is lost after another.
+#[test]
+fn a_change_is_in_the_cache_until_a_flush_over_whatever_association() {
+    for (flushed, expected) in [(false, true), (true, false)] {
+        let cache = Cache::new();
+        cache.changed(1);
+        cache.association_ended(1);
+        let since = cache.current();
+        cache.association_began(2, Instance::Same);
+        if flushed {
+            cache.flushed(cache.changes());
+        }
+        cache.association_ended(2);
+        cache.association_began(3, Instance::PerhapsAnother);
+        assert_eq!((cache.has_lost(1), cache.has_lost(since)), (expected, expected));
+        assert!(!cache.has_lost(cache.current()));
+    }
+}
+
+/// Somebody opens the drive while it is away, before anybody knows whether its cache is lost.
+#[test]
+fn who_comes_after_a_loss_relies_on_nothing_from_before_it() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    let cid = rig.pdu().command().cid();
+    rig.answer(cid, Status::SUCCESS);
+    rig.ended_well(1);
+    rig.lose();
+    rig.reopen(BufMut::alone(128 << 10).freeze(), 2);
+    assert_eq!(rig.flush(2), Ok(()));
+}
+
+/// Silence is no answer to which instance it is.
+#[test]
+fn an_instance_is_the_same_only_if_the_target_says_so() {
+    let (a, b) = (Some([1; 16]), Some([2; 16]));
+    for (was, is) in [(None, None), (None, a), (a, None), (a, b)] {
+        assert_eq!(Instance::of(was, is), Instance::PerhapsAnother);
+    }
+    assert_eq!(Instance::of(a, a), Instance::Same);
 }
 
 /// The namespace went, and another may get its number next.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Drives of other machines: two daemons serve six namespaces over NVMe/TCP, a third one makes a RAID 6 of them. The
 # machine with two of them dies under writes that go on, comes back, and gets only what it lacks. The machine with the
-# other four stands still until its connections are given up, which costs nothing. The daemon with the array is killed too,
-# also while one of the machines is away, and finds its drives again by itself.
+# other four stands still until its connections are given up, which costs nothing. The daemon with the array is killed
+# too, also while one of the machines is away, and finds its drives again by itself.
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
 
@@ -107,8 +107,8 @@ say "without the machine: $(turns) writes"
 on b start_daemon
 within 90 "the members of the machine that came back are in sync" are "$in_sync"
 
-# The other machine stands still until its connections are given up, with writes that it has answered and nobody has flushed. They are
-# still there afterwards, it says, so that the array loses no member: of these it could not do without.
+# The other machine stands still until its connections are given up, with writes that it has answered and nobody has
+# flushed. They are still there afterwards, it says, so that the array loses no member: of these it could not do without.
 kill -STOP "${pids[a]}"
 given_up() {
     expect 0 strake drive list --output json

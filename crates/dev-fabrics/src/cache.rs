@@ -108,3 +108,6 @@ impl Instance {
         if was.is_some() && was == is { Self::Same } else { Self::PerhapsAnother }
     }
 }
+
+#[cfg(test)]
+mod tests;

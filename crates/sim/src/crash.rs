@@ -328,8 +328,8 @@ fn cut_again(
 /// A drive that can be lost with the second crash; none where that would be too much.
 fn draw_loss(record: &Record, state: &State, rng: &mut Rng) -> u64 {
     let out = record.promise(state.cut.point).out;
-    let gone = |lost| out | record.case.slots(state.lost | lost);
-    let spared = |at: &usize| state.lost & 1 << at == 0 && record.geometry.tolerates(gone(1 << at));
+    let spared =
+        |at: &usize| state.lost & 1 << at == 0 && record.tolerates(out, state.lost | 1 << at);
     let spared: Vec<usize> = (0..record.case.drives()).filter(spared).collect();
     if spared.is_empty() { 0 } else { 1 << rng.pick(&spared) }
 }

@@ -173,8 +173,7 @@ fn draw_state(record: &Record, rng: &mut Rng) -> State {
     }
     let out = record.promise(point).out;
     let lost = if rng.one_in(4) { rng.pick(&states::losses(record, LOST_MAX)) } else { 0 };
-    let enough = record.geometry.tolerates(out | record.case.slots(lost));
-    let lost = if enough { lost } else { 0 };
+    let lost = if record.tolerates(out, lost) { lost } else { 0 };
     let cut = Cut { point, crash, kept, torn: rng.pick(&ways) };
     State::first(cut, lost)
 }

@@ -55,6 +55,11 @@ impl Record {
         }
     }
 
+    /// True when the array can do without the slots in the mask `out` and the drives in the mask `lost`.
+    pub(super) fn tolerates(&self, out: u64, lost: u64) -> bool {
+        self.geometry.tolerates(out | self.case.slots(lost))
+    }
+
     /// What blocks may hold when the machine stops at a point, and which stripes had a write under way or not stable.
     pub(super) fn oracle(&self, point: usize, crash: Crash) -> (Oracle, Vec<u64>) {
         let mut oracle = self.oracle.clone();

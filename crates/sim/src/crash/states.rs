@@ -48,8 +48,7 @@ impl States {
             let out = record.promise(cut.point).out;
             for &lost in &losses {
                 // Whoever is about to go out may be called so already.
-                let out = out | record.case.slots(lost);
-                if lost == 0 || record.geometry.tolerates(out) {
+                if lost == 0 || record.tolerates(out, lost) {
                     chooser.offer(mix(media ^ mix(lost ^ chance)), State::first(cut, lost));
                 }
             }
@@ -114,7 +113,7 @@ pub(super) fn losses(record: &Record, lost_max: u32) -> Vec<u64> {
     for a in 0..drives {
         for b in a..drives {
             let lost = 1u64 << a | 1 << b;
-            let enough = record.geometry.tolerates(out | record.case.slots(lost));
+            let enough = record.tolerates(out, lost);
             if lost.count_ones() <= lost_max && lost & out == 0 && enough {
                 losses.push(lost);
             }

@@ -6,7 +6,7 @@ use strake_nvme_wire::pdu::flag;
 use strake_units::Nanos;
 
 use super::{BLOCK, NONE, Rig, SETTLE, facts};
-use crate::cache::{Cache, Instance};
+use crate::cache::Instance;
 use crate::error::{Reason, Unfit};
 use crate::limits::{LOSS_TIME, RETRY_AFTER, TRIES_MAX};
 use crate::session::Facts;
@@ -100,41 +100,6 @@ fn a_change_that_completes_during_a_flush_is_not_covered() {
     assert_eq!(rig.flush(3), Err(IoErrorKind::Gone));
 }
 
-/// The association ends, and another begins, while its answers are still being taken in.
-#[test]
-fn a_change_that_completes_after_the_end_of_its_association_is_not_covered() {
-    for instance in [Instance::PerhapsAnother, Instance::Same] {
-        let cache = Cache::new();
-        cache.changed(1);
-        cache.flushed(cache.changes());
-        cache.association_ended(1);
-        cache.association_began(2, instance);
-        assert!(!cache.has_lost(1), "it was flushed");
-        cache.changed(1);
-        assert_eq!(cache.has_lost(1), instance == Instance::PerhapsAnother);
-        assert!(!cache.has_lost(2), "who came later does not rely on it");
-    }
-}
-
-/// The cache outlives associations: what completed over one is lost after another.
-#[test]
-fn a_change_is_in_the_cache_until_a_flush_over_whatever_association() {
-    for (flushed, expected) in [(false, true), (true, false)] {
-        let cache = Cache::new();
-        cache.changed(1);
-        cache.association_ended(1);
-        let since = cache.current();
-        cache.association_began(2, Instance::Same);
-        if flushed {
-            cache.flushed(cache.changes());
-        }
-        cache.association_ended(2);
-        cache.association_began(3, Instance::PerhapsAnother);
-        assert_eq!((cache.has_lost(1), cache.has_lost(since)), (expected, expected));
-        assert!(!cache.has_lost(cache.current()));
-    }
-}
-
 /// Somebody opens the drive while it is away, before anybody knows whether its cache is lost.
 #[test]
 fn who_comes_after_a_loss_relies_on_nothing_from_before_it() {
@@ -146,16 +111,6 @@ fn who_comes_after_a_loss_relies_on_nothing_from_before_it() {
     rig.lose();
     rig.reopen(BufMut::alone(128 << 10).freeze(), 2);
     assert_eq!(rig.flush(2), Ok(()));
-}
-
-/// Silence is no answer to which instance it is.
-#[test]
-fn an_instance_is_the_same_only_if_the_target_says_so() {
-    let (a, b) = (Some([1; 16]), Some([2; 16]));
-    for (was, is) in [(None, None), (None, a), (a, None), (a, b)] {
-        assert_eq!(Instance::of(was, is), Instance::PerhapsAnother);
-    }
-    assert_eq!(Instance::of(a, a), Instance::Same);
 }
 
 /// The namespace went, and another may get its number next.

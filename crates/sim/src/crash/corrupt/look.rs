@@ -61,9 +61,7 @@ pub(super) fn examine(
     if assembled.is_none() {
         // What was said has to help: the drive that was written over is taken away.
         disks[wound.member] = None;
-        let gone = absent | 1 << wound.member;
-        let out = known.promise().out | record.case.slots(gone);
-        if !record.geometry.tolerates(out) {
+        if !record.tolerates(known.promise().out, absent | 1 << wound.member) {
             return Ok(found);
         }
         let drives: Vec<Drive> = disks.iter().flatten().map(Disk::drive).collect();

@@ -84,7 +84,7 @@ impl From<[u8; 32]> for Secret {
 }
 
 /// CRC-32 as of Ethernet and gzip (Base names RFC 1952, section 8).
-fn crc32(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }
 

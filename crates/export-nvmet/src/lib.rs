@@ -26,6 +26,7 @@ pub mod limits;
 pub mod namespace;
 mod registry;
 mod replies;
+pub mod reservation;
 mod slots;
 mod subsystem;
 pub mod target;

@@ -71,6 +71,9 @@ pub const EVENT_REQUESTS_MAX: u8 = 4;
 /// Commands that failed which a controller remembers.
 pub const FAILURES_MAX: u8 = 64;
 
+/// Hosts that are registrants of one namespace: far more than a subsystem has connections for.
+pub const REGISTRANTS_MAX: usize = 128;
+
 /// Connections waiting in the kernel to be accepted.
 pub const BACKLOG: i32 = 128;
 

@@ -93,6 +93,7 @@ impl Facts {
             optimal_blocks: u16::try_from(info.io_bytes_optimal >> info.block_size.shift())
                 .unwrap_or(0),
             group: export.namespace,
+            reservations: 0,
             instance,
         };
         Some(Self { terms, page })

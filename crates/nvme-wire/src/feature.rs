@@ -20,6 +20,10 @@ pub const ASYNC_EVENTS: u8 = 0x0b;
 pub const KEEP_ALIVE: u8 = 0x0f;
 /// Host Identifier.
 pub const HOST_ID: u8 = 0x81;
+/// Reservation Notification Mask.
+pub const RESERVATION_MASK: u8 = 0x82;
+/// Reservation Persistence.
+pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 
 /// The number of I/O queues granted of those asked for in dword 11, as the result of the command: both numbers less one
 /// (Base, section 5.27.1.5). Pairs over fabrics, so both are the same. `None` for a number that is not possible.
@@ -50,6 +54,8 @@ pub mod event {
     pub const ACCESS_CHANGED_RESULT: u64 = 0x0c_03_02;
     /// As before, for discovery.
     pub const DISCOVERY_CHANGED_RESULT: u64 = 0x70_f0_02;
+    /// The same for reservations, which are the command set's own and no notice (Base, Figure 150).
+    pub const RESERVATION_RESULT: u64 = 0x80_00_06;
 }
 
 /// Dword 11 of a command that asks for `count` I/O queues.

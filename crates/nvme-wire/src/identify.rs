@@ -78,6 +78,8 @@ pub mod optional {
     pub const DATASET_MANAGEMENT: u16 = 1 << 2;
     /// Write Zeroes.
     pub const WRITE_ZEROES: u16 = 1 << 3;
+    /// Reservations.
+    pub const RESERVATIONS: u16 = 1 << 5;
 }
 
 impl Controller<'_> {
@@ -199,6 +201,8 @@ pub struct Namespace {
     pub optimal_blocks: u16,
     /// The group of namespaces that are reached in the same way.
     pub group: u32,
+    /// What it can do about reservations, see [`capabilities`](crate::reservation::capabilities).
+    pub reservations: u8,
     /// Which instance of its device serves it, see
     /// [`NamespaceFacts::instance`](crate::identified::NamespaceFacts::instance).
     pub instance: [u8; 16],
@@ -221,6 +225,8 @@ impl Namespace {
         out[33] = self.deallocated as u8;
         // NMIC: several controllers at a time.
         out[30] = 1;
+        // RESCAP.
+        out[31] = self.reservations;
         if let Some(last) = self.optimal_blocks.checked_sub(1) {
             // NSFEAT: the following are set. NPWG, NPWA, NOWS: less one.
             out[24] = 1 << 4;

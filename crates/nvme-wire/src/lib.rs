@@ -24,6 +24,7 @@ pub mod log;
 pub mod nqn;
 pub mod nvm;
 pub mod pdu;
+pub mod reservation;
 pub mod status;
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub mod page {
     pub const ACCESS: u8 = 0x0c;
     /// Subsystems.
     pub const DISCOVERY: u8 = 0x70;
+    /// What others did to reservations.
+    pub const RESERVATION: u8 = 0x80;
 }
 
 /// Bytes of an entry of the error log.

@@ -52,6 +52,10 @@ impl Status {
     pub const SGL_OFFSET: Self = generic(0x16).final_();
     /// The namespace cannot be written.
     pub const WRITE_PROTECTED: Self = generic(0x20).final_();
+    /// Identifiers of hosts have 128 bits, and the command asks for 64.
+    pub const HOST_ID_FORMAT: Self = generic(0x18).final_();
+    /// The command was given up because another host took over.
+    pub const PREEMPTED: Self = generic(0x1b).final_();
     /// There was no room to carry the command out; trying again helps.
     pub const INTERRUPTED: Self = generic(0x21);
     /// Data was damaged on its way; trying again may help.
@@ -62,6 +66,10 @@ impl Status {
     pub const CAPACITY_EXCEEDED: Self = generic(0x81);
     /// The namespace is not ready, for now.
     pub const NOT_READY: Self = generic(0x82);
+    /// A reservation keeps the host out, or it has no right to what it wants of one.
+    pub const RESERVATION_CONFLICT: Self = generic(0x83).final_();
+    /// There is no room for what is to be kept, and trying again is useless.
+    pub const NO_ROOM: Self = generic(0x06).final_();
 
     /// More requests for events than the controller keeps.
     pub const TOO_MANY_EVENT_REQUESTS: Self = specific(0x05).final_();

@@ -238,6 +238,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         write_protected: true,
         optimal_blocks: 128,
         group: 0x102,
+        reservations: 0xfe,
         instance: [5; 16],
     }
     .page();
@@ -245,6 +246,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         assert_eq!(page[at..at + 8], [1, 0, 0, 0, 1, 0, 0, 0]);
     }
     assert_eq!((page[24], page[30], page[33], page[99], page[130]), (0x10, 1, 1, 1, 12));
+    assert_eq!(page[31], 0xfe, "RESCAP");
     assert_eq!((page[64], page[66], page[72]), (127, 127, 127));
     assert_eq!(page[92..96], [2, 1, 0, 0]);
     assert_eq!(
@@ -497,6 +499,7 @@ fn identified_things_are_read_as_they_were_told() {
         write_protected: true,
         optimal_blocks: 16,
         group: 1,
+        reservations: 0,
         instance: [6; 16],
     };
     let facts = NamespaceFacts::parse(&told.page());

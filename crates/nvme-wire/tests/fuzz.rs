@@ -15,6 +15,7 @@ use strake_nvme_wire::pdu::{
     CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, COMMON_BYTES, DATA_BYTES, IC_BYTES, IcReq, IcResp,
     Transfer, Use, capsule_resp, completion_of, term_req_of,
 };
+use strake_nvme_wire::reservation::{Action, KEYS_BYTES, Keys, Report};
 use strake_nvme_wire::{Common, Digests, PduKind, Sqe, feature, log, nqn, pdu};
 
 const DIGESTS: [Digests; 4] = [
@@ -83,6 +84,10 @@ fn read_command(sqe: &Sqe) {
         let dataset = Dataset::parse(sqe);
         assert!((1..=RANGES_MAX as u32).contains(&dataset.ranges), "{dataset:?}");
         assert_eq!(Dataset::parse(&dataset.command(1, sgl)), dataset);
+        if let Some(action) = Action::parse(sqe) {
+            assert_eq!(Action::parse(&action.command(1, sgl)), Some(action));
+            assert!(action.data_bytes() as usize <= KEYS_BYTES);
+        }
     }
     if let Some(connect) = Connect::parse(sqe) {
         assert_eq!(Connect::parse(&connect.command()), Some(connect));
@@ -90,6 +95,7 @@ fn read_command(sqe: &Sqe) {
     if let Some(property) = Property::parse(sqe) {
         assert_eq!(Property::parse(&property.set()), Some(property));
     }
+    assert!((4..=4 << 32).contains(&Report::parse(sqe).length));
     let request = log::Request::parse(sqe);
     assert!(request.length >= 4 && request.length <= 4 << 32, "{request:?}");
     let _ = (message_bytes(sqe), Configuration(sqe.dword(12)).is_possible());
@@ -111,6 +117,8 @@ fn read_data(bytes: &[u8]) {
     let facts = ControllerFacts::parse(&page);
     assert!(facts.serial.len() <= 20 && facts.model.len() <= 40, "{facts:?}");
     let _ = (NamespaceFacts::parse(&page), uuid_of(&page), zeroes_bytes_max(&page));
+    let keys = Keys::parse(&first::<KEYS_BYTES>(bytes));
+    assert_eq!(Keys::parse(&keys.bytes()), keys);
     let range = Range::parse(&first::<RANGE_BYTES>(bytes));
     assert_eq!(Range::parse(&range.bytes()), range);
 }

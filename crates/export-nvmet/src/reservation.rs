@@ -1,0 +1,366 @@
+//! Who of several hosts may use a namespace: what each command makes of that (Base, section 8.19).
+//!
+//! Pure: a value that commands turn into the next one, so that it can be recorded before anybody obeys it.
+//!
+//! ```text
+//! nobody --Register--> registrants --Acquire--> registrants, one of whom holds it, or all
+//!    ^--Unregister, Clear--'   ^--Release, Unregister of the holder--'--Preempt--> the same of somebody else
+//! ```
+
+use crate::limits::REGISTRANTS_MAX;
+use strake_nvme_wire::Status;
+use strake_nvme_wire::reservation::{
+    Acquire, Action, HostId, KeyCheck, Keys, NoticeKind, Persistence, ReportHead,
+    ReportedRegistrant, ReservationType,
+};
+
+/// A host that wants a say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registrant {
+    /// Its identifier, which is what counts.
+    pub host: HostId,
+    /// The NQN it registered under, for people.
+    pub name: String,
+    /// Its key, which is not zero.
+    pub key: u64,
+}
+
+/// A reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Who is kept out of what.
+    pub kind: ReservationType,
+    /// Who holds it; `None` when every registrant does.
+    pub holder: Option<HostId>,
+}
+
+impl Held {
+    fn by(host: HostId, kind: ReservationType) -> Self {
+        Self { kind, holder: (!kind.is_held_by_all()).then_some(host) }
+    }
+}
+
+/// What a host may do with the blocks of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Everything.
+    All,
+    /// Nothing that is in the group of writes (Base, section 8.19.3).
+    Read,
+    /// Neither read nor write.
+    Nothing,
+}
+
+/// All there is to know of the reservations of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reservations {
+    /// Changes of registrations there were, modulo 2^32.
+    pub generation: u32,
+    /// Whether all this outlasts a loss of power, which for hosts a restart is too.
+    pub persists: bool,
+    /// The reservation.
+    pub held: Option<Held>,
+    /// Registrants, in the order in which they came.
+    pub registrants: Vec<Registrant>,
+}
+
+/// What a command makes of reservations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What they are then.
+    pub next: Reservations,
+    /// Who is to be told of what.
+    pub told: Vec<(HostId, NoticeKind)>,
+    /// Hosts whose commands are to be given up.
+    pub expelled: Vec<HostId>,
+}
+
+impl Change {
+    const fn quiet(next: Reservations) -> Self {
+        Self { next, told: Vec::new(), expelled: Vec::new() }
+    }
+}
+
+impl Reservations {
+    /// What `host` may do (Base, section 8.19.3 "Reservation Types").
+    #[must_use]
+    pub fn rights(&self, host: &HostId) -> Rights {
+        let Some(held) = &self.held else { return Rights::All };
+        let profits = held.kind.favours_registrants() && self.key_of(host).is_some();
+        if self.holds(host) || profits {
+            Rights::All
+        } else if held.kind.lets_others_read() {
+            Rights::Read
+        } else {
+            Rights::Nothing
+        }
+    }
+
+    /// Whether a host holds the reservation, perhaps with others.
+    #[must_use]
+    pub fn holds(&self, host: &HostId) -> bool {
+        match self.held {
+            None => false,
+            Some(Held { holder: Some(holder), .. }) => holder == *host,
+            Some(Held { holder: None, .. }) => self.key_of(host).is_some(),
+        }
+    }
+
+    fn key_of(&self, host: &HostId) -> Option<u64> {
+        self.registrants.iter().find(|known| known.host == *host).map(|known| known.key)
+    }
+
+    /// Whether this can have come about. What is wrong otherwise.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.registrants.len() > REGISTRANTS_MAX {
+            return Err("it has too many registrants");
+        }
+        for (at, one) in self.registrants.iter().enumerate() {
+            if one.key == 0 || one.host == [0; 16] {
+                return Err("a registrant has no key or no identifier");
+            }
+            if self.registrants[..at].iter().any(|other| other.host == one.host) {
+                return Err("a registrant is there twice");
+            }
+        }
+        match self.held {
+            None => Ok(()),
+            Some(held) if held.kind.is_held_by_all() == held.holder.is_some() => {
+                Err("its type and its holder do not go together")
+            }
+            Some(_) if self.registrants.iter().any(|known| self.holds(&known.host)) => Ok(()),
+            Some(_) => Err("its holder is no registrant"),
+        }
+    }
+
+    /// What a command of `host`, which is called `name`, makes of it.
+    ///
+    /// # Errors
+    /// With the status to answer; nothing changes then.
+    pub fn after(
+        &self,
+        (host, name): (&HostId, &str),
+        action: Action,
+        keys: Keys,
+    ) -> Result<Change, Status> {
+        // Whoever has no identity cannot be told from others.
+        if *host == [0; 16] {
+            return Err(Status::INVALID_FIELD);
+        }
+        match action {
+            Action::Register(persistence) => {
+                self.register((host, name), keys.other).map(|next| next.persisting(persistence))
+            }
+            Action::Replace(check, persistence) => {
+                self.replace((host, name), check, keys).map(|next| next.persisting(persistence))
+            }
+            Action::Unregister(check, persistence) => {
+                self.check_key(host, check, keys.current)?;
+                let mut change = self.unregister(host);
+                change.next = change.next.persisting(persistence);
+                return Ok(change);
+            }
+            Action::Acquire(how, kind) => {
+                self.check_key(host, KeyCheck::On, keys.current)?;
+                return self.acquire(host, how, kind, keys.other);
+            }
+            Action::Release(kind) => {
+                self.check_key(host, KeyCheck::On, keys.current)?;
+                return self.release(host, kind);
+            }
+            Action::Clear => {
+                self.check_key(host, KeyCheck::On, keys.current)?;
+                return Ok(self.cleared(Some(host)));
+            }
+        }
+        .map(Change::quiet)
+    }
+
+    /// Without reservation and registrants, by the command of a host or of an operator.
+    #[must_use]
+    pub fn cleared(&self, by: Option<&HostId>) -> Change {
+        let next = Self { held: None, registrants: Vec::new(), ..self.clone() }.counted();
+        Change { next, told: self.told(by, NoticeKind::ReservationPreempted), expelled: Vec::new() }
+    }
+
+    fn persisting(mut self, persistence: Persistence) -> Self {
+        match persistence {
+            Persistence::Unchanged => {}
+            Persistence::Off => self.persists = false,
+            Persistence::On => self.persists = true,
+        }
+        self
+    }
+
+    fn counted(mut self) -> Self {
+        self.generation = self.generation.wrapping_add(1);
+        self
+    }
+
+    /// Every registrant but one is told.
+    fn told(&self, but: Option<&HostId>, kind: NoticeKind) -> Vec<(HostId, NoticeKind)> {
+        let others = self.registrants.iter().filter(|known| Some(&known.host) != but);
+        others.map(|known| (known.host, kind)).collect()
+    }
+
+    fn check_key(&self, host: &HostId, check: KeyCheck, key: u64) -> Result<(), Status> {
+        match (self.key_of(host), check) {
+            (Some(_), KeyCheck::Off) => Ok(()),
+            (Some(known), KeyCheck::On) if known == key => Ok(()),
+            (Some(_) | None, _) => Err(Status::RESERVATION_CONFLICT),
+        }
+    }
+
+    /// Base, section 8.19.2. The same again changes nothing but the count.
+    fn register(&self, (host, name): (&HostId, &str), key: u64) -> Result<Self, Status> {
+        if key == 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        match self.key_of(host) {
+            Some(known) if known != key => return Err(Status::RESERVATION_CONFLICT),
+            Some(_) => return Ok(self.clone().counted()),
+            None if self.registrants.len() >= REGISTRANTS_MAX => return Err(Status::NO_ROOM),
+            None => {}
+        }
+        let mut next = self.clone().counted();
+        next.registrants.push(Registrant { host: *host, name: name.to_owned(), key });
+        Ok(next)
+    }
+
+    /// Whoever does not care for its key need not have one yet.
+    fn replace(&self, who: (&HostId, &str), check: KeyCheck, keys: Keys) -> Result<Self, Status> {
+        if keys.other == 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        let (host, _) = who;
+        if self.key_of(host).is_none() && check == KeyCheck::Off {
+            return self.register(who, keys.other);
+        }
+        self.check_key(host, check, keys.current)?;
+        let mut next = self.clone().counted();
+        let own = next.registrants.iter_mut().filter(|known| known.host == *host);
+        own.for_each(|known| known.key = keys.other);
+        Ok(next)
+    }
+
+    /// Without some registrants, and without a reservation that nobody holds then.
+    fn without(&self, leaves: impl Fn(&Registrant) -> bool) -> Self {
+        let mut next = self.clone();
+        next.registrants.retain(|known| !leaves(known));
+        if !next.registrants.iter().any(|known| next.holds(&known.host)) {
+            next.held = None;
+        }
+        next
+    }
+
+    /// Base, section 8.19.4.
+    fn unregister(&self, host: &HostId) -> Change {
+        let next = self.without(|known| known.host == *host).counted();
+        let was = self.held.filter(|_| next.held.is_none());
+        let told = match was {
+            Some(held) if held.kind.favours_registrants() => {
+                self.told(Some(host), NoticeKind::ReservationReleased)
+            }
+            Some(_) | None => Vec::new(),
+        };
+        Change { next, told, expelled: Vec::new() }
+    }
+
+    /// Base, section 8.19.5. A holder changes the type by preempting itself.
+    fn acquire(
+        &self,
+        host: &HostId,
+        how: Acquire,
+        kind: ReservationType,
+        key: u64,
+    ) -> Result<Change, Status> {
+        match (how, self.held) {
+            (Acquire::Free, None) => {
+                let held = Some(Held::by(*host, kind));
+                Ok(Change::quiet(Self { held, ..self.clone() }))
+            }
+            (Acquire::Free, Some(held)) if self.holds(host) && held.kind == kind => {
+                Ok(Change::quiet(self.clone()))
+            }
+            (Acquire::Free, Some(_)) => Err(Status::RESERVATION_CONFLICT),
+            (Acquire::Preempt | Acquire::PreemptAndAbort, _) => {
+                let next = self.preempted(host, kind, key)?.counted();
+                let mut change = self.preemption(host, next);
+                if how == Acquire::Preempt {
+                    change.expelled.clear();
+                }
+                Ok(change)
+            }
+        }
+    }
+
+    /// Base, section 8.19.7.
+    fn preempted(&self, host: &HostId, kind: ReservationType, key: u64) -> Result<Self, Status> {
+        let is_other = |known: &Registrant| known.host != *host;
+        let taken = match self.held {
+            Some(Held { holder: None, .. }) if key == 0 => self.without(is_other),
+            Some(Held { holder: Some(holder), .. }) if self.key_of(&holder) == Some(key) => {
+                self.without(|known| known.key == key && is_other(known))
+            }
+            Some(Held { holder: Some(_), .. }) if key == 0 => return Err(Status::INVALID_FIELD),
+            Some(_) | None if self.registrants.iter().all(|known| known.key != key) => {
+                return Err(Status::RESERVATION_CONFLICT);
+            }
+            Some(_) | None => return Ok(self.without(|known| known.key == key)),
+        };
+        Ok(Self { held: Some(Held::by(*host, kind)), ..taken })
+    }
+
+    /// Who is told of a preemption by `host`, and whose commands it concerns.
+    fn preemption(&self, host: &HostId, next: Self) -> Change {
+        let out = |known: &&Registrant| next.key_of(&known.host).is_none() && known.host != *host;
+        let expelled: Vec<HostId> = self.registrants.iter().filter(out).map(|k| k.host).collect();
+        let mut told: Vec<_> =
+            expelled.iter().map(|&out| (out, NoticeKind::RegistrationPreempted)).collect();
+        let kind = |held: Option<Held>| held.map(|held| held.kind);
+        if self.held.is_some() && kind(self.held) != kind(next.held) {
+            told.extend(next.told(Some(host), NoticeKind::ReservationReleased));
+        }
+        Change { next, told, expelled }
+    }
+
+    /// Base, section 8.19.6. Whoever does not hold it has nothing to release, which is no error.
+    fn release(&self, host: &HostId, kind: ReservationType) -> Result<Change, Status> {
+        let Some(held) = self.held.filter(|_| self.holds(host)) else {
+            return Ok(Change::quiet(self.clone()));
+        };
+        if held.kind != kind {
+            return Err(Status::INVALID_FIELD);
+        }
+        let next = Self { held: None, ..self.clone() };
+        let mut change = Change::quiet(next);
+        if kind.favours_registrants() {
+            change.told = self.told(Some(host), NoticeKind::ReservationReleased);
+        }
+        Ok(change)
+    }
+
+    /// As a host is told of it.
+    #[must_use]
+    pub fn report(&self) -> Vec<u8> {
+        let head = ReportHead {
+            generation: self.generation,
+            kind: self.held.map(|held| held.kind),
+            registrants: self.registrants.len() as u16,
+            persists: self.persists,
+        };
+        let mut out = head.bytes().to_vec();
+        for Registrant { host, key, .. } in &self.registrants {
+            let holds = self.holds(host);
+            let registrant = ReportedRegistrant { host: *host, key: *key, holds };
+            out.extend_from_slice(&registrant.bytes());
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests;

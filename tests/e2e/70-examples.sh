@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# Takes long: a daemon is started and stopped for nearly every example.
 # Runs every example in the help of every command against a real daemon on files, as a person at a terminal would
 # type it. An example that is new runs with the array "tank" in place and must end with 0; where it needs something
 # else, `situation` says what.

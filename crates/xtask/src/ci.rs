@@ -10,6 +10,7 @@ use crate::instructions;
 use crate::mutants;
 use crate::run::{self, Outcome, Tally};
 use crate::sim::{self, Draw};
+use crate::suite;
 use crate::tidy;
 
 #[cfg(test)]
@@ -30,7 +31,7 @@ pub const CLIPPY: Step = Step { name: "clippy", run: clippy };
 pub const DOC: Step = Step { name: "doc", run: doc };
 pub const DENY: Step = Step { name: "deny", run: deny };
 pub const ADVISORIES: Step = Step { name: "advisories", run: advisories };
-pub const TEST: Step = Step { name: "test", run: test };
+pub const TEST: Step = Step { name: "test", run: suite::run };
 pub const CRASH: Step = Step { name: "crash", run: |root| sim::crash(root, CRASH_STATES) };
 pub const CORRUPT: Step = Step { name: "corrupt", run: |root| sim::corrupt(root, &CORRUPTIONS) };
 pub const SIM: Step = Step { name: "sim", run: |root| sim::worlds(root, &SIM_SEEDS) };
@@ -194,11 +195,6 @@ fn advisories(root: &Path) -> Outcome {
         return Outcome::skipped(format!("the advisory database cannot be fetched: {why}"));
     }
     cargo(root, &["deny", "check", "--disable-fetch", "--hide-inclusion-graph", "advisories"])
-}
-
-fn test(root: &Path) -> Outcome {
-    let words = ["cargo", "test", "--workspace", "--no-fail-fast", "--quiet"];
-    run::test_run(&mut run::command(root, &words))
 }
 
 /// The programs for the end-to-end tests. With the tests beside them they have the same features of their dependencies,

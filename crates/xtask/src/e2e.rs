@@ -1,10 +1,8 @@
-//! The end-to-end scripts, two at a time: each has a daemon and a folder of its own, and mostly waits.
+//! The end-to-end scripts, three at a time: each has a daemon and a folder of its own, and mostly waits.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::thread;
 use std::time::Instant;
 
 use crate::ci::{step_line, target_folder};
@@ -18,7 +16,9 @@ const SECONDS_MAX: u32 = 600;
 /// Exit code by which a script says that it could not run here (the convention of Automake's test drivers).
 pub const SKIPPED: i32 = 77;
 /// Scripts that run side by side.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
+/// Begins the line of a script that takes longer than others: it runs first, so that nobody waits for it alone.
+const LONG: &str = "# Takes long";
 /// Begins the line of a script that changes what others would see of the machine: it runs when they are through.
 const ALONE: &str = "# Runs alone";
 
@@ -29,18 +29,10 @@ pub fn run(root: &Path) -> Outcome {
         Ok(scripts) => scripts,
         Err(error) => return Outcome::skipped(format!("tests/e2e: {error}")),
     };
-    let (alone, together): (Vec<_>, Vec<_>) = scripts.into_iter().partition(|s| runs_alone(s));
+    let (alone, together): (Vec<_>, Vec<_>) = scripts.into_iter().partition(|s| says(s, ALONE));
+    let (long, short): (Vec<_>, Vec<_>) = together.into_iter().partition(|s| says(s, LONG));
     let results = Mutex::new(Vec::new());
-    let next = Mutex::new(together.into_iter());
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(script) = taken(&next) {
-                    note(&results, root, &script);
-                }
-            });
-        }
-    });
+    run::side_by_side(AT_ONCE, [long, short].concat(), |script| note(&results, root, &script));
     alone.iter().for_each(|script| note(&results, root, script));
     let mut tally = Tally::default();
     let mut failed = Vec::new();
@@ -52,10 +44,6 @@ pub fn run(root: &Path) -> Outcome {
     }
     failed.sort();
     Outcome { tally, note: failed.join(" ") }
-}
-
-fn taken(next: &Mutex<std::vec::IntoIter<PathBuf>>) -> Option<PathBuf> {
-    next.lock().ok()?.next()
 }
 
 /// Runs a script, prints all that it said at once, and adds what came of it.
@@ -70,9 +58,10 @@ fn note(results: &Mutex<Vec<(String, Outcome)>>, root: &Path, script: &Path) {
     }
 }
 
-fn runs_alone(script: &Path) -> bool {
+/// Whether a script has a line that begins like this.
+fn says(script: &Path, beginning: &str) -> bool {
     let text = std::fs::read_to_string(script).unwrap_or_default();
-    text.lines().any(|line| line.starts_with(ALONE))
+    text.lines().any(|line| line.starts_with(beginning))
 }
 
 /// Scripts below `folder`, in order of name; those that start with `_` are libraries of the others.
@@ -94,11 +83,8 @@ fn outcome(root: &Path, script: &Path) -> (Outcome, String) {
     let limit = SECONDS_MAX.to_string();
     let words = ["timeout", "--kill-after=20", &limit, "bash"];
     let mut command = run::command(root, &words);
-    command
-        .arg(script)
-        .env("STRAKE_BIN_DIR", target_folder(root).join("debug"))
-        .stdin(Stdio::null());
-    match heard(&mut command) {
+    command.arg(script).env("STRAKE_BIN_DIR", target_folder(root).join("debug"));
+    match run::heard(&mut command) {
         Ok((Some(0), said)) => (Outcome::passed(""), said),
         Ok((Some(SKIPPED), said)) => (Outcome::skipped("the script says why above"), said),
         Ok((Some(124 | 137), said)) => {
@@ -108,16 +94,4 @@ fn outcome(root: &Path, script: &Path) -> (Outcome, String) {
         Ok((None, said)) => (Outcome::failed("ended by a signal"), said),
         Err(error) => (Outcome::failed(format!("cannot run timeout: {error}")), String::new()),
     }
-}
-
-/// Runs a command, and returns its exit code and what it printed, errors in their places.
-fn heard(command: &mut Command) -> io::Result<(Option<i32>, String)> {
-    let (mut reader, writer) = io::pipe()?;
-    command.stdout(writer.try_clone()?).stderr(writer);
-    let mut child = command.spawn()?;
-    // The command holds the other ends of the pipe, which would never end.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut said = Vec::new();
-    reader.read_to_end(&mut said)?;
-    Ok((child.wait()?.code(), String::from_utf8_lossy(&said).into_owned()))
 }

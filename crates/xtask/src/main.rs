@@ -21,6 +21,7 @@ mod nightly;
 mod run;
 mod scenarios;
 mod sim;
+mod suite;
 mod tidy;
 mod write_log;
 

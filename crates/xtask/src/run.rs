@@ -1,9 +1,11 @@
 //! Running one step and counting what it showed.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
 #[cfg(test)]
 mod tests;
@@ -88,6 +90,33 @@ pub fn check(command: &mut Command) -> Outcome {
     }
 }
 
+/// Does `work` with every item, `at_once` of them at a time, beginning with the first.
+pub fn side_by_side<T: Send>(at_once: usize, items: Vec<T>, work: impl Fn(T) + Sync) {
+    let next = Mutex::new(items.into_iter());
+    let taken = || next.lock().ok()?.next();
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(item) = taken() {
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+/// Runs a command, and returns its exit code and what it printed, errors in their places.
+pub fn heard(command: &mut Command) -> io::Result<(Option<i32>, String)> {
+    let (mut reader, writer) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    // The command holds the other ends of the pipe, which would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said)?;
+    Ok((child.wait()?.code(), String::from_utf8_lossy(&said).into_owned()))
+}
+
 /// Runs a command for its exit code only and returns the last line it wrote to standard error on failure.
 pub fn probe(command: &mut Command) -> Result<(), String> {
     let output = match command.stdin(Stdio::null()).output() {
@@ -135,6 +164,29 @@ pub fn told(command: &mut Command) -> (Outcome, String) {
         Ok((told, status)) if status.success() => (Outcome::passed(""), told),
         Ok((told, status)) => {
             (Outcome::failed(format!("{} ended with {status}", name(command))), told)
+        }
+        Err(error) => {
+            (Outcome::failed(format!("cannot run {}: {error}", name(command))), String::new())
+        }
+    }
+}
+
+/// Runs a program of tests, which prints result lines. Returns what it came to, and what it said, for whoever runs
+/// several at once.
+pub fn quiet_test_run(command: &mut Command) -> (Outcome, String) {
+    match heard(command) {
+        Ok((code, said)) => {
+            let results = said.lines().filter_map(result_line);
+            let sum = results.reduce(|mut sum, one| {
+                sum.add(one);
+                sum
+            });
+            let outcome = match (sum, code) {
+                // Of the programs of a workspace some have no test.
+                (Some(tally), Some(0)) => Outcome { tally, note: String::new() },
+                (sum, _) => judge(sum.unwrap_or_default(), false, &name(command)),
+            };
+            (outcome, said)
         }
         Err(error) => {
             (Outcome::failed(format!("cannot run {}: {error}", name(command))), String::new())

@@ -314,6 +314,7 @@ impl Content<'_> {
             failures_max: FAILURES_MAX,
             namespaces_max: if is_io { NAMESPACES_MAX } else { 0 },
             commands: if is_io { COMMANDS } else { 0 },
+            copy_formats: u16::from(is_io),
             // Namespaces come and go, and any of them may have one.
             write_cache: is_io,
             in_capsule_bytes: if is_io { IN_CAPSULE_BYTES } else { 0 },
@@ -372,7 +373,7 @@ const ADMIN_COMMANDS: [u8; 7] = [
 ];
 
 /// What their I/O queues answer.
-const IO_COMMANDS: [(u8, Does); 7] = [
+const IO_COMMANDS: [(u8, Does); 8] = [
     (opcode::FLUSH, Does::Nothing),
     (opcode::WRITE, Does::Changes),
     (opcode::READ, Does::Nothing),
@@ -380,11 +381,15 @@ const IO_COMMANDS: [(u8, Does); 7] = [
     (opcode::WRITE_ZEROES, Does::Changes),
     (opcode::DATASET_MANAGEMENT, Does::Changes),
     (opcode::VERIFY, Does::Nothing),
+    (opcode::COPY, Does::Changes),
 ];
 
 /// Optional commands that are here.
-const COMMANDS: u16 =
-    optional::COMPARE | optional::WRITE_ZEROES | optional::DATASET_MANAGEMENT | optional::VERIFY;
+const COMMANDS: u16 = optional::COMPARE
+    | optional::WRITE_ZEROES
+    | optional::DATASET_MANAGEMENT
+    | optional::VERIFY
+    | optional::COPY;
 
 /// Limits of the command set.
 const LIMITS: identify::CommandSetLimits = identify::CommandSetLimits {

@@ -2,9 +2,12 @@
 //!
 //! Pure functions, so that every rule of the specifications is one line of a table in a test.
 
-use crate::limits::{EFFECT_BYTES_MAX, IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
+use crate::limits::{COPY_BYTES_MAX, EFFECT_BYTES_MAX, IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
 use strake_block::Durability;
-use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, RANGES_MAX, Range, opcode};
+use strake_nvme_wire::identify::CopyLimits;
+use strake_nvme_wire::nvm::{
+    Blocks, Copy, Dataset, RANGE_BYTES, RANGES_MAX, Range, SOURCE_BYTES, SourceRange, opcode,
+};
 use strake_nvme_wire::{Sgl, SglError, Sqe, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
 
@@ -39,6 +42,16 @@ pub struct Terms {
     pub deallocate: Ability,
 }
 
+impl Terms {
+    /// What one Copy may do (NVM, section 3.2.2).
+    #[must_use]
+    pub const fn copy(&self) -> CopyLimits {
+        let blocks = (COPY_BYTES_MAX >> self.block.shift()) as u32;
+        let source_blocks = if blocks > u16::MAX as u32 { u16::MAX } else { blocks as u16 };
+        CopyLimits { sources: RANGES_MAX as u16, source_blocks, blocks }
+    }
+}
+
 /// Whether a read may be answered from a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
@@ -61,6 +74,8 @@ pub enum Work {
     Deallocate(u32),
     /// Receive as many ranges, which are only a hint about use.
     Advice(u32),
+    /// Receive so many source ranges, and write what is in them from this block on.
+    Copy(Lba, u32, Durability),
     /// Receive data, and say whether it is what is there.
     Compare(LbaRange, Freshness),
     /// Read, and send nothing.
@@ -95,6 +110,7 @@ impl Work {
             | Self::Zeroes(range, _)
             | Self::Compare(range, _)
             | Self::Verify(range, _) => Some(range.start),
+            Self::Copy(to, ..) => Some(*to),
             Self::Deallocate(_) | Self::Advice(_) | Self::Flush => None,
         }
     }
@@ -111,6 +127,10 @@ impl Work {
             Self::Deallocate(ranges) | Self::Advice(ranges) => Need::Receive {
                 least: *ranges * RANGE_BYTES as u32,
                 most: (RANGES_MAX * RANGE_BYTES) as u32,
+            },
+            Self::Copy(_, sources, _) => Need::Receive {
+                least: *sources * SOURCE_BYTES as u32,
+                most: (RANGES_MAX * SOURCE_BYTES) as u32,
             },
             Self::Zeroes(..) | Self::Verify(..) | Self::Flush => Need::Nothing,
         }
@@ -131,6 +151,7 @@ pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
             blocks(sqe, terms)
         }
         opcode::DATASET_MANAGEMENT => dataset(sqe, terms),
+        opcode::COPY => copy(sqe, terms),
         _ => Err(Status::INVALID_OPCODE),
     }
 }
@@ -148,6 +169,20 @@ fn dataset(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     })
 }
 
+/// Where to is known, and how much comes with the ranges.
+fn copy(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
+    let copy = Copy::parse(sqe);
+    if copy.format != 0 || copy.directive {
+        return Err(Status::INVALID_FIELD);
+    }
+    writable(terms)?;
+    Ok(Work::Copy(Lba(copy.to), copy.sources, durability(copy.force_unit_access)))
+}
+
+const fn durability(force_unit_access: bool) -> Durability {
+    if force_unit_access { Durability::Fua } else { Durability::Normal }
+}
+
 const fn writable(terms: &Terms) -> Result<(), Status> {
     match terms.access {
         Access::ReadWrite => Ok(()),
@@ -158,7 +193,7 @@ const fn writable(terms: &Terms) -> Result<(), Status> {
 fn blocks(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     let blocks = Blocks::parse(sqe);
     let bytes = u64::from(blocks.count) << terms.block.shift();
-    let durability = if blocks.force_unit_access { Durability::Fua } else { Durability::Normal };
+    let durability = durability(blocks.force_unit_access);
     let most = match sqe.opcode() {
         opcode::WRITE_ZEROES => EFFECT_BYTES_MAX,
         _ => u64::from(TRANSFER_BYTES_MAX),
@@ -199,6 +234,39 @@ fn inside(start: u64, count: u64, terms: &Terms) -> Result<LbaRange, Status> {
 pub fn range(bytes: &[u8; RANGE_BYTES], terms: &Terms) -> Result<LbaRange, Status> {
     let range = Range::parse(bytes);
     inside(range.start, u64::from(range.count), terms)
+}
+
+/// A source range of Copy.
+///
+/// # Errors
+/// When it is longer than it may be, or not inside the namespace.
+pub fn source_range(bytes: &[u8; SOURCE_BYTES], terms: &Terms) -> Result<LbaRange, Status> {
+    let range = SourceRange::parse(bytes);
+    if range.count > u32::from(terms.copy().source_blocks) {
+        return Err(Status::SIZE_LIMIT);
+    }
+    inside(range.start, u64::from(range.count), terms)
+}
+
+/// Decides on a Copy of these `sources` to the blocks from `to` on. It is done piece by piece, so nothing that it reads
+/// may be where it writes (NVM 1.1, section 3.2.2.5, "Overlapping I/O Range").
+///
+/// # Errors
+/// With the status to answer.
+pub fn copied(
+    to: Lba,
+    sources: impl Iterator<Item = Result<LbaRange, Status>> + Clone,
+    terms: &Terms,
+) -> Result<(), Status> {
+    let blocks = sources.clone().try_fold(0, |sum, range| Ok(sum + range?.blocks))?;
+    if blocks > u64::from(terms.copy().blocks) {
+        return Err(Status::SIZE_LIMIT);
+    }
+    let written = inside(to.0, blocks, terms)?;
+    if sources.flatten().any(|range| range.overlaps(written)) {
+        return Err(Status::OVERLAP);
+    }
+    Ok(())
 }
 
 /// Where the data of a command is.

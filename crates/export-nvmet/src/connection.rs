@@ -17,6 +17,7 @@
 //! the device when all its data has arrived, so a host that disappears in the middle of one has changed nothing.
 
 mod command;
+mod copy;
 mod deliver;
 mod devices;
 mod intake;
@@ -32,6 +33,7 @@ use crate::registry::{Admission, Desk, Registry, Room};
 use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage, Task};
 use crate::subsystem::Subsystem;
+use copy::Copies;
 use devices::Devices;
 use intake::Intake;
 use news::News;
@@ -52,6 +54,7 @@ pub(crate) struct Accepted {
     pub(crate) admission: Admission,
     pub(crate) agreement: Agreement,
     pub(crate) pools: Pools,
+    pub(crate) copies: Copies,
 }
 
 /// What kind of queue it is.
@@ -111,6 +114,7 @@ pub(crate) struct Connection {
     /// Commands that wait for buffers, in order.
     waiting: VecDeque<SlotIndex>,
     pools: Pools,
+    copies: Copies,
     /// Bytes of data received this turn.
     received_now: usize,
     life: Life,
@@ -130,7 +134,8 @@ impl Connection {
         registry: &Arc<Registry>,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
-        let Accepted { admission: Admission { place, room }, agreement, pools } = new.admission;
+        let Accepted { admission: Admission { place, room }, agreement, pools, copies } =
+            new.admission;
         let role = match &room {
             Room::Seat(seat) if place.queue > 0 => Role::Io(Devices::open(&seat.export, at.core)?),
             Room::Seat(_) | Room::Visit(_) => {
@@ -158,6 +163,7 @@ impl Connection {
             replies,
             waiting: VecDeque::with_capacity(usize::from(entries)),
             pools,
+            copies,
             received_now: 0,
             life: Life::Open,
             registry: Arc::clone(registry),
@@ -238,8 +244,10 @@ impl Connection {
             return 0;
         }
         for slot in self.slots.iter_mut() {
-            if let (Task::Device(_, at), Stage::Waiting { .. } | Stage::Receiving { .. }) =
-                (slot.task, &slot.stage)
+            if let (
+                Task::Device(_, at),
+                Stage::Waiting { .. } | Stage::Receiving { .. } | Stage::Ready { .. },
+            ) = (slot.task, &slot.stage)
                 && leaving.contains(&at)
             {
                 slot.status = Status::INACCESSIBLE;
@@ -289,12 +297,17 @@ impl Connection {
     fn abandon(&mut self) {
         self.intake = Intake::Closed;
         self.waiting.clear();
+        self.copies.clear();
         let pools = &mut self.pools;
         self.slots.end_if(|slot| match std::mem::replace(&mut slot.stage, Stage::Held) {
             Stage::Waiting { .. } | Stage::Held => true,
             Stage::Receiving { data, spare, .. } => {
                 pools.put(data);
                 pools.put(spare);
+                true
+            }
+            Stage::Ready { data } => {
+                pools.put(data);
                 true
             }
             stage @ (Stage::AtDevice { .. } | Stage::Replying) => {
@@ -416,8 +429,12 @@ impl Protocol for Registry {
             handshake::Next::Serve(admission, agreement, answer) => {
                 out.extend_from_slice(&answer);
                 // Made here, because 6 MiB take their time.
-                let sizes = if admission.place.queue > 0 { IO_POOLS } else { ADMIN_POOLS };
-                Next::Serve(Accepted { admission, agreement, pools: Pools::new(sizes) })
+                let (sizes, copies) = match admission.place.queue {
+                    0 => (ADMIN_POOLS, Copies::none()),
+                    _ => (IO_POOLS, Copies::new()),
+                };
+                let pools = Pools::new(sizes);
+                Next::Serve(Accepted { admission, agreement, pools, copies })
             }
         };
         Step { taken: step.taken, next }

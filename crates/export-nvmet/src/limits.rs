@@ -2,6 +2,7 @@
 
 use strake_block::buf::SEGMENTS_MAX;
 use strake_export_net::PoolSizes;
+use strake_nvme_wire::nvm::{RANGE_BYTES, RANGES_MAX, SOURCE_BYTES};
 use strake_units::Nanos;
 
 /// How long a host may take from connecting to the end of its Connect command.
@@ -103,6 +104,13 @@ pub const EFFECT_BYTES_MAX: u64 = 64 << 20;
 /// recommendation (DMRSL, DMSL): more is carried out too, for hosts that do not ask what the limit is.
 pub const DATASET_BLOCKS_MAX: u32 = 1 << 24;
 
+/// Bytes of one Copy (MCL, and MSSRL as far as it can say so much): it takes a second or two on slow drives.
+pub const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes that a Copy reads and writes at a time, and of the buffer that an I/O queue has for its Copies, of which it
+/// carries out one after another: they take none of what other commands use.
+pub const COPY_PIECE_BYTES: u64 = 256 << 10;
+
 /// Bytes of a small buffer; commands of up to this size take one.
 pub const SMALL_BYTES: usize = 16 << 10;
 
@@ -138,6 +146,8 @@ pub const ADMIN_POOLS: PoolSizes = PoolSizes {
 const _: () = assert!(TRANSFER_BYTES_MAX as usize == LARGE_BYTES * SEGMENTS_MAX);
 const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
+const _: () = assert!(SMALL_BYTES >= RANGES_MAX * SOURCE_BYTES && SOURCE_BYTES >= RANGE_BYTES);
+const _: () = assert!(IN_CAPSULE_BYTES as usize >= RANGES_MAX * SOURCE_BYTES);
 const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(CONNECTIONS_PER_HOST_MAX < CONNECTIONS_PER_EXPORT_MAX);
 const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);

@@ -57,7 +57,7 @@ pub struct ExportStats {
     pub written_bytes: u64,
     /// Flushes that succeeded.
     pub flushes: u64,
-    /// Deallocations and zeroings that succeeded.
+    /// Deallocations, zeroings and copies that succeeded.
     pub effects: u64,
     /// I/O commands answered with an error.
     pub errors: u64,
@@ -92,6 +92,7 @@ impl Facts {
             write_protected: access == Access::ReadOnly,
             optimal_blocks: u16::try_from(info.io_bytes_optimal >> info.block_size.shift())
                 .unwrap_or(0),
+            copy: terms.copy(),
             group: export.namespace,
             reservations: 0,
             instance,

@@ -28,8 +28,8 @@ pub(crate) enum Task {
 /// How far a command is.
 ///
 /// ```text
-/// Waiting -> Receiving -> AtDevice -> Replying      each may be left out, none is gone back to
-/// Held -> Replying                                  a request for events
+/// Waiting -> Receiving -> Ready <-> AtDevice -> Replying      each may be left out
+/// Held -> Replying                                            a request for events
 /// ```
 #[derive(Debug)]
 pub(crate) enum Stage {
@@ -38,8 +38,10 @@ pub(crate) enum Stage {
     /// Its data is on its way here; `got` bytes have arrived. What it is to be compared with goes to `spare`, which is
     /// empty for other commands.
     Receiving { data: SgMut, got: u32, spare: SgMut },
-    /// An I/O of it is at the device. Meanwhile the ranges of a deallocation, and the memory of a read that waits for a
-    /// flush, stay here.
+    /// All its data is here, and it is another's turn.
+    Ready { data: SgMut },
+    /// An I/O of it is at the device. Meanwhile the ranges of a deallocation or a Copy, and the memory of a read that
+    /// waits for a flush, stay here.
     AtDevice { kept: Option<SgMut>, at: Progress },
     /// Kept until there is an event.
     Held,
@@ -54,6 +56,8 @@ pub(crate) struct Progress {
     pub(crate) steps: u32,
     /// Blocks of the range at hand that are over.
     pub(crate) blocks: u64,
+    /// Blocks of all ranges that are over.
+    pub(crate) done: u64,
 }
 
 /// One command.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::Export;
 use strake_fuzz::{Case, Chance, Shown, corpus, damage, disorder, runs};
+use strake_nvme_wire::nvm::SourceRange;
 use strake_nvme_wire::pdu::{COMMON_BYTES, Common, Digests, IC_BYTES, IcReq, IcResp, PduKind};
 use strake_nvme_wire::{PduError, Sgl};
 use strake_units::BlockSize;
@@ -206,21 +207,32 @@ fn admin_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
 }
 
 /// Writes whose data follows come first: as long as none of them is over, their tags count up from 0, so that the data
-/// can be sent without having been asked for.
+/// can be sent without having been asked for. There is at most one Copy, because one that waits for another is given up
+/// with a host that says no more.
 fn io_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
     let (mut announced, mut sent, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let mut copies = false;
     for cid in 1..2 + chance.below(12) as u16 {
         let blocks = 1 + chance.below(4) as u32;
         let (at, bytes) = (chance.below(4000) as u32, blocks * BLOCK as u32);
         let words = [(1, 1), (10, at), (12, blocks - 1)];
         let all = Sgl::Transport { length: bytes };
-        match chance.below(6) {
+        match chance.below(7) {
             0 | 1 => others.push(capsule(2, cid, all, &words, &[])),
             2 => others.push(capsule(0, cid, Sgl::Transport { length: 0 }, &[(1, 1)], &[])),
             3 => {
                 let data = vec![chance.bits() as u8; BLOCK];
                 let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
                 others.push(capsule(1, cid, sgl, &[(1, 1), (10, at)], &data));
+            }
+            4 if !copies => {
+                copies = true;
+                let sources: Vec<u8> = (0..blocks)
+                    .flat_map(|n| SourceRange { start: (at + 8 * n).into(), count: blocks }.bytes())
+                    .collect();
+                let sgl = Sgl::InCapsule { offset: 0, length: sources.len() as u32 };
+                let words = [(1, 1), (10, at + 40), (12, blocks - 1)];
+                others.push(capsule(0x19, cid, sgl, &words, &sources));
             }
             _ => {
                 let data = vec![chance.bits() as u8; bytes as usize];

@@ -62,6 +62,8 @@ pub struct Controller<'a> {
     pub namespaces_max: u32,
     /// Optional commands, see [`optional`].
     pub commands: u16,
+    /// Formats of Copy, as bits by their numbers.
+    pub copy_formats: u16,
     /// Whether completed writes may need a flush.
     pub write_cache: bool,
     /// Bytes of data that fit a capsule of an I/O queue.
@@ -80,6 +82,8 @@ pub mod optional {
     pub const WRITE_ZEROES: u16 = 1 << 3;
     /// Reservations.
     pub const RESERVATIONS: u16 = 1 << 5;
+    /// Copy.
+    pub const COPY: u16 = 1 << 8;
 }
 
 impl Controller<'_> {
@@ -124,6 +128,8 @@ impl Controller<'_> {
         put(&mut out, 520, &self.commands.to_le_bytes());
         // VWC: present, and a flush names one namespace.
         out[525] = if self.write_cache { 0b101 } else { 0b100 };
+        // OCFS.
+        put(&mut out, 534, &self.copy_formats.to_le_bytes());
         // SGLS: of any alignment, by offset in the capsule, and transport data blocks.
         put(&mut out, 536, &(1_u32 | 1 << 20 | 1 << 21).to_le_bytes());
         put_text(&mut out, (768, 256), self.nqn, 0);
@@ -186,6 +192,17 @@ pub enum Deallocated {
     Zeroes = 1,
 }
 
+/// What one Copy may do (NVM, Figure 97).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyLimits {
+    /// Source ranges, 1 to 256 (MSRC).
+    pub sources: u16,
+    /// Blocks of one of them (MSSRL).
+    pub source_blocks: u16,
+    /// Blocks of all of them (MCL).
+    pub blocks: u32,
+}
+
 /// What a namespace says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
@@ -199,6 +216,8 @@ pub struct Namespace {
     pub write_protected: bool,
     /// Writes like to be of this many blocks and aligned to them; 0 for no preference.
     pub optimal_blocks: u16,
+    /// What one Copy may do.
+    pub copy: CopyLimits,
     /// The group of namespaces that are reached in the same way.
     pub group: u32,
     /// What it can do about reservations, see [`capabilities`](crate::reservation::capabilities).
@@ -234,6 +253,10 @@ impl Namespace {
                 put(&mut out, at, &last.to_le_bytes());
             }
         }
+        // MSSRL, MCL; MSRC: less one.
+        put(&mut out, 74, &self.copy.source_blocks.to_le_bytes());
+        put(&mut out, 76, &self.copy.blocks.to_le_bytes());
+        out[80] = self.copy.sources.saturating_sub(1) as u8;
         // ANAGRPID.
         put(&mut out, 92, &self.group.to_le_bytes());
         out[99] = u8::from(self.write_protected);

@@ -1,6 +1,6 @@
 //! Commands of the NVM command set (NVM, section 3.2).
 
-use crate::bytes::{put, u32_at, u64_at};
+use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::command::{Sgl, Sqe};
 
 /// Opcodes (NVM, Figure 18).
@@ -19,6 +19,8 @@ pub mod opcode {
     pub const DATASET_MANAGEMENT: u8 = 0x09;
     /// Verify.
     pub const VERIFY: u8 = 0x0c;
+    /// Copy.
+    pub const COPY: u8 = 0x19;
 }
 
 /// The namespace that stands for all of them.
@@ -117,6 +119,78 @@ impl Range {
         let mut out = [0; RANGE_BYTES];
         put(&mut out, 4, &self.count.to_le_bytes());
         put(&mut out, 8, &self.start.to_le_bytes());
+        out
+    }
+}
+
+/// Bytes of one source range of Copy.
+pub const SOURCE_BYTES: usize = 32;
+
+/// Copy (NVM, section 3.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// First block that is written.
+    pub to: u64,
+    /// Source ranges in the data.
+    pub sources: u32,
+    /// How they are described; only format 0 is known here.
+    pub format: u8,
+    /// Whether what is written must reach the medium.
+    pub force_unit_access: bool,
+    /// Whether a directive is named.
+    pub directive: bool,
+}
+
+impl Copy {
+    /// Reads dwords 10 to 12.
+    #[must_use]
+    pub fn parse(sqe: &Sqe) -> Self {
+        let dword = sqe.dword(12);
+        Self {
+            to: sqe.qword(10),
+            sources: (dword & 0xff) + 1,
+            format: (dword >> 8 & 0xf) as u8,
+            force_unit_access: dword & 1 << 30 != 0,
+            directive: dword >> 20 & 0xf != 0,
+        }
+    }
+
+    /// As a command to namespace `nsid`. Sources are 1 to 256; a directive is never named.
+    #[must_use]
+    pub fn command(&self, nsid: u32, sgl: Sgl) -> Sqe {
+        debug_assert!((1..=RANGES_MAX as u32).contains(&self.sources), "1 to 256 source ranges");
+        let force = if self.force_unit_access { 1 << 30 } else { 0 };
+        let (count, format) = (self.sources - 1, u32::from(self.format & 0xf) << 8);
+        Sqe::new(opcode::COPY, nsid, sgl)
+            .with(10, self.to as u32)
+            .with(11, (self.to >> 32) as u32)
+            .with(12, count | format | force)
+    }
+}
+
+/// A source range of Copy in format 0 (NVM, Figure 34).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceRange {
+    /// First block.
+    pub start: u64,
+    /// How many, 1 to 65536.
+    pub count: u32,
+}
+
+impl SourceRange {
+    /// Reads a range.
+    #[must_use]
+    pub fn parse(bytes: &[u8; SOURCE_BYTES]) -> Self {
+        Self { start: u64_at(bytes, 8), count: u32::from(u16_at(bytes, 16)) + 1 }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; SOURCE_BYTES] {
+        debug_assert!((1..=1 << 16).contains(&self.count), "a source range has 1 to 65536 blocks");
+        let mut out = [0; SOURCE_BYTES];
+        put(&mut out, 8, &self.start.to_le_bytes());
+        put(&mut out, 16, &((self.count - 1) as u16).to_le_bytes());
         out
     }
 }

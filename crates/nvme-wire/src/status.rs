@@ -71,6 +71,10 @@ impl Status {
     /// There is no room for what is to be kept, and trying again is useless.
     pub const NO_ROOM: Self = generic(0x06).final_();
 
+    /// Copy: more ranges, or more blocks, than the namespace says.
+    pub const SIZE_LIMIT: Self = specific(0x83).final_();
+    /// Copy: what is read and what is written have blocks in common.
+    pub const OVERLAP: Self = specific(0x87).final_();
     /// More requests for events than the controller keeps.
     pub const TOO_MANY_EVENT_REQUESTS: Self = specific(0x05).final_();
     /// No such log page.

@@ -2,7 +2,7 @@
 
 use crate::command::{Cqe, SQE_BYTES, Sgl, Sqe, admin};
 use crate::fabrics::{self, Configuration, Connect, ConnectData, FlowControl, Property, Width};
-use crate::identify::{self, ControllerKind, Deallocated};
+use crate::identify::{self, ControllerKind, CopyLimits, Deallocated};
 use crate::log::{Access, AccessGroup, Does, Names};
 use crate::pdu::{
     self, COMMON_BYTES, Common, Digests, Frame, IC_BYTES, IcReq, IcResp, PduError, PduKind,
@@ -214,6 +214,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         failures_max: 64,
         namespaces_max: 3,
         commands: identify::optional::WRITE_ZEROES,
+        copy_formats: 1,
         write_cache: true,
         in_capsule_bytes: 8192,
     }
@@ -223,7 +224,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!((page[77], page[78], page[79], page[111], page[259]), (8, 2, 1, 1, 3));
     assert_eq!(page[80..84], [0, 4, 1, 0]);
     assert_eq!((page[512], page[513], page[514], page[516], page[520]), (0x66, 0x44, 128, 3, 8));
-    assert_eq!(page[525], 0b101);
+    assert_eq!((page[525], page[534], page[535]), (0b101, 1, 0), "VWC, OCFS");
     assert_eq!((page[76], page[342], page[343]), (0b1010, 10, 0b100_0101), "CMIC, ANATT, ANACAP");
     assert_eq!((page[261], page[262]), (0b110, 63), "LPA, ELPE");
     assert_eq!((page[344], page[348], page[540]), (3, 3, 3), "ANAGRPMAX, NANAGRPID, MNAN");
@@ -237,6 +238,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         deallocated: Deallocated::Zeroes,
         write_protected: true,
         optimal_blocks: 128,
+        copy: CopyLimits { sources: 256, source_blocks: 0x304, blocks: 0x506 },
         group: 0x102,
         reservations: 0xfe,
         instance: [5; 16],
@@ -248,6 +250,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!((page[24], page[30], page[33], page[99], page[130]), (0x10, 1, 1, 1, 12));
     assert_eq!(page[31], 0xfe, "RESCAP");
     assert_eq!((page[64], page[66], page[72]), (127, 127, 127));
+    assert_eq!(page[74..81], [4, 3, 6, 5, 0, 0, 255], "MSSRL, MCL, MSRC");
     assert_eq!(page[92..96], [2, 1, 0, 0]);
     assert_eq!(
         (&page[384..400], &page[400..417]),
@@ -370,7 +373,7 @@ proptest! {
             prop_assert_eq!(sgl.bytes()[8..12].to_vec(), command.0[32..36].to_vec());
         }
         let _ = (Connect::parse(&command), Property::parse(&command), log::Request::parse(&command));
-        let _ = (nvm::Blocks::parse(&command), nvm::Dataset::parse(&command));
+        let _ = (nvm::Blocks::parse(&command), nvm::Dataset::parse(&command), nvm::Copy::parse(&command));
         let mut asked = [0; IC_BYTES];
         asked[..32].copy_from_slice(&bytes);
         asked[..8].copy_from_slice(&[0, 0, 128, 0, 128, 0, 0, 0]);
@@ -415,6 +418,18 @@ fn commands_are_built_and_read_back() {
     assert_eq!(nvm::Dataset::parse(&dataset.command(1, in_capsule)), dataset);
     let range = nvm::Range { start: 7 << 33, count: 9 };
     assert_eq!(nvm::Range::parse(&range.bytes()), range);
+
+    let copy = nvm::Copy {
+        to: 5 << 33,
+        sources: 256,
+        format: 3,
+        force_unit_access: true,
+        directive: false,
+    };
+    assert_eq!(nvm::Copy::parse(&copy.command(1, in_capsule)), copy);
+    let source = nvm::SourceRange { start: 7 << 33, count: 1 << 16 };
+    assert_eq!(nvm::SourceRange::parse(&source.bytes()), source);
+    assert_eq!(source.bytes()[16..20], [0xff, 0xff, 0, 0], "NLB: less one");
 
     let connect = Connect {
         format: 0,
@@ -498,6 +513,7 @@ fn identified_things_are_read_as_they_were_told() {
         deallocated: Deallocated::Zeroes,
         write_protected: true,
         optimal_blocks: 16,
+        copy: CopyLimits { sources: 1, source_blocks: 2, blocks: 3 },
         group: 1,
         reservations: 0,
         instance: [6; 16],

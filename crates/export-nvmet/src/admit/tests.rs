@@ -1,8 +1,12 @@
 //! Each rule is a line of a table.
 
-use super::{Ability, Access, Freshness, Need, Source, Terms, Work, admit, range, source};
+use super::{
+    Ability, Access, Freshness, Need, Source, Terms, Work, admit, copied, range, source,
+    source_range,
+};
 use strake_block::Durability;
 use strake_nvme_wire::command::SQE_BYTES;
+use strake_nvme_wire::nvm::SourceRange;
 use strake_nvme_wire::{Sgl, Sqe, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
 
@@ -44,6 +48,12 @@ fn what_is_possible_becomes_work() {
         ("a look at blocks", blocks(0xc, 3, 4), Work::Verify(run(3, 4), Freshness::Any)),
         ("a flush", sqe(0, 1, &[]), Work::Flush),
         ("a deallocation", sqe(9, 1, &[(10, 255), (11, 4)]), Work::Deallocate(256)),
+        (
+            "a copy",
+            sqe(0x19, 1, &[(10, 7), (11, 1), (12, 255)]),
+            Work::Copy(Lba(7 | 1 << 32), 256, Durability::Normal),
+        ),
+        ("a stable copy", sqe(0x19, 1, &[(12, fua)]), Work::Copy(Lba(0), 1, Durability::Fua)),
         ("advice", sqe(9, 1, &[(10, 1), (11, 3)]), Work::Advice(2)),
     ] {
         assert_eq!(admit(&sqe, &TERMS), Ok(work), "{what}");
@@ -69,6 +79,9 @@ fn what_is_not_possible_is_refused() {
         ("more than MDTS", blocks(2, 0, 257), TERMS, Status::INVALID_FIELD),
         ("more zeroes than WZSL", blocks(8, 0, 16385), large, Status::INVALID_FIELD),
         ("a directive", sqe(1, 1, &[(12, 1 << 20)]), TERMS, Status::INVALID_FIELD),
+        ("copies described otherwise", sqe(0x19, 1, &[(12, 1 << 8)]), TERMS, Status::INVALID_FIELD),
+        ("a copy by a directive", sqe(0x19, 1, &[(12, 1 << 20)]), TERMS, Status::INVALID_FIELD),
+        ("a copy where none may be", sqe(0x19, 1, &[]), read_only, Status::WRITE_PROTECTED),
         ("one half of a pair", fused, TERMS, Status::INVALID_FIELD),
         ("a write where none may be", blocks(1, 0, 1), read_only, Status::WRITE_PROTECTED),
         ("zeroes where none may be", blocks(8, 0, 1), read_only, Status::WRITE_PROTECTED),
@@ -96,6 +109,36 @@ fn ranges_lie_inside_the_namespace() {
     assert_eq!(range(&bytes(1000, 0), &TERMS), Ok(run(1000, 0)));
     assert_eq!(range(&bytes(1, 1000), &TERMS), Err(Status::OUT_OF_RANGE));
     assert_eq!(range(&bytes(u64::MAX, 1), &TERMS), Err(Status::OUT_OF_RANGE));
+}
+
+#[test]
+fn copies_stay_inside_the_namespace_and_their_limits() {
+    let large = Terms { blocks: 1 << 40, ..TERMS };
+    let source = |start: u64, count: u32, terms: &Terms| {
+        source_range(&SourceRange { start, count }.bytes(), terms)
+    };
+    assert_eq!(source(999, 1, &TERMS), Ok(run(999, 1)));
+    assert_eq!(source(999, 2, &TERMS), Err(Status::OUT_OF_RANGE));
+    assert_eq!(source(u64::MAX, 1, &TERMS), Err(Status::OUT_OF_RANGE));
+    assert_eq!(source(0, 16384, &large), Ok(run(0, 16384)));
+    assert_eq!(source(0, 16385, &large), Err(Status::SIZE_LIMIT));
+    let small = Terms { block: BlockSize::B512, ..large };
+    assert_eq!(source(0, 65535, &small), Ok(run(0, 65535)));
+    assert_eq!(source(0, 65536, &small), Err(Status::SIZE_LIMIT), "MSSRL cannot say so much");
+
+    let copy = |to: u64, sources: &[LbaRange], terms: &Terms| {
+        copied(Lba(to), sources.iter().copied().map(Ok), terms)
+    };
+    assert_eq!(copy(990, &[run(0, 5), run(2, 5)], &TERMS), Ok(()), "sources may overlap");
+    assert_eq!(copy(991, &[run(0, 5), run(2, 5)], &TERMS), Err(Status::OUT_OF_RANGE));
+    assert_eq!(copy(u64::MAX, &[run(0, 5)], &TERMS), Err(Status::OUT_OF_RANGE));
+    assert_eq!(copy(5, &[run(0, 5)], &TERMS), Ok(()));
+    assert_eq!(copy(4, &[run(0, 5)], &TERMS), Err(Status::OVERLAP));
+    assert_eq!(copy(100, &[run(0, 5), run(109, 1), run(7, 9)], &TERMS), Err(Status::OVERLAP));
+    assert_eq!(copy(1 << 30, &[run(0, 8192), run(0, 8192)], &large), Ok(()));
+    assert_eq!(copy(1 << 30, &[run(0, 8193), run(0, 8192)], &large), Err(Status::SIZE_LIMIT));
+    let bad = [Ok(run(0, 1)), Err(Status::OUT_OF_RANGE)];
+    assert_eq!(copied(Lba(9), bad.into_iter(), &TERMS), Err(Status::OUT_OF_RANGE));
 }
 
 #[test]

@@ -185,7 +185,11 @@ impl Connection {
                 Freshness::Stable => self.submit(index, Some(data), Op::Flush),
             },
             Task::Device(
-                Work::Write(..) | Work::Compare(..) | Work::Deallocate(_) | Work::Advice(_),
+                Work::Write(..)
+                | Work::Compare(..)
+                | Work::Deallocate(_)
+                | Work::Copy(..)
+                | Work::Advice(_),
                 _,
             ) => {
                 let slot = self.slots.get(index);
@@ -238,6 +242,7 @@ impl Connection {
                 | Work::Write(..)
                 | Work::Compare(..)
                 | Work::Deallocate(_)
+                | Work::Copy(..)
                 | Work::Advice(_),
                 _,
             ) => self.conclude(index),
@@ -262,11 +267,13 @@ impl Connection {
             Task::Device(Work::Deallocate(ranges), at) if slot.status.is_success() => {
                 match self.check_ranges(at, &data, ranges) {
                     Ok(()) => self.deallocate(index, (ranges, at), data, Progress::default()),
-                    Err(status) => {
-                        self.slots.get(index).status = status;
-                        self.pools.put(data);
-                        self.conclude(index);
-                    }
+                    Err(status) => self.fail_with(index, data, status),
+                }
+            }
+            Task::Device(Work::Copy(to, sources, _), place) if slot.status.is_success() => {
+                match self.check_copy(place, to, &data, sources) {
+                    Ok(()) => self.line_up(index, data),
+                    Err(status) => self.fail_with(index, data, status),
                 }
             }
             Task::Device(..) | Task::Answer | Task::Page(_) | Task::Hold | Task::Leave => {
@@ -277,17 +284,19 @@ impl Connection {
         }
     }
 
-    /// Range `number` of a deallocation on the device at `place`.
-    fn range(&self, place: DeviceIndex, data: &SgMut, number: u32) -> Result<LbaRange, Status> {
-        let from = number as usize * RANGE_BYTES;
-        // All ranges together are smaller than one buffer.
-        let bytes = data.parts().first().and_then(|part| part.as_slice().get(from..));
-        let bytes = bytes.and_then(|bytes| bytes.first_chunk::<RANGE_BYTES>());
-        let terms = self.terms(place).ok_or(Status::INTERNAL)?;
-        admit::range(bytes.ok_or(Status::INTERNAL)?, terms)
+    fn fail_with(&mut self, index: SlotIndex, data: SgMut, status: Status) {
+        self.slots.get(index).status = status;
+        self.pools.put(data);
+        self.conclude(index);
     }
 
-    fn terms(&self, place: DeviceIndex) -> Option<&Terms> {
+    /// Range `number` of a deallocation on the device at `place`.
+    fn range(&self, place: DeviceIndex, data: &SgMut, number: u32) -> Result<LbaRange, Status> {
+        let terms = self.terms(place).ok_or(Status::INTERNAL)?;
+        admit::range(entry::<RANGE_BYTES>(data, number).ok_or(Status::INTERNAL)?, terms)
+    }
+
+    pub(super) fn terms(&self, place: DeviceIndex) -> Option<&Terms> {
         let Role::Io(devices) = &self.role else { return None };
         devices.served(place).map(|served| &served.facts.terms)
     }
@@ -312,7 +321,7 @@ impl Connection {
             let Ok(range) = self.range(place, &data, at.steps) else { break };
             let left = range.blocks - at.blocks;
             if left == 0 {
-                at = Progress { steps: at.steps + 1, blocks: 0 };
+                at = Progress { steps: at.steps + 1, blocks: 0, ..at };
                 continue;
             }
             if !self.is_open_at(place) {
@@ -321,11 +330,7 @@ impl Connection {
             }
             let part = LbaRange::new(Lba(range.start.0 + at.blocks), left.min(most));
             at.blocks += part.blocks;
-            self.submit(index, Some(data), Op::Deallocate { range: part });
-            if let Stage::AtDevice { at: place, .. } = &mut self.slots.get(index).stage {
-                *place = at;
-            }
-            return;
+            return self.submit_step(index, Some(data), at, Op::Deallocate { range: part });
         }
         self.pools.put(data);
         self.conclude(index);
@@ -333,12 +338,29 @@ impl Connection {
 
     /// Hands an I/O of a command to the device; `kept` stays here meanwhile.
     pub(super) fn submit(&mut self, index: SlotIndex, kept: Option<SgMut>, op: Op) {
+        self.submit_step(index, kept, Progress::default(), op);
+    }
+
+    /// The same for a command that takes several I/Os and is so far.
+    pub(super) fn submit_step(
+        &mut self,
+        index: SlotIndex,
+        kept: Option<SgMut>,
+        at: Progress,
+        op: Op,
+    ) {
         let task = self.slots.get(index).task;
         let (Role::Io(devices), Task::Device(_, place)) = (&mut self.role, task) else {
             unreachable!("an admin queue has no device");
         };
         debug_assert!(self.life != Life::Broken, "nothing is begun on a broken connection");
-        self.slots.get(index).stage = Stage::AtDevice { kept, at: Progress::default() };
+        self.slots.get(index).stage = Stage::AtDevice { kept, at };
         devices.submit(place, Io { token: Token(u64::from(index.0)), op });
     }
+}
+
+/// Entry `number` of a list of ranges, which is smaller than one buffer.
+pub(super) fn entry<const BYTES: usize>(data: &SgMut, number: u32) -> Option<&[u8; BYTES]> {
+    let from = number as usize * BYTES;
+    data.parts().first()?.as_slice().get(from..)?.first_chunk()
 }

@@ -55,9 +55,12 @@ impl Connection {
             unreachable!("only a command at the device completes");
         };
         if let Err(error) = completion.result {
-            slot.status = failure(slot.task, error.kind);
+            slot.status = failure(&completion.op, error.kind);
         }
         let goes_on = completion.result.is_ok() && speaks;
+        if let Task::Device(Work::Copy(..), _) = slot.task {
+            return self.copied(index, kept.unwrap_or_default(), at, completion.op);
+        }
         let is_wanted = matches!(slot.task, Task::Device(Work::Read(..), _));
         match completion.op {
             Op::Read { data, .. } if goes_on && is_wanted => return self.deliver(index, data),
@@ -115,6 +118,7 @@ impl Connection {
                 | Work::Zeroes(..)
                 | Work::Advice(_)
                 | Work::Compare(..)
+                | Work::Copy(..)
                 | Work::Verify(..)
                 | Work::Flush,
                 _,
@@ -220,7 +224,9 @@ impl Connection {
                 count(&counters.writes, 1);
                 count(&counters.written_bytes, range.blocks << shift);
             }
-            Work::Zeroes(..) | Work::Deallocate(_) => count(&counters.effects, 1),
+            Work::Zeroes(..) | Work::Deallocate(_) | Work::Copy(..) => {
+                count(&counters.effects, 1);
+            }
             Work::Flush => count(&counters.flushes, 1),
             Work::Advice(_) | Work::Compare(..) | Work::Verify(..) => {}
         }
@@ -234,11 +240,9 @@ fn differ(one: &SgMut, other: &SgMut) -> bool {
 }
 
 /// A failed write says so in a word of its own where the medium is to blame (NVM, section 1.4, "Write Fault").
-const fn failure(task: Task, kind: IoErrorKind) -> Status {
-    match (task, kind) {
-        (Task::Device(Work::Write(..), _), IoErrorKind::Medium | IoErrorKind::Lost) => {
-            Status::WRITE_FAULT
-        }
+const fn failure(op: &Op, kind: IoErrorKind) -> Status {
+    match (op, kind) {
+        (Op::Write { .. }, IoErrorKind::Medium | IoErrorKind::Lost) => Status::WRITE_FAULT,
         (_, kind) => status_of(kind),
     }
 }

@@ -1,0 +1,201 @@
+//! Copy: blocks of a namespace are written to another place of it (NVM, section 3.2.2).
+//!
+//! A queue carries out one Copy after another, piece by piece, through a buffer that is there for nothing else. So
+//! however many a host asks for, they take none of the memory that others wait for, and wait for none themselves.
+
+use super::Connection;
+use super::command::entry;
+use crate::admit::{self, Work};
+use crate::connection::DeviceIndex;
+use crate::limits::{COPY_PIECE_BYTES, IO_ENTRIES};
+use crate::slots::{Progress, SlotIndex, Stage, Task};
+use std::collections::VecDeque;
+use strake_block::{BufPool, Op, Sg, SgMut};
+use strake_export_net::freeze;
+use strake_nvme_wire::Status;
+use strake_nvme_wire::nvm::SOURCE_BYTES;
+use strake_units::{Lba, LbaRange};
+
+/// The Copies of a queue.
+pub(crate) struct Copies {
+    /// The buffer; an admin queue has none.
+    buffer: Option<BufPool>,
+    /// The first is carried out, the others wait for it.
+    line: VecDeque<SlotIndex>,
+}
+
+/// Whether a Copy goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copying {
+    GoesOn,
+    Ended,
+}
+
+impl Copies {
+    /// None yet, and the buffer for all that come.
+    pub(super) fn new() -> Self {
+        let buffer = Some(BufPool::new(1, COPY_PIECE_BYTES as usize));
+        Self { buffer, line: VecDeque::with_capacity(IO_ENTRIES.into()) }
+    }
+
+    /// Those of an admin queue, which never has any.
+    pub(super) const fn none() -> Self {
+        Self { buffer: None, line: VecDeque::new() }
+    }
+
+    /// Forgets those that wait; one that is at the device ends by itself.
+    pub(super) fn clear(&mut self) {
+        self.line.clear();
+    }
+
+    /// The buffer for a piece of so many bytes. It lacks after a drive kept it for good and none came in its place.
+    fn take(&mut self, bytes: usize) -> Option<SgMut> {
+        Some(self.buffer.as_mut()?.get(bytes)?.into())
+    }
+
+    /// Takes back what was read into. Where other memory came home, because a drive may still write to the own, new one
+    /// stands for that.
+    fn put(&mut self, data: SgMut) {
+        let Some(pool) = &mut self.buffer else { return };
+        for buf in data.into_parts() {
+            if pool.owns(&buf) { pool.put(buf) } else { pool.replace_lost() }
+        }
+    }
+
+    /// Takes back what was written from.
+    fn put_shared(&mut self, data: Sg) {
+        let Some(pool) = &mut self.buffer else { return };
+        data.into_parts().for_each(|buf| pool.put_frozen(buf));
+    }
+}
+
+impl Connection {
+    /// Nothing is copied unless everything can be.
+    pub(super) fn check_copy(
+        &self,
+        place: DeviceIndex,
+        to: Lba,
+        data: &SgMut,
+        sources: u32,
+    ) -> Result<(), Status> {
+        let terms = self.terms(place).ok_or(Status::INTERNAL)?;
+        let sources = (0..sources).map(|number| self.source_range(place, data, number));
+        admit::copied(to, sources, terms)
+    }
+
+    fn source_range(
+        &self,
+        place: DeviceIndex,
+        data: &SgMut,
+        number: u32,
+    ) -> Result<LbaRange, Status> {
+        let terms = self.terms(place).ok_or(Status::INTERNAL)?;
+        admit::source_range(entry::<SOURCE_BYTES>(data, number).ok_or(Status::INTERNAL)?, terms)
+    }
+
+    /// Begins a Copy of these sources when those before it are over.
+    pub(super) fn line_up(&mut self, index: SlotIndex, sources: SgMut) {
+        self.slots.get(index).stage = Stage::Ready { data: sources };
+        self.copies.line.push_back(index);
+        if self.copies.line.len() == 1 {
+            self.copy_next();
+        }
+    }
+
+    fn copy_next(&mut self) {
+        while let Some(&index) = self.copies.line.front() {
+            let stage = std::mem::replace(&mut self.slots.get(index).stage, Stage::Held);
+            let Stage::Ready { data } = stage else {
+                unreachable!("a Copy that waits for another one has its ranges");
+            };
+            if self.copy(index, data, Progress::default()) == Copying::GoesOn {
+                return;
+            }
+        }
+    }
+
+    /// Reads the next piece, or ends the Copy.
+    fn copy(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress) -> Copying {
+        match self.next_piece(index, &sources, &mut at) {
+            Ok(Some(op)) => {
+                self.submit_step(index, Some(sources), at, op);
+                Copying::GoesOn
+            }
+            Ok(None) => self.end_copy(index, sources, at),
+            Err(status) => {
+                self.slots.get(index).status = status;
+                self.end_copy(index, sources, at)
+            }
+        }
+    }
+
+    fn next_piece(
+        &mut self,
+        index: SlotIndex,
+        sources: &SgMut,
+        at: &mut Progress,
+    ) -> Result<Option<Op>, Status> {
+        let slot = self.slots.get(index);
+        let Task::Device(Work::Copy(_, count, _), place) = slot.task else { return Ok(None) };
+        if !slot.status.is_success() {
+            return Err(slot.status);
+        }
+        let shift = self.terms(place).ok_or(Status::INTERNAL)?.block.shift();
+        while at.steps < count {
+            let source = self.source_range(place, sources, at.steps)?;
+            let left = source.blocks - at.blocks;
+            if left == 0 {
+                *at = Progress { steps: at.steps + 1, blocks: 0, ..*at };
+                continue;
+            }
+            if !self.is_open_at(place) {
+                return Err(Status::INACCESSIBLE);
+            }
+            let bytes = (left << shift).min(COPY_PIECE_BYTES) as usize;
+            let data = self.copies.take(bytes).ok_or(Status::INTERRUPTED)?;
+            return Ok(Some(Op::Read { at: source.start.plus(at.blocks), data }));
+        }
+        Ok(None)
+    }
+
+    /// Goes on with a Copy whose I/O is over: writes what was read, or takes the next piece.
+    pub(super) fn copied(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress, op: Op) {
+        let slot = self.slots.get(index);
+        let (task, is_well) = (slot.task, slot.status.is_success());
+        let Task::Device(Work::Copy(to, _, durability), place) = task else {
+            unreachable!("only a Copy copies");
+        };
+        match op {
+            Op::Read { data, .. } if is_well && self.is_open_at(place) => {
+                let op = Op::Write { at: to.plus(at.done), data: freeze(data), durability };
+                return self.submit_step(index, Some(sources), at, op);
+            }
+            Op::Read { data, .. } => self.copies.put(data),
+            Op::Write { data, .. } => {
+                let blocks = data.len() as u64 >> self.terms(place).map_or(0, |t| t.block.shift());
+                self.copies.put_shared(data);
+                if is_well {
+                    (at.blocks, at.done) = (at.blocks + blocks, at.done + blocks);
+                }
+            }
+            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
+                unreachable!("a Copy reads and writes")
+            }
+        }
+        if self.copy(index, sources, at) == Copying::Ended {
+            self.copy_next();
+        }
+    }
+
+    /// Ends a Copy. Of one that failed the host learns the first range that was not copied (NVM, section 3.2.2.1).
+    fn end_copy(&mut self, index: SlotIndex, sources: SgMut, at: Progress) -> Copying {
+        let slot = self.slots.get(index);
+        if !slot.status.is_success() {
+            slot.result = at.steps.into();
+        }
+        self.pools.put(sources);
+        self.copies.line.pop_front();
+        self.conclude(index);
+        Copying::Ended
+    }
+}

@@ -52,6 +52,7 @@ needs_of_test() {
     need nbdinfo libnbd-bin "shows what our NBD server negotiates"
     need nbdkit nbdkit "an NBD server to compare ours with"
     need fio fio "random I/O with verification"
+    need openssl openssl "TLS from another hand, in tests"
     need mkfs.ext4 e2fsprogs "makes a file system on an array"
     need e2fsck e2fsprogs "checks it after faults"
     need python3 python3 "reads JSON in the end-to-end tests"

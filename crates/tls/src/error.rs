@@ -1,0 +1,101 @@
+//! Why a secure channel is not to be had, or is over.
+
+use std::fmt;
+
+/// What one side tells the other before it gives up (RFC 8446, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alert {
+    /// All was said.
+    CloseNotify = 0,
+    /// Something that does not come now.
+    UnexpectedMessage = 10,
+    /// A record that is not what its tag says.
+    BadRecordMac = 20,
+    /// A record that is too long.
+    RecordOverflow = 22,
+    /// No cipher suite, group or way to use a key that both know.
+    HandshakeFailure = 40,
+    /// A value that makes no sense.
+    IllegalParameter = 47,
+    /// A message that makes no sense.
+    DecodeError = 50,
+    /// The other side does not know the key that it names, or names none that is known.
+    DecryptError = 51,
+    /// Another version of TLS.
+    ProtocolVersion = 70,
+    /// We cannot go on, for no fault of the other side.
+    InternalError = 80,
+    /// Something that has to be in a message is not.
+    MissingExtension = 109,
+    /// Something that nobody asked for is in a message.
+    UnsupportedExtension = 110,
+}
+
+/// Why a handshake or a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TlsError {
+    /// The other side did what it must not.
+    Breach(Alert),
+    /// The other side gave up and said why, by a number of RFC 8446, section 6.
+    Told(u8),
+    /// The connection ended, and the other side had not said that it would.
+    Truncated,
+}
+
+impl TlsError {
+    /// What to tell the other side; nothing if it was first.
+    #[must_use]
+    pub const fn alert(self) -> Option<Alert> {
+        match self {
+            Self::Breach(alert) => Some(alert),
+            Self::Told(_) | Self::Truncated => None,
+        }
+    }
+}
+
+impl From<ring::error::Unspecified> for TlsError {
+    /// What ring refuses without a reason that would be the other side's: no random bytes, or lengths that are ours.
+    fn from(_: ring::error::Unspecified) -> Self {
+        Self::Breach(Alert::InternalError)
+    }
+}
+
+const fn meaning(number: u8) -> &'static str {
+    match number {
+        40 => "no cipher suite, group or key is known to both",
+        47 | 50 => "it did not understand what it was told",
+        51 | 115 => "it does not know the key, or has another one for these names",
+        70 => "it does not speak TLS 1.3",
+        80 => "it has a trouble of its own",
+        109 | 110 => "it wants something that is not used with pre-shared keys",
+        116 => "it wants a certificate",
+        _ => "it does not want to go on",
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Told(number) => {
+                write!(f, "TLS was refused: {} (alert {number})", meaning(*number))
+            }
+            Self::Truncated => f.write_str("TLS was cut off without an end"),
+            Self::Breach(alert) => f.write_str(match alert {
+                Alert::DecryptError => "TLS: the other side does not know the key that it uses",
+                Alert::BadRecordMac => "TLS: what came was changed on its way",
+                Alert::HandshakeFailure => "TLS: no cipher suite, group or key is known to both",
+                Alert::ProtocolVersion => "TLS: the other side does not speak version 1.3",
+                Alert::InternalError => "TLS: the machine has no random bytes",
+                Alert::RecordOverflow => "TLS: a record was too long",
+                Alert::CloseNotify
+                | Alert::UnexpectedMessage
+                | Alert::IllegalParameter
+                | Alert::DecodeError
+                | Alert::MissingExtension
+                | Alert::UnsupportedExtension => "TLS: what came made no sense",
+            }),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}

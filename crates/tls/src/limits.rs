@@ -1,0 +1,37 @@
+//! Every bound of this crate.
+
+/// Bytes in front of every record: its type, a version that means nothing, its length (RFC 8446, section 5.1).
+pub const HEADER_BYTES: usize = 5;
+
+/// Most data of one record (RFC 8446, section 5.1).
+pub const DATA_BYTES_MAX: usize = 1 << 14;
+
+/// Most bytes behind a header (RFC 8446, section 5.2).
+pub const BODY_BYTES_MAX: usize = DATA_BYTES_MAX + 256;
+
+/// Bytes that a record takes besides its data: the header, the type of what is inside, and the tag.
+pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + 16;
+
+/// Most bytes of one message of a handshake: our own have some 700, others' with many groups and names a few thousand.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 14;
+
+/// Most records of a handshake: more only come from somebody who wastes time.
+pub const HANDSHAKE_RECORDS_MAX: u32 = 32;
+
+/// Most extensions of a message.
+pub const EXTENSIONS_MAX: usize = 64;
+
+/// Identities that are looked at; more are passed over. A host has two for each cipher suite.
+pub const IDENTITIES_MAX: usize = 8;
+
+/// Records without data, one behind another, before a peer counts as hostile.
+pub const IDLE_RECORDS_MAX: u32 = 32;
+
+/// Records that are sealed before they are sent together.
+pub const RECORDS_PER_SEND: usize = 4;
+
+/// Bytes received ahead: some records.
+pub const INPUT_BYTES: usize = 4 * (HEADER_BYTES + BODY_BYTES_MAX);
+
+/// Blocks of 16 bytes that are sealed with one key: 2^24.5 full records (RFC 8446, section 5.5), rounded down.
+pub const BLOCKS_PER_KEY_MAX: u64 = 1 << 34;

@@ -1,0 +1,248 @@
+//! A channel after the handshake.
+
+use super::{LONG, Nothing, SHORT, connect, received, sent};
+use crate::channel::Failure;
+use crate::limits::{DATA_BYTES_MAX, IDLE_RECORDS_MAX, OVERHEAD_BYTES, RECORDS_PER_SEND};
+use crate::record::content;
+use crate::{Alert, TlsError};
+use proptest::prelude::*;
+use std::io::{IoSlice, IoSliceMut};
+
+const UNEXPECTED: TlsError = TlsError::Breach(Alert::UnexpectedMessage);
+
+fn pattern(count: usize) -> Vec<u8> {
+    (0..count).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+#[test]
+fn data_of_any_size_arrives_as_it_was() {
+    let (mut client, mut server) = connect(LONG);
+    for count in [1, 4096, DATA_BYTES_MAX, DATA_BYTES_MAX + 1, 5 * DATA_BYTES_MAX + 17] {
+        let data = pattern(count);
+        let wire = sent(&mut client, &data);
+        assert!(wire.len() >= count + OVERHEAD_BYTES * count.div_ceil(DATA_BYTES_MAX));
+        let mut rest = &wire[..];
+        let mut got = Vec::new();
+        while got.len() < count {
+            got.extend(received(&mut server, &mut rest, 3000).expect("data"));
+        }
+        assert!(got == data, "{count} bytes");
+    }
+}
+
+#[test]
+fn one_call_fills_all_slices_and_says_how_much_came() {
+    let (mut client, mut server) = connect(SHORT);
+    let data = pattern(40_000);
+    let wire = sent(&mut client, &data);
+    let (mut one, mut two, mut three) = ([0; 5], [0; 30_000], [0; 20_000]);
+    let mut rest = Some(&wire[..]);
+    let count = server.receive(
+        &mut [
+            IoSliceMut::new(&mut one),
+            IoSliceMut::new(&mut []),
+            IoSliceMut::new(&mut two),
+            IoSliceMut::new(&mut three),
+        ],
+        |room| {
+            let bytes = rest.take().ok_or(Nothing)?;
+            room[..bytes.len()].copy_from_slice(bytes);
+            Ok::<_, Nothing>(bytes.len())
+        },
+    );
+    assert_eq!(count, Ok(40_000));
+    assert!([&one[..], &two, &three[..9_995]].concat() == data);
+}
+
+/// A socket takes part of what is sealed: data counts when its record has gone out whole, because nobody answers what
+/// it has not all of, and what is sent again is not sealed again.
+#[test]
+fn data_counts_as_sent_when_its_record_has_gone_out() {
+    let (mut client, mut server) = connect(SHORT);
+    let data = pattern(3 * DATA_BYTES_MAX);
+    let record = DATA_BYTES_MAX + OVERHEAD_BYTES;
+    let mut wire: Vec<u8> = Vec::new();
+    let mut turn = |room: usize, done: usize| {
+        let mut left = room;
+        client.send(&[IoSlice::new(&data[done..])], |bytes| {
+            let count = bytes.len().min(left);
+            if count == 0 {
+                return Err(Nothing);
+            }
+            left -= count;
+            wire.extend(&bytes[..count]);
+            Ok(count)
+        })
+    };
+    assert_eq!(turn(record - 1, 0), Err(Failure::Socket(Nothing)));
+    assert_eq!(turn(0, 0), Err(Failure::Socket(Nothing)));
+    assert_eq!(turn(record, 0), Ok(DATA_BYTES_MAX));
+    assert_eq!(turn(usize::MAX, DATA_BYTES_MAX), Ok(2 * DATA_BYTES_MAX));
+    let got = received(&mut server, &mut &wire[..], data.len());
+    assert!(got == Ok(data), "each byte once");
+}
+
+#[test]
+fn a_call_seals_no_more_than_there_are_records_for() {
+    let (mut client, _) = connect(SHORT);
+    let data = pattern(10 * DATA_BYTES_MAX);
+    let count = client.send(&[IoSlice::new(&data)], |bytes| Ok::<_, Nothing>(bytes.len()));
+    assert_eq!(count, Ok(RECORDS_PER_SEND * DATA_BYTES_MAX));
+}
+
+#[test]
+fn any_changed_byte_of_a_record_is_noticed_exhaustive() {
+    for at in 0..100 + OVERHEAD_BYTES {
+        let (mut client, mut server) = connect(SHORT);
+        let mut wire = sent(&mut client, &[5; 100]);
+        // The second byte of the length makes a longer record, which then never ends, so a part of it is missing.
+        wire[at] ^= 1;
+        wire.extend([0; 600]);
+        let result = received(&mut server, &mut &wire[..], 100);
+        assert!(matches!(result, Err(TlsError::Breach(_))), "byte {at}: {result:?}");
+    }
+}
+
+#[test]
+fn a_record_that_is_repeated_left_out_or_moved_is_noticed() {
+    let bad = Err(TlsError::Breach(Alert::BadRecordMac));
+    let (mut client, mut server) = connect(SHORT);
+    let (one, two) = (sent(&mut client, b"one"), sent(&mut client, b"two"));
+    assert_eq!(received(&mut server, &mut &two[..], 10), bad);
+    let (mut client, mut server) = connect(SHORT);
+    let first = sent(&mut client, b"one");
+    assert_eq!(received(&mut server, &mut &first[..], 3), Ok(b"one".to_vec()));
+    assert_eq!(received(&mut server, &mut &first[..], 3), bad);
+    assert_eq!(received(&mut server, &mut &one[..], 3), bad, "it does not recover");
+}
+
+#[test]
+fn an_end_is_told_from_a_cut() {
+    let (mut client, mut server) = connect(SHORT);
+    let mut wire = sent(&mut client, b"last");
+    client.say_farewell(|bytes| {
+        wire.extend(bytes);
+        Ok::<_, Nothing>(bytes.len())
+    });
+    let mut rest = &wire[..];
+    assert_eq!(received(&mut server, &mut rest, 100), Ok(b"last".to_vec()));
+    let mut data = [0; 10];
+    for _ in 0..2 {
+        let end = server.receive(&mut [IoSliceMut::new(&mut data)], |_| Err(Nothing));
+        assert_eq!(end, Ok(0), "it has ended, and says so as often as it is asked");
+    }
+    let (mut client, mut server) = connect(SHORT);
+    let wire = sent(&mut client, b"last");
+    let mut rest = &wire[..wire.len() - 1];
+    let cut = server.receive(&mut [IoSliceMut::new(&mut data)], |room| {
+        let count = rest.len();
+        room[..count].copy_from_slice(rest);
+        rest = &[];
+        Ok::<_, Nothing>(count)
+    });
+    assert_eq!(cut, Err(Failure::Tls(TlsError::Truncated)));
+}
+
+#[test]
+fn a_fatal_alert_is_the_end_and_is_answered_with_nothing() {
+    let (mut client, mut server) = connect(SHORT);
+    let wire = client.sealed_for_test(content::ALERT, &[2, 80]);
+    assert_eq!(received(&mut server, &mut &wire[..], 10), Err(TlsError::Told(80)));
+    server.say_farewell(|_| -> Result<usize, Nothing> { panic!("nothing is sent") });
+}
+
+#[test]
+fn a_breach_is_told_to_whoever_did_it() {
+    let (mut client, mut server) = connect(SHORT);
+    let mut wire = sent(&mut client, b"one");
+    wire[9] ^= 1;
+    let bad = TlsError::Breach(Alert::BadRecordMac);
+    assert_eq!(received(&mut server, &mut &wire[..], 10), Err(bad));
+    let mut back = Vec::new();
+    server.say_farewell(|bytes| {
+        back.extend(bytes);
+        Ok::<_, Nothing>(bytes.len())
+    });
+    let told = received(&mut client, &mut &back[..], 10);
+    assert_eq!(told, Err(TlsError::Told(Alert::BadRecordMac as u8)));
+}
+
+#[test]
+fn keys_are_changed_when_either_side_wants_to() {
+    let (mut client, mut server) = connect(LONG);
+    for wanted in [0, 1, 1, 0] {
+        let mut wire = client.sealed_for_test(content::HANDSHAKE, &[24, 0, 0, 1, wanted]);
+        client.follow_for_test();
+        wire.extend(sent(&mut client, b"after"));
+        assert_eq!(received(&mut server, &mut &wire[..], 5), Ok(b"after".to_vec()));
+        let back = sent(&mut server, b"back");
+        // What changes the keys goes in front, when it was asked for.
+        let extra = usize::from(wanted) * (5 + OVERHEAD_BYTES);
+        assert_eq!(back.len(), 4 + OVERHEAD_BYTES + extra);
+        assert_eq!(received(&mut client, &mut &back[..], 4), Ok(b"back".to_vec()));
+    }
+}
+
+#[test]
+fn keys_are_changed_before_they_are_worn_out() {
+    let (mut client, mut server) = connect(LONG);
+    client.wear_out_for_test();
+    let wire = sent(&mut client, b"one");
+    assert_eq!(wire.len(), 3 + 5 + 2 * OVERHEAD_BYTES, "new keys are announced");
+    assert_eq!(received(&mut server, &mut &wire[..], 3), Ok(b"one".to_vec()));
+    let wire = sent(&mut client, b"two");
+    assert_eq!(wire.len(), 3 + OVERHEAD_BYTES);
+    assert_eq!(received(&mut server, &mut &wire[..], 3), Ok(b"two".to_vec()));
+}
+
+#[test]
+fn messages_that_have_no_place_after_the_handshake_end_it() {
+    let ticket = [&[4, 0, 0, 3][..], &[1, 2, 3]].concat();
+    let update_and_more = [&[24, 0, 0, 1, 0][..], &[4, 0, 0, 0]].concat();
+    let table: [(u8, &[u8], TlsError); 8] = [
+        (content::HANDSHAKE, &ticket, UNEXPECTED),
+        (content::HANDSHAKE, &update_and_more, UNEXPECTED),
+        (content::HANDSHAKE, &[24, 0, 0, 1, 2], TlsError::Breach(Alert::IllegalParameter)),
+        (content::HANDSHAKE, &[1, 0, 0, 0], UNEXPECTED),
+        (content::HANDSHAKE, &[24, 0, 0], UNEXPECTED),
+        (content::HANDSHAKE, &[], UNEXPECTED),
+        (content::ALERT, &[1], UNEXPECTED),
+        (99, &[1], UNEXPECTED),
+    ];
+    for (kind, body, expected) in table {
+        let (mut client, mut server) = connect(SHORT);
+        let wire = client.sealed_for_test(kind, body);
+        let result = received(&mut server, &mut &wire[..], 10);
+        assert_eq!(result, Err(expected), "{kind} {body:?}");
+    }
+    // A client may be given tickets, and has no use for them.
+    let (mut client, mut server) = connect(SHORT);
+    let mut wire = server.sealed_for_test(content::HANDSHAKE, &ticket.repeat(2));
+    wire.extend(sent(&mut server, b"data"));
+    assert_eq!(received(&mut client, &mut &wire[..], 4), Ok(b"data".to_vec()));
+}
+
+#[test]
+fn records_without_data_are_not_endless() {
+    for body in [&[][..], &[24, 0, 0, 1, 1]] {
+        let (mut client, mut server) = connect(SHORT);
+        let mut wire = Vec::new();
+        for _ in 0..=IDLE_RECORDS_MAX {
+            let kind = if body.is_empty() { content::DATA } else { content::HANDSHAKE };
+            wire.extend(client.sealed_for_test(kind, body));
+            if !body.is_empty() {
+                client.follow_for_test();
+            }
+        }
+        assert_eq!(received(&mut server, &mut &wire[..], 10), Err(UNEXPECTED));
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_in_a_channel_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let (_, mut server) = connect(SHORT);
+        let got = received(&mut server, &mut &bytes[..], 100);
+        prop_assert!(got.map_or(true, |data| data.is_empty()));
+    }
+}

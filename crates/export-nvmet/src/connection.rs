@@ -235,7 +235,7 @@ impl Connection {
     fn follow(&mut self) -> usize {
         let (Role::Io(devices), Room::Seat(seat)) = (&mut self.role, &self.room) else { return 0 };
         devices.close_quiet();
-        let Ok(leaving) = devices.follow(&seat.export) else {
+        let Some(leaving) = devices.follow(&seat.export) else {
             // The same as when it connects: whoever cannot have all of it gets nothing.
             self.break_off();
             return 1;

@@ -3,6 +3,7 @@
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
 use crate::subsystem::Subsystem;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_block::{CompletionBatch, DeviceError, Io};
 use strake_export_net::{DeviceQueue, Seat};
@@ -45,6 +46,8 @@ pub(super) struct Devices {
     places: Vec<Option<Device>>,
     /// Namespaces without a device that can be used.
     inaccessible: Vec<u32>,
+    /// Namespaces that had a device here, and which instance it was.
+    used: BTreeMap<u32, [u8; 16]>,
     /// The change of the subsystem that they are of.
     seen: u64,
     core: CoreIndex,
@@ -54,7 +57,8 @@ impl Devices {
     /// Opens the devices that a subsystem has now.
     pub(super) fn open(subsystem: &Subsystem, core: CoreIndex) -> Result<Self, DeviceError> {
         let seen = subsystem.reached();
-        let mut devices = Self { places: Vec::new(), inaccessible: Vec::new(), seen, core };
+        let (places, inaccessible, used) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut devices = Self { places, inaccessible, used, seen, core };
         devices.open_new(subsystem)?;
         Ok(devices)
     }
@@ -66,6 +70,7 @@ impl Devices {
                 continue;
             }
             let Some(device) = Device::open(&served, self.core)? else { continue };
+            self.used.insert(served.namespace, served.facts.page.instance);
             let free = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.places.push(None);
                 self.places.len() - 1
@@ -79,13 +84,13 @@ impl Devices {
 
     /// Follows a subsystem that has changed: lets go of devices that are not served any more, and opens new ones. Says
     /// which take no new commands from now on.
-    pub(super) fn follow(
-        &mut self,
-        subsystem: &Subsystem,
-    ) -> Result<Vec<DeviceIndex>, DeviceError> {
+    ///
+    /// `None` when the queue cannot go on: a device cannot be opened, or another instance has come where the host
+    /// relies on what it wrote and did not flush. That may be lost, and hosts look for it when they connect.
+    pub(super) fn follow(&mut self, subsystem: &Subsystem) -> Option<Vec<DeviceIndex>> {
         let now = subsystem.reached();
         if now == self.seen {
-            return Ok(Vec::new());
+            return Some(Vec::new());
         }
         self.seen = now;
         let mut leaving = Vec::new();
@@ -96,8 +101,15 @@ impl Devices {
                 leaving.push(DeviceIndex(place as u16));
             }
         }
-        self.open_new(subsystem)?;
-        Ok(leaving)
+        let another = |served: &Arc<Served>| {
+            let used = self.used.get(&served.namespace);
+            used.is_some_and(|instance| *instance != served.facts.page.instance)
+        };
+        if subsystem.online().iter().any(another) {
+            return None;
+        }
+        self.open_new(subsystem).ok()?;
+        Some(leaving)
     }
 
     fn find(&self, namespace: u32) -> Option<usize> {

@@ -304,6 +304,18 @@ impl Manager {
         Ok(())
     }
 
+    /// Serves an array no more that will come back.
+    pub(crate) fn detach_exports_of(&mut self, uuid: &str) {
+        for record in self.config.exports.iter().filter(|e| e.array == uuid) {
+            let Some(server) = self.servers.get(&record.listen) else { continue };
+            if server.offers(record)
+                && let Err(error) = server.detach(record)
+            {
+                tracing::warn!(export = %record.name, reason = %error, "export not let go in time");
+            }
+        }
+    }
+
     pub(crate) fn withdraw_exports_of(&mut self, uuid: &str) -> Result<(), ControlError> {
         let records: Vec<ExportRecord> =
             self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();

@@ -17,6 +17,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::label::{newest_label, overwritten, written_over};
 use crate::limits::ARRAYS_MAX;
+use crate::lost::Loss;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
 use crate::members::with_old_paths;
 use crate::offline::{Labelled, Offline, geometry_of, objections};
@@ -369,7 +370,9 @@ impl Manager {
             return (Vec::new(), policy);
         }
         self.last_retry = late.then(Instant::now);
-        let waits = |a: &&ArrayRecord| self.find(&a.uuid).is_none();
+        let waits = |a: &&ArrayRecord| {
+            self.find(&a.uuid).is_none() && self.losses.get(&a.uuid).is_none_or(Loss::is_over)
+        };
         (self.config.arrays.iter().filter(waits).cloned().collect(), policy)
     }
 

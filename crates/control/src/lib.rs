@@ -30,6 +30,7 @@ mod jobs;
 mod label;
 pub mod limits;
 mod locate;
+mod lost;
 pub mod manager;
 mod member_config;
 mod members;

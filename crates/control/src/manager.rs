@@ -17,6 +17,7 @@ use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
 use crate::hooks::Hooks;
+use crate::lost::Loss;
 use crate::member_config::Written;
 use crate::newest::Newest;
 use crate::offline::Offline;
@@ -168,6 +169,8 @@ pub struct Manager {
     pub(crate) options: Options,
     /// Each recorded array that does not run, by its identity.
     pub(crate) offline: BTreeMap<String, Offline>,
+    /// Arrays that were lost while they ran, by their identity.
+    pub(crate) losses: BTreeMap<String, Loss>,
     /// What each spare is like, by the identity of its medium.
     pub(crate) spares: BTreeMap<String, SpareState>,
     /// What was last told about each running array, by its identity.
@@ -246,6 +249,7 @@ impl Manager {
             config,
             options,
             offline: BTreeMap::new(),
+            losses: BTreeMap::new(),
             spares: BTreeMap::new(),
             seen: BTreeMap::new(),
             reserved: BTreeSet::new(),

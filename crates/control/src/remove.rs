@@ -130,6 +130,7 @@ impl Manager {
         let prepared = self.store.prepare(&config)?;
         self.withdraw_exports_of(uuid)?;
         self.offline.remove(uuid);
+        self.losses.remove(uuid);
         self.seen.remove(uuid);
         self.written.remove(uuid);
         self.config = prepared.commit()?;

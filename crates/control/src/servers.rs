@@ -172,6 +172,16 @@ impl ExportServer {
         }
     }
 
+    /// Serves the array of an export no more. Hosts keep an export that can tell them to wait; others are withdrawn.
+    pub(crate) fn detach(&self, record: &ExportRecord) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(subsystem)) => {
+                Ok(target.detach_device(&subsystem.nqn, subsystem.namespace)?)
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => self.remove(record, Removal::Force),
+        }
+    }
+
     /// What an export has done; `None` when it is not offered here.
     pub(crate) fn done(&self, record: &ExportRecord) -> Option<Done> {
         match (self, &record.nvme) {

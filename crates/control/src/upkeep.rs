@@ -53,6 +53,7 @@ impl Control {
             m.observe();
             Ok(())
         })?;
+        self.set_aside_lost()?;
         self.ask_drives()?;
         self.run(|m| {
             m.notice_sick();

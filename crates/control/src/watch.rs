@@ -262,8 +262,7 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
     if (now.lost || now.left.is_none()) && !(before.lost || before.left.is_none()) {
         let what =
             format!("array {name} is lost: more members are gone than its redundancy covers");
-        let next =
-            format!("bring members back, then stop and start the daemon; strake array show {name}");
+        let next = format!("bring members back, and it starts by itself; strake array show {name}");
         return Some(Note::new(EventKind::ArrayLost, now.object(), what).next(next));
     }
     let (out, left) = (now.out(), now.left?);

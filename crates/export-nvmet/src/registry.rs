@@ -194,6 +194,13 @@ impl Registry {
         Ok(Withdrawn::Subsystem(Arc::clone(subsystem)))
     }
 
+    /// Serves the device of a namespace no more, which stays without it. Returns the device: it may be in use yet.
+    pub(crate) fn detach(&self, nqn: &str, namespace: u32) -> Option<Arc<Served>> {
+        let served = self.lock().as_ref()?.get(nqn)?.close(namespace);
+        self.wake();
+        served
+    }
+
     /// Takes a withdrawn export out.
     pub(crate) fn forget(&self, withdrawn: &Withdrawn, namespace: u32) {
         match withdrawn {

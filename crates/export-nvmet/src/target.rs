@@ -202,6 +202,18 @@ impl Target {
         Ok(())
     }
 
+    /// Serves the device of an export no more, which hosts keep as one that cannot be reached for now. What its device
+    /// has not completed when this is called ends as it would have. Nothing happens when there is no such export, or
+    /// its device is not there. Called on a control thread, never on a data core.
+    ///
+    /// # Errors
+    /// When the device did not complete what was in flight within the configured time.
+    pub fn detach_device(&self, nqn: &str, namespace: u32) -> Result<(), TargetError> {
+        let served = self.registry.detach(nqn, namespace);
+        let is_over = served.is_none_or(|s| s.seats.wait_empty(self.config.drain_time_max));
+        if is_over { Ok(()) } else { Err(too_late(nqn)) }
+    }
+
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.drain_time_max
     }

@@ -152,6 +152,30 @@ fn a_namespace_without_its_device_cannot_be_reached_until_it_is_there() {
     assert_eq!((write(&mut io, 2, 0x22), read(&mut io, 2)), (0, (vec![0x22; BLOCK], 0)));
 }
 
+/// What a host did not flush may be gone with the device: its queue ends, and it looks at the namespace anew.
+#[test]
+fn a_namespace_whose_device_goes_stays_and_gets_another() {
+    let machine = Machine::start();
+    machine.target.add_export(&other(2, ram(64))).expect("a second namespace");
+    let (mut admin, mut io) = controller(&machine);
+    assert_eq!(look(&mut admin).1, [(1, 1), (2, 1)]);
+    assert_eq!((write(&mut io, 1, 0x11), write(&mut io, 2, 0x22)), (0, 0));
+    machine.target.detach_device(SUBSYSTEM, 2).expect("nothing is in flight");
+    machine.target.detach_device(SUBSYSTEM, 2).expect("it is gone already");
+    machine.target.detach_device(SUBSYSTEM, 9).expect("there is none");
+    assert!(machine.target.offers(SUBSYSTEM, 2));
+    assert_eq!(told(&mut admin), ACCESS);
+    assert_eq!(look(&mut admin), (vec![], vec![(1, 1), (2, 3)]), "it is listed as before");
+    assert_eq!(read(&mut io, 2).1, code(Status::INACCESSIBLE));
+    assert_eq!(read(&mut io, 1), (vec![0x11; BLOCK], 0), "the other is served on");
+
+    machine.target.add_export(&other(2, ram(64))).expect("its device is there again");
+    assert!(io.pdu().is_none(), "nothing is said over it to another device");
+    let (mut admin, mut io) = machine.controller();
+    assert_eq!(look(&mut admin).1, [(1, 1), (2, 1)]);
+    assert_eq!(read(&mut io, 2), (vec![0; BLOCK], 0));
+}
+
 /// The number of a namespace that was removed in the middle of a write is given to another device: the write must not
 /// reach that one.
 #[test]

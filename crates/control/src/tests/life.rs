@@ -15,7 +15,7 @@ use strake_api::v1::{
     RestoreConfigRequest, SetArrayRequest, UndeleteArrayRequest,
 };
 use strake_block::blocking::Blocking;
-use strake_block::{BufMut, Sg};
+use strake_block::{BufMut, IoError, Sg};
 use strake_dev_uring::control_wait;
 use strake_units::{CoreIndex, Lba};
 
@@ -25,18 +25,22 @@ fn state_of(control: &Control, member: usize) -> String {
 
 /// Writes to the first `mib` MiB of an array, as a client does.
 pub(super) fn write(control: &Control, name: &str, mib: u64) {
+    try_write(control, name, mib).expect("it is written");
+}
+
+pub(super) fn try_write(control: &Control, name: &str, mib: u64) -> Result<(), IoError> {
     let device = control.run(|m| m.find_running(name).map(|at| m.running[at].array.device()));
     let device = device.expect("it runs");
     let mut wait = control_wait();
     let queue = device.open_queue(CoreIndex(0), 1).expect("it serves");
     let mut io = Blocking::new(queue, &mut wait);
     let block = u64::from(device.info().block_size.bytes());
-    for at in 0..mib {
+    (0..mib).try_for_each(|at| {
         let mut data = BufMut::alone(1 << 20);
         data.as_mut_slice().fill(0x5a);
         let lba = Lba((at << 20) / block);
-        io.write_stable(lba, Sg::from(data.freeze())).expect("it is written");
-    }
+        io.write_stable(lba, Sg::from(data.freeze()))
+    })
 }
 
 /// Reads the first `mib` MiB of an array.

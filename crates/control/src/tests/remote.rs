@@ -1,13 +1,16 @@
 //! Drives of other machines: the target is a control plane of its own in this process.
 
+use super::life::{try_write, write};
 use super::{Folder, check_refused, fail, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
+use crate::exports::request_of;
+use crate::manager::Manager;
 use crate::store::RemoteRecord;
 use strake_api::v1::{
     AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
-    DisconnectDriveRequest, Drive, DriveChange, ListEventsRequest, RemoveSpareRequest,
-    RestoreConfigRequest, UnloadArrayRequest,
+    DisconnectDriveRequest, Drive, DriveChange, ListEventsRequest, RemoveExportRequest,
+    RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
 };
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
@@ -172,6 +175,53 @@ fn drives_of_another_machine_are_connected_again_after_a_restart() {
     tick_until(&control, "the spare is there again", || {
         shown(&control, &spare[0]).spare_of == "pool"
     });
+    stop(&control);
+    machine.stop();
+}
+
+/// The other machine takes a drive away for longer than I/O is held, and gives it back. Hosts find the array's export
+/// throughout.
+#[test]
+fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
+    let machine = Machine::new(2);
+    let folder = Folder::new();
+    let control = folder.control();
+    let address = machine.addresses[0].clone();
+    connect(&control, &address).expect("it is connected");
+    let create = CreateArrayRequest { level: "0".into(), ..raid6(vec![address]) };
+    control.create_array(&create).expect("it is created");
+    let export = CreateExportRequest {
+        array: "tank".into(),
+        via: "nvme-tcp".into(),
+        listen: "127.0.0.1:0".into(),
+        allow_hosts: vec![HOST.into()],
+        ..Default::default()
+    };
+    control.run(|m| m.create_export(&export)).expect("it is offered");
+    write(&control, "tank", 1);
+    let states = || {
+        let array = control.run(|m| m.array("tank")).expect("it is known");
+        let export = control.run(|m| Ok(m.exports()[0].clone())).expect("it is known");
+        let offers = |m: &mut Manager| {
+            let record = &m.config.exports[0];
+            Ok(m.servers.get(&record.listen).is_some_and(|server| server.offers(record)))
+        };
+        assert!(control.run(offers).expect("it answers"), "hosts find it");
+        (array.states[0].clone(), export.state)
+    };
+    let both = |state: &str| (state.to_owned(), state.to_owned());
+
+    let lent = machine.control.run(|m| Ok(m.config.exports[0].clone())).expect("it is offered");
+    let away = RemoveExportRequest { name: lent.name.clone(), force: true };
+    machine.control.run(|m| m.remove_export(&away)).expect("it is taken away");
+    assert!(try_write(&control, "tank", 1).is_err(), "longer than I/O is held");
+    tick_until(&control, "it is lost", || states() == both("offline"));
+    machine.control.run(|m| m.create_export(&request_of(&lent))).expect("it is given back");
+    tick_until(&control, "it runs", || states() == both("online"));
+    write(&control, "tank", 1);
+    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let told = |kind: &str| told.iter().filter(|event| event.kind == kind).count();
+    assert_eq!((told("array_lost"), told("array_started")), (1, 1));
     stop(&control);
     machine.stop();
 }

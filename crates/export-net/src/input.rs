@@ -2,11 +2,10 @@
 
 use crate::limits::AHEAD_BYTES_MIN;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use std::io::IoSliceMut;
-use std::os::fd::BorrowedFd;
 use strake_block::SgMut;
 use strake_block::buf::SEGMENTS_MAX;
+use strake_tls::{Wire, WireError};
 
 /// What came of asking the socket for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +22,12 @@ pub enum Received {
     Broken,
 }
 
-fn received(result: Result<usize, Errno>, room: usize) -> Received {
+fn received(result: Result<usize, WireError>, room: usize) -> Received {
     match result {
         Ok(0) => Received::Ended,
         Ok(bytes) if bytes == room => Received::Full(bytes),
         Ok(bytes) => Received::Short(bytes),
-        Err(Errno::AGAIN | Errno::INTR) => Received::Blocked,
+        Err(WireError::Socket(Errno::AGAIN | Errno::INTR)) => Received::Blocked,
         Err(_) => Received::Broken,
     }
 }
@@ -93,14 +92,13 @@ impl Input {
 
     /// Receives behind what is there. Whoever asks has found an incomplete item, which is always shorter than the
     /// buffer, so there is room.
-    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> Received {
+    pub(crate) fn fill(&mut self, wire: &mut Wire) -> Received {
         if self.start > 0 {
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         let room = self.buf.len() - self.end;
-        let result = rustix::net::recv(socket, &mut self.buf[self.end..], RecvFlags::DONTWAIT);
-        let received = received(result.map(|(_, bytes)| bytes), room);
+        let received = received(wire.receive_one(&mut self.buf[self.end..]), room);
         self.end += received.bytes();
         received
     }
@@ -110,7 +108,7 @@ impl Input {
     ///
     /// Behind little data much is read ahead, so that a call is made for many requests. Behind much data hardly more
     /// than the next header is, since what is read ahead has to be copied to its place.
-    pub(crate) fn fill_through(&mut self, socket: BorrowedFd<'_>, place: Place<'_>) -> Received {
+    pub(crate) fn fill_through(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
         debug_assert!(self.bytes().is_empty());
         let ahead = self.buf.len().saturating_sub(place.most);
         let ahead = ahead.max(AHEAD_BYTES_MIN).min(self.buf.len());
@@ -123,8 +121,7 @@ impl Input {
             used += 1;
         }
         slices[used] = IoSliceMut::new(&mut self.buf[..ahead]);
-        let result = rustix::io::readv(socket, &mut slices[..=used]);
-        let received = received(result, room);
+        let received = received(wire.receive(&mut slices[..=used]), room);
         self.end = received.bytes().saturating_sub(place.most);
         received
     }

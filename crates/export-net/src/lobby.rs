@@ -9,13 +9,13 @@ use crate::service::{Lane, Setup, Ticket};
 use crate::station::Order;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_reactor::monotonic;
+use strake_tls::WireError;
 use strake_units::Nanos;
 
 /// One end of a line on which the only message is "stop".
@@ -252,6 +252,7 @@ impl<P: Protocol> Candidate<P> {
                     Received::Blocked => return Fate::Waits,
                     Received::Ended | Received::Broken => return Fate::Gone,
                 },
+                Next::Secure(channel) => self.peer.secure(channel),
                 Next::Serve(admission) => return Fate::Served(admission),
                 Next::Close => self.ending = Ending::Close,
             }
@@ -261,11 +262,10 @@ impl<P: Protocol> Candidate<P> {
     /// Sends what the socket takes; false when it is broken.
     fn send(&mut self) -> bool {
         while self.is_sending() {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(&self.peer, &self.out[self.sent..], flags) {
+            match self.peer.send_bytes(&self.out[self.sent..]) {
                 Ok(bytes) => self.sent += bytes,
-                Err(Errno::AGAIN) => return true,
-                Err(Errno::INTR) => {}
+                Err(WireError::Socket(Errno::AGAIN)) => return true,
+                Err(WireError::Socket(Errno::INTR)) => {}
                 Err(_) => return false,
             }
         }

@@ -3,12 +3,14 @@
 use crate::input::{Input, Place, Received};
 use crate::replies::{Replies, Reply, Sent};
 use rustix::event::epoll::EventFlags;
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use strake_tls::{Channel, Wire, WireError};
 
 /// The socket of a connection, with what is known of it. It asks the kernel only for what may be there: a station
 /// watches sockets edge-triggered.
 pub struct Peer {
-    socket: OwnedFd,
+    wire: Wire,
     input: Input,
     /// The socket may have bytes for us; cleared when it had fewer than asked for.
     readable: bool,
@@ -20,15 +22,22 @@ pub struct Peer {
 
 impl AsFd for Peer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.wire.as_fd()
     }
 }
 
 impl Peer {
     /// A socket that was just connected, and room for what is read ahead.
     #[must_use]
-    pub const fn new(socket: OwnedFd, input: Input) -> Self {
-        Self { socket, input, readable: true, writable: true, hung_up: false }
+    pub fn new(socket: OwnedFd, input: Input) -> Self {
+        Self { wire: socket.into(), input, readable: true, writable: true, hung_up: false }
+    }
+
+    /// What is received and sent from here on goes through TLS; what was received before is used up.
+    pub(crate) fn secure(&mut self, channel: Box<Channel>) {
+        self.wire.secure(channel);
+        // What the peer said behind its handshake is in the channel already.
+        self.readable = true;
     }
 
     /// What was received and not looked at yet.
@@ -60,7 +69,7 @@ impl Peer {
         if !self.readable {
             return Received::Blocked;
         }
-        let received = self.input.fill(self.socket.as_fd());
+        let received = self.input.fill(&mut self.wire);
         self.note_received(received)
     }
 
@@ -70,7 +79,7 @@ impl Peer {
         if !self.readable {
             return Received::Blocked;
         }
-        let received = self.input.fill_through(self.socket.as_fd(), place);
+        let received = self.input.fill_through(&mut self.wire, place);
         self.note_received(received)
     }
 
@@ -83,12 +92,18 @@ impl Peer {
         received
     }
 
+    /// Sends what the socket takes of the end of a negotiation; whoever comes again brings what is left of the same
+    /// bytes.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> Result<usize, WireError> {
+        self.wire.send(&[IoSlice::new(bytes)])
+    }
+
     /// Sends what the socket takes, if it may take something; `done` gets what went out whole.
     pub fn send<R: Reply>(&mut self, replies: &mut Replies<R>, done: impl FnMut(R)) -> Sent {
         if !self.writable {
             return Sent::Nothing;
         }
-        let sent = replies.send(self.socket.as_fd(), done);
+        let sent = replies.send(&mut self.wire, done);
         if sent == Sent::Blocked {
             self.writable = false;
         }

@@ -14,6 +14,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use strake_block::DeviceError;
 use strake_reactor::{Sleep, Turn};
+use strake_tls::Channel;
 use strake_units::{CoreIndex, Nanos};
 
 /// A socket that peers connect to. It is dropped when nobody is accepted any more.
@@ -40,6 +41,8 @@ pub struct Step<A> {
 pub enum Next<A> {
     /// Go on once there are more bytes and what is to be sent was sent.
     More,
+    /// Everything from here on goes through TLS: all bytes were used up, and none are to be sent in the clear.
+    Secure(Box<Channel>),
     /// Serve it. What is to be sent yet is sent when it can be served.
     Serve(A),
     /// Send what is to be sent and close the connection.

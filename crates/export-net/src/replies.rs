@@ -2,11 +2,10 @@
 
 use crate::limits::{SENDS_PER_TURN, SLICES_PER_SEND};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use strake_block::buf::SEGMENTS_MAX;
+use strake_tls::{Wire, WireError};
 
 /// What is sent at once: up to two fixed parts, and data.
 pub trait Reply {
@@ -61,26 +60,26 @@ impl<R: Reply> Replies<R> {
     }
 
     /// Sends what the socket takes; `done` gets what went out whole.
-    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, mut done: impl FnMut(R)) -> Sent {
+    pub(crate) fn send(&mut self, wire: &mut Wire, mut done: impl FnMut(R)) -> Sent {
         let mut outcome = Sent::Nothing;
         for _ in 0..SENDS_PER_TURN {
             if self.queue.is_empty() {
                 break;
             }
-            match self.send_once(socket) {
+            match self.send_once(wire) {
                 Ok(bytes) => {
                     self.retire(bytes, &mut done);
                     outcome = Sent::Some;
                 }
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Sent::Blocked,
-                Err(Errno::INTR) => {}
+                Err(WireError::Socket(Errno::AGAIN | Errno::NOBUFS)) => return Sent::Blocked,
+                Err(WireError::Socket(Errno::INTR)) => {}
                 Err(_) => return Sent::Broken,
             }
         }
         outcome
     }
 
-    fn send_once(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+    fn send_once(&self, wire: &mut Wire) -> Result<usize, WireError> {
         let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
         let mut used = 0;
         let mut skip = self.sent;
@@ -98,8 +97,7 @@ impl<R: Reply> Replies<R> {
                 }
             }
         }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags)
+        wire.send(&slices[..used])
     }
 
     fn retire(&mut self, bytes: usize, done: &mut impl FnMut(R)) {

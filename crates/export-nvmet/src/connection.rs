@@ -26,8 +26,9 @@ mod news;
 pub(crate) use devices::DeviceIndex;
 
 use crate::admin::Setting;
+use crate::beginning::Beginning;
 use crate::controller::Place;
-use crate::handshake::{self, Agreement, Handshake};
+use crate::handshake::Agreement;
 use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX, QUEUES_MAX};
 use crate::registry::{Admission, Desk, Registry, Room};
 use crate::replies::{REPLIES_MAX, Reply};
@@ -42,8 +43,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_block::DeviceError;
 use strake_export_net::{
-    After, Berth, Connection as _, Newcomer, Next, Peer, Pools, Protocol, Replies, Sent, Step,
-    Ticket,
+    After, Berth, Connection as _, Newcomer, Peer, Pools, Protocol, Replies, Sent, Step, Ticket,
 };
 use strake_nvme_wire::Status;
 use strake_reactor::{Sleep, Turn};
@@ -55,6 +55,17 @@ pub(crate) struct Accepted {
     pub(crate) agreement: Agreement,
     pub(crate) pools: Pools,
     pub(crate) copies: Copies,
+}
+
+impl Accepted {
+    /// With all that the queue needs; 6 MiB take their time, so not on a data core.
+    pub(crate) fn new(admission: Admission, agreement: Agreement) -> Self {
+        let (sizes, copies) = match admission.place.queue {
+            0 => (ADMIN_POOLS, Copies::none()),
+            _ => (IO_POOLS, Copies::new()),
+        };
+        Self { admission, agreement, pools: Pools::new(sizes), copies }
+    }
 }
 
 /// What kind of queue it is.
@@ -406,38 +417,18 @@ impl strake_export_net::Connection for Connection {
 }
 
 impl Protocol for Registry {
-    type Handshake = (Desk, Handshake<Desk>);
+    type Handshake = Beginning;
     type Admission = Accepted;
     type Export = Subsystem;
     type Connection = Connection;
 
-    fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Self::Handshake, Vec<u8>) {
-        let desk = Desk { registry: Arc::clone(self), from };
-        ((desk, Handshake::default()), Vec::new())
+    fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Beginning, Vec<u8>) {
+        let desk = Desk { registry: Arc::clone(self), from, proven: None };
+        (Beginning::new(desk), Vec::new())
     }
 
-    fn step(
-        &self,
-        (desk, handshake): &mut Self::Handshake,
-        input: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Step<Accepted> {
-        let step = handshake.step(input, desk, out);
-        let next = match step.next {
-            handshake::Next::More => Next::More,
-            handshake::Next::Close => Next::Close,
-            handshake::Next::Serve(admission, agreement, answer) => {
-                out.extend_from_slice(&answer);
-                // Made here, because 6 MiB take their time.
-                let (sizes, copies) = match admission.place.queue {
-                    0 => (ADMIN_POOLS, Copies::none()),
-                    _ => (IO_POOLS, Copies::new()),
-                };
-                let pools = Pools::new(sizes);
-                Next::Serve(Accepted { admission, agreement, pools, copies })
-            }
-        };
-        Step { taken: step.taken, next }
+    fn step(&self, beginning: &mut Beginning, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
+        beginning.step(input, out)
     }
 
     fn open(

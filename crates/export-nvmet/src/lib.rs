@@ -17,6 +17,7 @@
 
 mod admin;
 pub mod admit;
+mod beginning;
 mod connection;
 mod controller;
 pub mod error;
@@ -32,7 +33,7 @@ mod subsystem;
 pub mod target;
 mod visitors;
 
-pub use strake_nvme_auth::{Keys, Secret, SecretError};
+pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
 pub use strake_nvme_wire::nqn;
 
 pub use error::{TargetError, TargetErrorKind};

@@ -1,5 +1,6 @@
 //! The subsystems of a target, and who may connect to which.
 
+use crate::beginning::{Proven, TlsKeys};
 use crate::controller::{Controller, Host, Place};
 use crate::error::{TargetError, TargetErrorKind};
 use crate::handshake::{Directory, Refusal, Welcome};
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_export_net::{NoSeat, Seat};
 use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
-use strake_nvme_wire::log::{Family, Portal};
+use strake_nvme_wire::log::{Family, Portal, Security};
 use strake_nvme_wire::{Status, log, nqn};
 use strake_reactor::CoreHandle;
 
@@ -61,6 +62,8 @@ pub(crate) struct Registry {
     visitors: Arc<Visitors>,
     /// What hosts have to prove themselves with, by their NQNs.
     keys: Mutex<BTreeMap<String, Keys>>,
+    /// Keys of those that have to use TLS.
+    pub(crate) tls: TlsKeys,
 }
 
 impl Registry {
@@ -72,6 +75,7 @@ impl Registry {
             generation: AtomicU64::new(1),
             visitors: Arc::new(Visitors::new(config.visit_silence_max)),
             keys: Mutex::new(BTreeMap::new()),
+            tls: TlsKeys::default(),
         }
     }
 
@@ -247,7 +251,8 @@ impl Registry {
         let mut page = log::discovery_header(generation, open.len() as u64).to_vec();
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let family = if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
-        let portal = Portal { family, address: &ip, port: &port };
+        let security = if self.tls.has(host) { Security::Tls } else { Security::None };
+        let portal = Portal { family, address: &ip, port: &port, security };
         for subsystem in open {
             page.extend_from_slice(&log::discovery_entry(&subsystem.nqn, &portal));
         }
@@ -355,9 +360,9 @@ impl Registry {
 
 /// Who connects to what.
 #[derive(Clone, Copy)]
-struct Names<'a> {
-    subsystem: &'a str,
-    host: &'a str,
+pub(crate) struct Names<'a> {
+    pub(crate) subsystem: &'a str,
+    pub(crate) host: &'a str,
 }
 
 fn no_seat(why: NoSeat) -> Refusal {
@@ -376,6 +381,20 @@ pub(crate) struct Desk {
     pub(crate) registry: Arc<Registry>,
     /// Where the peer is; `None` when the kernel does not say.
     pub(crate) from: Option<IpAddr>,
+    /// What it has proven by a key for TLS; `None` without TLS.
+    pub(crate) proven: Option<Proven>,
+}
+
+impl Desk {
+    /// Whether a host may go on over this connection: one that has a key for TLS has to have used it, and for these
+    /// names.
+    fn check_channel(&self, names: Names<'_>) -> Result<(), Refusal> {
+        let may = match &self.proven {
+            Some(proven) => proven.is(names),
+            None => !self.registry.tls.has(names.host),
+        };
+        if may { Ok(()) } else { Err(Refusal::plain(Status::INVALID_HOST)) }
+    }
 }
 
 impl Directory for Desk {
@@ -391,6 +410,7 @@ impl Directory for Desk {
         let host =
             nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
         let names = Names { subsystem, host };
+        self.check_channel(names)?;
         let claim = match connect.queue {
             0 => self.registry.open_admin(connect, data, names)?,
             _ => self.registry.open_io(connect, data, names)?,

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_export_net::{Listener, Service, ServiceError, ServiceErrorKind, Setup};
-use strake_nvme_auth::Keys;
+use strake_nvme_auth::{Keys, TlsKey};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
@@ -222,6 +222,12 @@ impl Target {
     /// believes its name again. Hosts that are connected stay.
     pub fn set_keys(&self, host: &str, keys: Option<Keys>) {
         self.registry.set_keys(host, keys);
+    }
+
+    /// Has a host use TLS with this key whenever it connects, to discovery too; `None` believes it without. Hosts that
+    /// are connected stay.
+    pub fn set_tls_key(&self, host: &str, key: Option<TlsKey>) {
+        self.registry.tls.set(host, key);
     }
 
     /// What each export has done whose device is served.

@@ -25,7 +25,7 @@ fn described(sources: &[(u64, u32)]) -> Vec<u8> {
 /// Asks for a Copy of `said` ranges with these bytes in its capsule.
 fn ask(io: &mut Host, to: u64, said: u32, flags: u32, bytes: &[u8]) {
     let sgl = Sgl::InCapsule { offset: 0, length: bytes.len() as u32 };
-    let words = [(1, 1), (10, to as u32), (11, (to >> 32) as u32), (12, said - 1 | flags)];
+    let words = [(1, 1), (10, to as u32), (11, (to >> 32) as u32), (12, (said - 1) | flags)];
     io.send(opcode::COPY, sgl, &words, bytes);
 }
 

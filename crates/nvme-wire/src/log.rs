@@ -281,19 +281,33 @@ pub struct Portal<'a> {
     pub address: &'a str,
     /// The TCP port as text.
     pub port: &'a str,
+    /// What a host has to use there.
+    pub security: Security,
 }
 
-/// An entry of the discovery page (Base, Figure 264; TCP, section 3.1.1): a subsystem that can be reached over TCP
-/// without encryption.
+/// Whether a host has to use a secure channel (Base, Figure 264, TREQ; TCP, Figure 17, SECTYPE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// None is there.
+    None,
+    /// TLS 1.3, and nothing without it.
+    Tls,
+}
+
+/// An entry of the discovery page (Base, Figure 264; TCP, section 3.1.1): a subsystem that can be reached over TCP.
 #[must_use]
 pub fn discovery_entry(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
     let mut out = [0; DISCOVERY_BYTES];
     out[0] = 3;
     out[1] = portal.family as u8;
-    // SUBTYPE: with namespaces. TREQ: no secure channel. PORTID: the only one.
+    // SUBTYPE: with namespaces. PORTID: the only one.
     out[2] = 2;
-    out[3] = 0b10;
     out[4] = 1;
+    // TREQ, and SECTYPE of TSAS.
+    (out[3], out[768]) = match portal.security {
+        Security::None => (0b10, 0),
+        Security::Tls => (0b01, 2),
+    };
     // Controllers are made for whoever connects; the admin queue has 32 entries.
     put(&mut out, 6, &u16::MAX.to_le_bytes());
     put(&mut out, 8, &32_u16.to_le_bytes());

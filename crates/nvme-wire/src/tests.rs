@@ -327,12 +327,16 @@ fn log_pages_are_asked_for_and_told() {
         specific: 0,
     };
     assert_eq!(log::Request::parse(&command), request);
-    let portal = log::Portal { family: log::Family::Ipv4, address: "192.0.2.7", port: "4420" };
+    let (family, security) = (log::Family::Ipv4, log::Security::None);
+    let portal = log::Portal { family, address: "192.0.2.7", port: "4420", security };
     let entry = log::discovery_entry("nqn.x", &portal);
     assert_eq!(entry[..10], [3, 1, 2, 2, 1, 0, 0xff, 0xff, 32, 0]);
     assert_eq!(entry[32..38], *b"4420  ");
     assert_eq!(entry[256..262], *b"nqn.x\0");
     assert_eq!(entry[512..522], *b"192.0.2.7 ");
+    let security = log::Security::Tls;
+    let secured = log::discovery_entry("nqn.x", &log::Portal { security, ..portal });
+    assert_eq!((entry[3], entry[768], secured[3], secured[768]), (2, 0, 1, 2));
     let header = log::discovery_header(3, 2);
     assert_eq!((header[0], header[8], header[16]), (3, 2, 0));
 }

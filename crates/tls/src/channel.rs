@@ -81,7 +81,7 @@ pub struct Channel {
     records: usize,
     /// Records of them whose data counts as sent.
     counted: usize,
-    /// The other side wants to see other keys.
+    /// Other keys are wanted for what is sent.
     owes_update: bool,
 }
 
@@ -113,6 +113,11 @@ impl Channel {
             counted: 0,
             owes_update: false,
         }
+    }
+
+    /// Has what is sent from here on go with other keys, sooner than their bound demands.
+    pub const fn change_keys(&mut self) {
+        self.owes_update = true;
     }
 
     /// Receives into slices until they are full or `receive`, which gets the room for what comes, has nothing more.

@@ -203,7 +203,7 @@ impl Client {
         let half = |label| Half::new(hash, agreed.master.derive(label, transcript.as_ref())?);
         let (writer, reader) = (half("c ap traffic")?, half("s ap traffic")?);
         let rest = std::mem::take(&mut self.inbox).into_rest()?;
-        let channel = Channel::new(Side::Client, reader, writer, &rest);
+        let channel = Box::new(Channel::new(Side::Client, reader, writer, &rest));
         Ok(Secured { channel, identity: agreed.identity })
     }
 }

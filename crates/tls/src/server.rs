@@ -30,7 +30,7 @@ pub trait KnownKeys {
 /// What comes of a handshake.
 pub struct Secured {
     /// What the connection goes through from here on.
-    pub channel: Channel,
+    pub channel: Box<Channel>,
     /// The identity that the client has proven.
     pub identity: String,
 }
@@ -157,7 +157,10 @@ impl Server {
         }
         let rest = std::mem::take(&mut self.inbox).into_rest()?;
         let Finishing { writer, after, identity, .. } = *finishing;
-        Ok(Secured { channel: Channel::new(Side::Server, after, writer, &rest), identity })
+        Ok(Secured {
+            channel: Box::new(Channel::new(Side::Server, after, writer, &rest)),
+            identity,
+        })
     }
 }
 

@@ -72,7 +72,7 @@ fn meet(theirs: &str, ours: &str, piece: usize) -> Ends {
 /// Both ends of a connection.
 fn connect(text: &str) -> (Channel, Channel) {
     let (client, server) = meet(text, text, usize::MAX);
-    (client.expect("a client").channel, server.expect("a server").channel)
+    (*client.expect("a client").channel, *server.expect("a server").channel)
 }
 
 /// What a channel sends for some data.

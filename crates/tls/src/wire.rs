@@ -72,8 +72,8 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 
 impl Wire {
     /// What goes through it from here on goes through a channel.
-    pub fn secure(&mut self, channel: Channel) {
-        self.channel = Some(Box::new(channel));
+    pub fn secure(&mut self, channel: Box<Channel>) {
+        self.channel = Some(channel);
     }
 
     /// True when there is a channel.

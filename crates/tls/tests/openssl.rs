@@ -102,7 +102,7 @@ fn shake(
             continue;
         }
         stream.write_all(&out).expect("it reads");
-        return result.map(|secured| End { stream, channel: secured.expect("a channel").channel });
+        return result.map(|secured| End { stream, channel: *secured.expect("a channel").channel });
     }
 }
 

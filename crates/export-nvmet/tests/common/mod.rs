@@ -5,16 +5,19 @@
 #![allow(dead_code)]
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_block::BlockDevice;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Target, TargetConfig};
+use strake_export_nvmet::{Export, Target, TargetConfig, TlsKey};
+use strake_nvme_auth::Names;
 use strake_nvme_wire::pdu::{Digests, IcReq};
 use strake_nvme_wire::{Cqe, Sgl, Status};
 use strake_reactor::{CoreConfig, CoreThread};
+use strake_tls::channel::Failure;
+use strake_tls::{Channel, Client, SystemRandom, TlsError};
 use strake_units::{BlockSize, CoreIndex};
 
 /// Longest wait for the target before the test fails.
@@ -112,6 +115,8 @@ pub struct Pdu {
 
 pub struct Host {
     pub stream: TcpStream,
+    /// What it talks through, once it does.
+    channel: Option<Box<Channel>>,
     /// How the last command ended.
     pub said: Status,
     cid: u16,
@@ -124,7 +129,7 @@ impl Host {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_nodelay(true).expect("delays can be switched off");
-        Self { stream, said: Status::SUCCESS, cid: 0 }
+        Self { stream, channel: None, said: Status::SUCCESS, cid: 0 }
     }
 
     /// The same from another address of this machine.
@@ -136,7 +141,7 @@ impl Host {
         connect(&socket, &machine.target.address()).expect("the target listens");
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Self { stream, said: Status::SUCCESS, cid: 0 }
+        Self { stream, channel: None, said: Status::SUCCESS, cid: 0 }
     }
 
     /// Connects and asks for a connection without digests.
@@ -154,13 +159,65 @@ impl Host {
     }
 
     pub fn put(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the target takes bytes");
+        let Some(channel) = &mut self.channel else {
+            return self.stream.write_all(bytes).expect("the target takes bytes");
+        };
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let parts = [IoSlice::new(&bytes[sent..])];
+            let result =
+                channel.send(&parts, |bytes| self.stream.write(bytes).map_err(|e| e.kind()));
+            sent += result.expect("the target takes bytes");
+        }
+    }
+
+    fn fill(&mut self, place: &mut [u8]) -> std::io::Result<()> {
+        let Some(channel) = &mut self.channel else { return self.stream.read_exact(place) };
+        let length = place.len();
+        let mut into = [IoSliceMut::new(place)];
+        let receive = |room: &mut [u8]| self.stream.read(room).map_err(|error| error.kind());
+        match channel.receive(&mut into, receive) {
+            Ok(count) if count == length => Ok(()),
+            Ok(_) => Err(ErrorKind::UnexpectedEof.into()),
+            Err(Failure::Socket(kind)) => Err(kind.into()),
+            Err(Failure::Tls(error)) => Err(Error::other(error)),
+        }
+    }
+
+    /// Agrees on TLS with keys for these names.
+    pub fn secure(
+        &mut self,
+        key: &TlsKey,
+        (host, subsystem): (&str, &str),
+    ) -> Result<(), TlsError> {
+        let names = Names { host: host.into(), subsystem: subsystem.into() };
+        let (random, mut out) = (SystemRandom::new(), Vec::new());
+        let mut client = Client::begin(key.offers(&names), &random, &mut out)?;
+        let mut room = [0; 4096];
+        loop {
+            self.stream.write_all(&out).expect("the target takes bytes");
+            out.clear();
+            let count = self.stream.read(&mut room).expect("the target answers");
+            if count == 0 {
+                return Err(TlsError::Truncated);
+            }
+            if let Some(secured) = client.step(&room[..count], &random, &mut out)? {
+                self.stream.write_all(&out).expect("the target takes bytes");
+                self.channel = Some(secured.channel);
+                return Ok(());
+            }
+        }
+    }
+
+    /// What it talks through.
+    pub fn channel(&mut self) -> &mut Channel {
+        self.channel.as_mut().expect("it is secure")
     }
 
     /// The next PDU; `None` when the target has closed the connection.
     pub fn pdu(&mut self) -> Option<Pdu> {
         let mut common = [0; 8];
-        match self.stream.read_exact(&mut common) {
+        match self.fill(&mut common) {
             Ok(()) => {}
             Err(e) if matches!(e.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
                 return None;
@@ -169,7 +226,7 @@ impl Host {
         }
         let (hlen, total) = (usize::from(common[2]), u32_of(&common[4..]) as usize);
         let mut rest = vec![0; total - 8];
-        self.stream.read_exact(&mut rest).expect("a PDU is sent whole");
+        self.fill(&mut rest).expect("a PDU is sent whole");
         let data = rest.split_off(hlen - 8);
         Some(Pdu { kind: common[0], header: rest, data })
     }

@@ -1,0 +1,130 @@
+//! What a connection begins with: TLS or not, and then the [handshake] of NVMe/TCP.
+//!
+//! ```text
+//! Opening --first byte of TLS--> Securing --Finished--> Talking
+//!    '-----any other--------------------------------------^
+//! ```
+//! Both come to one address, and a host that has a key gets no further without TLS (`docs/decisions/0021-tls.md`).
+
+use crate::connection::Accepted;
+use crate::handshake::{self, Handshake};
+use crate::registry::{Desk, Names};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use strake_export_net::{Next, Step};
+use strake_nvme_auth::{Identity, Psk, TlsKey};
+use strake_tls::{KnownKeys, Secured, Server, SystemRandom};
+
+/// The type of the record in which TLS begins (RFC 8446, section 5.1). That of an ICReq is zero (TCP, section 3.6.2.2).
+const TLS_HANDSHAKE: u8 = 22;
+
+/// The keys of hosts for TLS, by their names.
+#[derive(Default)]
+pub(crate) struct TlsKeys(Mutex<BTreeMap<String, TlsKey>>);
+
+impl TlsKeys {
+    pub(crate) fn set(&self, host: &str, key: Option<TlsKey>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match key {
+            Some(key) => known.insert(host.to_owned(), key),
+            None => known.remove(host),
+        };
+    }
+
+    /// Whether a host has to use TLS.
+    pub(crate) fn has(&self, host: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(host)
+    }
+}
+
+impl KnownKeys for TlsKeys {
+    fn meant_by(&self, identity: &[u8]) -> Vec<Psk> {
+        let Some(identity) = Identity::parse(identity) else { return Vec::new() };
+        let key = {
+            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(identity.host).cloned()
+        };
+        key.map(|key| key.meant_by(&identity)).unwrap_or_default()
+    }
+}
+
+/// Who a host has proven to be by the key that it used, and for which subsystem.
+pub(crate) struct Proven {
+    host: String,
+    subsystem: String,
+}
+
+impl Proven {
+    fn of(secured: &Secured) -> Option<Self> {
+        let identity = Identity::parse(secured.identity.as_bytes())?;
+        let own = |name: &str| name.to_owned();
+        Some(Self { host: own(identity.host), subsystem: own(identity.subsystem) })
+    }
+
+    pub(crate) fn is(&self, names: Names<'_>) -> bool {
+        (self.host.as_str(), self.subsystem.as_str()) == (names.host, names.subsystem)
+    }
+}
+
+enum Stage {
+    Opening,
+    Securing(Box<Server>),
+    Talking(Handshake<Desk>),
+}
+
+/// How far a connection is that is not served yet.
+pub(crate) struct Beginning {
+    desk: Desk,
+    stage: Stage,
+}
+
+impl Beginning {
+    pub(crate) const fn new(desk: Desk) -> Self {
+        Self { desk, stage: Stage::Opening }
+    }
+
+    /// Looks at what the host has sent; answers go to `out`.
+    pub(crate) fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
+        if let (Stage::Opening, Some(&first)) = (&self.stage, input.first()) {
+            self.stage = match first {
+                TLS_HANDSHAKE => Stage::Securing(Box::default()),
+                _ => Stage::Talking(Handshake::default()),
+            };
+        }
+        match &mut self.stage {
+            Stage::Opening => Step { taken: 0, next: Next::More },
+            Stage::Securing(server) => {
+                let keys = &self.desk.registry.tls;
+                let next = match server.step(input, keys, &SystemRandom::new(), out) {
+                    Ok(None) => Next::More,
+                    Ok(Some(secured)) => {
+                        self.desk.proven = Proven::of(&secured);
+                        self.stage = Stage::Talking(Handshake::default());
+                        Next::Secure(secured.channel)
+                    }
+                    Err(_) => Next::Close,
+                };
+                Step { taken: input.len(), next }
+            }
+            Stage::Talking(handshake) => talk(handshake, &self.desk, input, out),
+        }
+    }
+}
+
+fn talk(
+    handshake: &mut Handshake<Desk>,
+    desk: &Desk,
+    input: &[u8],
+    out: &mut Vec<u8>,
+) -> Step<Accepted> {
+    let step = handshake.step(input, desk, out);
+    let next = match step.next {
+        handshake::Next::More => Next::More,
+        handshake::Next::Close => Next::Close,
+        handshake::Next::Serve(admission, agreement, answer) => {
+            out.extend_from_slice(&answer);
+            Next::Serve(Accepted::new(admission, agreement))
+        }
+    };
+    Step { taken: step.taken, next }
+}

@@ -1,0 +1,263 @@
+//! Hosts that have to use TLS, and what else may come to a target's port.
+
+mod common;
+
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM};
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+use strake_dev_mem::RamDevice;
+use strake_export_nvmet::{Keys, TargetConfig, TlsKey, nqn};
+use strake_nvme_wire::Sgl;
+use strake_tls::{Client, SystemRandom, TlsError};
+use strake_units::{BlockSize, Nanos};
+
+const KEY: &str =
+    "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
+const OTHER: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+const NAMES: (&str, &str) = (HOST, SUBSYSTEM);
+/// Connect Invalid Host (Base, Figure 102).
+const INVALID_HOST: u16 = 0x184;
+
+fn key(text: &str) -> TlsKey {
+    text.parse().expect("a key")
+}
+
+/// A target at which the host has to use TLS.
+fn guarded() -> Machine {
+    let machine = Machine::start();
+    machine.target.set_tls_key(HOST, Some(key(KEY)));
+    machine
+}
+
+/// A connection with TLS for these names, and an ICReq answered through it.
+fn secured(machine: &Machine, text: &str, names: (&str, &str)) -> Host {
+    let mut host = machine.dial();
+    host.secure(&key(text), names).expect("the key is known");
+    host.ask();
+    host
+}
+
+/// An enabled controller and an I/O queue of it.
+fn controller(machine: &Machine) -> (Host, Host) {
+    let mut admin = secured(machine, KEY, NAMES);
+    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut io = secured(machine, KEY, NAMES);
+    io.connect(1, id, 0).expect("an I/O queue");
+    (admin, io)
+}
+
+fn pattern(blocks: usize) -> Vec<u8> {
+    (0..blocks * BLOCK).map(|at| (at / 3 + at / BLOCK) as u8).collect()
+}
+
+/// Waits for the target to hang up; what it says before that.
+fn last_words(host: &mut Host) -> Vec<u8> {
+    let mut said = Vec::new();
+    match host.stream.read_to_end(&mut said) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    said
+}
+
+#[test]
+fn everything_goes_through_tls() {
+    let machine = guarded();
+    let (mut admin, mut io) = controller(&machine);
+    assert_eq!(io.write(1, &pattern(2)), 0, "with the data in the capsule");
+    let data = pattern(64);
+    let (cid, tag) = io.announce(100, 64);
+    let half = data.len() / 2;
+    io.put(&common::h2c(cid, tag, 0, half as u32, 0, &data[..half]));
+    io.put(&common::h2c(cid, tag, half as u32, half as u32, 4, &data[half..]));
+    assert_eq!(io.finish().2, 0, "with data that was asked for");
+    assert_eq!(io.read(100, 64), (data, 0));
+    assert_eq!(io.read(1, 2), (pattern(2), 0));
+    // 1 MiB is many records, of which the socket takes some now and some later.
+    let (large, status) = io.read(0, 256);
+    assert_eq!((large.len(), status), (256 * BLOCK, 0));
+    assert!(large[100 * BLOCK..164 * BLOCK] == pattern(64));
+    admin.send(0x18, Sgl::Transport { length: 0 }, &[], &[]);
+    assert_eq!(admin.finish().2, 0, "a sign of life");
+}
+
+#[test]
+fn a_host_with_a_key_is_refused_without_tls() {
+    let machine = guarded();
+    let mut host = Host::asked(&machine);
+    assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST));
+    let mut host = Host::asked(&machine);
+    let names = (HOST, nqn::DISCOVERY);
+    assert_eq!(host.connect_as(names, 0, 0xffff, 0), Err(INVALID_HOST), "discovery too");
+    // Nor does an I/O queue come to a controller over a bare connection.
+    let mut admin = secured(&machine, KEY, NAMES);
+    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut io = Host::asked(&machine);
+    assert_eq!(io.connect(1, id, 0), Err(INVALID_HOST));
+    machine.target.set_tls_key(HOST, None);
+    Host::asked(&machine).connect(0, 0xffff, 0).expect("it has no key any more");
+}
+
+#[test]
+fn tls_is_refused_to_hosts_without_a_key_and_with_another() {
+    let machine = Machine::start();
+    let refused = Err(TlsError::Told(51));
+    assert_eq!(machine.dial().secure(&key(KEY), NAMES), refused, "it has none");
+    Host::asked(&machine).connect(0, 0xffff, 0).expect("and needs none");
+    machine.target.set_tls_key(HOST, Some(key(OTHER)));
+    assert_eq!(machine.dial().secure(&key(KEY), NAMES), refused, "it has another");
+    let stranger = ("nqn.2014-08.org.stranger", SUBSYSTEM);
+    assert_eq!(machine.dial().secure(&key(OTHER), stranger), refused, "it is another");
+    controller_with(&machine, OTHER);
+}
+
+fn controller_with(machine: &Machine, text: &str) {
+    secured(machine, text, NAMES).connect(0, 0xffff, 0).expect("a controller");
+}
+
+/// A key is good for the names that it was derived for: a host that knows the key of another, or that its own is for
+/// another subsystem, does not get further by saying other names afterwards.
+#[test]
+fn the_names_of_connect_are_those_of_the_key() {
+    let machine = guarded();
+    let other = "nqn.2014-08.org.nvmexpress:uuid:other";
+    machine.target.set_tls_key(other, Some(key(OTHER)));
+    let mut host = secured(&machine, OTHER, (other, SUBSYSTEM));
+    assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST), "another host");
+    let mut host = secured(&machine, KEY, (HOST, nqn::DISCOVERY));
+    assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST), "another subsystem");
+    // A host that needs none does not get by behind one that has a key.
+    machine.target.set_tls_key(HOST, None);
+    let mut host = secured(&machine, OTHER, (other, SUBSYSTEM));
+    assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST));
+}
+
+#[test]
+fn discovery_says_who_has_to_use_tls() {
+    for (text, expected) in [(Some(KEY), (1, 2)), (None, (2, 0))] {
+        let machine = Machine::start();
+        machine.target.set_tls_key(HOST, text.map(key));
+        let names = (HOST, nqn::DISCOVERY);
+        let mut host = match text {
+            Some(text) => secured(&machine, text, names),
+            None => Host::asked(&machine),
+        };
+        host.connect_as(names, 0, 0xffff, 0).expect("discovery");
+        host.enable();
+        let words = [(10, 0x70 | 511 << 16)];
+        host.send(2, Sgl::Transport { length: 2048 }, &words, &[]);
+        let (page, _, status) = host.finish();
+        assert_eq!(status, 0);
+        let entry = &page[1024..];
+        assert_eq!((entry[3], entry[768]), expected, "TREQ and SECTYPE");
+    }
+}
+
+#[test]
+fn proof_is_asked_for_inside_of_tls_too() {
+    let machine = guarded();
+    let secret = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+    let keys = Keys { host: secret.parse().expect("a secret"), controller: None };
+    machine.target.set_keys(HOST, Some(keys));
+    let mut host = secured(&machine, KEY, NAMES);
+    let result = host.connect(0, 0xffff, 0).expect("it is asked for");
+    assert_eq!(result >> 16 & 3, 2, "ATR");
+}
+
+#[test]
+fn garbage_instead_of_a_hello_ends_the_connection_and_no_other() {
+    let machine = guarded();
+    let (_admin, mut io) = controller(&machine);
+    let table: [&[u8]; 5] = [
+        &[0x16; 64],
+        &[0x16, 3, 1, 0, 1, 0],
+        b"\x16\x03\x01\xff\xff and so on",
+        &[0x16, 3, 3, 0, 4, 2, 0, 0, 0],
+        &[0x16, 3, 3, 0, 4, 1, 0xff, 0xff, 0xff],
+    ];
+    for bytes in table {
+        let mut host = machine.dial();
+        host.stream.write_all(bytes).expect("the target takes bytes");
+        host.stream.shutdown(Shutdown::Write).expect("it is connected");
+        let said = last_words(&mut host);
+        assert!(said.is_empty() || said[..3] == [21, 3, 3], "{bytes:?}: {said:?}");
+    }
+    assert_eq!(io.read(0, 1).1, 0, "another host goes on");
+}
+
+#[test]
+fn a_host_that_only_begins_tls_is_given_up() {
+    let handshake_time_max = Nanos(200 * Nanos::MILLI.0);
+    let config = TargetConfig { handshake_time_max, ..TargetConfig::default() };
+    let machine =
+        Machine::set_up(Arc::new(RamDevice::new(common::BLOCKS, BlockSize::B4096)), config);
+    machine.target.set_tls_key(HOST, Some(key(KEY)));
+    let names = strake_nvme_auth::Names { host: HOST.into(), subsystem: SUBSYSTEM.into() };
+    let mut hello = Vec::new();
+    Client::begin(key(KEY).offers(&names), &SystemRandom::new(), &mut hello).expect("a hello");
+    for end in [1, 5, hello.len() / 2] {
+        let mut host = machine.dial();
+        host.stream.write_all(&hello[..end]).expect("the target takes bytes");
+        assert!(last_words(&mut host).is_empty(), "{end} bytes");
+    }
+    let mut host = machine.dial();
+    host.stream.write_all(&hello).expect("the target takes bytes");
+    assert_eq!(last_words(&mut host)[..1], [22], "it was answered, and did not go on");
+    let mut host = machine.dial();
+    host.secure(&key(KEY), NAMES).expect("the key is known");
+    assert!(host.pdu().is_none(), "it agreed, and asked for nothing");
+}
+
+#[test]
+fn a_record_that_was_changed_ends_the_connection() {
+    let machine = guarded();
+    let (_admin, mut io) = controller(&machine);
+    let (_other, mut other) = controller(&machine);
+    let mut wire = Vec::new();
+    let capsule = common::capsule(2, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
+    let sealed = io.channel().send(&[std::io::IoSlice::new(&capsule)], |bytes| {
+        wire.extend_from_slice(bytes);
+        Ok::<_, ()>(bytes.len())
+    });
+    assert_eq!(sealed, Ok(72));
+    wire[20] ^= 1;
+    io.stream.write_all(&wire).expect("the target takes bytes");
+    let said = last_words(&mut io);
+    assert_eq!(said[..3], [23, 3, 3], "an alert, and nothing else");
+    assert_eq!(said.len(), 5 + 2 + 1 + 16);
+    assert_eq!(other.read(0, 1).1, 0, "another queue goes on");
+}
+
+#[test]
+fn a_bare_pdu_inside_of_tls_is_no_record() {
+    let machine = guarded();
+    let (_admin, mut io) = controller(&machine);
+    let capsule = common::capsule(2, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
+    io.stream.write_all(&capsule).expect("the target takes bytes");
+    assert_eq!(last_words(&mut io).len(), 24, "an alert, and no data");
+}
+
+#[test]
+fn a_target_that_stops_says_so() {
+    let machine = guarded();
+    let (mut admin, mut io) = controller(&machine);
+    let Machine { target, .. } = machine;
+    target.stop().expect("it stops");
+    // `pdu` is none where the channel was ended, and panics where it was cut.
+    assert!(io.pdu().is_none());
+    assert!(admin.pdu().is_none());
+}
+
+#[test]
+fn keys_are_changed_under_io() {
+    let machine = guarded();
+    let (_admin, mut io) = controller(&machine);
+    for round in 0..40 {
+        io.channel().change_keys();
+        assert_eq!(io.write(round, &pattern(1)), 0);
+        assert_eq!(io.read(round, 1), (pattern(1), 0));
+    }
+}

@@ -158,6 +158,7 @@ impl Bench {
                 uuid: [uuid; 16],
                 device: Some(made.drive(made.usual_bytes())?),
                 read_only: false,
+                ledger: None,
                 hosts: vec![HOST.to_owned()],
             };
             target.add_export(&export).map_err(|e| e.to_string())?;

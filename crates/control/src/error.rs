@@ -118,6 +118,7 @@ impl From<TargetError> for ControlError {
             TargetErrorKind::Unknown => ControlErrorKind::NotFound,
             TargetErrorKind::InUse => ControlErrorKind::Refused,
             TargetErrorKind::TooMany => ControlErrorKind::State,
+            TargetErrorKind::BadReservations => ControlErrorKind::Store,
             TargetErrorKind::Listen | TargetErrorKind::DrainTimeout | TargetErrorKind::System => {
                 ControlErrorKind::Device
             }

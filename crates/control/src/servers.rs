@@ -89,6 +89,7 @@ fn namespace_of(
         uuid: uuid.0,
         device: None,
         read_only: record.read_only,
+        ledger: None,
         hosts: subsystem.hosts.clone(),
     })
 }

@@ -98,6 +98,7 @@ fn io_allocates_nothing_on_either_side() {
         uuid: [7; 16],
         device: Some(Arc::new(ram)),
         read_only: false,
+        ledger: None,
         hosts: vec![HOST.to_owned()],
     };
     target.add_export(&export).expect("a fresh name can be exported");

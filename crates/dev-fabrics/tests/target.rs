@@ -47,6 +47,7 @@ impl Machine {
             uuid: [uuid; 16],
             device: Some(Arc::new(ram.clone())),
             read_only: false,
+            ledger: None,
             hosts: vec![HOST.to_owned()],
         };
         self.target.add_export(&export).expect("a fresh number can be exported");

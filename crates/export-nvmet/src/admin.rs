@@ -2,6 +2,8 @@
 //!
 //! Decisions are pure; a page is put together when there is memory to send it from.
 
+mod reserved;
+
 use crate::admit::{Access, Need};
 use crate::controller::{Controller, VERSION};
 use crate::limits::{
@@ -22,6 +24,7 @@ use strake_nvme_wire::identify::{
 };
 use strake_nvme_wire::log::{self, Does, Names, page};
 use strake_nvme_wire::nvm::{ALL_NAMESPACES, opcode};
+use strake_nvme_wire::reservation::{self, HostId, NOTICE_BYTES, Notice, takes_notice};
 use strake_nvme_wire::{Sqe, Status};
 
 /// A page to send.
@@ -37,6 +40,12 @@ pub(crate) enum Page {
     Descriptors([u8; 16]),
     /// Limits of the command set.
     CommandSet,
+    /// Who the host is.
+    HostId,
+    /// Who is a registrant of a namespace, and who holds what.
+    Reservations { namespace: u32, bytes: u32 },
+    /// What others did to reservations.
+    Notice(log::Request, Option<Notice>),
     /// A part of a log page, and what the host had seen of its topic before.
     Log { request: log::Request, since: u64 },
 }
@@ -45,7 +54,9 @@ impl Page {
     /// Bytes to send.
     pub(crate) const fn bytes(&self) -> u32 {
         match self {
-            Self::Log { request, .. } => request.length as u32,
+            Self::Log { request, .. } | Self::Notice(request, _) => request.length as u32,
+            Self::Reservations { bytes, .. } => *bytes,
+            Self::HostId => size_of::<HostId>() as u32,
             Self::Controller
             | Self::Namespace(_)
             | Self::Active(_)
@@ -68,6 +79,8 @@ pub(crate) enum Decision {
     Page(Page),
     /// Keep it until there is an event.
     Hold,
+    /// Have reservations of a namespace outlast a loss of power, or no more.
+    Persist(bool, u32),
     /// The host is alive.
     Alive,
     /// The host wants signs of life to be awaited for this many milliseconds.
@@ -105,8 +118,11 @@ pub(crate) fn decide(
         admin::GET_LOG_PAGE => logged(sqe, controller).map(Decision::Page),
         admin::KEEP_ALIVE => Ok(Decision::Alive),
         admin::ASYNC_EVENT => Ok(Decision::Hold),
-        admin::SET_FEATURES => set_feature(sqe, controller, setting),
-        admin::GET_FEATURES => get_feature(sqe, controller, setting).map(Decision::Result),
+        admin::SET_FEATURES => {
+            reserved::set(sqe, controller).unwrap_or_else(|| set_feature(sqe, controller, setting))
+        }
+        admin::GET_FEATURES => reserved::get(sqe, controller)
+            .unwrap_or_else(|| get_feature(sqe, controller, setting).map(Decision::Result)),
         // Commands cannot be called back from a device: "not aborted" (Base, section 5.1).
         admin::ABORT if io => Ok(Decision::Result(1)),
         _ => Err(Status::INVALID_OPCODE),
@@ -168,6 +184,7 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
         (ControllerKind::Io, page::HEALTH) => log::HEALTH_BYTES as u64,
         (ControllerKind::Io, page::FIRMWARE) => log::FIRMWARE_BYTES as u64,
         (ControllerKind::Io, page::COMMANDS) => log::COMMANDS_BYTES as u64,
+        (ControllerKind::Io, page::RESERVATION) => NOTICE_BYTES as u64,
         (ControllerKind::Io, page::CHANGED_NAMESPACES) => log::CHANGED_BYTES as u64,
         // They grow and shrink, so what lies behind their end is zeroes rather than an error.
         (ControllerKind::Io, page::ACCESS) | (ControllerKind::Discovery, page::DISCOVERY) => {
@@ -183,6 +200,14 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
     }
     if request.page == page::HEALTH && !matches!(sqe.nsid(), 0 | ALL_NAMESPACES) {
         return Err(Status::INVALID_NAMESPACE);
+    }
+    if request.page == page::RESERVATION {
+        let mut notices = controller.notices();
+        let notice = notices.first();
+        if takes_notice(&request) {
+            notices.drop_first();
+        }
+        return Ok(Page::Notice(request, notice));
     }
     Ok(Page::Log { request, since: 0 })
 }
@@ -273,10 +298,16 @@ impl Content<'_> {
     /// Fills `data`, whose length is that of the page.
     pub(crate) fn fill(&self, page: Page, data: &mut SgMut) {
         match page {
-            Page::Log { request, since } => {
-                let whole = self.log(&request, since);
-                let from = usize::try_from(request.offset).unwrap_or(usize::MAX).min(whole.len());
-                put(&whole[from..], data);
+            Page::Log { request, since } => put_from(&request, &self.log(&request, since), data),
+            Page::Notice(request, notice) => {
+                let page = notice.map_or([0; NOTICE_BYTES], |notice| notice.page());
+                put_from(&request, &page, data);
+            }
+            Page::HostId => put(&self.controller.host.id, data),
+            Page::Reservations { namespace, .. } => {
+                let subsystem = self.controller.subsystem.as_deref();
+                let kept = subsystem.and_then(|subsystem| subsystem.kept(namespace));
+                put(&kept.map_or_else(Vec::new, |kept| kept.reservations().report()), data);
             }
             Page::Controller => put(&self.controller_page(), data),
             Page::Active(after) => put(&self.active_page(after), data),
@@ -373,7 +404,7 @@ const ADMIN_COMMANDS: [u8; 7] = [
 ];
 
 /// What their I/O queues answer.
-const IO_COMMANDS: [(u8, Does); 8] = [
+const IO_COMMANDS: [(u8, Does); 12] = [
     (opcode::FLUSH, Does::Nothing),
     (opcode::WRITE, Does::Changes),
     (opcode::READ, Does::Nothing),
@@ -382,6 +413,10 @@ const IO_COMMANDS: [(u8, Does); 8] = [
     (opcode::DATASET_MANAGEMENT, Does::Changes),
     (opcode::VERIFY, Does::Nothing),
     (opcode::COPY, Does::Changes),
+    (reservation::opcode::REGISTER, Does::Nothing),
+    (reservation::opcode::REPORT, Does::Nothing),
+    (reservation::opcode::ACQUIRE, Does::Nothing),
+    (reservation::opcode::RELEASE, Does::Nothing),
 ];
 
 /// Optional commands that are here.
@@ -389,7 +424,8 @@ const COMMANDS: u16 = optional::COMPARE
     | optional::WRITE_ZEROES
     | optional::DATASET_MANAGEMENT
     | optional::VERIFY
-    | optional::COPY;
+    | optional::COPY
+    | optional::RESERVATIONS;
 
 /// Limits of the command set.
 const LIMITS: identify::CommandSetLimits = identify::CommandSetLimits {
@@ -403,6 +439,12 @@ const LIMITS: identify::CommandSetLimits = identify::CommandSetLimits {
 /// A limit in bytes as a power of two of the smallest page of a controller (CAP.MPSMIN).
 const fn pages_log2(bytes: u64) -> u8 {
     (bytes / 4096).ilog2() as u8
+}
+
+/// Fills `data` with the part of a page that is asked for.
+fn put_from(request: &log::Request, whole: &[u8], data: &mut SgMut) {
+    let from = usize::try_from(request.offset).unwrap_or(usize::MAX).min(whole.len());
+    put(&whole[from..], data);
 }
 
 /// Fills `data` with `bytes` and zeroes behind them.

@@ -3,6 +3,7 @@
 //! Pure functions, so that every rule of the specifications is one line of a table in a test.
 
 use crate::limits::{COPY_BYTES_MAX, EFFECT_BYTES_MAX, IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
+use crate::reservation::Rights;
 use strake_block::Durability;
 use strake_nvme_wire::identify::CopyLimits;
 use strake_nvme_wire::nvm::{
@@ -153,6 +154,28 @@ pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
         opcode::DATASET_MANAGEMENT => dataset(sqe, terms),
         opcode::COPY => copy(sqe, terms),
         _ => Err(Status::INVALID_OPCODE),
+    }
+}
+
+/// Whether reservations let a host do this: whoever may only read may do nothing of the group of writes, of which Flush
+/// and Dataset Management are too (Base, section 8.19.3; NVM, section 3.2).
+///
+/// # Errors
+/// When they do not.
+pub const fn permit(work: &Work, rights: Rights) -> Result<(), Status> {
+    match (rights, work) {
+        (Rights::All, _)
+        | (Rights::Read, Work::Read(..) | Work::Compare(..) | Work::Verify(..)) => Ok(()),
+        (
+            Rights::Read,
+            Work::Write(..)
+            | Work::Zeroes(..)
+            | Work::Deallocate(_)
+            | Work::Copy(..)
+            | Work::Advice(_)
+            | Work::Flush,
+        )
+        | (Rights::Nothing, _) => Err(Status::RESERVATION_CONFLICT),
     }
 }
 

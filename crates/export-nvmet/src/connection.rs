@@ -22,6 +22,7 @@ mod deliver;
 mod devices;
 mod intake;
 mod news;
+mod reserving;
 
 pub(crate) use devices::DeviceIndex;
 
@@ -38,6 +39,7 @@ use copy::Copies;
 use devices::Devices;
 use intake::Intake;
 use news::News;
+use reserving::Reserving;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -126,6 +128,7 @@ pub(crate) struct Connection {
     waiting: VecDeque<SlotIndex>,
     pools: Pools,
     copies: Copies,
+    reserving: Reserving,
     /// Bytes of data received this turn.
     received_now: usize,
     life: Life,
@@ -147,8 +150,14 @@ impl Connection {
     ) -> Result<Self, DeviceError> {
         let Accepted { admission: Admission { place, room }, agreement, pools, copies } =
             new.admission;
+        let mut reserving = Reserving::default();
         let role = match &room {
-            Room::Seat(seat) if place.queue > 0 => Role::Io(Devices::open(&seat.export, at.core)?),
+            Room::Seat(seat) if place.queue > 0 => {
+                let host = place.controller.host.id;
+                // Before the devices: no change may be missed by both.
+                reserving = Reserving::of(&seat.export, host, registry.clerk.thread());
+                Role::Io(Devices::open(&seat.export, at.core, host)?)
+            }
             Room::Seat(_) | Room::Visit(_) => {
                 let setting = Setting {
                     keep_alive_ms: agreement.keep_alive_ms,
@@ -175,6 +184,7 @@ impl Connection {
             waiting: VecDeque::with_capacity(usize::from(entries)),
             pools,
             copies,
+            reserving,
             received_now: 0,
             life: Life::Open,
             registry: Arc::clone(registry),
@@ -309,9 +319,10 @@ impl Connection {
         self.intake = Intake::Closed;
         self.waiting.clear();
         self.copies.clear();
+        self.reserving.forget();
         let pools = &mut self.pools;
         self.slots.end_if(|slot| match std::mem::replace(&mut slot.stage, Stage::Held) {
-            Stage::Waiting { .. } | Stage::Held => true,
+            Stage::Waiting { .. } | Stage::Held | Stage::Asked => true,
             Stage::Receiving { data, spare, .. } => {
                 pools.put(data);
                 pools.put(spare);
@@ -391,6 +402,8 @@ impl strake_export_net::Connection for Connection {
         self.check_controller(now);
         self.announce();
         let mut work = self.follow();
+        work += self.obey();
+        work += self.hear();
         work += self.serve_waiting();
         work += self.take_in(now);
         work += self.submit_backlog();

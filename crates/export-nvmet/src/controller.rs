@@ -7,12 +7,14 @@
 
 use crate::failures::Failures;
 use crate::limits::{IO_ENTRIES, QUEUES_MAX};
+use crate::notices::Notices;
 use crate::subsystem::Subsystem;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::fabrics::{Configuration, Property, Width, capabilities, property, ready};
 use strake_nvme_wire::identify::ControllerKind;
+use strake_nvme_wire::reservation::NoticeKind;
 use strake_reactor::CoreHandle;
 
 /// The version of the base specification that controllers follow: 1.4. Later ones demand log pages that are not here.
@@ -44,6 +46,9 @@ pub(crate) struct Controller {
     /// Queues that are connected, as bits.
     queues: AtomicU32,
     failures: Mutex<Failures>,
+    notices: Mutex<Notices>,
+    /// How many of those there were.
+    noticed: AtomicU64,
     /// Cores that may have to be told that it ended.
     cores: Vec<CoreHandle>,
 }
@@ -64,6 +69,8 @@ impl Controller {
             life: AtomicU32::new(0),
             queues: AtomicU32::new(0),
             failures: Mutex::new(Failures::default()),
+            notices: Mutex::new(Notices::default()),
+            noticed: AtomicU64::new(0),
             cores,
         }
     }
@@ -79,6 +86,23 @@ impl Controller {
     /// Only this host's queues take it, and only for a command that failed or a page.
     pub(crate) fn failures(&self) -> MutexGuard<'_, Failures> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is to tell of reservations; the lock is as for failures.
+    pub(crate) fn notices(&self) -> MutexGuard<'_, Notices> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many such notices there were. Acquire: whoever sees the number finds them.
+    pub(crate) fn noticed(&self) -> u64 {
+        self.noticed.load(Ordering::Acquire)
+    }
+
+    /// Adds one.
+    pub(crate) fn notify(&self, kind: NoticeKind, namespace: u32) {
+        let mut notices = self.notices();
+        notices.note(kind, namespace);
+        self.noticed.store(notices.count, Ordering::Release);
     }
 
     /// True when it was enabled and nothing ended that. Acquire: what was set up before is seen.

@@ -10,6 +10,8 @@ pub enum TargetErrorKind {
     Listen,
     /// Something about an export is not acceptable.
     BadExport,
+    /// Its reservations cannot be read.
+    BadReservations,
     /// There is an export of that NQN already.
     Duplicate,
     /// There is no export of that NQN.

@@ -10,7 +10,8 @@
 //! I/O command. Say that it can do what it cannot. Reach past the device contract: it does not know what an array is.
 //!
 //! **Where to start.** [`strake_nvme_wire`] for the bytes, [`handshake`] for how a connection begins, [`admit`] for
-//! what a command may do, `connection` for the life of a queue on a data core, [`limits`] for every bound. How
+//! what a command may do, `connection` for the life of a queue on a data core, [`reservation`] for what hosts
+//! agree on among themselves and `clerk` for how that comes into force, [`limits`] for every bound. How
 //! connections are accepted and handed over is [`strake_export_net`]'s.
 
 #![forbid(unsafe_code)]
@@ -18,13 +19,16 @@
 mod admin;
 pub mod admit;
 mod beginning;
+mod clerk;
 mod connection;
 mod controller;
 pub mod error;
 mod failures;
 pub mod handshake;
+mod kept;
 pub mod limits;
 pub mod namespace;
+mod notices;
 mod registry;
 mod replies;
 pub mod reservation;
@@ -32,10 +36,15 @@ mod slots;
 mod subsystem;
 pub mod target;
 mod visitors;
+mod watch;
 
 pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
 pub use strake_nvme_wire::nqn;
 
+pub use strake_nvme_wire::reservation::{HostId, ReservationType};
+
 pub use error::{TargetError, TargetErrorKind};
+pub use kept::Ledger;
 pub use namespace::{Export, ExportStats};
+pub use reservation::{Held, Registrant, Reservations};
 pub use target::{Removal, Target, TargetConfig, try_listen};

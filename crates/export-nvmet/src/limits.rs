@@ -75,6 +75,12 @@ pub const FAILURES_MAX: u8 = 64;
 /// Hosts that are registrants of one namespace: far more than a subsystem has connections for.
 pub const REGISTRANTS_MAX: usize = 128;
 
+/// Commands about reservations of one I/O queue that are being carried out: each may have to be written down.
+pub const RESERVATIONS_ASKED_MAX: usize = 8;
+
+/// What a controller remembers to tell its host of reservations.
+pub const NOTICES_MAX: usize = 32;
+
 /// Connections waiting in the kernel to be accepted.
 pub const BACKLOG: i32 = 128;
 
@@ -153,6 +159,7 @@ const _: () = assert!(CONNECTIONS_PER_HOST_MAX < CONNECTIONS_PER_EXPORT_MAX);
 const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
 const _: () = assert!(VISITORS_PER_ADDRESS_MAX < VISITORS_MAX);
 const _: () = assert!(CANDIDATES_MAX + VISITORS_MAX < CONNECTIONS_MAX as usize / 2);
+const _: () = assert!(NOTICES_MAX <= u8::MAX as usize);
 const _: () = assert!(QUEUES_MAX < 32);
 const _: () = assert!(strake_nvme_auth::MESSAGE_BYTES_MAX <= IN_CAPSULE_BYTES as usize);
 const _: () =

@@ -1,6 +1,7 @@
 //! What is served: a device as a namespace, what hosts have to know of it, and what they have done to it.
 
 use crate::admit::{Ability, Access, Terms};
+use crate::kept::{Kept, Ledger};
 use crate::limits::TRANSFER_BYTES_MAX;
 use std::fmt;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
 use strake_export_net::{Counters, Seats};
 use strake_nvme_wire::identify::{Deallocated, Namespace};
+use strake_nvme_wire::reservation::capabilities;
 
 /// A device as a namespace of a subsystem.
 #[derive(Clone)]
@@ -23,6 +25,8 @@ pub struct Export {
     pub device: Option<Arc<dyn BlockDevice>>,
     /// Refuse writes even if the device takes them.
     pub read_only: bool,
+    /// Where reservations outlast a loss of power; without it they cannot.
+    pub ledger: Option<Arc<dyn Ledger>>,
     /// NQNs of the hosts that may connect, at least one. All namespaces of a subsystem have the same.
     pub hosts: Vec<String>,
 }
@@ -94,7 +98,7 @@ impl Facts {
                 .unwrap_or(0),
             copy: terms.copy(),
             group: export.namespace,
-            reservations: 0,
+            reservations: capabilities(export.ledger.is_some()),
             instance,
         };
         Some(Self { terms, page })
@@ -106,6 +110,7 @@ pub(crate) struct Served {
     pub(crate) namespace: u32,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) facts: Facts,
+    pub(crate) kept: Arc<Kept>,
     /// One per data core the target runs on.
     pub(crate) counters: Box<[Counters]>,
     /// Who has a queue of the device. Closed when it is to be served no more.
@@ -123,10 +128,11 @@ impl Served {
         namespace: u32,
         device: Arc<dyn BlockDevice>,
         facts: Facts,
+        kept: Arc<Kept>,
         cores: usize,
     ) -> Self {
         let counters = (0..cores).map(|_| Counters::default()).collect();
-        Self { namespace, device, facts, counters, seats: Seats::new(u32::MAX) }
+        Self { namespace, device, facts, kept, counters, seats: Seats::new(u32::MAX) }
     }
 
     /// What it has done, for a subsystem of that name with so many connections.

@@ -1,13 +1,16 @@
 //! The subsystems of a target, and who may connect to which.
 
 use crate::beginning::{Proven, TlsKeys};
+use crate::clerk::{self, Clerk, Wish};
 use crate::controller::{Controller, Host, Place};
 use crate::error::{TargetError, TargetErrorKind};
 use crate::handshake::{Directory, Refusal, Welcome};
+use crate::kept::Kept;
 use crate::limits::{
     ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX, NAMESPACES_MAX,
 };
 use crate::namespace::{Export, ExportStats, Facts, Served};
+use crate::reservation::Reservations;
 use crate::subsystem::{Subsystem, is_number};
 use crate::target::{Removal, TargetConfig};
 use crate::visitors::{Visit, Visitors};
@@ -60,6 +63,8 @@ pub(crate) struct Registry {
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
     visitors: Arc<Visitors>,
+    /// Who changes reservations.
+    pub(crate) clerk: Clerk,
     /// What hosts have to prove themselves with, by their NQNs.
     keys: Mutex<BTreeMap<String, Keys>>,
     /// Keys of those that have to use TLS.
@@ -67,13 +72,14 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(cores: Vec<CoreHandle>, config: &TargetConfig) -> Self {
+    pub(crate) fn new(cores: Vec<CoreHandle>, config: &TargetConfig, clerk: Clerk) -> Self {
         Self {
             subsystems: Mutex::new(Some(BTreeMap::new())),
             cores,
             seats_per_export: config.connections_per_export_max,
             generation: AtomicU64::new(1),
             visitors: Arc::new(Visitors::new(config.visit_silence_max)),
+            clerk,
             keys: Mutex::new(BTreeMap::new()),
             tls: TlsKeys::default(),
         }
@@ -162,8 +168,41 @@ impl Registry {
         let Some(facts) = Facts::of(&device.info(), export, instance) else {
             return refuse("its device takes less than 1 MiB at once".to_owned());
         };
-        let served = Served::new(export.namespace, Arc::clone(device), facts, self.cores.len());
+        let (device, kept) = (Arc::clone(device), self.kept_of(export)?);
+        let served = Served::new(export.namespace, device, facts, kept, self.cores.len());
         Ok(Some(Arc::new(served)))
+    }
+
+    /// The reservations that a namespace has yet, or those that are recorded.
+    fn kept_of(&self, export: &Export) -> Result<Arc<Kept>, TargetError> {
+        let known = self.find(&export.nqn).and_then(|known| known.kept(export.namespace));
+        if let Some(kept) = known {
+            return Ok(kept);
+        }
+        Kept::open(export.ledger.clone()).map(Arc::new).map_err(|why| {
+            let what = format!(
+                "cannot export {:?}: the reservations of namespace {} cannot be known: {why}",
+                export.nqn, export.namespace
+            );
+            TargetError::new(TargetErrorKind::BadReservations, what)
+        })
+    }
+
+    fn place(&self, nqn: &str, namespace: u32) -> Option<clerk::Place> {
+        let subsystem = self.find(nqn)?;
+        let kept = subsystem.kept(namespace)?;
+        Some(clerk::Place { subsystem, namespace, kept })
+    }
+
+    /// The reservations of a namespace whose device is served.
+    pub(crate) fn reservations(&self, nqn: &str, namespace: u32) -> Option<Reservations> {
+        self.place(nqn, namespace).map(|place| place.kept.reservations())
+    }
+
+    /// Ends them; `None` when there is no such namespace.
+    pub(crate) fn clear_reservations(&self, nqn: &str, namespace: u32) -> Option<Status> {
+        let place = self.place(nqn, namespace)?;
+        Some(self.clerk.ask(vec![place], Wish::Clear).wait())
     }
 
     /// Closes an export to new commands, and its subsystem to new connections if it has no other namespace. It stays in

@@ -5,6 +5,7 @@ use crate::admit::Work;
 use crate::connection::DeviceIndex;
 use strake_block::SgMut;
 use strake_nvme_wire::Status;
+use strake_nvme_wire::reservation::Action;
 
 /// Names a command of a connection while it lasts; to the host it is the tag of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,10 @@ pub(crate) enum Task {
     Device(Work, DeviceIndex),
     /// Fill in a page and send it.
     Page(Page),
+    /// Receive keys, and have the reservations of a namespace changed.
+    Reserve(Action, u32),
+    /// Have them outlast a loss of power, or no more.
+    Persist(bool, u32),
     /// Keep it until there is an event.
     Hold,
     /// Answer, then end the connection.
@@ -30,6 +35,7 @@ pub(crate) enum Task {
 /// ```text
 /// Waiting -> Receiving -> Ready <-> AtDevice -> Replying      each may be left out
 /// Held -> Replying                                            a request for events
+/// Receiving -> Asked -> Replying                              a change of reservations
 /// ```
 #[derive(Debug)]
 pub(crate) enum Stage {
@@ -43,6 +49,8 @@ pub(crate) enum Stage {
     /// An I/O of it is at the device. Meanwhile the ranges of a deallocation or a Copy, and the memory of a read that
     /// waits for a flush, stay here.
     AtDevice { kept: Option<SgMut>, at: Progress },
+    /// The clerk has it.
+    Asked,
     /// Kept until there is an event.
     Held,
     /// Its completion waits to be sent.
@@ -69,6 +77,8 @@ pub(crate) struct Slot {
     /// How it ends, as far as is known.
     pub(crate) status: Status,
     pub(crate) result: u64,
+    /// Another host took over: nothing more of it is begun, and what is at a device is waited for.
+    pub(crate) is_given_up: bool,
 }
 
 /// A fixed number of slots.

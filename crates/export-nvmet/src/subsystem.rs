@@ -2,13 +2,16 @@
 
 use crate::controller::{CONTROLLER_MAX, Controller};
 use crate::error::{TargetError, TargetErrorKind};
+use crate::kept::Kept;
 use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX};
 use crate::namespace::{Export, ExportStats, Facts, Served};
+use crate::watch::Watches;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_export_net::Seats;
 use strake_nvme_wire::log::{Access, AccessGroup};
+use strake_nvme_wire::reservation::{HostId, NoticeKind};
 
 /// A subsystem of a target.
 pub(crate) struct Subsystem {
@@ -22,6 +25,8 @@ pub(crate) struct Subsystem {
     listed: AtomicU64,
     /// The same for devices that came and went.
     reached: AtomicU64,
+    /// What its I/O queues have seen of reservations.
+    pub(crate) watches: Watches,
 }
 
 /// Its controllers.
@@ -89,6 +94,7 @@ impl Subsystem {
             namespaces: Mutex::new(Namespaces::default()),
             listed: AtomicU64::new(0),
             reached: AtomicU64::new(0),
+            watches: Watches::default(),
         }
     }
 
@@ -253,6 +259,26 @@ impl Subsystem {
 
     pub(crate) fn uuid(&self, namespace: u32) -> Option<[u8; 16]> {
         self.lock().there.get(&namespace).map(|known| known.uuid)
+    }
+
+    /// The reservations of a namespace whose device is served. One that is on its way out has them yet, for another
+    /// device in its place.
+    pub(crate) fn kept(&self, namespace: u32) -> Option<Arc<Kept>> {
+        let namespaces = self.lock();
+        Some(Arc::clone(&namespaces.there.get(&namespace)?.served.as_ref()?.kept))
+    }
+
+    /// Notes for the controllers of hosts what they are to be told of the reservations of a namespace.
+    pub(crate) fn notify(&self, namespace: u32, kept: &Kept, told: &[(HostId, NoticeKind)]) {
+        if told.is_empty() {
+            return;
+        }
+        for controller in self.controllers().iter() {
+            let of_it = told.iter().filter(|(host, _)| *host == controller.host.id);
+            for &(_, kind) in of_it.filter(|(_, kind)| kept.tells(*kind)) {
+                controller.notify(kind, namespace);
+            }
+        }
     }
 
     /// How each namespace is reached: every one is a group of its own.

@@ -1,5 +1,6 @@
 //! The target as control threads see it.
 
+use crate::clerk::Clerk;
 use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
     BACKLOG, CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX,
@@ -8,6 +9,7 @@ use crate::limits::{
 };
 use crate::namespace::{Export, ExportStats};
 use crate::registry::{Registry, Withdrawn};
+use crate::reservation::Reservations;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::fmt;
@@ -15,6 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strake_export_net::{Listener, Service, ServiceError, ServiceErrorKind, Setup};
 use strake_nvme_auth::{Keys, TlsKey};
@@ -123,6 +126,8 @@ fn too_late(nqn: &str) -> TargetError {
 pub struct Target {
     registry: Arc<Registry>,
     service: Service<Registry>,
+    /// The thread that changes reservations, until it has ended.
+    clerk: Option<JoinHandle<()>>,
     address: SocketAddr,
     config: TargetConfig,
 }
@@ -144,7 +149,11 @@ impl Target {
         config: TargetConfig,
     ) -> Result<Self, TargetError> {
         let (socket, address) = listen(address)?;
-        let registry = Arc::new(Registry::new(cores.clone(), &config));
+        let (clerk, thread) = Clerk::start(cores.clone()).map_err(|source| {
+            let what = format!("cannot serve NVMe/TCP on {address}: no thread");
+            TargetError::system(TargetErrorKind::System, what, source)
+        })?;
+        let registry = Arc::new(Registry::new(cores.clone(), &config, clerk));
         let setup = Setup {
             thread: "strake-nvmet",
             peers: "NVMe/TCP hosts",
@@ -155,8 +164,11 @@ impl Target {
             input_bytes: INPUT_BYTES,
         };
         let service = Service::start(Box::new(Port(socket)), cores, Arc::clone(&registry), setup)
-            .map_err(refused)?;
-        Ok(Self { registry, service, address, config })
+            .map_err(|error| {
+            registry.clerk.close();
+            refused(error)
+        })?;
+        Ok(Self { registry, service, clerk: Some(thread), address, config })
     }
 
     /// The address it listens on, with the port the kernel chose if none was given.
@@ -248,6 +260,30 @@ impl Target {
         self.registry.is_empty()
     }
 
+    /// The reservations of a namespace; `None` when its device is not served.
+    #[must_use]
+    pub fn reservations(&self, nqn: &str, namespace: u32) -> Option<Reservations> {
+        self.registry.reservations(nqn, namespace)
+    }
+
+    /// Ends reservation and registrations of a namespace, recorded ones too; hosts that are connected are told. When
+    /// this returns without an error every queue obeys it.
+    ///
+    /// # Errors
+    /// When its device is not served, or that cannot be recorded; nothing has changed then.
+    pub fn clear_reservations(&self, nqn: &str, namespace: u32) -> Result<(), TargetError> {
+        let refuse = |kind, why: &str| {
+            let what =
+                format!("cannot end the reservations of {nqn:?}, namespace {namespace}: {why}");
+            Err(TargetError::new(kind, what))
+        };
+        match self.registry.clear_reservations(nqn, namespace) {
+            Some(status) if status.is_success() => Ok(()),
+            Some(_) => refuse(TargetErrorKind::BadReservations, "that could not be recorded"),
+            None => refuse(TargetErrorKind::Unknown, "its device is not served"),
+        }
+    }
+
     /// Stops accepting, lets what hosts have begun end, disconnects them, and leaves the cores. A host that does not
     /// read what is due to it is given up on after [`LINGER_TIME_MAX`](crate::limits::LINGER_TIME_MAX).
     ///
@@ -263,6 +299,11 @@ impl Target {
         }
         let (subsystems, deadline) = (self.registry.close(), self.deadline());
         let late = self.service.shut_down(&subsystems, deadline);
+        self.registry.clerk.close();
+        if let Some(thread) = self.clerk.take() {
+            // It panics on nothing that is expected, and there is nobody left whom it could tell.
+            let _ = thread.join();
+        }
         late.first().map_or(Ok(()), |subsystem| Err(too_late(&subsystem.nqn)))
     }
 }

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, u32_of};
+use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, u32_of, until};
+use strake_export_nvmet::limits::REGISTRANTS_MAX;
 use strake_export_nvmet::nqn;
 use strake_nvme_wire::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Sgl, digest};
@@ -79,7 +80,7 @@ fn cve_2026_64534_a_wrong_digest_behind_a_refused_command() {
     let beyond = [(1, 1), (10, BLOCKS as u32), (12, 0)];
     for damage in [1, 0, 0xff] {
         assert_eq!(send(&mut io, 1, &beyond, &[9; BLOCK], damage), 0x80, "behind the end");
-        assert_eq!(send(&mut io, 0x0d, &beyond, &[9; BLOCK], damage), 0x01, "no such command");
+        assert_eq!(send(&mut io, 0x0a, &beyond, &[9; BLOCK], damage), 0x01, "no such command");
     }
     let first = [(1, 1), (10, 0), (12, 0)];
     assert_eq!(send(&mut io, 1, &first, &[9; BLOCK], 1), 0x22, "damaged data is not written");
@@ -192,17 +193,42 @@ fn spdk_9e3d841d3e_queues_twice_and_of_no_size() {
     assert_eq!(admin.finish().2, 0, "Keep Alive");
 }
 
-/// CVE-2025-57275: commands of reservations, which are not here.
+/// CVE-2025-57275: more registrants than a list has room for, and reports into less room than they take.
 #[test]
-fn cve_2025_57275_reservations_are_refused() {
+fn cve_2025_57275_more_registrants_than_there_is_room_for() {
     let machine = Machine::start();
-    for _ in 0..18 {
-        let (_admin, mut io) = machine.controller();
-        for opcode in [0x0d, 0x0e, 0x11, 0x15] {
-            let words = [(1, 1), (10, 0), (11, 1023)];
-            io.send(opcode, Sgl::Transport { length: 4096 }, &words, &[]);
-            assert_eq!(io.finish().2, 0x01, "opcode {opcode:#x}");
+    let register = |id: u16| {
+        let mut data = connect_data((HOST, SUBSYSTEM), 0xffff);
+        data[..2].copy_from_slice(&id.to_le_bytes());
+        let sgl = |length| Sgl::InCapsule { offset: 0, length };
+        let mut connect = |queue: u32| {
+            let mut host = Host::asked(&machine);
+            let words = [(1, 1), (10, queue << 16), (11, 31)];
+            host.send(0x7f, sgl(1024), &words, &data);
+            let (_, number, status) = host.finish();
+            assert_eq!(status, 0, "queue {queue} of host {id}");
+            data[16..18].copy_from_slice(&(number as u16).to_le_bytes());
+            host
+        };
+        let mut admin = connect(0);
+        admin.enable();
+        let mut io = connect(1);
+        io.send(0x0d, sgl(16), &[(1, 1), (10, 0)], &[[0; 8], [1; 8]].concat());
+        let status = io.finish().2;
+        for length in [4_u32, 64, 100, 4096] {
+            let words = [(1, 1), (10, length / 4 - 1), (11, 1)];
+            io.send(0x0e, Sgl::Transport { length }, &words, &[]);
+            let (report, _, ended) = io.finish();
+            assert_eq!((report.len(), ended), (length as usize, 0), "{length} bytes");
+            assert!(length < 64 || report[5] >= 1, "registrants");
         }
-        assert_eq!(io.read(0, 1), (vec![0; BLOCK], 0));
+        drop((admin, io));
+        until("places are free", || machine.target.exports()[0].connections < 8);
+        status
+    };
+    let most = u16::try_from(REGISTRANTS_MAX).expect("it is small");
+    for id in 1..=most {
+        assert_eq!(register(id), 0, "host {id}");
     }
+    assert_eq!(register(most + 1), 0x06, "there is no room, and nothing breaks");
 }

@@ -149,7 +149,7 @@ fn commands_that_are_not_possible_are_refused() {
             io.put(&bytes);
             assert_eq!(io.finish().2, status, "flags {fill:#x}");
         }
-        for opcode in [0x04, 0x0d, 0x18, 0x80, 0xff] {
+        for opcode in [0x04, 0x0a, 0x18, 0x80, 0xff] {
             io.send(opcode, all, &words, &[]);
             assert_eq!(io.finish().2, 0x01, "opcode {opcode:#x}");
         }

@@ -40,6 +40,7 @@ fn export(namespace: u32) -> Export {
         uuid: [namespace as u8; 16],
         device: Some(Arc::new(RamDevice::new(64, BlockSize::B4096))),
         read_only: false,
+        ledger: None,
         hosts: vec![HOST.to_owned()],
     }
 }

@@ -108,6 +108,7 @@ fn export(target: &Target, namespace: u32, uuid: u8) {
         uuid: [uuid; 16],
         device: Some(Arc::new(RamDevice::new(4096, BlockSize::B4096))),
         read_only: false,
+        ledger: None,
         hosts: vec![HOST.to_owned()],
     };
     target.add_export(&export).expect("a fresh number can be exported");

@@ -1,8 +1,9 @@
 //! From a command to I/Os at the device, or to an answer.
 
-use super::{Connection, Life, Role};
+use super::{Connection, Life, Role, reserving};
 use crate::admin::{self, Content, Decision, Page};
 use crate::admit::{self, Freshness, Need, Source, Terms, Work};
+use crate::clerk::Wish;
 use crate::connection::DeviceIndex;
 use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
 use crate::replies::Reply;
@@ -14,6 +15,7 @@ use strake_nvme_wire::fabrics::FlowControl;
 use strake_nvme_wire::identify::ControllerKind;
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError, Transfer};
+use strake_nvme_wire::reservation::takes_notice;
 use strake_nvme_wire::{Sqe, Status};
 use strake_units::{Lba, LbaRange, Nanos};
 
@@ -37,6 +39,7 @@ impl Connection {
             stage: Stage::Held,
             status: Status::SUCCESS,
             result: 0,
+            is_given_up: false,
         };
         let index = self.slots.begin(slot).ok_or(PduError::new(FatalStatus::Sequence, 0))?;
         if self.link.flow_control == FlowControl::On {
@@ -121,7 +124,11 @@ impl Connection {
             Role::Admin(admin) => admin::decide(sqe, controller, &mut admin.setting)?,
             Role::Io(devices) => {
                 let (at, facts) = devices.of(sqe.nsid())?;
+                if let Some(decided) = reserving::decide(sqe) {
+                    return decided;
+                }
                 let work = admit::admit(sqe, &facts.terms)?;
+                admit::permit(&work, devices.rights(at))?;
                 return Ok((Task::Device(work, at), work.need(facts.terms.block)));
             }
         };
@@ -137,6 +144,11 @@ impl Connection {
                     let (controller, registry) = (&self.place.controller, &self.registry);
                     *since = admin.news.look(request, controller, registry);
                 }
+                if let (Page::Notice(request, notice), Role::Admin(admin)) = (page, &mut self.role)
+                    && takes_notice(&request)
+                {
+                    admin.news.read_notice(notice, &self.place.controller);
+                }
                 return Ok((Task::Page(page), page.need()));
             }
             (Decision::Result(result), _) => self.slots.get(index).result = result,
@@ -149,6 +161,9 @@ impl Connection {
             }
             (Decision::Alive | Decision::KeepAlive(_), Role::Admin(admin)) => admin.heard = now,
             (Decision::Disconnect, _) => task = Task::Leave,
+            (Decision::Persist(persists, namespace), _) => {
+                task = Task::Persist(persists, namespace);
+            }
             (Decision::Hold | Decision::Alive | Decision::KeepAlive(_), Role::Io(_)) => {
                 return Err(Status::INVALID_OPCODE);
             }
@@ -184,7 +199,8 @@ impl Connection {
                 Freshness::Any => self.submit(index, None, Op::Read { at: range.start, data }),
                 Freshness::Stable => self.submit(index, Some(data), Op::Flush),
             },
-            Task::Device(
+            Task::Reserve(..)
+            | Task::Device(
                 Work::Write(..)
                 | Work::Compare(..)
                 | Work::Deallocate(_)
@@ -203,6 +219,7 @@ impl Connection {
                 self.submit(index, None, Op::Read { at: range.start, data });
             }
             Task::Device(Work::Zeroes(..) | Work::Flush, _)
+            | Task::Persist(..)
             | Task::Answer
             | Task::Hold
             | Task::Leave => self.pools.put(data),
@@ -231,12 +248,16 @@ impl Connection {
                 self.serve_waiting();
             }
             Task::Hold => self.slots.get(index).stage = Stage::Held,
+            Task::Persist(persists, namespace) => {
+                self.ask(index, namespace, Wish::Persist(persists));
+            }
             Task::Leave => {
                 self.conclude(index);
                 self.drain();
             }
             Task::Answer
             | Task::Page(_)
+            | Task::Reserve(..)
             | Task::Device(
                 Work::Read(..)
                 | Work::Write(..)
@@ -276,7 +297,17 @@ impl Connection {
                     Err(status) => self.fail_with(index, data, status),
                 }
             }
-            Task::Device(..) | Task::Answer | Task::Page(_) | Task::Hold | Task::Leave => {
+            Task::Reserve(action, namespace) if slot.status.is_success() => {
+                self.reserve(index, (action, namespace), &data);
+                self.pools.put(data);
+            }
+            Task::Device(..)
+            | Task::Reserve(..)
+            | Task::Persist(..)
+            | Task::Answer
+            | Task::Page(_)
+            | Task::Hold
+            | Task::Leave => {
                 self.pools.put(data);
                 self.pools.put(spare);
                 self.conclude(index);

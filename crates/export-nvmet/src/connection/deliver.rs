@@ -59,6 +59,9 @@ impl Connection {
         }
         let goes_on = completion.result.is_ok() && speaks;
         if let Task::Device(Work::Copy(..), _) = slot.task {
+            if slot.status.is_success() {
+                self.check_permission(index);
+            }
             return self.copied(index, kept.unwrap_or_default(), at, completion.op);
         }
         let is_wanted = matches!(slot.task, Task::Device(Work::Read(..), _));
@@ -69,12 +72,24 @@ impl Connection {
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
         }
         match kept {
-            Some(kept) if goes_on => self.go_on(index, kept, at),
+            Some(kept) if goes_on && self.check_permission(index) => self.go_on(index, kept, at),
             Some(kept) => {
                 self.pools.put(kept);
                 self.conclude(index);
             }
             None => self.conclude(index),
+        }
+    }
+
+    /// Whether the next step of a command may be begun; if not, that is how it ends.
+    fn check_permission(&mut self, index: SlotIndex) -> bool {
+        let Task::Device(work, at) = self.slots.get(index).task else { return true };
+        match self.may_go_on(index, (work, at)) {
+            Ok(()) => true,
+            Err(status) => {
+                self.slots.get(index).status = status;
+                false
+            }
         }
     }
 
@@ -123,6 +138,8 @@ impl Connection {
                 | Work::Flush,
                 _,
             )
+            | Task::Reserve(..)
+            | Task::Persist(..)
             | Task::Answer
             | Task::Page(_)
             | Task::Hold

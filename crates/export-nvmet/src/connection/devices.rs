@@ -2,12 +2,14 @@
 
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
+use crate::reservation::Rights;
 use crate::subsystem::Subsystem;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_block::{CompletionBatch, DeviceError, Io};
 use strake_export_net::{DeviceQueue, Seat};
 use strake_nvme_wire::Status;
+use strake_nvme_wire::reservation::HostId;
 use strake_reactor::Sleep;
 use strake_units::{CoreIndex, Nanos};
 
@@ -21,6 +23,8 @@ struct Device {
     queue: DeviceQueue,
     seat: Seat<Served>,
     standing: Standing,
+    /// What reservations let the host do.
+    rights: Rights,
 }
 
 /// Whether a device takes new commands.
@@ -32,11 +36,16 @@ enum Standing {
 }
 
 impl Device {
-    fn open(served: &Arc<Served>, core: CoreIndex) -> Result<Option<Self>, DeviceError> {
+    fn open(
+        served: &Arc<Served>,
+        core: CoreIndex,
+        host: &HostId,
+    ) -> Result<Option<Self>, DeviceError> {
         let Ok(seat) = Seat::take(served) else { return Ok(None) };
         let queue = served.device.open_queue(core, IO_ENTRIES.into())?;
         let queue = DeviceQueue::new(queue, IO_ENTRIES.into());
-        Ok(Some(Self { queue, seat, standing: Standing::Serves }))
+        let rights = served.kept.rights(host);
+        Ok(Some(Self { queue, seat, standing: Standing::Serves, rights }))
     }
 }
 
@@ -51,14 +60,19 @@ pub(super) struct Devices {
     /// The change of the subsystem that they are of.
     seen: u64,
     core: CoreIndex,
+    host: HostId,
 }
 
 impl Devices {
     /// Opens the devices that a subsystem has now.
-    pub(super) fn open(subsystem: &Subsystem, core: CoreIndex) -> Result<Self, DeviceError> {
+    pub(super) fn open(
+        subsystem: &Subsystem,
+        core: CoreIndex,
+        host: HostId,
+    ) -> Result<Self, DeviceError> {
         let seen = subsystem.reached();
         let (places, inaccessible, used) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let mut devices = Self { places, inaccessible, used, seen, core };
+        let mut devices = Self { places, inaccessible, used, seen, core, host };
         devices.open_new(subsystem)?;
         Ok(devices)
     }
@@ -69,7 +83,7 @@ impl Devices {
             if self.places.iter().flatten().any(is_known) {
                 continue;
             }
-            let Some(device) = Device::open(&served, self.core)? else { continue };
+            let Some(device) = Device::open(&served, self.core, &self.host)? else { continue };
             self.used.insert(served.namespace, served.facts.page.instance);
             let free = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.places.push(None);
@@ -135,6 +149,26 @@ impl Devices {
             return Err(Status::INACCESSIBLE);
         }
         Err(Status::INVALID_NAMESPACE)
+    }
+
+    /// Takes over what reservations let the host do now. Says at which devices a change after `seen` gave up its
+    /// commands.
+    pub(super) fn obey(&mut self, seen: u64) -> Vec<DeviceIndex> {
+        let mut expelled = Vec::new();
+        for (place, device) in self.places.iter_mut().enumerate() {
+            let Some(device) = device else { continue };
+            let kept = &device.seat.export.kept;
+            device.rights = kept.rights(&self.host);
+            if kept.has_expelled(&self.host, seen) {
+                expelled.push(DeviceIndex(place as u16));
+            }
+        }
+        expelled
+    }
+
+    /// What reservations let the host do at a device.
+    pub(super) fn rights(&self, index: DeviceIndex) -> Rights {
+        self.get(index).map_or(Rights::Nothing, |device| device.rights)
     }
 
     fn get(&self, index: DeviceIndex) -> Option<&Device> {

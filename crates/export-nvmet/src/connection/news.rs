@@ -4,6 +4,7 @@ use crate::controller::Controller;
 use crate::registry::Registry;
 use strake_nvme_wire::feature::event;
 use strake_nvme_wire::log::{self, page};
+use strake_nvme_wire::reservation::Notice;
 
 /// What there can be news about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +15,12 @@ enum Topic {
     Access,
     /// Namespaces and their sizes.
     Namespaces,
+    /// What others did to reservations.
+    Reservations,
 }
 
 impl Topic {
-    /// Its page, the bit with which a host asks to be told, and what it is told.
+    /// Its page, the bit with which a host asks to be told (none when it is told anyway), and what it is told.
     const fn names(self) -> (u8, u32, u64) {
         match self {
             Self::Discovery => {
@@ -29,6 +32,8 @@ impl Topic {
                 event::NAMESPACES_CHANGED,
                 event::NAMESPACES_CHANGED_RESULT,
             ),
+            // It is masked by a feature of its own (Base, section 5.27.1, feature 82h).
+            Self::Reservations => (page::RESERVATION, 0, event::RESERVATION_RESULT),
         }
     }
 
@@ -37,6 +42,7 @@ impl Topic {
         match (self, &controller.subsystem) {
             (Self::Access, Some(subsystem)) => subsystem.reached(),
             (Self::Namespaces, Some(subsystem)) => subsystem.listed(),
+            (Self::Reservations, _) => controller.noticed(),
             (Self::Discovery, _) | (Self::Access | Self::Namespaces, None) => registry.generation(),
         }
     }
@@ -64,7 +70,7 @@ impl News {
     /// A host knows what there is when it connects.
     pub(super) fn of(controller: &Controller, registry: &Registry) -> Self {
         let topics: &[Topic] = match controller.subsystem {
-            Some(_) => &[Topic::Access, Topic::Namespaces],
+            Some(_) => &[Topic::Access, Topic::Namespaces, Topic::Reservations],
             None => &[Topic::Discovery],
         };
         let known =
@@ -80,8 +86,9 @@ impl News {
         registry: &Registry,
     ) -> Option<u64> {
         let is_new = |known: &&mut Known| {
+            let bit = known.topic.names().1;
             known.told == Told::No
-                && wanted & known.topic.names().1 != 0
+                && (bit == 0 || wanted & bit != 0)
                 && known.seen != known.topic.now(controller, registry)
         };
         let known = self.0.iter_mut().find(is_new)?;
@@ -103,5 +110,14 @@ impl News {
             (known.seen, known.told) = (known.topic.now(controller, registry), Told::No);
         }
         before
+    }
+
+    /// A host has read a notice of reservations, or that there is none. Those behind it are news again.
+    pub(super) fn read_notice(&mut self, notice: Option<Notice>, controller: &Controller) {
+        let of_them = |known: &&mut Known| known.topic == Topic::Reservations;
+        if let Some(known) = self.0.iter_mut().find(of_them) {
+            known.seen = notice.map_or_else(|| controller.noticed(), |notice| notice.number);
+            known.told = Told::No;
+        }
     }
 }

@@ -101,6 +101,7 @@ pub fn export(device: Arc<dyn BlockDevice>) -> Export {
         uuid: [7; 16],
         device: Some(device),
         read_only: false,
+        ledger: None,
         hosts: vec![HOST.to_owned()],
     }
 }
@@ -119,6 +120,8 @@ pub struct Host {
     channel: Option<Box<Channel>>,
     /// How the last command ended.
     pub said: Status,
+    /// Every byte of its identifier.
+    pub id: u8,
     cid: u16,
 }
 
@@ -129,7 +132,7 @@ impl Host {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_nodelay(true).expect("delays can be switched off");
-        Self { stream, channel: None, said: Status::SUCCESS, cid: 0 }
+        Self { stream, channel: None, said: Status::SUCCESS, id: 1, cid: 0 }
     }
 
     /// The same from another address of this machine.
@@ -141,7 +144,7 @@ impl Host {
         connect(&socket, &machine.target.address()).expect("the target listens");
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Self { stream, channel: None, said: Status::SUCCESS, cid: 0 }
+        Self { stream, channel: None, said: Status::SUCCESS, id: 1, cid: 0 }
     }
 
     /// Connects and asks for a connection without digests.
@@ -270,7 +273,8 @@ impl Host {
         controller: u16,
         keep_alive_ms: u32,
     ) -> Result<u64, u16> {
-        let data = connect_data((host, subsystem), controller);
+        let mut data = connect_data((host, subsystem), controller);
+        data[..16].fill(self.id);
         let size = if queue == 0 { 31 } else { 127 };
         let words = [(1, 1), (10, u32::from(queue) << 16), (11, size), (12, keep_alive_ms)];
         self.send(0x7f, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data);

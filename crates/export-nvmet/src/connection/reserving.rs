@@ -1,0 +1,213 @@
+//! Reservations as a queue sees them: obeying them, and passing on commands about them.
+//!
+//! Commands go to the clerk, who may have to write something down; the queue goes on meanwhile. What the clerk puts in
+//! force is taken over between two turns, so that a command is checked against a value of its own queue.
+
+use super::{Connection, Role};
+use crate::admin::Page;
+use crate::admit::{self, Need, Work};
+use crate::clerk::{Answer, Place, Wish};
+use crate::connection::DeviceIndex;
+use crate::limits::{RESERVATIONS_ASKED_MAX, TRANSFER_BYTES_MAX};
+use crate::slots::{SlotIndex, Stage, Task};
+use crate::subsystem::Subsystem;
+use crate::watch::Watch;
+use std::sync::Arc;
+use std::thread::Thread;
+use strake_block::SgMut;
+use strake_nvme_wire::nvm::ALL_NAMESPACES;
+use strake_nvme_wire::reservation::{Action, HostId, KEYS_BYTES, Keys, Report, opcode};
+use strake_nvme_wire::{Sqe, Status};
+
+/// What a connection knows of reservations.
+#[derive(Default)]
+pub(super) struct Reserving {
+    /// Commands that the clerk has, with where it answers.
+    asked: Vec<(SlotIndex, Arc<Answer>)>,
+    /// What an I/O queue tells the clerk.
+    watch: Option<Arc<Watch>>,
+    /// The change that it obeys.
+    seen: u64,
+    /// Whether commands that were given up may be at a device yet.
+    awaits_device: bool,
+}
+
+impl Reserving {
+    /// Those of an I/O queue. Its devices are to be opened after this.
+    pub(super) fn of(subsystem: &Subsystem, host: HostId, clerk: Thread) -> Self {
+        let watch = subsystem.watches.join(host, clerk);
+        let seen = subsystem.watches.changes();
+        watch.obey(seen);
+        watch.quieten(seen);
+        let asked = Vec::with_capacity(RESERVATIONS_ASKED_MAX);
+        Self { asked, watch: Some(watch), seen, awaits_device: false }
+    }
+
+    /// Waits for no answer any more.
+    pub(super) fn forget(&mut self) {
+        self.asked.clear();
+    }
+}
+
+/// Decides on a command of an I/O queue that is about reservations; `None` when it is about something else.
+pub(super) fn decide(sqe: &Sqe) -> Option<Result<(Task, Need), Status>> {
+    let namespace = sqe.nsid();
+    match sqe.opcode() {
+        opcode::REGISTER | opcode::ACQUIRE | opcode::RELEASE | opcode::REPORT if sqe.is_fused() => {
+            Some(Err(Status::INVALID_FIELD))
+        }
+        opcode::REGISTER | opcode::ACQUIRE | opcode::RELEASE => {
+            let action = Action::parse(sqe).ok_or(Status::INVALID_FIELD);
+            // Some hosts bring two keys where one is enough.
+            let need = |action: &Action| Need::Receive {
+                least: action.data_bytes(),
+                most: KEYS_BYTES as u32,
+            };
+            Some(action.map(|action| (Task::Reserve(action, namespace), need(&action))))
+        }
+        opcode::REPORT => {
+            let wanted = Report::parse(sqe);
+            let too_long = wanted.length > u64::from(TRANSFER_BYTES_MAX);
+            let page = Page::Reservations { namespace, bytes: wanted.length as u32 };
+            Some(match (too_long, wanted.is_extended) {
+                (true, _) => Err(Status::INVALID_FIELD),
+                (false, false) => Err(Status::HOST_ID_FORMAT),
+                (false, true) => Ok((Task::Page(page), page.need())),
+            })
+        }
+        _ => None,
+    }
+}
+
+impl Connection {
+    /// Takes over what reservations let the host do, if that has changed. Says whether there was something to do.
+    pub(super) fn obey(&mut self) -> usize {
+        let Some(subsystem) = self.subsystem() else { return 0 };
+        let now = subsystem.watches.changes();
+        if now != self.reserving.seen {
+            self.take_over(now);
+        } else if !self.reserving.awaits_device {
+            return 0;
+        }
+        let is_at_device = |slot: &crate::slots::Slot| {
+            slot.is_given_up && matches!(slot.stage, Stage::AtDevice { .. })
+        };
+        self.reserving.awaits_device = self.slots.iter_mut().any(|slot| is_at_device(slot));
+        if let (Some(watch), false) = (&self.reserving.watch, self.reserving.awaits_device) {
+            watch.quieten(self.reserving.seen);
+        }
+        1
+    }
+
+    /// Obeys the changes up to `now`: what has not reached a device and is not permitted any more does not reach it.
+    fn take_over(&mut self, now: u64) {
+        let Role::Io(devices) = &mut self.role else {
+            self.reserving.seen = now;
+            return;
+        };
+        let expelled = devices.obey(self.reserving.seen);
+        self.reserving.seen = now;
+        for slot in self.slots.iter_mut() {
+            let Task::Device(work, at) = slot.task else { continue };
+            let is_given_up = expelled.contains(&at);
+            match slot.stage {
+                Stage::AtDevice { .. } => slot.is_given_up |= is_given_up,
+                Stage::Waiting { .. } | Stage::Receiving { .. } | Stage::Ready { .. }
+                    if slot.status.is_success() =>
+                {
+                    if is_given_up {
+                        slot.status = Status::PREEMPTED;
+                    } else if let Err(status) = admit::permit(&work, devices.rights(at)) {
+                        slot.status = status;
+                    }
+                }
+                Stage::Waiting { .. }
+                | Stage::Receiving { .. }
+                | Stage::Ready { .. }
+                | Stage::Asked
+                | Stage::Held
+                | Stage::Replying => {}
+            }
+        }
+        if let Some(watch) = &self.reserving.watch {
+            watch.obey(now);
+        }
+    }
+
+    /// Whether a command of which a part is over may begin another part at the device.
+    pub(super) fn may_go_on(
+        &mut self,
+        index: SlotIndex,
+        (work, at): (Work, DeviceIndex),
+    ) -> Result<(), Status> {
+        if self.slots.get(index).is_given_up {
+            return Err(Status::PREEMPTED);
+        }
+        let Role::Io(devices) = &self.role else { return Ok(()) };
+        admit::permit(&work, devices.rights(at))
+    }
+
+    /// Passes a command with its keys on to the clerk.
+    pub(super) fn reserve(
+        &mut self,
+        index: SlotIndex,
+        (action, namespace): (Action, u32),
+        data: &SgMut,
+    ) {
+        let mut bytes = [0; KEYS_BYTES];
+        let given = data.parts().first().map_or(&[][..], |part| part.as_slice());
+        let used = given.len().min(action.data_bytes() as usize);
+        bytes[..used].copy_from_slice(&given[..used]);
+        let host = self.place.controller.host.clone();
+        self.ask(index, namespace, Wish::Act(host, action, Keys::parse(&bytes)));
+    }
+
+    /// Passes on what is to be done at a namespace, or at all of them.
+    pub(super) fn ask(&mut self, index: SlotIndex, namespace: u32, wish: Wish) {
+        let places = self.subsystem().map_or_else(Vec::new, |known| places(known, namespace));
+        let refused = if places.is_empty() {
+            Some(Status::INACCESSIBLE)
+        } else if self.reserving.asked.len() >= RESERVATIONS_ASKED_MAX {
+            Some(Status::INTERRUPTED)
+        } else {
+            None
+        };
+        if let Some(status) = refused {
+            self.slots.get(index).status = status;
+            return self.conclude(index);
+        }
+        let answer = self.registry.clerk.ask(places, wish);
+        self.slots.get(index).stage = Stage::Asked;
+        self.reserving.asked.push((index, answer));
+    }
+
+    /// Answers commands that the clerk is done with; says how many.
+    pub(super) fn hear(&mut self) -> usize {
+        let mut heard = 0;
+        let mut at = 0;
+        while let Some((index, answer)) = self.reserving.asked.get(at) {
+            let (index, Some(status)) = (*index, answer.get()) else {
+                at += 1;
+                continue;
+            };
+            self.reserving.asked.swap_remove(at);
+            self.slots.get(index).status = status;
+            self.conclude(index);
+            heard += 1;
+        }
+        heard
+    }
+}
+
+/// A namespace whose device is served, or all of them.
+fn places(subsystem: &Arc<Subsystem>, namespace: u32) -> Vec<Place> {
+    let numbers = match namespace {
+        ALL_NAMESPACES => subsystem.numbers(),
+        one => vec![one],
+    };
+    let place = |namespace| {
+        let kept = subsystem.kept(namespace)?;
+        Some(Place { subsystem: Arc::clone(subsystem), namespace, kept })
+    };
+    numbers.into_iter().filter_map(place).collect()
+}

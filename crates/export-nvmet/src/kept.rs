@@ -1,0 +1,108 @@
+//! The reservations of a namespace while it is served, and where they outlast that.
+
+use crate::reservation::{Change, Reservations, Rights};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use strake_nvme_wire::reservation::{HostId, NoticeKind};
+
+/// Where the reservations of one namespace outlast a loss of power.
+pub trait Ledger: Send + Sync {
+    /// What is recorded, if something is.
+    ///
+    /// # Errors
+    /// With a sentence for a person when it cannot be known. Nothing is served then: without the reservation that was
+    /// there, hosts would write that it keeps out.
+    fn read(&self) -> Result<Option<Reservations>, String>;
+
+    /// Records what is to be in force, `None` for nothing. When this returns it is durable.
+    ///
+    /// # Errors
+    /// With a sentence for a person; what was recorded before still is.
+    fn write(&self, reservations: Option<&Reservations>) -> Result<(), String>;
+}
+
+/// The reservations in force.
+pub(crate) struct Kept {
+    ledger: Option<Arc<dyn Ledger>>,
+    state: Mutex<InForce>,
+    /// Kinds of notices that nobody is to be told of.
+    mask: AtomicU32,
+}
+
+struct InForce {
+    reservations: Reservations,
+    /// The change of the subsystem that gave up commands last, and whose.
+    expelled: (u64, Vec<HostId>),
+}
+
+impl Kept {
+    /// What a ledger says, or nothing yet.
+    ///
+    /// # Errors
+    /// Those of the ledger, or what is wrong with what it says.
+    pub(crate) fn open(ledger: Option<Arc<dyn Ledger>>) -> Result<Self, String> {
+        let known = ledger.as_ref().map_or(Ok(None), |ledger| ledger.read())?;
+        let reservations = known.unwrap_or_default();
+        reservations.check().map_err(|why| format!("its reservations make no sense: {why}"))?;
+        let state = InForce { reservations, expelled: (0, Vec::new()) };
+        Ok(Self { ledger, state: Mutex::new(state), mask: AtomicU32::new(0) })
+    }
+
+    /// Nothing panics while holding the lock, so a poisoned one guards a sound value. It is taken when reservations
+    /// change, when a host asks for them, and when a queue opens the device, never for another command.
+    fn lock(&self) -> MutexGuard<'_, InForce> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) const fn can_persist(&self) -> bool {
+        self.ledger.is_some()
+    }
+
+    pub(crate) fn reservations(&self) -> Reservations {
+        self.lock().reservations.clone()
+    }
+
+    pub(crate) fn rights(&self, host: &HostId) -> Rights {
+        self.lock().reservations.rights(host)
+    }
+
+    /// Whether a change after `seen` gave up a host's commands.
+    pub(crate) fn has_expelled(&self, host: &HostId, seen: u64) -> bool {
+        let state = self.lock();
+        state.expelled.0 > seen && state.expelled.1.contains(host)
+    }
+
+    /// Makes a change durable, if it is to last. Called by the clerk alone, like the next.
+    ///
+    /// # Errors
+    /// Those of the ledger.
+    pub(crate) fn record(&self, before: &Reservations, next: &Reservations) -> Result<(), String> {
+        match &self.ledger {
+            Some(ledger) if next.persists => ledger.write(Some(next)),
+            Some(ledger) if before.persists => ledger.write(None),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Puts a change in force as the subsystem's change `number`; queues obey it when they see that number.
+    pub(crate) fn enforce(&self, change: &Change, number: u64) {
+        let mut state = self.lock();
+        state.reservations = change.next.clone();
+        if !change.expelled.is_empty() {
+            state.expelled = (number, change.expelled.clone());
+        }
+    }
+
+    /// What nobody is to be told of. Relaxed: it orders nothing.
+    pub(crate) fn mask(&self) -> u32 {
+        self.mask.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_mask(&self, mask: u32) {
+        self.mask.store(mask, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tells(&self, kind: NoticeKind) -> bool {
+        self.mask() & kind.mask_bit() == 0
+    }
+}

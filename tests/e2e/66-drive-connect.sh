@@ -58,6 +58,12 @@ grep -q "does not allow this host; we connect as nqn" "$work/err" || fail "a hos
 expect 3 strake drive connect nvme-tcp://127.0.0.1:4420
 expect 3 strake drive disconnect "${remotes[0]}"
 
+# What a machine offers is what can be connected.
+expect 0 strake drive discover "${remotes[0]%/*}" --host-nqn "$host" --output json
+[[ $(json "' '.join(sorted(o['address'] for o in it['offers']))") == "$(printf '%s\n' "${remotes[@]:0:4}" | sort | xargs)" ]] ||
+    fail "offered: $(<"$work/out")"
+expect 2 strake drive discover "${remotes[0]%/*}"
+
 for remote in "${remotes[@]}"; do
     # I/O is held back for the machine that stands still for as long as can be, and for the one that dies no longer than
     # has to be.
@@ -70,6 +76,8 @@ done
 expect 0 strake drive connect "${remotes[0]}" --output json
 [[ $(json "it['result']") == unchanged ]] || fail "connected again: $(<"$work/out")"
 expect 3 strake drive connect "${remotes[0]}" --hold 20
+expect 0 strake drive discover "${remotes[0]%/*}" --host-nqn "$host" --output json
+[[ $(json "sum(o['drives'] == [o['address']] for o in it['offers'])") == 4 ]] || fail "offered: $(<"$work/out")"
 expect 0 strake drive list --output json
 [[ $(json "sum(d['kind'] == 'nvme-tcp' for d in it['drives'])") == 6 ]] || fail "drives: $(<"$work/out")"
 

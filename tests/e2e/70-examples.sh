@@ -107,7 +107,7 @@ situation() {
         # 00-demo.sh runs it.
         "strake demo"*) needs=elsewhere ;;
         # 66-drive-connect.sh runs them: there are no other machines here.
-        "strake drive connect"* | "strake drive disconnect"*) needs=elsewhere ;;
+        "strake drive connect"* | "strake drive disconnect"* | "strake drive discover"*) needs=elsewhere ;;
         "strake array create"*) needs=fresh ;;
         "strake array add"* | "strake array replace"*) needs=out ;;
         "strake array readd"*--drive*) needs=moved ;;

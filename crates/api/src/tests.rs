@@ -80,6 +80,7 @@ fn the_descriptor_names_every_call() {
             "DriveService.CleanDrive",
             "DriveService.ConnectDrive",
             "DriveService.DisconnectDrive",
+            "DriveService.DiscoverDrives",
             "ArrayService.CreateArray",
             "ArrayService.ListArrays",
             "ArrayService.GetArray",

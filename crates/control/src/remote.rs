@@ -25,6 +25,7 @@ use crate::manager::{Manager, Running, drive_key};
 use crate::store::{Prepared, RemoteRecord};
 use record::Aim;
 
+mod discover;
 mod record;
 
 /// What is being done about recorded drives.

@@ -12,6 +12,9 @@ pub const SCHEME: &str = "nvme-tcp://";
 /// The port of NVMe/TCP (IANA: nvme).
 const PORT: u16 = 4420;
 
+/// The port of discovery services (TCP, section 3.1; IANA: nvme-disc).
+const DISCOVERY_PORT: u16 = 8009;
+
 /// Where a namespace is: `nvme-tcp://host:port/nqn?nsid=1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
@@ -62,23 +65,29 @@ impl FromStr for Address {
                     wrong("behind the question mark there is nsid= and a number from 1 on")
                 })?,
         };
-        let (machine, port) = split_port(place).ok_or_else(|| wrong("the port is no number"))?;
-        if machine.is_empty() || machine.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(wrong("the machine's name or address is missing"));
-        }
-        Ok(Self { machine: machine.to_owned(), port, nqn: name.to_owned(), nsid })
+        let (machine, port) = machine_of(place, PORT).map_err(wrong)?;
+        Ok(Self { machine, port, nqn: name.to_owned(), nsid })
     }
 }
 
-/// Machine and port; an IPv6 address is in brackets.
-fn split_port(place: &str) -> Option<(&str, u16)> {
+/// The machine's name and port, or what is wrong with them.
+fn machine_of(place: &str, usual: u16) -> Result<(String, u16), &'static str> {
+    let (machine, port) = split_port(place, usual).ok_or("the port is no number")?;
+    if machine.is_empty() || machine.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("the machine's name or address is missing");
+    }
+    Ok((machine.to_owned(), port))
+}
+
+/// Machine and port, which is the `usual` one unless it is told; an IPv6 address is in brackets.
+fn split_port(place: &str, usual: u16) -> Option<(&str, u16)> {
     let (machine, port) = match place.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => place.find(':').map_or((place, ""), |at| place.split_at(at)),
     };
     match port.strip_prefix(':') {
         Some(port) => Some((machine, port.parse().ok().filter(|&port| port != 0)?)),
-        None if port.is_empty() => Some((machine, PORT)),
+        None if port.is_empty() => Some((machine, usual)),
         None => None,
     }
 }
@@ -86,12 +95,75 @@ fn split_port(place: &str) -> Option<(&str, u16)> {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, port, nqn, nsid } = self;
-        if machine.contains(':') {
-            write!(f, "{SCHEME}[{machine}]:{port}/{nqn}")?;
-        } else {
-            write!(f, "{SCHEME}{machine}:{port}/{nqn}")?;
-        }
+        write!(f, "{SCHEME}{}/{nqn}", Place(machine, *port))?;
         if *nsid == 1 { Ok(()) } else { write!(f, "?nsid={nsid}") }
+    }
+}
+
+/// A machine and its port, as [`split_port`] reads them.
+struct Place<'a>(&'a str, u16);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(machine, port) = self;
+        if machine.contains(':') {
+            write!(f, "[{machine}]:{port}")
+        } else {
+            write!(f, "{machine}:{port}")
+        }
+    }
+}
+
+/// Where a discovery service is: `nvme-tcp://host:port`. One that has a name of its own has it behind a slash (Base,
+/// section 3.1.2.3).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Service {
+    /// The machine's name or address.
+    pub machine: String,
+    /// Its port.
+    pub port: u16,
+    /// The name of the discovery subsystem.
+    pub nqn: String,
+}
+
+impl Service {
+    /// As something that can be connected to.
+    pub(crate) fn subsystem(&self) -> Address {
+        Address { machine: self.machine.clone(), port: self.port, nqn: self.nqn.clone(), nsid: 1 }
+    }
+}
+
+/// Why something is no address of a discovery service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceError(String);
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; write it like nvme-tcp://10.0.0.7:{DISCOVERY_PORT}", self.0)
+    }
+}
+
+impl std::error::Error for ServiceError {}
+
+impl FromStr for Service {
+    type Err = ServiceError;
+
+    fn from_str(text: &str) -> Result<Self, ServiceError> {
+        let wrong = |what: &str| ServiceError(format!("{text}: {what}"));
+        let rest =
+            text.strip_prefix(SCHEME).ok_or_else(|| wrong("it does not begin with nvme-tcp://"))?;
+        let (place, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let nqn = if name.is_empty() { nqn::DISCOVERY } else { name };
+        nqn::check(nqn).map_err(|error| wrong(&error.to_string()))?;
+        let (machine, port) = machine_of(place, DISCOVERY_PORT).map_err(wrong)?;
+        Ok(Self { machine, port, nqn: nqn.to_owned() })
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}", Place(&self.machine, self.port))?;
+        if self.nqn == nqn::DISCOVERY { Ok(()) } else { write!(f, "/{}", self.nqn) }
     }
 }
 

@@ -40,6 +40,8 @@ pub enum Reason {
     Lesser,
     /// The namespace is the same, and another instance of its device serves it.
     AnotherInstance,
+    /// The discovery log was another one whenever it had been read.
+    Restless,
 }
 
 /// What a target did that it must not.
@@ -67,6 +69,8 @@ pub enum Breach {
     Short,
     /// Digests that nobody asked for, or none where they were granted.
     Digests,
+    /// A discovery log that is laid out in a way that does not exist, or too long for any use.
+    Log,
 }
 
 /// Why a namespace cannot be used.
@@ -100,6 +104,7 @@ impl fmt::Display for Breach {
             Self::Length => "it sent or asked for more or less data than a command has",
             Self::Short => "it ended a command without all of its data",
             Self::Digests => "it granted digests that were not asked for",
+            Self::Log => "its discovery log is of an unknown format, or endless",
         })
     }
 }
@@ -152,6 +157,9 @@ impl fmt::Display for Reason {
             Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
             Self::Replaced => f.write_str("another namespace is there now"),
             Self::AnotherInstance => f.write_str("the target serves the namespace anew"),
+            Self::Restless => {
+                f.write_str("what the target offers changes faster than it can be read")
+            }
             Self::Lesser => f.write_str(
                 "the namespace has got a volatile cache, or can no longer be written or deallocated; unload the array \
                  that uses it, then disconnect the drive and connect it again",
@@ -208,7 +216,8 @@ impl Reason {
             | Self::NotReady
             | Self::Replaced
             | Self::Lesser
-            | Self::AnotherInstance => IoErrorKind::Gone,
+            | Self::AnotherInstance
+            | Self::Restless => IoErrorKind::Gone,
         }
     }
 }

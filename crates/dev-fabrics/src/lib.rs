@@ -8,8 +8,8 @@
 //! what it says is checked, and a broken rule ends the association with a reason that people can read. Send a change
 //! again while the one before may still be carried out.
 //!
-//! **Where to start.** [`device`] for connecting, [`keeper`] for the life of an association, [`queue`] for that of a
-//! request. Specifications are cited as in `strake-nvme-wire`.
+//! **Where to start.** [`discovery`] for what a machine offers, [`device`] for connecting, [`keeper`] for the life of
+//! an association, [`queue`] for that of a request. Specifications are cited as in `strake-nvme-wire`.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod address;
 mod cache;
 pub mod device;
 mod dialog;
+pub mod discovery;
 pub mod error;
 mod inbox;
 mod input;
@@ -27,7 +28,7 @@ mod proof;
 pub mod queue;
 mod session;
 
-pub use address::{Address, AddressError, HostName};
+pub use address::{Address, AddressError, HostName, Service};
 pub use device::{FabricsDevice, LinkState, Options};
 pub use error::Reason;
 pub use strake_nvme_wire::Digests;

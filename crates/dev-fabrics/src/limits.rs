@@ -72,6 +72,15 @@ pub const QUEUES_MAX: u16 = 16;
 /// Entries of the admin queue.
 pub const ADMIN_ENTRIES: u16 = 32;
 
+/// Most entries of a discovery log that are read.
+pub const OFFERS_MAX: u64 = 1024;
+
+/// How long reading a discovery log may take, from the first answer of the controller on.
+pub const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Times that a discovery log is read which changes meanwhile.
+pub const DISCOVERY_TRIES_MAX: usize = 5;
+
 /// Room for a message of authentication: more than the longest that makes sense.
 pub const MESSAGE_ROOM: usize = 4096;
 

@@ -22,7 +22,7 @@ use strake_nvme_wire::fabrics::{
 use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
 use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
-use strake_nvme_wire::log::{CHANGED_BYTES, page};
+use strake_nvme_wire::log::{CHANGED_BYTES, Request, page};
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, nqn};
 use strake_units::{BlockSize, Nanos};
@@ -154,15 +154,20 @@ impl Session {
     }
 
     /// Leaves in order, as far as the target cooperates.
-    pub(crate) fn leave(mut self) {
-        let value = Configuration::SHUTDOWN.0.into();
-        let shutdown = Property { offset: property::CC, width: Width::Four, value };
-        // Whatever it answers, the connection is closed next.
-        let _ = self.dialog.run(shutdown.set(), Load::Nothing, KEEP_ALIVE_ANSWER_MAX);
+    pub(crate) fn leave(self) {
+        leave(self.dialog);
     }
 }
 
-fn connect_of(queue: u16, entries: u32, keep_alive_ms: u32) -> Connect {
+/// Has the controller shut down, and closes the connection.
+pub(crate) fn leave(mut dialog: Dialog) {
+    let value = Configuration::SHUTDOWN.0.into();
+    let shutdown = Property { offset: property::CC, width: Width::Four, value };
+    // Whatever it answers, the connection is closed next.
+    let _ = dialog.run(shutdown.set(), Load::Nothing, KEEP_ALIVE_ANSWER_MAX);
+}
+
+pub(crate) fn connect_of(queue: u16, entries: u32, keep_alive_ms: u32) -> Connect {
     let size = (entries - 1) as u16;
     Connect { format: 0, queue, size, flow_control: FlowControl::Off, keep_alive_ms }
 }
@@ -176,7 +181,7 @@ pub(crate) fn accepted(cqe: Cqe) -> Result<Cqe, Reason> {
 }
 
 /// Says Connect (Base, section 6.3), and proves who we are where that is asked for.
-fn join(
+pub(crate) fn join(
     dialog: &mut Dialog,
     address: &Address,
     host: &HostName,
@@ -196,7 +201,7 @@ fn join(
 }
 
 /// Makes the controller work and waits until it does. Returns the entries a queue may have.
-fn enable(dialog: &mut Dialog) -> Result<u32, Reason> {
+pub(crate) fn enable(dialog: &mut Dialog) -> Result<u32, Reason> {
     let get = |dialog: &mut Dialog, offset, width| {
         let sqe = Property { offset, width, value: 0 }.get();
         accepted(dialog.run(sqe, Load::Nothing, SETUP_TIME_MAX)?).map(|cqe| cqe.result)
@@ -244,12 +249,16 @@ fn watch(dialog: &mut Dialog, controller: &ControllerFacts) -> Result<bool, Reas
     Ok(told)
 }
 
+/// The command that reads so many bytes of a log page.
+pub(crate) fn log_page(page: u8, offset: u64, bytes: usize) -> Sqe {
+    let length = bytes as u64;
+    Request { page, offset, length, retains_event: false, specific: 0 }.command()
+}
+
 /// Reads which namespaces changed, which has the target tell of the next change (Base, section 5.16.1.5).
 fn forget_changes(dialog: &mut Dialog) -> Result<(), Reason> {
     let mut list = [0; CHANGED_BYTES];
-    let length = CHANGED_BYTES as u32;
-    let read = command(admin::GET_LOG_PAGE, length)
-        .with(10, u32::from(page::CHANGED_NAMESPACES) | (length / 4 - 1) << 16);
+    let read = log_page(page::CHANGED_NAMESPACES, 0, list.len());
     accepted(dialog.run(read, Load::Received(&mut list), SETUP_TIME_MAX)?).map(drop)
 }
 

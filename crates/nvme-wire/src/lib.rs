@@ -16,6 +16,7 @@
 mod bytes;
 pub mod command;
 pub mod digest;
+pub mod discovered;
 pub mod fabrics;
 pub mod feature;
 pub mod identified;

@@ -1,7 +1,7 @@
 //! Log pages (Base, section 5.16.1).
 
 use crate::bytes::{put, put_text};
-use crate::command::Sqe;
+use crate::command::{Sgl, Sqe, admin};
 use crate::nqn::FIELD_BYTES;
 use crate::status::Status;
 
@@ -65,6 +65,19 @@ impl Request {
             retains_event: sqe.dword(10) & 1 << 15 != 0,
             specific: (sqe.dword(10) >> 8) as u8 & 0x7f,
         }
+    }
+
+    /// As a command. Over the wire the length is a multiple of four, and less than 16 GiB.
+    #[must_use]
+    pub fn command(&self) -> Sqe {
+        let dwords = self.length / 4 - 1;
+        let retain = u32::from(self.retains_event) << 15;
+        let low = (dwords as u32) << 16 | retain | u32::from(self.specific) << 8;
+        Sqe::new(admin::GET_LOG_PAGE, 0, Sgl::Transport { length: self.length as u32 })
+            .with(10, low | u32::from(self.page))
+            .with(11, (dwords >> 16) as u32)
+            .with(12, self.offset as u32)
+            .with(13, (self.offset >> 32) as u32)
     }
 }
 

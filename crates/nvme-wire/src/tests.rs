@@ -327,6 +327,8 @@ fn log_pages_are_asked_for_and_told() {
         specific: 0,
     };
     assert_eq!(log::Request::parse(&command), request);
+    let asked = log::Request { retains_event: true, specific: 5, ..request };
+    assert_eq!(log::Request::parse(&asked.command()), asked);
     let (family, security) = (log::Family::Ipv4, log::Security::None);
     let portal = log::Portal { family, address: "192.0.2.7", port: "4420", security };
     let entry = log::discovery_entry("nqn.x", &portal);

@@ -5,11 +5,13 @@
 
 use strake_fuzz::{Chance, corpus, damage, runs};
 use strake_nvme_wire::command::SQE_BYTES;
+use strake_nvme_wire::discovered::{Entry, Header};
 use strake_nvme_wire::fabrics::{
     CONNECT_DATA_BYTES, Capabilities, Configuration, Connect, ConnectData, Property, message_bytes,
 };
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
 use strake_nvme_wire::identify::Page;
+use strake_nvme_wire::log::{DISCOVERY_BYTES, Family, Portal, Security, discovery_entry};
 use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, RANGES_MAX, Range, opcode};
 use strake_nvme_wire::pdu::{
     CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, COMMON_BYTES, DATA_BYTES, IC_BYTES, IcReq, IcResp,
@@ -121,6 +123,33 @@ fn read_data(bytes: &[u8]) {
     assert_eq!(Keys::parse(&keys.bytes()), keys);
     let range = Range::parse(&first::<RANGE_BYTES>(bytes));
     assert_eq!(Range::parse(&range.bytes()), range);
+    read_discovery(&first(bytes));
+}
+
+/// A part of a discovery log: whatever it says can be shown to people.
+fn read_discovery(part: &[u8; DISCOVERY_BYTES]) {
+    let header = Header::parse(part);
+    assert_eq!(part[..8], header.generation.to_le_bytes());
+    if let Ok(entry) = Entry::parse(part) {
+        let hidden = |c: char| c.is_control() || c.is_whitespace();
+        for text in [&entry.nqn, &entry.address, &entry.service] {
+            assert!(text.len() <= 256 && !text.contains(hidden), "{entry:?}");
+        }
+    }
+}
+
+/// An entry as targets compose them, damaged by its reader's test.
+fn entry(chance: &mut Chance) -> Vec<u8> {
+    let family = chance.pick(&[Family::Ipv4, Family::Ipv6]);
+    let security = chance.pick(&[Security::None, Security::Tls]);
+    let portal = Portal { family, address: "192.0.2.7", port: "4420", security };
+    let mut entry = discovery_entry("nqn.2014-08.org.example:tank", &portal);
+    for at in [0, 2, 3, 32, 256, 280, 512, 520, 767] {
+        if chance.one_in(8) {
+            entry[at] = chance.bits() as u8;
+        }
+    }
+    entry.to_vec()
 }
 
 fn read_all(bytes: &[u8]) {
@@ -148,12 +177,13 @@ fn random_and_damaged_bytes_are_understood_or_refused() {
     kept.iter().for_each(|bytes| read_all(bytes));
     runs(50_000, |seed| {
         let mut chance = Chance::new(seed);
-        let mut bytes = match chance.below(3) {
+        let mut bytes = match chance.below(4) {
             0 => {
                 let length = chance.below(300);
                 chance.bytes(length)
             }
             1 => invented(&mut chance),
+            2 => entry(&mut chance),
             _ => kept[chance.below(kept.len())].clone(),
         };
         for _ in 0..chance.below(4) {

@@ -37,6 +37,11 @@ pub enum DriveVerb {
   strake drive clean nvme9n1
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
+    /// Ask another machine what it offers to this host over NVMe/TCP.
+    #[command(after_help = "Examples:
+  strake drive discover nvme-tcp://10.0.0.7:4420
+  strake drive discover nvme-tcp://store --output json")]
+    Discover(Discover),
     /// Use a namespace of another machine as a drive, over NVMe/TCP. It is remembered and connected to again.
     #[command(after_help = "Examples:
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
@@ -61,12 +66,20 @@ pub enum DriveVerb {
     },
 }
 
-/// `strake drive connect`.
+/// `strake drive discover`.
 #[derive(Debug, Args)]
-pub struct Connect {
-    /// nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the port is 4420 and the namespace 1 unless said otherwise.
+pub struct Discover {
+    /// Its discovery service, nvme-tcp://HOST:PORT; the port is 8009 unless said otherwise.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
+    /// Who asks.
+    #[command(flatten)]
+    pub identity: Identity,
+}
+
+/// Who we are to another machine.
+#[derive(Debug, Args)]
+pub struct Identity {
     /// Name by which the target knows this host; otherwise one that the daemon has made up and keeps.
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
@@ -77,6 +90,17 @@ pub struct Connect {
     /// What the target has to prove itself with.
     #[arg(long, value_name = "FILE", requires = "secret_file")]
     pub controller_secret_file: Option<String>,
+}
+
+/// `strake drive connect`.
+#[derive(Debug, Args)]
+pub struct Connect {
+    /// nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the port is 4420 and the namespace 1 unless said otherwise.
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
+    /// Who connects.
+    #[command(flatten)]
+    pub identity: Identity,
     /// Seconds for which I/O is held while the connection is lost, 12 to 24. Then it fails; an array goes on without.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,

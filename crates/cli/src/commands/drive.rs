@@ -1,6 +1,6 @@
 //! `strake drive ...`.
 
-use crate::args::drive::{Clean, Connect, DriveVerb};
+use crate::args::drive::{Clean, Connect, Discover, DriveVerb, Identity};
 use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -9,8 +9,8 @@ use crate::output::Output;
 use crate::{paths, secret, tables, watch};
 use std::path::Path;
 use strake_api::v1::{
-    CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, Drive, GetDriveRequest,
-    ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
+    CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, DiscoverDrivesRequest, Drive,
+    GetDriveRequest, ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
 };
 
 /// Carries out `verb`.
@@ -35,6 +35,7 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
             out.print(&change, tables::drive::change)?;
             Ok(Exit::Fine)
         }
+        DriveVerb::Discover(arguments) => discover(arguments, socket, out).await,
         DriveVerb::Connect(arguments) => connect(arguments, socket, out).await,
         DriveVerb::Disconnect { address } => {
             let request = DisconnectDriveRequest { address };
@@ -66,16 +67,31 @@ async fn one(name: &str, socket: &Path) -> Result<Drive, CliError> {
     Ok(drives.get_drive(GetDriveRequest { path }).await?.into_inner())
 }
 
-async fn connect(arguments: Connect, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let Connect { address, host_nqn, secret_file, controller_secret_file, hold } = arguments;
-    let key = |file: Option<String>| file.map(|file| secret::key(&file)).transpose();
-    let request = ConnectDriveRequest {
-        address,
-        host_nqn: host_nqn.unwrap_or_default(),
-        hold_s: hold.unwrap_or_default(),
-        secret: key(secret_file)?.unwrap_or_default(),
-        controller_secret: key(controller_secret_file)?.unwrap_or_default(),
+/// The host's name, its secret and that of the target, each empty when it is not given.
+fn identity(arguments: Identity) -> Result<(String, String, String), CliError> {
+    let Identity { host_nqn, secret_file, controller_secret_file } = arguments;
+    let key = |file: Option<String>| match file {
+        Some(file) => secret::key(&file),
+        None => Ok(String::new()),
     };
+    Ok((host_nqn.unwrap_or_default(), key(secret_file)?, key(controller_secret_file)?))
+}
+
+async fn discover(arguments: Discover, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let Discover { address, identity: who } = arguments;
+    let (host_nqn, secret, controller_secret) = identity(who)?;
+    let request = DiscoverDrivesRequest { address, host_nqn, secret, controller_secret };
+    let mut drives = Connection::open(socket).await?.drives();
+    let answer = drives.discover_drives(request).await?.into_inner();
+    out.print(&answer, tables::drive::offers)?;
+    Ok(Exit::Fine)
+}
+
+async fn connect(arguments: Connect, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    let Connect { address, identity: who, hold } = arguments;
+    let (host_nqn, secret, controller_secret) = identity(who)?;
+    let hold_s = hold.unwrap_or_default();
+    let request = ConnectDriveRequest { address, host_nqn, hold_s, secret, controller_secret };
     let mut drives = Connection::open(socket).await?.drives();
     let change = drives.connect_drive(request).await?.into_inner();
     out.print(&change, tables::drive::change)?;

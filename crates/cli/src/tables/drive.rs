@@ -1,8 +1,9 @@
 //! Drives.
 
 use super::grid::{Column, Grid};
-use super::{field, or_dash, sentence, show::total, size, steps};
-use strake_api::v1::{Drive, DriveChange, ListDrivesResponse};
+use super::{field, or_dash, sentence, show::total, size, steps, wrapped};
+use std::fmt::Write as _;
+use strake_api::v1::{DiscoverDrivesResponse, Drive, DriveChange, ListDrivesResponse, Offer};
 
 /// Every drive, one a line.
 #[must_use]
@@ -100,4 +101,34 @@ pub fn change(change: &DriveChange, width: usize) -> String {
     let mut out = sentence(&format!("drive {path}: {what}"), width);
     steps(&mut out, &change.plan, width);
     out
+}
+
+/// What another machine offers: each with what a command is given to reach it.
+#[must_use]
+pub fn offers(answer: &DiscoverDrivesResponse, width: usize) -> String {
+    if answer.offers.is_empty() {
+        let what = format!("Nothing is offered to this host, {}.", answer.host_nqn);
+        return sentence(&what, width);
+    }
+    let mut out = sentence(&format!("Offered to this host, {}:", answer.host_nqn), width);
+    for offer in &answer.offers {
+        let name = if offer.address.is_empty() { or_dash(&offer.nqn) } else { &offer.address };
+        // Never shortened: it is there to be copied.
+        let _ = writeln!(out, "\n{}\n  {name}", standing(offer));
+        let known = offer.drives.iter().filter(|drive| **drive != offer.address);
+        let note = (!offer.note.is_empty()).then(|| offer.note.clone());
+        for line in known.map(|drive| format!("connected as {drive}")).chain(note) {
+            let _ = writeln!(out, "  {}", wrapped(&line, width, 4));
+        }
+    }
+    out
+}
+
+/// How an offer and this host stand to each other.
+fn standing(offer: &Offer) -> &str {
+    match offer.kind.as_str() {
+        "subsystem" if !offer.drives.is_empty() => "connected",
+        "subsystem" => "offered",
+        kind => kind,
+    }
 }

@@ -86,6 +86,10 @@ fn every_verb_reaches_its_call() {
             "drive clean /dev/null --accept-loss --yes",
             "CleanDriveRequest { path: \"/dev/null\", dry_run: false, accept_loss: true }",
         ),
+        (
+            "drive discover nvme-tcp://host --host-nqn nqn.a",
+            "DiscoverDrivesRequest { address: \"nvme-tcp://host\", host_nqn: \"nqn.a\"",
+        ),
         ("drive errors /dev/null", "GetDriveRequest { path: \"/dev/null\" }"),
         (
             "spare add /dev/null --array tank",

@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 36] = [
+const ANSWERS: [(&str, &str); 37] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -27,6 +27,7 @@ const ANSWERS: [(&str, &str); 36] = [
     ("drive show ram:1GiB", "spare_of"),
     ("drive errors ram:1GiB", "errors"),
     ("drive locate ram:1GiB", "drive"),
+    ("drive discover nvme-tcp://host", "offers"),
     ("drive clean ram:1GiB --yes", "plan"),
     ("spare add ram:1GiB", "spare"),
     ("spare list", "spares"),

@@ -44,20 +44,28 @@ impl RemoteRecord {
 
     /// What proves who we are, and what the target proves itself with.
     pub(super) fn keys(&self) -> Result<Option<Keys>, ControlError> {
-        let read = |text: &str| {
-            text.parse().map_err(|error| {
-                let what = format!("a secret for {} cannot be used: {error}", self.address);
-                ControlError::usage(what)
-            })
-        };
-        let controller = match self.controller_secret.as_str() {
-            "" => None,
-            text => Some(read(text)?),
-        };
-        match self.secret.as_str() {
-            "" => Ok(None),
-            text => Ok(Some(Keys { host: read(text)?, controller })),
-        }
+        keys_of(&self.address, &self.secret, &self.controller_secret)
+    }
+}
+
+/// What two secrets for `address`, either of which may be empty, are good for.
+pub(super) fn keys_of(
+    address: &str,
+    secret: &str,
+    controller: &str,
+) -> Result<Option<Keys>, ControlError> {
+    let read = |text: &str| {
+        text.parse().map_err(|error| {
+            ControlError::usage(format!("a secret for {address} cannot be used: {error}"))
+        })
+    };
+    let controller = match controller {
+        "" => None,
+        text => Some(read(text)?),
+    };
+    match secret {
+        "" => Ok(None),
+        text => Ok(Some(Keys { host: read(text)?, controller })),
     }
 }
 
@@ -130,7 +138,7 @@ impl Manager {
     }
 
     /// Who we are to targets: the name asked for, or one that is made up once and kept.
-    fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
+    pub(super) fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
         if !asked.is_empty() {
             nqn::check(asked)
                 .map_err(|error| ControlError::usage(format!("{asked:?} is no NQN: {error}")))?;
@@ -155,7 +163,7 @@ impl Manager {
 }
 
 /// Refuses secrets that are of no use together.
-fn check_secrets(secret: &str, controller: &str) -> Result<(), ControlError> {
+pub(super) fn check_secrets(secret: &str, controller: &str) -> Result<(), ControlError> {
     if secret.is_empty() && !controller.is_empty() {
         return Err(ControlError::usage("the target proves itself only to a host with a secret"));
     }

@@ -9,8 +9,8 @@ use crate::manager::Manager;
 use crate::store::RemoteRecord;
 use strake_api::v1::{
     AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
-    DisconnectDriveRequest, Drive, DriveChange, ListEventsRequest, RemoveExportRequest,
-    RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
+    DisconnectDriveRequest, DiscoverDrivesRequest, Drive, DriveChange, ListEventsRequest,
+    RemoveExportRequest, RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
 };
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
@@ -123,6 +123,40 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     check_refused(connect(&control, &by_name), ControlErrorKind::Refused, "two ways to one drive");
     assert_eq!(disconnect(&control, address).expect("nothing uses it").result, "changed");
     assert!(control.list_drives().expect("drives").iter().all(|d| d.kind != "nvme-tcp"));
+    stop(&control);
+    machine.stop();
+}
+
+/// What is offered is what a command can be given, and says whether that was done.
+#[test]
+fn another_machine_tells_what_it_offers() {
+    let machine = Machine::new(2);
+    let folder = Folder::new();
+    let control = folder.control();
+    let place = machine.addresses[0].rsplit_once('/').expect("a name is behind it").0.to_owned();
+    let ask = |address: &str, host_nqn: &str| {
+        let (address, host_nqn) = (address.to_owned(), host_nqn.to_owned());
+        control.discover_drives(&DiscoverDrivesRequest { address, host_nqn, ..Default::default() })
+    };
+    check_refused(ask("store", HOST), ControlErrorKind::Usage, "write it like nvme-tcp://");
+    check_refused(ask(&place, "somebody"), ControlErrorKind::Usage, "is no NQN");
+    let unknown = ask(&place, "");
+    check_refused(unknown, ControlErrorKind::Device, "we connect as nqn.2014-08.org.nvmexpress");
+
+    let by_name = machine.addresses[1].replace("127.0.0.1", "localhost");
+    connect(&control, &by_name).expect("it is connected");
+    let answer = ask(&place, HOST).expect("it is allowed");
+    assert_eq!(answer.host_nqn, HOST);
+    for (offer, address) in answer.offers.iter().map(|offer| (offer, &offer.address)) {
+        assert!(machine.addresses.contains(address), "{offer:?}");
+        assert_eq!((offer.kind.as_str(), offer.transport.as_str()), ("subsystem", "tcp"));
+        assert_eq!((offer.secure_channel.as_str(), offer.note.as_str()), ("not_required", ""));
+        let known = if *address == machine.addresses[1] { vec![by_name.clone()] } else { vec![] };
+        assert_eq!(offer.drives, known, "{offer:?}");
+    }
+    assert_eq!(answer.offers.len(), 2);
+    // Nothing is remembered but what was connected.
+    assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 1);
     stop(&control);
     machine.stop();
 }

@@ -2,8 +2,9 @@
 
 use strake_api::v1::drive_service_server::DriveService;
 use strake_api::v1::{
-    CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, Drive, DriveChange,
-    GetDriveRequest, ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
+    CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, DiscoverDrivesRequest,
+    DiscoverDrivesResponse, Drive, DriveChange, GetDriveRequest, ListDrivesRequest,
+    ListDrivesResponse, LocateDriveRequest,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -61,5 +62,16 @@ impl DriveService for Shared {
     ) -> Result<Response<DriveChange>, Status> {
         check_text("address", &request.get_ref().address)?;
         self.command(request, |control, request| control.disconnect_drive(request)).await
+    }
+
+    async fn discover_drives(
+        &self,
+        request: Request<DiscoverDrivesRequest>,
+    ) -> Result<Response<DiscoverDrivesResponse>, Status> {
+        let request = request.into_inner();
+        let DiscoverDrivesRequest { address, host_nqn, secret, controller_secret } = &request;
+        check_texts(&[("address", address), ("host_nqn", host_nqn)])?;
+        check_texts(&[("secret", secret), ("controller_secret", controller_secret)])?;
+        self.call(move |control| control.discover_drives(&request)).await.map(Response::new)
     }
 }

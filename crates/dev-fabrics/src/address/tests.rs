@@ -1,6 +1,6 @@
 //! Addresses there and back, and what is none.
 
-use super::Address;
+use super::{Address, Service};
 
 fn check(text: &str, shown: &str) {
     let address: Address = text.parse().expect("an address");
@@ -34,6 +34,37 @@ fn what_is_no_address_is_refused_with_the_reason() {
         ("nvme-tcp://host/nqn.a?size=1", "nsid="),
     ] {
         let error = text.parse::<Address>().expect_err(text).to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}
+
+fn check_service(text: &str, shown: &str) {
+    let service: Service = text.parse().expect("a discovery service");
+    assert_eq!(service.to_string(), shown);
+    assert_eq!(shown.parse(), Ok(service));
+}
+
+#[test]
+fn discovery_services_are_read_and_shown_in_one_way() {
+    check_service("nvme-tcp://host", "nvme-tcp://host:8009");
+    check_service("nvme-tcp://10.0.0.7:4420/", "nvme-tcp://10.0.0.7:4420");
+    let usual = "nvme-tcp://[::1]:9/nqn.2014-08.org.nvmexpress.discovery";
+    check_service(usual, "nvme-tcp://[::1]:9");
+    check_service("nvme-tcp://host:1/nqn.own", "nvme-tcp://host:1/nqn.own");
+}
+
+#[test]
+fn what_is_no_discovery_service_is_refused_with_the_reason() {
+    for (text, why) in [
+        ("host:8009", "nvme-tcp://"),
+        ("nvme-tcp://", "machine"),
+        ("nvme-tcp://:8009", "machine"),
+        ("nvme-tcp://ho st", "machine"),
+        ("nvme-tcp://host:0", "port"),
+        ("nvme-tcp://host:65536", "port"),
+        ("nvme-tcp://host/tank", "nqn."),
+    ] {
+        let error = text.parse::<Service>().expect_err(text).to_string();
         assert!(error.contains(why), "{text}: {error}");
     }
 }

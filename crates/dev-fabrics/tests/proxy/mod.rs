@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use strake_block::DeviceError;
+use strake_dev_fabrics::discovery::{Offers, discover};
 use strake_dev_fabrics::{Address, Digests, FabricsDevice, HostName, Options};
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Export, Keys, Removal, Target, TargetConfig};
@@ -82,13 +83,28 @@ impl Hostile {
     }
 
     /// Connects a host with `digests`, to whose first connection `rule` applies.
+    #[allow(dead_code, reason = "not every test program does")]
     pub fn connect(&self, digests: Digests, rule: Rule) -> Result<FabricsDevice, DeviceError> {
-        *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
+        self.follow(rule);
         let address: Address =
             format!("nvme-tcp://{}/{SUBSYSTEM}", self.proxy).parse().expect("an address");
-        let keys = self.keys.clone();
-        let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys };
-        FabricsDevice::connect(&address, &host, Options { digests, ..Options::default() })
+        FabricsDevice::connect(&address, &self.host(), Options { digests, ..Options::default() })
+    }
+
+    /// Asks what is offered, in the same way.
+    #[allow(dead_code, reason = "not every test program does")]
+    pub fn discover(&self, digests: Digests, rule: Rule) -> Result<Offers, DeviceError> {
+        self.follow(rule);
+        let service = format!("nvme-tcp://{}", self.proxy).parse().expect("a discovery service");
+        discover(&service, &self.host(), digests)
+    }
+
+    fn follow(&self, rule: Rule) {
+        *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
+    }
+
+    fn host(&self) -> HostName {
+        HostName { nqn: HOST.to_owned(), id: [3; 16], keys: self.keys.clone() }
     }
 }
 

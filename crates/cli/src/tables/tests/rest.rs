@@ -5,10 +5,10 @@ use crate::tables::{
     config, daemon, doctor, drive, errors, event, export, hook, job, spare, stats,
 };
 use strake_api::v1::{
-    ArrayStats, ConfigChange, ConfigDocument, DoctorCheck, DoctorReport, Drive, DriveChange, Event,
-    Export, ExportChange, Hook, HookChange, Job, JobChange, LatencyStats, ListDrivesResponse,
-    ListEventsResponse, ListExportsResponse, ListHooksResponse, ListJobsResponse,
-    ListSparesResponse, MemberStats, Spare, SpareChange,
+    ArrayStats, ConfigChange, ConfigDocument, DiscoverDrivesResponse, DoctorCheck, DoctorReport,
+    Drive, DriveChange, Event, Export, ExportChange, Hook, HookChange, Job, JobChange,
+    LatencyStats, ListDrivesResponse, ListEventsResponse, ListExportsResponse, ListHooksResponse,
+    ListJobsResponse, ListSparesResponse, MemberStats, Offer, Spare, SpareChange,
 };
 
 fn drives() -> Vec<Drive> {
@@ -54,6 +54,35 @@ fn all_drives_and_one() {
     check("drive-clean-planned", |width| drive::change(&cleaned, width));
     let located = DriveChange { result: "changed".into(), plan: Vec::new(), ..cleaned };
     check("drive-located", |width| drive::change(&located, width));
+}
+
+fn offer(kind: &str, address: &str) -> Offer {
+    let (nqn, transport) = ("nqn.2014-08.com.example:tank".into(), "tcp".into());
+    Offer { kind: kind.into(), address: address.into(), nqn, transport, ..Offer::default() }
+}
+
+#[test]
+fn what_another_machine_offers() {
+    let tank = "nvme-tcp://10.0.0.7:4420/nqn.2014-08.com.example:tank";
+    let by_name = "nvme-tcp://store:4420/nqn.2014-08.com.example:tank?nsid=2";
+    let encrypted = "it asks for encryption, which is not supported yet";
+    let offers = vec![
+        Offer { drives: vec![tank.into(), by_name.into()], ..offer("subsystem", tank) },
+        Offer { note: encrypted.into(), ..offer("subsystem", "nvme-tcp://10.0.0.7:4420/nqn.a:b") },
+        offer("referral", "nvme-tcp://[fe80::1]:8009"),
+        Offer { note: "it is not reached over TCP".into(), ..offer("subsystem", "") },
+        Offer {
+            note: "cannot be used: its name is none: an NQN begins with \"nqn.\" and goes on"
+                .into(),
+            kind: "unknown".into(),
+            ..Offer::default()
+        },
+    ];
+    let host_nqn = "nqn.2014-08.com.example:db1".to_owned();
+    let none = DiscoverDrivesResponse { host_nqn: host_nqn.clone(), ..Default::default() };
+    check("drive-discover-empty", |width| drive::offers(&none, width));
+    let answer = DiscoverDrivesResponse { host_nqn, offers };
+    check("drive-discover", |width| drive::offers(&answer, width));
 }
 
 #[test]

@@ -128,6 +128,13 @@ impl DriveService for Fake {
         self.hear(request.get_ref())?;
         Ok(Response::new(DriveChange::default()))
     }
+    async fn discover_drives(
+        &self,
+        request: Request<DiscoverDrivesRequest>,
+    ) -> Answer<DiscoverDrivesResponse> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(DiscoverDrivesResponse::default()))
+    }
 }
 
 #[tonic::async_trait]

@@ -1,0 +1,119 @@
+//! What other machines offer, as their discovery services say.
+
+use strake_api::v1::{DiscoverDrivesRequest, DiscoverDrivesResponse, Offer};
+use strake_dev_fabrics::discovery::{self, Channel, Entry, EntryError, Kind, Transport};
+use strake_dev_fabrics::{Address, HostName, Options, Service};
+use strake_units::Uuid;
+
+use super::record::{check_secrets, keys_of};
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::manager::Manager;
+
+impl Control {
+    /// Asks a discovery service what it offers to this host. Takes as long as the service does.
+    ///
+    /// # Errors
+    /// When the address is none, or the service cannot be reached, refuses or breaks the protocol.
+    pub fn discover_drives(
+        &self,
+        request: &DiscoverDrivesRequest,
+    ) -> Result<DiscoverDrivesResponse, ControlError> {
+        let service: Service =
+            request.address.parse().map_err(|error| ControlError::usage(format!("{error}")))?;
+        let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
+        check_secrets(secret, controller)?;
+        let keys = keys_of(&request.address, secret, controller)?;
+        let (nqn, id) = self.run(|m| m.host_name(&request.host_nqn))?;
+        let id: Uuid = id.parse().unwrap_or(Uuid::NIL);
+        let host = HostName { nqn, id: id.0, keys };
+        let digests = Options::default().digests;
+        let found = discovery::discover(&service, &host, digests).map_err(|error| {
+            let what = format!("{error}; check the address and the target's list of hosts");
+            ControlError::new(ControlErrorKind::Device, what)
+        })?;
+        let offers = self.run(|m| Ok(found.into_iter().map(|entry| m.offered(entry)).collect()))?;
+        Ok(DiscoverDrivesResponse { host_nqn: host.nqn, offers })
+    }
+}
+
+impl Manager {
+    fn offered(&self, entry: Result<Entry, EntryError>) -> Offer {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(why) => {
+                let (kind, note) = ("unknown".to_owned(), format!("cannot be used: {why}"));
+                return Offer { kind, note, ..Offer::default() };
+            }
+        };
+        let address = address_of(&entry);
+        let note = match (&address, entry.channel) {
+            (None, _) if entry.transport == Transport::Tcp => "its address is none",
+            (None, _) => "it is not reached over TCP",
+            (Some(_), Channel::Required) => "it asks for encryption, which is not supported yet",
+            (Some(_), Channel::Untold | Channel::NotRequired) => "",
+        };
+        Offer {
+            kind: kind_word(entry.kind).to_owned(),
+            address: address.unwrap_or_default(),
+            transport: transport_word(entry.transport).to_owned(),
+            secure_channel: channel_word(entry.channel).to_owned(),
+            drives: self.remotes_of(&entry.nqn),
+            note: note.to_owned(),
+            nqn: entry.nqn,
+        }
+    }
+
+    /// Addresses of drives of a subsystem, whatever its machine is called in them: its name is its own everywhere.
+    fn remotes_of(&self, nqn: &str) -> Vec<String> {
+        let of_it = |address: &&String| address.parse().is_ok_and(|a: Address| a.nqn == nqn);
+        self.config.remotes.iter().map(|record| &record.address).filter(of_it).cloned().collect()
+    }
+}
+
+/// What a command is given to reach it; `None` when there is no such thing.
+fn address_of(entry: &Entry) -> Option<String> {
+    if entry.transport != Transport::Tcp {
+        return None;
+    }
+    let (machine, nqn) = (entry.address.clone(), entry.nqn.clone());
+    let port = entry.service.parse().ok().filter(|&port| port != 0)?;
+    // A text of others must mean the same once somebody has typed it.
+    match entry.kind {
+        Kind::Subsystem => {
+            let address = Address { machine, port, nqn, nsid: 1 };
+            let text = address.to_string();
+            (text.parse() == Ok(address)).then_some(text)
+        }
+        Kind::Referral | Kind::Itself => {
+            let service = Service { machine, port, nqn };
+            let text = service.to_string();
+            (text.parse() == Ok(service)).then_some(text)
+        }
+    }
+}
+
+const fn kind_word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Subsystem => "subsystem",
+        Kind::Referral => "referral",
+        Kind::Itself => "self",
+    }
+}
+
+const fn transport_word(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "tcp",
+        Transport::Rdma => "rdma",
+        Transport::FibreChannel => "fc",
+        Transport::Other(_) => "other",
+    }
+}
+
+const fn channel_word(channel: Channel) -> &'static str {
+    match channel {
+        Channel::Required => "required",
+        Channel::NotRequired => "not_required",
+        Channel::Untold => "untold",
+    }
+}

@@ -1,0 +1,114 @@
+//! Asking a discovery service what it offers to this host (Base, sections 3.1.2.3 and 5.16.1.23).
+//!
+//! The log is read in pieces, and may change between two of them. So its generation is looked at again at the end, and
+//! another one has it read from the beginning. Other discovery services that a log names are told of and not asked:
+//! that they name each other is usual.
+
+use crate::address::{HostName, Service};
+use crate::dialog::{Dialog, Load};
+use crate::error::{Breach, Reason};
+use crate::limits::{
+    ADMIN_ENTRIES, DISCOVERY_TIME_MAX, DISCOVERY_TRIES_MAX, OFFERS_MAX, SETUP_TIME_MAX,
+};
+use crate::session::{accepted, connect_of, enable, join, leave, log_page};
+use std::time::{Duration, Instant};
+use strake_block::DeviceError;
+use strake_nvme_wire::Digests;
+use strake_nvme_wire::discovered::{FORMAT, Header};
+use strake_nvme_wire::fabrics::ANY_CONTROLLER;
+use strake_nvme_wire::log::{DISCOVERY_BYTES, page};
+
+pub use strake_nvme_wire::discovered::{Channel, Entry, EntryError, Kind, Transport};
+
+/// Entries of a piece: 4 KiB, which every controller gives at once.
+const PIECE: usize = 4;
+
+type Part = [u8; DISCOVERY_BYTES];
+
+/// Entries in their order; one that cannot be used has the reason in its place.
+pub type Offers = Vec<Result<Entry, EntryError>>;
+
+/// Asks what is offered to `host`. Waits for the service, for seconds if it does not answer.
+///
+/// # Errors
+/// When it cannot be reached, refuses, breaks the protocol, or changes all the time.
+pub fn discover(
+    service: &Service,
+    host: &HostName,
+    digests: Digests,
+) -> Result<Offers, DeviceError> {
+    ask(service, host, digests).map_err(|reason| {
+        let what = format!("{reason}; we connect as {}", host.nqn);
+        DeviceError::new(reason.kind(), service.to_string(), what)
+    })
+}
+
+fn ask(service: &Service, host: &HostName, digests: Digests) -> Result<Offers, Reason> {
+    let address = service.subsystem();
+    let mut dialog = Dialog::begin(&address, digests, SETUP_TIME_MAX)?;
+    let connect = connect_of(0, ADMIN_ENTRIES.into(), 0);
+    join(&mut dialog, &address, host, (connect, ANY_CONTROLLER))?;
+    enable(&mut dialog)?;
+    let parts = Log { dialog: &mut dialog, ends: Instant::now() + DISCOVERY_TIME_MAX }.read()?;
+    leave(dialog);
+    Ok(parts.iter().map(Entry::parse).collect())
+}
+
+/// The log of a controller that is ready.
+struct Log<'a> {
+    dialog: &'a mut Dialog,
+    ends: Instant,
+}
+
+impl Log<'_> {
+    /// All entries of one generation.
+    fn read(&mut self) -> Result<Vec<Part>, Reason> {
+        let mut header = self.header()?;
+        for _ in 0..DISCOVERY_TRIES_MAX {
+            let parts = self.entries(header.records);
+            // What is no more there when it is asked for is refused.
+            if !matches!(parts, Ok(_) | Err(Reason::Refused(_))) {
+                return parts;
+            }
+            let after = self.header()?;
+            if after.generation == header.generation {
+                return parts;
+            }
+            header = after;
+        }
+        Err(Reason::Restless)
+    }
+
+    fn header(&mut self) -> Result<Header, Reason> {
+        let mut part = [[0; DISCOVERY_BYTES]];
+        self.fill(0, &mut part)?;
+        let header = Header::parse(&part[0]);
+        if header.format != FORMAT || header.records > OFFERS_MAX {
+            return Err(Breach::Log.into());
+        }
+        Ok(header)
+    }
+
+    fn entries(&mut self, count: u64) -> Result<Vec<Part>, Reason> {
+        let mut parts = vec![[0; DISCOVERY_BYTES]; count as usize];
+        for (number, piece) in parts.chunks_mut(PIECE).enumerate() {
+            // The header is as long as an entry.
+            self.fill(1 + number * PIECE, piece)?;
+        }
+        Ok(parts)
+    }
+
+    /// Reads `parts` of the log, the first of which is its `first`.
+    fn fill(&mut self, first: usize, parts: &mut [Part]) -> Result<(), Reason> {
+        let into = parts.as_flattened_mut();
+        let command = log_page(page::DISCOVERY, (first * DISCOVERY_BYTES) as u64, into.len());
+        let patience = self.patience()?;
+        accepted(self.dialog.run(command, Load::Received(into), patience)?).map(drop)
+    }
+
+    /// A target may be slow, but not with every piece.
+    fn patience(&self) -> Result<Duration, Reason> {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(Reason::Silent) } else { Ok(left.min(SETUP_TIME_MAX)) }
+    }
+}

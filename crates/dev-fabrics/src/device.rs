@@ -1,24 +1,30 @@
 //! The device: connecting to it, and what it says about itself.
 
 use crate::address::{Address, HostName};
+use crate::error::Reason;
 use crate::inbox::{Asker, Inbox};
-use crate::keeper::{Keeper, Shared, now};
+use crate::keeper::{Keeper, Request};
 use crate::limits::{
-    DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, ZEROES_BYTES,
+    DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, PATHS_MAX, ZEROES_BYTES,
 };
+use crate::path::Path;
 use crate::queue::FabricsQueue;
 use crate::session::Session;
+use crate::shared::{PathEntry, Shared, Standing, enlist, now};
+use crate::ways::are_one;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use strake_block::{BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
 use strake_nvme_auth::Keys;
 use strake_nvme_wire::Digests;
+use strake_nvme_wire::log::Access;
 use strake_nvme_wire::pdu::Use;
 use strake_units::{CoreIndex, Nanos};
 
-pub use crate::keeper::LinkState;
+pub use crate::shared::LinkState;
 
 /// How to treat a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +42,10 @@ impl Default for Options {
     }
 }
 
-/// A namespace of another machine. The association ends when the device and all its queues are dropped.
+/// A namespace of another machine. Its associations end when the device and all its queues are dropped.
 pub struct FabricsDevice {
     shared: Arc<Shared>,
-    asker: Asker,
+    asker: Asker<Request>,
     zeroes: Buf,
 }
 
@@ -54,6 +60,71 @@ impl fmt::Debug for FabricsDevice {
 
 const NO_DESCRIPTOR: &str = "the process has no file descriptor left; raise its limit (ulimit -n)";
 
+fn no_descriptor(address: &Address, error: io::Error) -> DeviceError {
+    let fail = DeviceError::new(IoErrorKind::Device, address.to_string(), NO_DESCRIPTOR.to_owned());
+    fail.with_source(error)
+}
+
+fn no_thread(address: &Address, error: io::Error) -> DeviceError {
+    let what = "the machine has no thread or descriptor left to keep the connection with";
+    let fail = DeviceError::new(IoErrorKind::Device, address.to_string(), what.to_owned());
+    fail.with_source(error)
+}
+
+/// Starts the thread of a path.
+fn add(
+    shared: &Arc<Shared>,
+    address: &Address,
+    session: Option<Session>,
+) -> Result<Request, DeviceError> {
+    let id = enlist(shared, address);
+    let thread = Path::start(shared, (id, address), session);
+    let thread = thread.inspect_err(|_| shared.paths().retain(|entry| entry.id != id));
+    Ok(Request::Add(id, thread.map_err(|error| no_thread(address, error))?))
+}
+
+/// How a path to a drive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathStatus {
+    /// Where it leads to.
+    pub address: Address,
+    /// Whether it is connected.
+    pub state: PathState,
+    /// Since when it has been in that state, on the monotonic clock.
+    pub since: Nanos,
+    /// Times that it was connected anew.
+    pub reconnects: u64,
+    /// Whether I/O goes over it.
+    pub used: bool,
+    /// Times that it came to do so.
+    pub turns: u64,
+}
+
+/// Whether a path is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathState {
+    /// It is, and the target says this of how the namespace is reached over it.
+    Up(Option<Access>),
+    /// It is not, because of this; so many tries have failed. `None` before the first one.
+    Down(Option<Reason>, u32),
+}
+
+impl PathStatus {
+    fn of(entry: &PathEntry) -> Self {
+        Self {
+            address: entry.address.clone(),
+            state: match &entry.standing {
+                Standing::Up(live) => PathState::Up(live.facts.access),
+                Standing::Down { reason, tries } => PathState::Down(*reason, *tries),
+            },
+            since: entry.since,
+            reconnects: entry.reconnects,
+            used: entry.used,
+            turns: entry.turns,
+        }
+    }
+}
+
 /// Numbers queues of all devices. Relaxed: uniqueness needs the atomic increment and nothing else.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -67,28 +138,118 @@ impl FabricsDevice {
         host: &HostName,
         options: Options,
     ) -> Result<Self, DeviceError> {
-        let fail = |kind, what: String| DeviceError::new(kind, address.to_string(), what);
-        let session = Session::begin(address, host, options.digests).map_err(|reason| {
-            fail(reason.kind(), format!("{reason}; we connect as {}", host.nqn))
-        })?;
+        Self::connect_any(std::slice::from_ref(address), host, options)
+    }
+
+    /// Connects to the namespace over the first of these paths that works. The others are tried from then on. The drive
+    /// is named by the first one.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), when none works: why the first does not.
+    pub fn connect_any(
+        addresses: &[Address],
+        host: &HostName,
+        options: Options,
+    ) -> Result<Self, DeviceError> {
+        let mut first = None;
+        for address in addresses {
+            match Session::begin(address, host, options.digests) {
+                Ok(session) => return Self::start(addresses, host, options, (address, session)),
+                Err(reason) => {
+                    first.get_or_insert((address, reason));
+                }
+            }
+        }
+        let Some((address, reason)) = first else {
+            let what = "no address is given to connect to".to_owned();
+            return Err(DeviceError::new(IoErrorKind::Device, String::new(), what));
+        };
+        let what = format!("{reason}; we connect as {}", host.nqn);
+        Err(DeviceError::new(reason.kind(), address.to_string(), what))
+    }
+
+    /// Begins to keep the paths, over one of which there is a session already.
+    fn start(
+        addresses: &[Address],
+        host: &HostName,
+        options: Options,
+        (connected, session): (&Address, Session),
+    ) -> Result<Self, DeviceError> {
+        let name = &addresses[0];
         let loss_time = Nanos(options.loss_time.0.clamp(LOSS_TIME_MIN.0, LOSS_TIME_MAX.0));
         let options = Options { loss_time, ..options };
-        let shared =
-            Arc::new(Shared::new(address, host, (session.facts.clone(), session.queues), options));
-        let (asker, inbox) = Inbox::open().map_err(|error| {
-            fail(IoErrorKind::Device, NO_DESCRIPTOR.to_owned()).with_source(error)
-        })?;
-        let keeper = Keeper::new(Arc::clone(&shared), session, inbox);
-        thread::Builder::new().name("nvme-tcp".to_owned()).spawn(move || keeper.run()).map_err(
-            |error| {
-                let what = "the machine has no thread left to keep the connection with";
-                fail(IoErrorKind::Device, what.to_owned()).with_source(error)
-            },
-        )?;
+        let shared = Shared::new(name, host, session.facts.clone(), options)
+            .map_err(|error| no_descriptor(name, error))?;
+        let shared = Arc::new(shared);
+        let (asker, inbox) = Inbox::open().map_err(|error| no_descriptor(name, error))?;
+        let mut keeper = Keeper::new(Arc::clone(&shared), inbox);
+        let mut session = Some(session);
+        for address in addresses {
+            let session = session.take_if(|_| address == connected);
+            keeper.take(add(&shared, address, session)?);
+        }
+        keeper.look();
+        thread::Builder::new()
+            .name("nvme-tcp".to_owned())
+            .spawn(move || keeper.run())
+            .map_err(|error| no_thread(name, error))?;
         Ok(Self { shared, asker, zeroes: BufMut::alone(ZEROES_BYTES).freeze() })
     }
 
-    /// How its association is now.
+    /// Adds a path to the namespace. Waits for the target, as [`connect`](Self::connect) does.
+    ///
+    /// # Errors
+    /// As `connect`, and when it does not lead to the same namespace, or nobody can say whether it does.
+    pub fn add_path(&self, address: &Address) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        let fail = |kind, what: String| DeviceError::new(kind, address.to_string(), what);
+        if shared.paths().len() >= PATHS_MAX {
+            let what = format!("there are {PATHS_MAX} paths to the drive, which is the most");
+            return Err(fail(IoErrorKind::Unsupported, what));
+        }
+        let session = Session::begin(address, &shared.host(), shared.options.digests);
+        let session = session.and_then(|session| {
+            let facts = shared.facts();
+            facts.check(&session.facts)?;
+            let named = facts.is_named() && address.nqn == shared.address.nqn;
+            if !named {
+                return Err(Reason::Nameless);
+            }
+            if shared.state() == LinkState::Up && !are_one(&facts, &session.facts) {
+                return Err(Reason::OtherInstance);
+            }
+            drop(facts);
+            Ok(session)
+        });
+        let session = session.map_err(|reason| fail(reason.kind(), reason.to_string()))?;
+        self.asker.ask(add(shared, address, Some(session))?);
+        Ok(())
+    }
+
+    /// Does without a path from now on. What is under way over it is answered or sent again over another. False when
+    /// that is not possible: there is no such path, or no other one over which the drive is connected.
+    #[must_use]
+    pub fn remove_path(&self, address: &Address) -> bool {
+        let mut paths = self.shared.paths();
+        let others = paths.iter().filter(|entry| entry.address != *address && !entry.leaving);
+        let other = others.map(|entry| &entry.standing).any(|it| matches!(it, Standing::Up(_)));
+        let path = paths.iter_mut().find(|entry| entry.address == *address && !entry.leaving);
+        let Some(path) = path.filter(|_| other) else { return false };
+        (path.leaving, path.since) = (true, now());
+        drop(paths);
+        self.shared.tell();
+        true
+    }
+
+    /// Its paths, in the order in which they were added.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathStatus> {
+        let paths = self.shared.paths();
+        let kept = paths.iter().filter(|entry| !entry.leaving);
+        kept.map(PathStatus::of).collect()
+    }
+
+    /// How it is connected now.
     #[must_use]
     pub fn state(&self) -> LinkState {
         self.shared.state()

@@ -42,6 +42,10 @@ pub enum Reason {
     AnotherInstance,
     /// The discovery log was another one whenever it had been read.
     Restless,
+    /// Another instance serves the namespace here than over the other paths to it.
+    OtherInstance,
+    /// Nothing tells whether the namespace is the same as over the other paths.
+    Nameless,
 }
 
 /// What a target did that it must not.
@@ -160,6 +164,14 @@ impl fmt::Display for Reason {
             Self::Restless => {
                 f.write_str("what the target offers changes faster than it can be read")
             }
+            Self::OtherInstance => f.write_str(
+                "what serves the namespace here is not what serves it over its other paths, so they may not lead to \
+                 the same data; is it a copy?",
+            ),
+            Self::Nameless => f.write_str(
+                "the namespace has no identifier of its own, or is in another subsystem, so nothing tells whether it \
+                 is the drive that is connected already",
+            ),
             Self::Lesser => f.write_str(
                 "the namespace has got a volatile cache, or can no longer be written or deallocated; unload the array \
                  that uses it, then disconnect the drive and connect it again",
@@ -217,7 +229,9 @@ impl Reason {
             | Self::Replaced
             | Self::Lesser
             | Self::AnotherInstance
-            | Self::Restless => IoErrorKind::Gone,
+            | Self::Restless
+            | Self::OtherInstance
+            | Self::Nameless => IoErrorKind::Gone,
         }
     }
 }

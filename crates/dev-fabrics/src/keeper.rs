@@ -1,121 +1,47 @@
-//! The thread that keeps a device's association alive, and makes it anew.
+//! The thread that has the queues of a device connected, over the path that serves best.
 //!
-//! ```text
-//! Up --silence, a breach, a lost connection--> Down --back-off, connect, same namespace--> Up
-//! ```
-//! When one connection of an association is lost, all are given up: a target then ends the controller, and with it
-//! whatever it was still doing for us. It does so when it sees the connections close, or when no sign of life has come
-//! for some KATOs. A change that was sent and not answered may be carried out until then, and would undo what comes
-//! after it if that came first (F30). So a queue sends it again only when the target must have stopped (`settle_time`
-//! of what is known of it), over another association: then it is carried out once more, with the same data, before
-//! anything that was asked for after its end. Reads and flushes change nothing, and new changes are not ordered with
-//! those that have not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
+//! Each path has a thread of its own (`path`), which keeps an association. This one chooses among those that are up
+//! (`ways`), connects the queues over it, and tells them what became of the associations that they have used (`Life`).
+//! It never waits for a target but while it connects a queue.
+//!
+//! **A change that was sent and not answered** may be carried out until its association has ended and its target has
+//! noticed. It would undo what comes after it if that came first (F30). So a queue sends it again only when the target
+//! must have stopped (`settle_time` of what is known of it), over whichever path: then it is carried out once more,
+//! with the same data, before anything that was asked for after its end. Reads and flushes change nothing, and new
+//! changes are not ordered with those that have not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they
+//! need not wait.
+//!
+//! **A path that is left though its association lasts**, for a better one or because the namespace is not reached over
+//! it, is left by each queue for itself, when all is answered that it sent over it. Nothing is sent again then but what
+//! the target says it has not done.
 
-use crate::address::{Address, HostName};
-use crate::cache::{Cache, Instance};
-use crate::device::Options;
+use crate::cache::Instance;
 use crate::error::Reason;
-use crate::inbox::Inbox;
-use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY};
-use crate::link::Port;
-use crate::session::{Facts, Session};
-use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::inbox::{Asker, Inbox};
+use crate::limits::{KEEP_ALIVE_EVERY, LEAVE_TIME_MAX};
+use crate::link::{Life, Port};
+use crate::path::GiveUp;
+use crate::session::Gate;
+use crate::shared::{LinkState, Live, PathEntry, Shared, Standing, now};
+use crate::ways::{PathId, Way, are_one, choose, share_cache};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use strake_block::{DeallocateReads, VolatileCache};
 use strake_units::Nanos;
 
 /// What the thread is asked for.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Connect a queue now, and again whenever the association was made anew.
+    /// Connect a queue now, and again whenever another association is used.
     Open(Port),
     /// A queue is closed.
     Close(u64),
     /// This association is of no use any more.
     Lost(u64, Reason),
-}
-
-/// How a device's association is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkState {
-    /// It is up.
-    Up,
-    /// It is down, because of this; so many tries to make it anew have failed.
-    Down(Reason, u32),
-}
-
-/// What a device, its queues and its thread have in common.
-pub(crate) struct Shared {
-    pub(crate) address: Address,
-    host: Mutex<HostName>,
-    pub(crate) options: Options,
-    /// The association that is up, counted from 1; 0 while none is. Whoever reads a number that is not its own stops
-    /// using its connection; nothing else is published by it.
-    pub(crate) association: AtomicU64,
-    /// When it was lost, in nanoseconds, while it is down. Read after `association`, which is stored after it.
-    pub(crate) down_at: AtomicU64,
-    /// Queues that are open, and how many the target grants.
-    pub(crate) queues_open: AtomicU32,
-    pub(crate) queues_granted: AtomicU32,
-    /// Times that the association was made anew.
-    pub(crate) reconnects: AtomicU64,
-    pub(crate) cache: Cache,
-    facts: Mutex<Facts>,
-    state: Mutex<LinkState>,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        address: &Address,
-        host: &HostName,
-        (facts, queues): (Facts, u32),
-        options: Options,
-    ) -> Self {
-        Self {
-            address: address.clone(),
-            host: Mutex::new(host.clone()),
-            options,
-            association: AtomicU64::new(1),
-            down_at: AtomicU64::new(u64::MAX),
-            queues_open: AtomicU32::new(0),
-            queues_granted: AtomicU32::new(queues),
-            reconnects: AtomicU64::new(0),
-            cache: Cache::new(),
-            facts: Mutex::new(facts),
-            state: Mutex::new(LinkState::Up),
-        }
-    }
-
-    /// Who we are, and how the next association proves it.
-    pub(crate) fn host(&self) -> HostName {
-        self.host_lock().clone()
-    }
-
-    pub(crate) fn host_lock(&self) -> MutexGuard<'_, HostName> {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nothing panics while holding these locks. They are taken by control threads and when a queue is opened.
-    pub(crate) fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn state(&self) -> LinkState {
-        *self.state_lock()
-    }
-
-    fn state_lock(&self) -> MutexGuard<'_, LinkState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The monotonic clock, which is that of data cores.
-pub(crate) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
+    /// A path has a thread, which is reached thus.
+    Add(PathId, Asker<GiveUp>),
 }
 
 /// A queue and its number at the target; `None` while it is not connected.
@@ -124,32 +50,55 @@ struct Place {
     port: Port,
 }
 
+/// An association over which commands may be under way.
+struct Use {
+    path: PathId,
+    session: u64,
+    life: Arc<Life>,
+    /// How long after its end its target may still do what it was told over it.
+    settle_time: Nanos,
+}
+
+/// The association that queues use for what comes next.
+struct Active {
+    path: PathId,
+    session: u64,
+    gate: Gate,
+}
+
 /// The thread's own.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    inbox: Inbox,
-    session: Option<Session>,
+    inbox: Inbox<Request>,
+    /// The threads of paths. One whose asker is dropped leaves.
+    threads: Vec<(PathId, Asker<GiveUp>)>,
+    /// Sessions that were told to end.
+    condemned: Vec<u64>,
     places: Vec<Place>,
-    /// Number of the association that is up, or was last.
+    uses: Vec<Use>,
+    active: Option<Active>,
+    /// The path that carries I/O, or did last.
+    last: Option<PathId>,
+    /// Number of the association that is used, or was last.
     association: u64,
-    settled_at: Nanos,
-    /// When to show that we are alive, or to try again.
+    /// When to look at everything without being asked.
     due: Instant,
-    back_off: Duration,
     last_number: u16,
 }
 
 impl Keeper {
-    pub(crate) fn new(shared: Arc<Shared>, session: Session, inbox: Inbox) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Inbox<Request>) -> Self {
         Self {
             shared,
             inbox,
-            session: Some(session),
+            threads: Vec::new(),
+            condemned: Vec::new(),
             places: Vec::new(),
-            association: 1,
-            settled_at: Nanos::default(),
+            uses: Vec::new(),
+            active: None,
+            last: None,
+            association: 0,
             due: Instant::now() + KEEP_ALIVE_EVERY,
-            back_off: BACK_OFF_MIN,
             last_number: 0,
         }
     }
@@ -159,61 +108,196 @@ impl Keeper {
         loop {
             match self.inbox.next() {
                 Ok(request) => self.take(request),
-                Err(TryRecvError::Empty) => self.wait(),
+                Err(TryRecvError::Empty) => {
+                    let patience = self.due.saturating_duration_since(Instant::now());
+                    let shared = Arc::clone(&self.shared);
+                    self.inbox.wait(Some(shared.news.as_fd()), patience);
+                }
                 Err(TryRecvError::Disconnected) => break,
             }
-            // Whoever asks without end must not keep signs of life from being given.
-            if Instant::now() >= self.due {
-                self.act();
-            }
-        }
-        if let Some(session) = self.session {
-            session.leave();
+            self.look();
         }
     }
 
-    fn wait(&mut self) {
-        let patience = self.due.saturating_duration_since(Instant::now());
-        let target = self.session.as_ref().map(Session::as_fd);
-        if self.inbox.wait(target, patience)
-            && let Some(session) = &mut self.session
-        {
-            let news = session.listen();
-            if let Err(reason) = self.judge(news) {
-                self.lose(reason);
-            }
-        }
-    }
-
-    /// Whether what was seen of the target is what can be used on.
-    fn judge(&self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
-        let Some(facts) = news? else { return Ok(()) };
-        self.compare(&facts)?;
-        // Another one may have lost changes: told to queues by what is known of associations, so this one ends.
-        if facts.instance == self.shared.facts().instance {
-            Ok(())
-        } else {
-            Err(Reason::AnotherInstance)
-        }
-    }
-
-    fn take(&mut self, request: Request) {
+    pub(crate) fn take(&mut self, request: Request) {
         match request {
-            Request::Open(port) => self.open(port),
+            Request::Open(port) => {
+                self.places.push(Place { number: None, port });
+                self.connect_queues();
+            }
             Request::Close(id) => self.places.retain(|place| place.port.id != id),
             Request::Lost(association, reason) => {
-                if association == self.association && self.session.is_some() {
-                    self.lose(reason);
+                let used = self.uses.iter().find(|used| used.life.number == association);
+                if let Some(&Use { path, session, .. }) = used {
+                    self.condemn(path, session, reason);
                 }
             }
+            Request::Add(path, thread) => self.threads.push((path, thread)),
         }
     }
 
-    fn open(&mut self, port: Port) {
-        self.places.push(Place { number: None, port });
-        if let Err(reason) = self.connect_queues() {
-            self.lose(reason);
+    /// Looks how the paths stand, and does what follows from it.
+    pub(crate) fn look(&mut self) {
+        // An eventfd that nobody has written to has nothing to read.
+        let _ = rustix::io::read(&self.shared.news, &mut [0; 8]);
+        self.end_uses();
+        self.refuse_others();
+        let ways = self.ways();
+        let used = self.active.as_ref().map(|active| active.path);
+        let chosen = choose(&ways, used);
+        if let Some(path) = chosen.filter(|_| chosen != used) {
+            self.begin(path);
         }
+        self.dismiss();
+        if Instant::now() >= self.due {
+            self.due = Instant::now() + KEEP_ALIVE_EVERY;
+            self.connect_queues();
+        }
+        self.tell_state();
+    }
+
+    /// Tells queues what became of associations whose paths are down.
+    fn end_uses(&mut self) {
+        let up: Vec<u64> = {
+            let paths = self.shared.paths();
+            let session = |entry: &PathEntry| match entry.standing {
+                Standing::Up(ref live) => Some(live.session),
+                Standing::Down { .. } => None,
+            };
+            paths.iter().filter_map(session).collect()
+        };
+        self.condemned.retain(|session| up.contains(session));
+        if self.active.as_ref().is_some_and(|active| !up.contains(&active.session)) {
+            self.stop();
+        }
+        let (current, count) = (self.association, self.uses.len());
+        self.uses.retain(|used| {
+            if !up.contains(&used.session) {
+                // Whatever was sent, by whichever queue, was sent before this.
+                used.life.end(now().plus(used.settle_time));
+                return false;
+            }
+            // Who does not hold it any more has left it.
+            used.life.number == current || Arc::strong_count(&used.life) > 1
+        });
+        if self.uses.len() < count {
+            self.wake_queues();
+        }
+    }
+
+    fn wake_queues(&self) {
+        for place in &self.places {
+            place.port.wake();
+        }
+    }
+
+    /// Ends paths to what is another namespace, or another instance of it, than the one in use.
+    fn refuse_others(&mut self) {
+        let Some(active) = &self.active else { return };
+        let facts = self.shared.facts().clone();
+        let paths = self.shared.paths();
+        let other = paths.iter().filter(|entry| entry.id != active.path);
+        let strange = other.filter_map(|entry| match &entry.standing {
+            Standing::Up(live) if !are_one(&facts, &live.facts) => Some((entry.id, live.session)),
+            Standing::Up(_) | Standing::Down { .. } => None,
+        });
+        let strange: Vec<_> = strange.collect();
+        drop(paths);
+        for (path, session) in strange {
+            self.condemn(path, session, Reason::OtherInstance);
+        }
+    }
+
+    /// The paths that can be chosen.
+    fn ways(&self) -> Vec<Way> {
+        let used = self.shared.facts().clone();
+        let paths = self.shared.paths();
+        let way = |entry: &PathEntry| match &entry.standing {
+            Standing::Up(live) if !self.condemned.contains(&live.session) => Some(Way {
+                path: entry.id,
+                access: live.facts.access,
+                leaving: entry.leaving,
+                shares_cache: share_cache(&used, &live.facts),
+            }),
+            Standing::Up(_) | Standing::Down { .. } => None,
+        };
+        paths.iter().filter_map(way).collect()
+    }
+
+    /// Has a path end its association.
+    fn condemn(&mut self, path: PathId, session: u64, reason: Reason) {
+        if self.condemned.contains(&session) {
+            return;
+        }
+        self.condemned.push(session);
+        for used in self.uses.iter().filter(|used| used.session == session) {
+            used.life.condemn();
+        }
+        if self.active.as_ref().is_some_and(|active| active.session == session) {
+            self.stop();
+            *self.shared.state_lock() = LinkState::Down(reason, 0);
+        }
+        if let Some((_, thread)) = self.threads.iter().find(|(id, _)| *id == path) {
+            thread.ask(GiveUp { session, reason });
+        }
+    }
+
+    /// Has queues send no more.
+    fn stop(&mut self) {
+        self.active = None;
+        for entry in self.shared.paths().iter_mut() {
+            entry.used = false;
+        }
+        self.shared.down_at.store(now().0, Ordering::Relaxed);
+        self.shared.association.store(0, Ordering::Release);
+        self.shared.cache.association_ended(self.association);
+        self.disconnect_queues();
+    }
+
+    /// No queue is connected to what is used next.
+    fn disconnect_queues(&mut self) {
+        for place in &mut self.places {
+            place.number = None;
+        }
+        self.wake_queues();
+    }
+
+    /// Has queues send what comes next over `path`.
+    fn begin(&mut self, path: PathId) {
+        let Some(Live { session, gate, facts }) = self.turn_to(path) else { return };
+        let follows_loss = self.active.is_none() && self.association > 0;
+        let was = std::mem::replace(&mut *self.shared.facts(), facts.clone());
+        self.association += 1;
+        let instance = match self.association {
+            1 => Instance::Same,
+            _ => Instance::of(was.instance, facts.instance),
+        };
+        self.shared.cache.association_began(self.association, instance);
+        self.shared.queues_granted.store(gate.queues, Ordering::Relaxed);
+        let life = Life::new(self.association);
+        self.uses.push(Use { path, session, life, settle_time: facts.settle_time });
+        self.active = Some(Active { path, session, gate });
+        self.last = Some(path);
+        self.last_number = 0;
+        self.shared.association.store(self.association, Ordering::Release);
+        self.disconnect_queues();
+        self.shared.down_at.store(u64::MAX, Ordering::Relaxed);
+        self.connect_queues();
+        if follows_loss && self.active.is_some() {
+            self.shared.reconnects.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a path comes to be used, if it is still up, and returns what it is used with.
+    fn turn_to(&self, path: PathId) -> Option<Live> {
+        let mut paths = self.shared.paths();
+        for entry in paths.iter_mut() {
+            entry.used = entry.id == path;
+        }
+        let entry = paths.iter_mut().find(|entry| entry.used)?;
+        let Standing::Up(live) = &entry.standing else { return None };
+        entry.turns += 1;
+        Some(Live::clone(live))
     }
 
     /// A number that no queue has; not that of the queue that was closed last, which the target may not have noticed.
@@ -226,29 +310,27 @@ impl Keeper {
 
     /// Connects the queues that are not, as far as there are numbers. One that the target refuses is left for the next
     /// time: the others are of use without it.
-    fn connect_queues(&mut self) -> Result<(), Reason> {
+    fn connect_queues(&mut self) {
         for at in 0..self.places.len() {
+            let Some(Active { path, session, .. }) = self.active else { return };
             if self.places[at].number.is_some() {
                 continue;
             }
-            if Instant::now() >= self.due {
-                self.show_life()?;
-            }
             match self.connect(at) {
                 Ok(()) | Err(Reason::Refused(_)) => {}
-                Err(reason) => return Err(reason),
+                Err(reason) => return self.condemn(path, session, reason),
             }
         }
-        Ok(())
     }
 
     fn connect(&mut self, at: usize) -> Result<(), Reason> {
-        let (Some(session), Some(number)) = (&self.session, self.free_number()) else {
+        let (Some(active), Some(number), Some(used)) =
+            (&self.active, self.free_number(), self.uses.last())
+        else {
             return Ok(());
         };
         self.last_number = number;
-        let life = (self.association, self.settled_at);
-        let link = session.queue(number, &self.shared.host(), life)?;
+        let link = active.gate.queue(number, &self.shared.host(), &used.life)?;
         let place = &mut self.places[at];
         place.number = Some(number);
         // A queue that is gone does not take it, and has said so or will.
@@ -257,98 +339,43 @@ impl Keeper {
         Ok(())
     }
 
-    fn act(&mut self) {
-        if self.session.is_none() {
-            return self.retry();
-        }
-        if let Err(reason) = self.show_life().and_then(|()| self.connect_queues()) {
-            self.lose(reason);
-        }
+    /// Lets go of paths that nobody wants any more and no queue waits for.
+    fn dismiss(&mut self) {
+        let used = self.active.as_ref().map(|active| active.path);
+        let waits = |path| self.uses.iter().any(|u| u.path == path);
+        let leaving: Vec<_> = self
+            .shared
+            .paths()
+            .iter()
+            .filter(|entry| entry.leaving && Some(entry.id) != used)
+            .filter(|entry| !waits(entry.id) || now().since(entry.since) >= nanos(LEAVE_TIME_MAX))
+            .map(|entry| entry.id)
+            .collect();
+        self.threads.retain(|(id, _)| !leaving.contains(id));
     }
 
-    /// Shows that we are alive, and looks whether the target is, and the namespace the same.
-    fn show_life(&mut self) -> Result<(), Reason> {
-        let Some(session) = &mut self.session else { return Ok(()) };
-        self.due = Instant::now() + KEEP_ALIVE_EVERY;
-        let news = session.keep_alive();
-        self.judge(news)
+    /// Says how the device is connected.
+    fn tell_state(&self) {
+        let state = match (&self.active, self.last) {
+            (Some(_), _) => LinkState::Up,
+            (None, last) => {
+                let paths = self.shared.paths();
+                let entry = paths.iter().find(|entry| Some(entry.id) == last);
+                match entry.or(paths.first()).map(|entry| &entry.standing) {
+                    Some(Standing::Down { reason: Some(reason), tries }) => {
+                        LinkState::Down(*reason, *tries)
+                    }
+                    // It was told to end, and why.
+                    Some(_) | None => return,
+                }
+            }
+        };
+        *self.shared.state_lock() = state;
     }
+}
 
-    /// Gives up every connection, and tries to make them anew soon.
-    fn lose(&mut self, reason: Reason) {
-        self.end();
-        *self.shared.state_lock() = LinkState::Down(reason, 0);
-        self.back_off = BACK_OFF_MIN;
-        self.due = Instant::now() + self.back_off;
-    }
-
-    /// Ends the association, if there is one. What its queues were sent from here on is over only after a while.
-    fn end(&mut self) {
-        let Some(session) = self.session.take() else { return };
-        session.abort();
-        let lost_at = now();
-        let settle_time = self.shared.facts().settle_time;
-        self.settled_at = lost_at.plus(settle_time);
-        self.shared.down_at.store(lost_at.0, Ordering::Relaxed);
-        self.shared.association.store(0, Ordering::Release);
-        self.shared.cache.association_ended(self.association);
-        for place in &mut self.places {
-            place.number = None;
-            place.port.wake();
-        }
-    }
-
-    fn retry(&mut self) {
-        if let Err(reason) = self.remake() {
-            self.end();
-            let mut state = self.shared.state_lock();
-            let tries = match *state {
-                LinkState::Down(_, tries) => tries.saturating_add(1),
-                LinkState::Up => 1,
-            };
-            *state = LinkState::Down(reason, tries);
-            drop(state);
-            self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
-            self.due = Instant::now() + self.back_off;
-        }
-    }
-
-    fn remake(&mut self) -> Result<(), Reason> {
-        let shared = &self.shared;
-        let session = Session::begin(&shared.address, &shared.host(), shared.options.digests)?;
-        self.compare(&session.facts)?;
-        let was = std::mem::replace(&mut *shared.facts(), session.facts.clone());
-        shared.queues_granted.store(session.queues, Ordering::Relaxed);
-        self.association += 1;
-        let instance = Instance::of(was.instance, session.facts.instance);
-        shared.cache.association_began(self.association, instance);
-        self.session = Some(session);
-        self.shared.association.store(self.association, Ordering::Release);
-        self.due = Instant::now() + KEEP_ALIVE_EVERY;
-        self.last_number = 0;
-        self.connect_queues()?;
-        *self.shared.state_lock() = LinkState::Up;
-        self.shared.down_at.store(u64::MAX, Ordering::Relaxed);
-        self.shared.reconnects.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Whether it is the namespace that it was, and can do what its users rely on. It may have grown; how much it takes
-    /// at once is looked at with every command.
-    fn compare(&self, is: &Facts) -> Result<(), Reason> {
-        let facts = self.shared.facts();
-        if is.identity != facts.identity || is.block != facts.block || is.blocks < facts.blocks {
-            return Err(Reason::Replaced);
-        }
-        let absent = |is, was| is == DeallocateReads::Unsupported && was != is;
-        if (is.cache == VolatileCache::Present && facts.cache == VolatileCache::Absent)
-            || absent(is.deallocate, facts.deallocate)
-            || (is.read_only && !facts.read_only)
-        {
-            return Err(Reason::Lesser);
-        }
-        Ok(())
-    }
+fn nanos(span: Duration) -> Nanos {
+    Nanos(span.as_nanos() as u64)
 }
 
 #[cfg(test)]

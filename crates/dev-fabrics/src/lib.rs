@@ -1,15 +1,16 @@
 //! Namespaces of other machines as drives, over NVMe/TCP.
 //!
-//! **What it is.** [`FabricsDevice`] connects to a controller and describes its namespace; a thread of its own keeps
-//! the association alive and makes it anew when it is lost. A queue of the device is one connection, used by one core;
-//! it holds requests while there is no association, and sends again what was not answered.
+//! **What it is.** [`FabricsDevice`] connects to a controller and describes its namespace; a thread keeps the
+//! association alive and makes it anew when it is lost. Where there are several paths to the namespace, each has such
+//! a thread, and another one chooses which of them carries I/O. A queue of the device is one connection, used by one
+//! core; it holds requests while there is no association, and sends again what was not answered.
 //!
 //! **What it must never do.** Wait on a data core: whatever may take its time is done by the thread. Believe a target:
 //! what it says is checked, and a broken rule ends the association with a reason that people can read. Send a change
 //! again while the one before may still be carried out.
 //!
-//! **Where to start.** [`discovery`] for what a machine offers, [`device`] for connecting, [`keeper`] for the life of
-//! an association, [`queue`] for that of a request. Specifications are cited as in `strake-nvme-wire`.
+//! **Where to start.** [`discovery`] for what a machine offers, [`device`] for connecting, [`keeper`] for what becomes
+//! of associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire`.
 
 #![forbid(unsafe_code)]
 
@@ -24,12 +25,17 @@ mod input;
 pub mod keeper;
 pub mod limits;
 mod link;
+mod look;
+mod path;
 mod proof;
 pub mod queue;
 mod session;
+mod shared;
+mod ways;
 
 pub use address::{Address, AddressError, HostName, Service};
-pub use device::{FabricsDevice, LinkState, Options};
+pub use device::{FabricsDevice, LinkState, Options, PathState, PathStatus};
 pub use error::Reason;
 pub use strake_nvme_wire::Digests;
+pub use strake_nvme_wire::log::Access;
 pub use strake_nvme_wire::pdu::Use;

@@ -69,6 +69,16 @@ pub const TICK: Nanos = Nanos(100 * Nanos::MILLI.0);
 /// I/O queues asked for; each core that uses the drive takes one, and so does every look at it.
 pub const QUEUES_MAX: u16 = 16;
 
+/// Groups of namespaces that a target is asked about, how they are reached: their page fits the least that a target may
+/// want a command's data to be (one page of memory).
+pub const ACCESS_GROUPS_MAX: u32 = 127;
+
+/// Paths to one drive.
+pub const PATHS_MAX: usize = 8;
+
+/// How long a path that is to be left may still be used by queues that have got no answer.
+pub const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// Entries of the admin queue.
 pub const ADMIN_ENTRIES: u16 = 32;
 

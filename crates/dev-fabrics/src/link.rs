@@ -2,12 +2,11 @@
 
 use rustix::net::sockopt::set_socket_linger;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use strake_nvme_wire::Digests;
 use strake_units::Nanos;
-
-use std::sync::Arc;
 
 /// What was agreed on for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +27,56 @@ pub(crate) struct Terms {
 pub(crate) struct Link {
     pub(crate) socket: OwnedFd,
     pub(crate) terms: Terms,
-    /// Which association it belongs to.
-    pub(crate) association: u64,
-    /// Before this time nothing is sent again that changes blocks and was sent over an earlier association.
-    pub(crate) settled_at: Nanos,
+    /// That of the association it belongs to.
+    pub(crate) life: Arc<Life>,
+}
+
+/// How far an association is, as the threads tell queues.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// Which one it is, counted from 1.
+    pub(crate) number: u64,
+    /// See [`Phase`]: a time, or one of the constants below.
+    phase: AtomicU64,
+}
+
+/// Phases of an association.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// What was sent over it is answered, whether another is used for what comes next or not.
+    Lasting,
+    /// Nobody counts on it any more, but its target may still hear of us.
+    Ending,
+    /// It has ended. What was sent over it may be carried out until this time and not afterwards.
+    Ended(Nanos),
+}
+
+impl Life {
+    const LASTING: u64 = u64::MAX;
+    const ENDING: u64 = u64::MAX - 1;
+
+    pub(crate) fn new(number: u64) -> Arc<Self> {
+        Arc::new(Self { number, phase: AtomicU64::new(Self::LASTING) })
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        // Nothing else is published by it.
+        match self.phase.load(Ordering::Acquire) {
+            Self::LASTING => Phase::Lasting,
+            Self::ENDING => Phase::Ending,
+            over_at => Phase::Ended(Nanos(over_at)),
+        }
+    }
+
+    /// It is being ended.
+    pub(crate) fn condemn(&self) {
+        self.phase.store(Self::ENDING, Ordering::Release);
+    }
+
+    /// It has ended, and so has what was sent over it at this time.
+    pub(crate) fn end(&self, over_at: Nanos) {
+        self.phase.store(over_at.0.min(Self::ENDING - 1), Ordering::Release);
+    }
 }
 
 impl Drop for Link {

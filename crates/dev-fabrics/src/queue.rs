@@ -21,11 +21,12 @@ mod slot;
 use crate::error::Reason;
 use crate::inbox::Asker;
 use crate::input::Input;
-use crate::keeper::{Request, Shared};
+use crate::keeper::Request;
 use crate::limits::{
     ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, SETTLE_MARGIN, TICK, TRIES_MAX,
 };
-use crate::link::{Link, Port};
+use crate::link::{Life, Link, Phase, Port};
+use crate::shared::Shared;
 use intake::Intake;
 use outbox::{Outbox, Sent};
 use piece::Ability;
@@ -59,7 +60,7 @@ struct Watch {
 /// A submission and completion path of a [`FabricsDevice`](crate::FabricsDevice).
 pub struct FabricsQueue {
     shared: Arc<Shared>,
-    asker: Asker,
+    asker: Asker<Request>,
     id: u64,
     links: mpsc::Receiver<Link>,
     link: Option<Link>,
@@ -67,8 +68,8 @@ pub struct FabricsQueue {
     now: Nanos,
     /// Since when there has been no link; `None` while there is one, and before anybody looked.
     down_since: Option<Nanos>,
-    /// The association whose link was dropped last.
-    dropped: Option<u64>,
+    /// The association of a link that was dropped before everything was answered, until it has ended.
+    dropped: Option<Arc<Life>>,
     /// The first association that it may use: what was lost before that does not concern it.
     since: u64,
     watch: Watch,
@@ -90,7 +91,7 @@ pub struct FabricsQueue {
 impl FabricsQueue {
     pub(crate) fn open(
         shared: &Arc<Shared>,
-        asker: &Asker,
+        asker: &Asker<Request>,
         (id, depth): (u64, u32),
         zeroes: Buf,
         now: Nanos,
@@ -161,10 +162,12 @@ impl FabricsQueue {
         self.over.push_back(index);
     }
 
-    /// Takes the connection that the thread has made, and drops one that is over.
+    /// Takes the connection that the thread has made, and drops one that is over. One that shall not be used for more,
+    /// while its association lasts, is dropped when everything is answered.
     fn look_at_links(&mut self, now: Nanos) {
         if let Some(link) = &self.link {
-            if self.shared.association.load(Ordering::Acquire) == link.association {
+            if self.is_current(link) || (link.life.phase() == Phase::Lasting && self.in_flight > 0)
+            {
                 return;
             }
             self.drop_link(now);
@@ -172,27 +175,37 @@ impl FabricsQueue {
         // An eventfd that nobody has written to has nothing to read.
         let _ = rustix::io::read(&self.watch.wake, &mut [0; 8]);
         let since = *self.down_since.get_or_insert(now);
+        if let Some(life) = &self.dropped {
+            // Until then nobody knows for how long what was sent may be carried out.
+            let Phase::Ended(over_at) = life.phase() else { return };
+            self.settle_after(over_at);
+            self.dropped = None;
+        }
         let current = self.shared.association.load(Ordering::Acquire);
         if current == 0 {
             // It may have been down for long before anybody wanted anything.
             let down_at = Nanos(self.shared.down_at.load(Ordering::Relaxed));
             self.down_since = Some(since.min(down_at));
-            return self.settle_after(down_at.plus(self.ability.settle_time));
+            return;
         }
         while let Ok(link) = self.links.try_recv() {
-            if link.association == current {
+            if link.life.number == current {
                 self.take_link(link);
             }
         }
     }
 
+    /// Whether what comes next is sent over `link`.
+    fn is_current(&self, link: &Link) -> bool {
+        self.shared.association.load(Ordering::Acquire) == link.life.number
+    }
+
     fn take_link(&mut self, link: Link) {
         if self.watch.watch_socket(&link.socket).is_err() {
             // Without being woken the queue would hang: the thread has to make another.
-            return self.report(link.association, Reason::Socket(rustix::io::Errno::NOMEM));
+            return self.report(link.life.number, Reason::Socket(rustix::io::Errno::NOMEM));
         }
         self.ability.renew(&self.shared.facts());
-        self.settle_after(link.settled_at);
         self.down_since = None;
         self.link = Some(link);
     }
@@ -211,14 +224,15 @@ impl FabricsQueue {
     /// The connection is of no use any more.
     fn break_off(&mut self, now: Nanos, reason: Reason) {
         if let Some(link) = &self.link {
-            self.report(link.association, reason);
+            self.report(link.life.number, reason);
             self.drop_link(now);
         }
     }
 
     /// Forgets the connection. What was sent over it is sent again, changes only when they can no longer be under way.
     fn drop_link(&mut self, now: Nanos) {
-        self.dropped = self.link.take().map(|link| link.association);
+        let unanswered = self.in_flight > 0;
+        self.dropped = self.link.take().map(|link| Arc::clone(&link.life)).filter(|_| unanswered);
         self.down_since = Some(now);
         self.outbox.clear();
         self.input.clear();
@@ -271,7 +285,7 @@ impl FabricsQueue {
 
     /// Fails what was held for too long: because there is no link, or because it did not get on with any.
     fn give_up(&mut self, now: Nanos) {
-        if self.dropped == Some(self.shared.association.load(Ordering::Acquire)) {
+        if self.dropped.is_some() {
             // The thread has not ended that association yet, so what was sent over it is not over.
             return;
         }
@@ -316,7 +330,7 @@ impl FabricsQueue {
 
     /// Composes the commands that the target has room for.
     fn admit(&mut self, now: Nanos) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = self.link.as_ref().filter(|link| self.is_current(link)) else { return };
         while self.in_flight < link.terms.window
             && let Some(index) = self.ready.pop_front()
         {
@@ -385,6 +399,8 @@ impl IoQueue for FabricsQueue {
             if let Err(reason) = self.take_in(now) {
                 self.break_off(now, reason);
             }
+            // Perhaps everything is answered that a connection was kept for.
+            self.look_at_links(now);
             self.admit(now);
             self.send(now);
         }

@@ -1,67 +1,63 @@
-//! A controller from its Connect command on: what it can, what its namespace is, signs of life, and its I/O queues.
+//! A controller from its Connect command on: making it work, signs of life, and its I/O queues.
 
 use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
-use crate::error::{Reason, Unfit};
+use crate::error::Reason;
 use crate::limits::{
-    ADMIN_ENTRIES, BYTES_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS,
-    KEEP_ALIVES_MISSED, KEEP_ALIVES_MISSED_IN_TRAFFIC, QUEUES_MAX, QUIESCE_UNTOLD, READY_POLL,
-    READY_TIME_MAX, SETTLE_TIME_MAX, SETUP_TIME_MAX,
+    ADMIN_ENTRIES, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS, QUEUES_MAX, READY_POLL,
+    READY_TIME_MAX, SETUP_TIME_MAX,
 };
-use crate::link::Link;
+use crate::link::{Life, Link};
+use crate::look::{Facts, look_at_controller, look_at_namespace};
 use crate::proof::prove;
-use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Instant;
-use strake_block::{DeallocateReads, VolatileCache};
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::{
     ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, Property,
     Width, property, ready,
 };
 use strake_nvme_wire::feature::{self, event};
-use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
-use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
+use strake_nvme_wire::identified::ControllerFacts;
 use strake_nvme_wire::log::{CHANGED_BYTES, Request, page};
-use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, nqn};
-use strake_units::{BlockSize, Nanos};
 
-/// What of a namespace and its controller matters to I/O.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
-    pub(crate) identity: String,
-    pub(crate) serial: String,
-    pub(crate) model: String,
-    pub(crate) nsid: u32,
-    pub(crate) blocks: u64,
-    pub(crate) block: BlockSize,
-    /// Most bytes of one command.
-    pub(crate) transfer_bytes: u32,
-    /// Most bytes of one Write Zeroes; `None` when there is no such command.
-    pub(crate) zeroes_bytes: Option<u64>,
-    pub(crate) deallocate: DeallocateReads,
-    pub(crate) cache: VolatileCache,
-    pub(crate) read_only: bool,
-    pub(crate) optimal_bytes: u32,
-    /// How long after the end of an association the target may still do what it was told over it.
-    pub(crate) settle_time: Nanos,
-    /// Which instance of its device the target says that it serves.
-    pub(crate) instance: Option<[u8; 16]>,
-}
-
-/// A controller of ours.
-pub(crate) struct Session {
+/// How I/O queues of a controller are connected.
+#[derive(Clone)]
+pub(crate) struct Gate {
     address: Address,
     digests: Digests,
-    dialog: Dialog,
-    /// Whether the target tells when its namespaces change.
-    tells: bool,
     controller: u16,
     entries: u32,
     in_capsule_bytes: u32,
     /// I/O queues granted.
     pub(crate) queues: u32,
+}
+
+impl Gate {
+    /// Connects I/O queue `number`, 1 or more, as `host`, which may have got other secrets meanwhile.
+    pub(crate) fn queue(
+        &self,
+        number: u16,
+        host: &HostName,
+        life: &Arc<Life>,
+    ) -> Result<Link, Reason> {
+        let mut dialog = Dialog::begin(&self.address, self.digests, SETUP_TIME_MAX)?;
+        let connect = connect_of(number, self.entries, 0);
+        join(&mut dialog, &self.address, host, (connect, self.controller))?;
+        // A queue is full with one entry left.
+        let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
+        Ok(Link { socket: dialog.into_socket()?, terms, life: Arc::clone(life) })
+    }
+}
+
+/// A controller of ours.
+pub(crate) struct Session {
+    dialog: Dialog,
+    /// Whether the target tells when its namespaces change, or the way to them.
+    tells: bool,
+    pub(crate) gate: Gate,
     pub(crate) facts: Facts,
 }
 
@@ -76,7 +72,10 @@ impl Session {
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         let entries = enable(&mut dialog)?;
-        let (controller, facts) = look(&mut dialog, address)?;
+        let controller = look_at_controller(&mut dialog)?;
+        // First, so that what changes during the look is told as well.
+        let tells = watch(&mut dialog, &controller)?;
+        let facts = look_at_namespace(&mut dialog, address, &controller)?;
         let asked = command(admin::SET_FEATURES, 0)
             .with(10, feature::QUEUES.into())
             .with(11, feature::queues_asked(QUEUES_MAX));
@@ -85,34 +84,16 @@ impl Session {
             0 => IO_ENTRIES_MAX,
             most => u32::from(most),
         };
-        let tells = watch(&mut dialog, &controller)?;
-        Ok(Self {
+        let gate = Gate {
             address: address.clone(),
             digests,
-            dialog,
-            tells,
             controller: cqe.result as u16,
             // A queue has two entries at least, or nothing fits it.
             entries: entries.min(commands).clamp(2, IO_ENTRIES_MAX),
             in_capsule_bytes: controller.in_capsule_bytes,
             queues: feature::queues_of(granted.result as u32).min(QUEUES_MAX.into()),
-            facts,
-        })
-    }
-
-    /// Connects I/O queue `number`, 1 or more, as `host`, which may have got other secrets meanwhile.
-    pub(crate) fn queue(
-        &self,
-        number: u16,
-        host: &HostName,
-        (association, settled_at): (u64, Nanos),
-    ) -> Result<Link, Reason> {
-        let mut dialog = Dialog::begin(&self.address, self.digests, SETUP_TIME_MAX)?;
-        let connect = connect_of(number, self.entries, 0);
-        join(&mut dialog, &self.address, host, (connect, self.controller))?;
-        // A queue is full with one entry left.
-        let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
-        Ok(Link { socket: dialog.into_socket()?, terms, association, settled_at })
+        };
+        Ok(Self { dialog, tells, gate, facts })
     }
 
     /// Shows that we are alive, and sees whether the target is. Returns what the namespace is now if that may have
@@ -135,13 +116,15 @@ impl Session {
         match self.dialog.take_event() {
             Some(cqe) if cqe.status.is_success() => {
                 self.dialog.ask_event(command(admin::ASYNC_EVENT, 0), SETUP_TIME_MAX)?;
-                forget_changes(&mut self.dialog)?;
+                // Which namespaces changed: read, so that the target tells of the next change.
+                read_log(&mut self.dialog, page::CHANGED_NAMESPACES, 0, &mut [0; CHANGED_BYTES])?;
             }
             Some(_) => self.tells = false,
             None if self.tells => return Ok(None),
             None => {}
         }
-        look(&mut self.dialog, &self.address).map(|(_, facts)| Some(facts))
+        let controller = look_at_controller(&mut self.dialog)?;
+        look_at_namespace(&mut self.dialog, &self.gate.address, &controller).map(Some)
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -226,23 +209,16 @@ pub(crate) fn enable(dialog: &mut Dialog) -> Result<u32, Reason> {
     }
 }
 
-fn identify(dialog: &mut Dialog, what: u8, nsid: u32) -> Result<Page, Reason> {
-    let mut page = [0; IDENTIFY_BYTES];
-    let length = IDENTIFY_BYTES as u32;
-    let sqe = Sqe::new(admin::IDENTIFY, nsid, Sgl::Transport { length }).with(10, u32::from(what));
-    accepted(dialog.run(sqe, Load::Received(&mut page), SETUP_TIME_MAX)?)?;
-    Ok(page)
-}
-
-/// Asks to be told when namespaces change. False when the target does not do that.
+/// Asks to be told when namespaces change, or the way to them. False when the target does not do that.
 fn watch(dialog: &mut Dialog, controller: &ControllerFacts) -> Result<bool, Reason> {
-    if controller.events & event::NAMESPACES_CHANGED == 0 {
+    let access = if controller.access_groups == 0 { 0 } else { event::ACCESS_CHANGED };
+    let wanted = event::NAMESPACES_CHANGED | access;
+    if controller.events & wanted != wanted {
         return Ok(false);
     }
-    let wanted = command(admin::SET_FEATURES, 0)
-        .with(10, feature::ASYNC_EVENTS.into())
-        .with(11, event::NAMESPACES_CHANGED);
-    let told = dialog.run(wanted, Load::Nothing, SETUP_TIME_MAX)?.status.is_success();
+    let ask =
+        command(admin::SET_FEATURES, 0).with(10, feature::ASYNC_EVENTS.into()).with(11, wanted);
+    let told = dialog.run(ask, Load::Nothing, SETUP_TIME_MAX)?.status.is_success();
     if told {
         dialog.ask_event(command(admin::ASYNC_EVENT, 0), SETUP_TIME_MAX)?;
     }
@@ -255,167 +231,15 @@ pub(crate) fn log_page(page: u8, offset: u64, bytes: usize) -> Sqe {
     Request { page, offset, length, retains_event: false, specific: 0 }.command()
 }
 
-/// Reads which namespaces changed, which has the target tell of the next change (Base, section 5.16.1.5).
-fn forget_changes(dialog: &mut Dialog) -> Result<(), Reason> {
-    let mut list = [0; CHANGED_BYTES];
-    let read = log_page(page::CHANGED_NAMESPACES, 0, list.len());
-    accepted(dialog.run(read, Load::Received(&mut list), SETUP_TIME_MAX)?).map(drop)
-}
-
-/// Looks at the controller and its namespace.
-fn look(dialog: &mut Dialog, address: &Address) -> Result<(ControllerFacts, Facts), Reason> {
-    let controller = ControllerFacts::parse(&identify(dialog, cns::CONTROLLER, 0)?);
-    if controller.in_capsule_offset != 0 {
-        return Err(Reason::Unusable(Unfit::Capsule));
-    }
-    if settle_time(&controller) > SETTLE_TIME_MAX {
-        return Err(Reason::Unusable(Unfit::Quiesce));
-    }
-    let facts = look_at_namespace(dialog, address, &controller)?;
-    Ok((controller, facts))
-}
-
-fn look_at_namespace(
+/// Reads the beginning of a log page into all of `room`, which has the target tell again when it changes (Base, section
+/// 5.16.1).
+pub(crate) fn read_log(
     dialog: &mut Dialog,
-    address: &Address,
-    controller: &ControllerFacts,
-) -> Result<Facts, Reason> {
-    let unfit = |why| Err(Reason::Unusable(why));
-    let nsid = address.nsid;
-    let namespace = match identify(dialog, cns::NAMESPACE, nsid) {
-        Ok(page) => NamespaceFacts::parse(&page),
-        Err(Reason::Refused(_)) => return unfit(Unfit::Absent),
-        Err(reason) => return Err(reason),
-    };
-    if namespace.blocks == 0 {
-        return unfit(Unfit::Absent);
-    }
-    if namespace.metadata_bytes != 0 {
-        return unfit(Unfit::Metadata);
-    }
-    let block = match namespace.block_log2 {
-        9 => BlockSize::B512,
-        12 => BlockSize::B4096,
-        _ => return unfit(Unfit::BlockSize),
-    };
-    if namespace.blocks > BYTES_MAX >> block.shift() {
-        return unfit(Unfit::Size);
-    }
-    // What the controller does not have, it refuses.
-    let descriptors = match identify(dialog, cns::DESCRIPTORS, nsid) {
-        Ok(page) => uuid_of(&page),
-        Err(Reason::Refused(_)) => None,
-        Err(reason) => return Err(reason),
-    };
-    let zeroes_bytes = if controller.commands & optional::WRITE_ZEROES == 0 {
-        None
-    } else {
-        match identify(dialog, cns::COMMAND_SET_CONTROLLER, 0) {
-            Ok(page) => Some(zeroes_bytes_max(&page).unwrap_or(u64::MAX)),
-            Err(Reason::Refused(_)) => Some(u64::MAX),
-            Err(reason) => return Err(reason),
-        }
-    };
-    let optimal = u32::from(namespace.optimal_blocks) << block.shift();
-    Ok(Facts {
-        identity: identity_of(&namespace, descriptors, address, controller),
-        serial: controller.serial.clone(),
-        model: controller.model.clone(),
-        nsid,
-        blocks: namespace.blocks,
-        block,
-        transfer_bytes: transfer_bytes(controller.transfer_pages_log2).max(block.bytes()),
-        zeroes_bytes,
-        deallocate: match namespace.deallocated {
-            // Ranges are sent in the capsule.
-            _ if controller.commands & optional::DATASET_MANAGEMENT == 0
-                || (controller.in_capsule_bytes as usize) < RANGE_BYTES =>
-            {
-                DeallocateReads::Unsupported
-            }
-            // NVMe promises it for what was deallocated, not that all of it will be: nothing that parity can rest on.
-            Deallocated::Zeroes | Deallocated::Unspecified => DeallocateReads::Unspecified,
-        },
-        cache: if controller.write_cache { VolatileCache::Present } else { VolatileCache::Absent },
-        read_only: namespace.write_protected,
-        optimal_bytes: optimal,
-        settle_time: settle_time(controller),
-        instance: namespace.instance,
-    })
-}
-
-/// How long a controller may go on after the end of its association: until it misses signs of life, and then until it
-/// has stopped (TP4129).
-fn settle_time(controller: &ControllerFacts) -> Nanos {
-    let missed = match controller.traffic_is_life {
-        true => KEEP_ALIVES_MISSED_IN_TRAFFIC,
-        false => KEEP_ALIVES_MISSED,
-    };
-    let quiesce = match controller.quiesce_ms {
-        0 => QUIESCE_UNTOLD,
-        told => Nanos::MILLI.times(told.into()),
-    };
-    Nanos::MILLI.times(missed * u64::from(KEEP_ALIVE_MS)).plus(quiesce)
-}
-
-/// Most bytes of a command (MDTS), in pages of 4 KiB.
-fn transfer_bytes(pages_log2: u8) -> u32 {
-    match pages_log2 {
-        0 => IO_BYTES_MAX,
-        log2 => 4096_u32
-            .checked_shl(log2.into())
-            .filter(|&b| b > 0)
-            .map_or(IO_BYTES_MAX, |bytes| bytes.min(IO_BYTES_MAX)),
-    }
-}
-
-/// What identifies the namespace wherever it shows up. The same as the kernel calls one that it is connected to itself
-/// (`wwid` in sysfs), so that one drive is never taken for two.
-fn identity_of(
-    namespace: &NamespaceFacts,
-    uuid: Option<[u8; 16]>,
-    address: &Address,
-    controller: &ControllerFacts,
-) -> String {
-    let hex = |bytes: &[u8]| {
-        bytes.iter().fold(String::new(), |mut text, byte| {
-            // Writing to a string does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    };
-    if let Some(uuid) = uuid.filter(|uuid| *uuid != [0; 16]) {
-        let all = hex(&uuid);
-        let [a, b, c, d, e] = [&all[..8], &all[8..12], &all[12..16], &all[16..20], &all[20..]];
-        return format!("wwid:uuid.{a}-{b}-{c}-{d}-{e}");
-    }
-    if namespace.nguid != [0; 16] {
-        return format!("wwid:eui.{}", hex(&namespace.nguid));
-    }
-    if namespace.eui64 != [0; 8] {
-        return format!("wwid:eui.{}", hex(&namespace.eui64));
-    }
-    format!("nvme:{}/{}/{}", address.nqn, controller.serial, address.nsid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::settle_time;
-    use strake_nvme_wire::identified::ControllerFacts;
-    use strake_nvme_wire::identify::IDENTIFY_BYTES;
-    use strake_units::Nanos;
-
-    /// TP4129: twice or three times KATO until the target misses its host, and then CQT.
-    #[test]
-    fn what_was_sent_is_over_when_the_target_says_so() {
-        for (attributes, quiesce_ms, expected_ms) in
-            [(0, 0_u16, 8000), (1 << 6, 0, 11_000), (0, 500, 6500), (1 << 6 | 1, 12_000, 21_000)]
-        {
-            let mut page = [0; IDENTIFY_BYTES];
-            page[96] = attributes;
-            page[386..388].copy_from_slice(&quiesce_ms.to_le_bytes());
-            let facts = ControllerFacts::parse(&page);
-            assert_eq!(settle_time(&facts), Nanos::MILLI.times(expected_ms), "{quiesce_ms}");
-        }
-    }
+    page: u8,
+    specific: u8,
+    room: &mut [u8],
+) -> Result<(), Reason> {
+    let length = room.len() as u64;
+    let read = Request { page, offset: 0, length, retains_event: false, specific }.command();
+    accepted(dialog.run(read, Load::Received(room), SETUP_TIME_MAX)?).map(drop)
 }

@@ -6,7 +6,7 @@ mod proxy;
 use proxy::{Hostile, Passed};
 use std::time::{Duration, Instant};
 use strake_block::{BlockDevice, IoErrorKind, VolatileCache};
-use strake_dev_fabrics::{Digests, LinkState, Reason, Use};
+use strake_dev_fabrics::{Access, Digests, LinkState, PathState, Reason, Use};
 use strake_export_nvmet::{Keys, Secret};
 use strake_fuzz::{Case, Chance, Shown, damage, runs};
 use strake_nvme_wire::pdu::{self, CAPSULE_RESP_BYTES, DATA_BYTES};
@@ -23,10 +23,11 @@ const CONNECTED: usize = 1;
 const CAPABILITIES: usize = 2;
 const STATUS: usize = 4;
 const CONTROLLER: usize = 5;
-const NAMESPACE: usize = 6;
-const QUEUES: usize = 9;
-const EVENTS: usize = 10;
-const ALL: usize = 11;
+const EVENTS: usize = 6;
+const NAMESPACE: usize = 7;
+const ACCESS: usize = 10;
+const QUEUES: usize = 11;
+const ALL: usize = 12;
 
 /// PDU `number` is changed; the host does not connect, and says `why`.
 fn refused(
@@ -61,11 +62,13 @@ fn the_order_is_what_these_tests_take_it_for() {
     };
     hostile.connect(NONE, Box::new(rule)).expect("an honest target");
     let kinds: Vec<_> = kinds.try_iter().take(ALL).collect();
-    let page = DATA_BYTES + 4096;
-    let expected = [(1, 128), (5, 24), (5, 24), (5, 24), (5, 24)]
+    let (page, answer) = (DATA_BYTES + 4096, (5, 24));
+    // As many groups as there may be namespaces.
+    let groups = DATA_BYTES + 16 + 32 * 32;
+    let expected = [(1, 128), answer, answer, answer, answer, (7, page), answer]
         .into_iter()
-        .chain([(7, page); 4])
-        .chain([(5, 24); 2]);
+        .chain([(7, page); 3])
+        .chain([(7, groups), answer]);
     let expected: Vec<_> = expected.enumerate().map(|(at, (kind, len))| (at, kind, len)).collect();
     assert_eq!(kinds, expected);
 }
@@ -258,6 +261,29 @@ fn a_namespace_that_gets_a_cache_is_not_used_on() {
     while !matches!(device.state(), LinkState::Down(Reason::Lesser, _)) {
         assert!(Instant::now() < ends, "it is not noticed");
         std::thread::yield_now();
+    }
+}
+
+/// How the namespace is reached is what the page about its group says.
+#[test]
+fn a_target_says_how_its_namespace_is_reached() {
+    // The state of the first group.
+    const STATE: usize = 32;
+    for (change, expected) in [
+        (field(STATE, [1]), Access::Optimized),
+        (field(STATE, [2]), Access::NonOptimized),
+        (field(STATE, [0xf]), Access::Changing),
+        (field(16, [77]), Access::Inaccessible),
+    ] {
+        let hostile = Hostile::new();
+        let rule = move |at, mut pdu: Vec<u8>| {
+            if at == ACCESS {
+                change(&mut pdu);
+            }
+            Passed::On(pdu)
+        };
+        let device = hostile.connect(NONE, Box::new(rule)).expect("it can be connected");
+        assert_eq!(device.paths()[0].state, PathState::Up(Some(expected)));
     }
 }
 

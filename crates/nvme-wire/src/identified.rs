@@ -23,6 +23,8 @@ pub struct ControllerFacts {
     /// How long it may take to stop what it does for a host that is gone, in milliseconds (CQT, TP4129); 0 when it does
     /// not say.
     pub quiesce_ms: u16,
+    /// Groups of namespaces of which it tells how they are reached (CMIC, NANAGRPID); 0 when it tells of none.
+    pub access_groups: u32,
     /// Optional commands, see [`optional`](crate::identify::optional).
     pub commands: u16,
     /// Whether completed writes may need a flush.
@@ -46,6 +48,7 @@ impl ControllerFacts {
             events: u32_at(page, 92),
             traffic_is_life: page[96] & 1 << 6 != 0,
             quiesce_ms: u16_at(page, 386),
+            access_groups: if page[76] & 1 << 3 != 0 { u32_at(page, 348).max(1) } else { 0 },
             commands: u16_at(page, 520),
             write_cache: page[525] & 1 != 0,
             in_capsule_bytes: u32_at(page, 1792).saturating_mul(16).saturating_sub(64),
@@ -73,6 +76,8 @@ pub struct NamespaceFacts {
     pub deallocated: Deallocated,
     /// Whether writes are refused.
     pub write_protected: bool,
+    /// The group of those that are reached in the same way (ANAGRPID).
+    pub access_group: u32,
     /// Writes like to be of this many blocks; 0 for no preference.
     pub optimal_blocks: u16,
     /// Its globally unique identifier; zero when it has none.
@@ -101,6 +106,7 @@ impl NamespaceFacts {
                 _ => Deallocated::Unspecified,
             },
             write_protected: page[99] & 1 != 0,
+            access_group: u32_at(page, 92),
             optimal_blocks: optimal,
             nguid: array_at(page, 104),
             eui64: array_at(page, 120),

@@ -35,6 +35,10 @@ pub const FIRMWARE_BYTES: usize = 512;
 pub const COMMANDS_BYTES: usize = 4096;
 /// Bytes of the list of changed namespaces.
 pub const CHANGED_BYTES: usize = 4096;
+/// Bytes of the header of the page about access.
+pub const ACCESS_BYTES: usize = 16;
+/// Bytes of each of its groups, without the namespaces in it.
+pub const ACCESS_GROUP_BYTES: usize = 32;
 /// Bytes of the header of the discovery page, and of each of its entries.
 pub const DISCOVERY_BYTES: usize = 1024;
 
@@ -220,8 +224,27 @@ pub fn commands(admin: &[u8], io: &[(u8, Does)]) -> [u8; COMMANDS_BYTES] {
 pub enum Access {
     /// As well as can be.
     Optimized = 1,
+    /// In a roundabout way.
+    NonOptimized = 2,
     /// Not, for now.
     Inaccessible = 3,
+    /// Not any more.
+    Lost = 4,
+    /// Not while that changes, or in a way that is not known.
+    Changing = 0xf,
+}
+
+impl Access {
+    /// The way that a code stands for.
+    const fn of(code: u8) -> Self {
+        match code {
+            1 => Self::Optimized,
+            2 => Self::NonOptimized,
+            3 => Self::Inaccessible,
+            4 => Self::Lost,
+            _ => Self::Changing,
+        }
+    }
 }
 
 /// A group of namespaces that are reached in the same way.
@@ -265,6 +288,26 @@ pub fn access(changes: u64, groups: &[AccessGroup], names: Names) -> Vec<u8> {
         }
     }
     out
+}
+
+/// How the namespaces of `group` are reached, as a page about access says; `None` when it says nothing of that group.
+#[must_use]
+pub fn access_in(page: &[u8], group: u32) -> Option<Access> {
+    let u32_of = |bytes: &[u8], at: usize| {
+        let bytes = bytes.get(at..)?.first_chunk()?;
+        Some(u32::from_le_bytes(*bytes))
+    };
+    let groups = page.get(8..)?.first_chunk().map(|count| u16::from_le_bytes(*count))?;
+    let mut rest = page.get(ACCESS_BYTES..)?;
+    for _ in 0..groups {
+        let (number, namespaces, code) = (u32_of(rest, 0)?, u32_of(rest, 4)?, *rest.get(16)?);
+        if number == group {
+            return Some(Access::of(code & 0xf));
+        }
+        rest =
+            rest.get(ACCESS_GROUP_BYTES.checked_add((namespaces as usize).checked_mul(4)?)?..)?;
+    }
+    None
 }
 
 /// The beginning of the discovery page (Base, Figure 263).

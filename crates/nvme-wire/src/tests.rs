@@ -312,6 +312,20 @@ fn pages_of_changes_commands_and_access_are_as_hosts_read_them() {
     assert_eq!(page.iter().filter(|&&byte| byte > 0).count(), 3);
     let page = log::access(5, &groups, Names::LeftOut);
     assert_eq!((page.len(), page[20], page[48]), (80, 0, 2));
+    for names in [Names::Given, Names::LeftOut] {
+        let page = log::access(5, &groups, names);
+        assert_eq!(log::access_in(&page, 1), Some(Access::Optimized));
+        assert_eq!(log::access_in(&page, 2), Some(Access::Inaccessible));
+        assert_eq!(log::access_in(&page, 3), None, "there is no such group");
+        assert_eq!(log::access_in(&page[..page.len() - 40], 2), None, "it is cut off");
+    }
+    let mut page = log::access(5, &groups, Names::LeftOut);
+    for (code, access) in [(2, Access::NonOptimized), (4, Access::Lost), (7, Access::Changing)] {
+        page[32] = 0xf0 | code;
+        assert_eq!(log::access_in(&page, 1), Some(access), "other bits are left for later use");
+    }
+    page[20..24].fill(0xff);
+    assert_eq!(log::access_in(&page, 2), None, "more namespaces than there can be");
 }
 
 /// Base, Figures 203 to 205, 263 and 264.

@@ -1,12 +1,14 @@
 //! The thread's work step by step, against Strake's own target.
 
-use super::{Keeper, LinkState, Request, Shared, now};
+use super::{Keeper, Request};
 use crate::address::{Address, HostName};
 use crate::device::Options;
 use crate::error::Reason;
-use crate::inbox::Inbox;
-use crate::link::{Link, Port};
+use crate::inbox::{Asker, Inbox};
+use crate::link::{Link, Phase, Port};
+use crate::path::Path;
 use crate::session::Session;
+use crate::shared::{LinkState, Shared, Standing, enlist, now};
 use rustix::event::{EventfdFlags, eventfd};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -14,8 +16,9 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Export, Removal, Target, TargetConfig};
+use strake_nvme_wire::log::Access;
 use strake_reactor::{CoreConfig, CoreThread};
-use strake_units::{BlockSize, CoreIndex};
+use strake_units::{BlockSize, CoreIndex, Nanos};
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
@@ -45,15 +48,85 @@ fn export(namespace: u32) -> Export {
     }
 }
 
-fn keeper(target: &Target) -> Keeper {
-    let address: Address =
-        format!("nvme-tcp://{}/{SUBSYSTEM}", target.address()).parse().expect("an address");
-    let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None };
-    let options = Options::default();
-    let session = Session::begin(&address, &host, options.digests).expect("the target takes us");
-    let facts = (session.facts.clone(), session.queues);
-    let (_, inbox) = Inbox::open().expect("descriptors");
-    Keeper::new(Arc::new(Shared::new(&address, &host, facts, options)), session, inbox)
+/// A keeper and the threads of paths to one namespace, none of which runs: tests take their steps.
+struct Rig {
+    keeper: Keeper,
+    shared: Arc<Shared>,
+    paths: Vec<Path>,
+    /// Nobody asks for anything, but could.
+    _asker: Asker<Request>,
+}
+
+impl Rig {
+    /// With a path to each of these targets, of which the first is connected already.
+    fn to(targets: &[&Target]) -> Self {
+        let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None };
+        let options = Options::default();
+        let addresses: Vec<_> = targets.iter().map(|target| address(target)).collect();
+        let session = Session::begin(&addresses[0], &host, options.digests);
+        let mut session = Some(session.expect("the target takes us"));
+        let facts = session.as_ref().expect("there is one").facts.clone();
+        let shared = Shared::new(&addresses[0], &host, facts, options).expect("descriptors");
+        let shared = Arc::new(shared);
+        let (asker, inbox) = Inbox::open().expect("descriptors");
+        let mut keeper = Keeper::new(Arc::clone(&shared), inbox);
+        let path = |address: &Address| {
+            let id = enlist(&shared, address);
+            let (thread, inbox) = Inbox::open().expect("descriptors");
+            keeper.take(Request::Add(id, thread));
+            Path::new(&shared, (id, address), session.take(), inbox)
+        };
+        let paths = addresses.iter().map(path).collect();
+        keeper.look();
+        Self { keeper, shared, paths, _asker: asker }
+    }
+
+    /// Has everybody take the steps that are due.
+    fn step(&mut self) {
+        for path in &mut self.paths {
+            path.step();
+        }
+        self.keeper.look();
+    }
+
+    /// Loses the association of a path.
+    fn lose(&mut self, path: usize, reason: Reason) {
+        self.paths[path].lose(reason);
+        self.keeper.look();
+    }
+
+    /// How many paths are up.
+    fn ups(&self) -> usize {
+        let paths = self.shared.paths();
+        paths.iter().filter(|entry| matches!(entry.standing, Standing::Up(_))).count()
+    }
+
+    /// Which path carries I/O.
+    fn used(&self) -> Vec<bool> {
+        self.shared.paths().iter().map(|entry| entry.used).collect()
+    }
+
+    /// Has the target of a path say how the namespace is reached.
+    fn reach(&mut self, path: usize, how: Access) {
+        match &mut self.shared.paths()[path].standing {
+            Standing::Up(live) => live.facts.access = Some(how),
+            Standing::Down { .. } => panic!("the path is up"),
+        }
+        self.keeper.look();
+    }
+
+    /// Takes steps until something is so.
+    fn until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
+        let ends = Instant::now() + PATIENCE;
+        while !is(self) {
+            assert!(Instant::now() < ends, "{what}");
+            self.step();
+        }
+    }
+}
+
+fn address(target: &Target) -> Address {
+    format!("nvme-tcp://{}/{SUBSYSTEM}", target.address()).parse().expect("an address")
 }
 
 fn port(id: u64) -> (Port, mpsc::Receiver<Link>) {
@@ -67,29 +140,33 @@ fn port(id: u64) -> (Port, mpsc::Receiver<Link>) {
 #[test]
 fn an_association_that_was_half_made_is_one_that_ended() {
     let (target, _core) = target(TargetConfig { connections_max: 2, ..TargetConfig::default() });
-    let mut keeper = keeper(&target);
+    let mut rig = Rig::to(&[&target]);
     let (first, links) = port(1);
     let (second, _no_links) = port(2);
-    keeper.take(Request::Open(first));
+    rig.keeper.take(Request::Open(first));
     let link = links.try_recv().expect("the first queue is connected");
-    keeper.take(Request::Open(second));
-    assert!(matches!(keeper.shared.state(), LinkState::Down(_, 0)), "there is room for two");
+    rig.keeper.take(Request::Open(second));
+    rig.step();
+    assert!(matches!(rig.shared.state(), LinkState::Down(_, 0)), "there is room for two");
+    assert!(matches!(link.life.phase(), Phase::Ended(_)));
     drop(link);
+    let before = now();
     let ends = Instant::now() + PATIENCE;
-    let (before, link) = loop {
+    let link = loop {
         assert!(Instant::now() < ends, "the target does not take us again");
-        let before = now();
-        keeper.retry();
+        rig.step();
         if let Ok(link) = links.try_recv() {
-            break (before, link);
+            break link;
         }
     };
-    assert_eq!(link.association, 2, "the queue had it");
-    let settle_time = keeper.shared.facts().settle_time;
-    assert!(keeper.settled_at >= before.plus(settle_time), "it is waited for");
-    assert!(keeper.shared.down_at.load(Ordering::Relaxed) >= before.0, "it was up");
-    assert_eq!(keeper.shared.association.load(Ordering::Relaxed), 0);
-    assert!(matches!(keeper.shared.state(), LinkState::Down(_, 1..)), "a try that failed");
+    assert!(link.life.number > 1, "the queue had it");
+    rig.until("it is given up", |_| matches!(link.life.phase(), Phase::Ended(_)));
+    let settle_time = rig.shared.facts().settle_time;
+    let Phase::Ended(over_at) = link.life.phase() else { panic!("it has ended") };
+    assert!(over_at >= before.plus(settle_time), "it is waited for");
+    assert!(rig.shared.down_at.load(Ordering::Relaxed) >= before.0, "it was up");
+    assert_eq!(rig.shared.association.load(Ordering::Relaxed), 0);
+    assert!(matches!(rig.shared.state(), LinkState::Down(_, 1..)), "a try that failed");
 }
 
 /// The others go on, and the queue is connected when there is room.
@@ -97,40 +174,32 @@ fn an_association_that_was_half_made_is_one_that_ended() {
 fn a_queue_that_is_refused_costs_no_other() {
     let config = TargetConfig { connections_per_export_max: 2, ..TargetConfig::default() };
     let (target, _core) = target(config);
-    let mut keeper = keeper(&target);
+    let mut rig = Rig::to(&[&target]);
     let ((first, links), (second, later)) = (port(1), port(2));
-    keeper.take(Request::Open(first));
-    keeper.take(Request::Open(second));
+    rig.keeper.take(Request::Open(first));
+    rig.keeper.take(Request::Open(second));
     let link = links.try_recv().expect("the first queue is connected");
     assert!(later.try_recv().is_err(), "the second is not");
-    assert_eq!(keeper.shared.state(), LinkState::Up);
-    keeper.take(Request::Close(1));
+    assert_eq!(rig.shared.state(), LinkState::Up);
+    rig.keeper.take(Request::Close(1));
     drop(link);
-    let ends = Instant::now() + PATIENCE;
-    while later.try_recv().is_err() {
-        assert!(Instant::now() < ends, "the second has its turn");
-        keeper.act();
-    }
-    assert_eq!((keeper.shared.state(), keeper.association), (LinkState::Up, 1));
+    rig.until("the second has its turn", |_| later.try_recv().is_ok());
+    assert_eq!((rig.shared.state(), rig.keeper.association), (LinkState::Up, 1));
 }
 
-/// Has `keeper` make its association anew.
-fn remake(keeper: &mut Keeper) {
-    let ends = Instant::now() + PATIENCE;
-    while keeper.shared.state() != LinkState::Up {
-        assert!(Instant::now() < ends, "the target does not take us again");
-        keeper.retry();
-    }
+fn is_up(rig: &Rig) -> bool {
+    rig.shared.state() == LinkState::Up
 }
 
 #[test]
 fn an_association_that_breaks_costs_nothing_that_the_target_has() {
     let (target, _core) = target(TargetConfig::default());
-    let mut keeper = keeper(&target);
-    keeper.shared.cache.changed(1);
-    keeper.lose(Reason::Silent);
-    remake(&mut keeper);
-    assert!(!keeper.shared.cache.has_lost(1));
+    let mut rig = Rig::to(&[&target]);
+    rig.shared.cache.changed(1);
+    rig.lose(0, Reason::Silent);
+    assert_eq!(rig.shared.state(), LinkState::Down(Reason::Silent, 0));
+    rig.until("the target takes us again", is_up);
+    assert!(!rig.shared.cache.has_lost(1));
 }
 
 #[test]
@@ -138,15 +207,15 @@ fn a_target_that_starts_anew_may_have_lost_its_cache() {
     // Nobody else takes the port meanwhile.
     let alone = "127.83.11.7:0".parse().expect("an address");
     let (before, _core) = target_at(alone, TargetConfig::default());
-    let mut keeper = keeper(&before);
-    keeper.shared.cache.changed(1);
+    let mut rig = Rig::to(&[&before]);
+    rig.shared.cache.changed(1);
     let address = before.address();
     drop(before);
-    keeper.lose(Reason::Closed);
-    assert!(!keeper.shared.cache.has_lost(1), "nobody knows yet");
+    rig.lose(0, Reason::Closed);
+    assert!(!rig.shared.cache.has_lost(1), "nobody knows yet");
     let (_after, _core) = target_at(address, TargetConfig::default());
-    remake(&mut keeper);
-    assert!(keeper.shared.cache.has_lost(1));
+    rig.until("the target takes us again", is_up);
+    assert!(rig.shared.cache.has_lost(1));
 }
 
 /// The association outlives the device: an array is unloaded and loaded again.
@@ -155,16 +224,113 @@ fn a_device_that_is_served_anew_ends_the_association() {
     let (target, _core) = target(TargetConfig::default());
     // As long as there is another, hosts stay.
     target.add_export(&export(2)).expect("a fresh number can be exported");
-    let mut keeper = keeper(&target);
-    keeper.shared.cache.changed(1);
+    let mut rig = Rig::to(&[&target]);
+    rig.shared.cache.changed(1);
     target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
     target.add_export(&export(1)).expect("it comes back");
-    let ends = Instant::now() + PATIENCE;
-    while keeper.session.is_some() {
-        assert!(Instant::now() < ends, "nobody noticed");
-        keeper.act();
+    rig.until("it is noticed", |rig| !is_up(rig));
+    assert_eq!(rig.shared.state(), LinkState::Down(Reason::AnotherInstance, 0));
+    rig.until("the target takes us again", is_up);
+    assert!(rig.shared.cache.has_lost(1));
+}
+
+/// The second path is used at once, and what its target serves is the same, so nothing is lost.
+#[test]
+fn another_path_takes_over_when_one_is_lost() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    let (port, links) = port(1);
+    rig.keeper.take(Request::Open(port));
+    let first = links.try_recv().expect("the queue is connected");
+    rig.until("both are up", |rig| rig.ups() == 2);
+    assert_eq!(rig.used(), [true, false], "one as good as the other is no reason to change");
+    rig.shared.cache.changed(1);
+    rig.lose(0, Reason::Silent);
+    let second = links.try_recv().expect("the queue is connected again");
+    assert_eq!((second.life.number, rig.used()), (2, vec![false, true]));
+    assert_eq!((rig.shared.state(), second.life.phase()), (LinkState::Up, Phase::Lasting));
+    let Phase::Ended(over_at) = first.life.phase() else { panic!("it has ended") };
+    assert!(over_at > now().plus(Nanos::SECOND), "and its target has to miss us first");
+    assert!(!rig.shared.cache.has_lost(1));
+    rig.until("the first is back", |rig| rig.ups() == 2);
+    assert_eq!(rig.used(), [false, true], "which is no reason to change either");
+}
+
+/// A queue finds out before the path does.
+#[test]
+fn another_path_takes_over_before_the_target_has_heard_of_it() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    let (port, links) = port(1);
+    rig.keeper.take(Request::Open(port));
+    let first = links.try_recv().expect("the queue is connected");
+    rig.until("both are up", |rig| rig.ups() == 2);
+    rig.keeper.take(Request::Lost(1, Reason::Closed));
+    rig.keeper.look();
+    assert_eq!(first.life.phase(), Phase::Ending, "for as long as it lasts nobody knows its end");
+    assert_eq!(links.try_recv().expect("the queue is connected again").life.number, 2);
+    rig.step();
+    assert!(matches!(first.life.phase(), Phase::Ended(_)));
+    assert_eq!(rig.shared.state(), LinkState::Up);
+}
+
+/// Two targets serve namespaces of one name: one of them is a copy, or has a cache of its own.
+#[test]
+fn what_another_instance_serves_is_no_path() {
+    let ((one, _core), (other, _other_core)) =
+        (target(TargetConfig::default()), target(TargetConfig::default()));
+    let mut rig = Rig::to(&[&one, &other]);
+    let refused = |rig: &Rig| {
+        let paths = rig.shared.paths();
+        matches!(paths[1].standing, Standing::Down { reason: Some(Reason::OtherInstance), .. })
+    };
+    rig.until("it is refused", refused);
+    assert_eq!(rig.used(), [true, false]);
+    drop(one);
+    rig.lose(0, Reason::Closed);
+    rig.shared.cache.changed(1);
+    rig.until("there is no other", |rig| rig.used() == [false, true]);
+    assert!(rig.shared.cache.has_lost(1), "what was not flushed is not in its cache");
+}
+
+/// A namespace that is not reached over a path any more is reached over another without any loss.
+#[test]
+fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    let (port, links) = port(1);
+    rig.keeper.take(Request::Open(port));
+    let first = links.try_recv().expect("the queue is connected");
+    rig.until("both are up", |rig| rig.ups() == 2);
+    for (reached, used) in
+        [(Access::Inaccessible, [false, true]), (Access::Optimized, [false, true])]
+    {
+        rig.reach(0, reached);
+        assert_eq!(rig.used(), used, "{reached:?}");
     }
-    assert_eq!(keeper.shared.state(), LinkState::Down(Reason::AnotherInstance, 0));
-    remake(&mut keeper);
-    assert!(keeper.shared.cache.has_lost(1));
+    let second = links.try_recv().expect("the queue is connected over the other");
+    assert_eq!(first.life.phase(), Phase::Lasting, "what it was asked is answered");
+    rig.reach(1, Access::NonOptimized);
+    assert_eq!(rig.used(), [true, false], "the better one");
+    rig.lose(1, Reason::Closed);
+    assert!(matches!(second.life.phase(), Phase::Ended(_)));
+    assert_eq!((rig.shared.state(), first.life.phase()), (LinkState::Up, Phase::Lasting));
+    assert_eq!(rig.shared.reconnects.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    let (port, links) = port(1);
+    rig.keeper.take(Request::Open(port));
+    let first = links.try_recv().expect("the queue is connected");
+    rig.until("both are up", |rig| rig.ups() == 2);
+    rig.shared.paths()[0].leaving = true;
+    rig.keeper.look();
+    assert_eq!((rig.used(), rig.keeper.threads.len()), (vec![false, true], 2));
+    drop(first);
+    rig.keeper.look();
+    assert_eq!(rig.keeper.threads.len(), 1);
+    assert_eq!(links.try_recv().expect("the queue is connected").life.number, 2);
 }

@@ -249,7 +249,7 @@ impl FabricsQueue {
         self.in_flight -= 1;
         let damaged = slot.damaged && status.is_success();
         match if damaged { Verdict::Again } else { verdict(status) } {
-            Verdict::Done => self.done(index),
+            Verdict::Done => self.done(index, now),
             Verdict::Later => {
                 // Only time ends this, see `give_up`.
                 slot.tries -= 1;
@@ -265,17 +265,23 @@ impl FabricsQueue {
     }
 
     /// A command has succeeded.
-    fn done(&mut self, index: SlotIndex) {
+    fn done(&mut self, index: SlotIndex, now: Nanos) {
         let (slot, shared) = (self.slots.get(index), &self.shared);
         if self.ability.caches
             && slot.needs_flush()
             && let Some(link) = &self.link
         {
-            shared.cache.changed(link.association);
+            shared.cache.changed(link.life.number);
         }
         if !slot.advance(&self.ability) {
             slot.stage = Stage::Ready;
             return self.ready.push_back(index);
+        }
+        if let (Op::Flush, Some(link)) = (slot.op(), &self.link)
+            && link.life.number < shared.cache.current()
+        {
+            // What completed over the next association before this was sent may not be covered.
+            return self.send_again(index, now, IoErrorKind::Gone);
         }
         let lost = shared.cache.has_lost(self.since);
         let result = match slot.op() {

@@ -2,8 +2,8 @@
 
 use crate::limits::{COMMAND_BLOCKS_MAX, DEALLOCATE_BYTES_MAX};
 use crate::link::Terms;
+use crate::look::Facts;
 use crate::queue::outbox::Out;
-use crate::session::Facts;
 use strake_block::{Buf, DeallocateReads, Durability, Op, Sg, VolatileCache};
 use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, Range, opcode};
 use strake_nvme_wire::{Sgl, Sqe};

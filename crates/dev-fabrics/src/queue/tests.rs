@@ -4,6 +4,7 @@
 mod breaches;
 mod conversations;
 mod losses;
+mod moves;
 
 use super::FabricsQueue;
 use crate::address::HostName;
@@ -11,10 +12,11 @@ use crate::cache::Instance;
 use crate::device::Options;
 use crate::error::{Breach, Reason};
 use crate::inbox::Inbox;
-use crate::keeper::{Request, Shared};
+use crate::keeper::Request;
 use crate::limits::{ANSWER_TIME_MAX, LOSS_TIME, RETRY_AFTER, TRIES_MAX};
-use crate::link::{Link, Port, Terms};
-use crate::session::Facts;
+use crate::link::{Life, Link, Phase, Port, Terms};
+use crate::look::Facts;
+use crate::shared::Shared;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -50,6 +52,7 @@ fn facts() -> Facts {
         optimal_bytes: 0,
         settle_time: SETTLE,
         instance: None,
+        access: None,
     }
 }
 
@@ -76,8 +79,9 @@ impl Pdu {
 struct Rig {
     queue: FabricsQueue,
     shared: Arc<Shared>,
-    requests: Inbox,
+    requests: Inbox<Request>,
     port: Port,
+    life: Arc<Life>,
     target: UnixStream,
     digests: Digests,
     now: Nanos,
@@ -92,7 +96,8 @@ impl Rig {
     fn with(facts: Facts, digests: Digests, in_capsule_bytes: u32) -> Self {
         let address = "nvme-tcp://a/nqn.a".parse().expect("an address");
         let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16], keys: None };
-        let shared = Arc::new(Shared::new(&address, &host, (facts, 4), Options::default()));
+        let shared = Shared::new(&address, &host, facts, Options::default());
+        let shared = Arc::new(shared.expect("descriptors"));
         let (asker, requests) = Inbox::open().expect("descriptors");
         let zeroes = BufMut::alone(128 << 10).freeze();
         let start = Nanos::SECOND;
@@ -101,23 +106,25 @@ impl Rig {
         let (target, _) = UnixStream::pair().expect("sockets");
         let done = Vec::new();
         let now = start;
-        let mut rig = Self { queue, shared, requests, port, target, digests, now, done };
-        rig.connect(1, in_capsule_bytes, Nanos::default());
+        let life = Life::new(0);
+        life.end(Nanos::default());
+        let mut rig = Self { queue, shared, requests, port, life, target, digests, now, done };
+        rig.connect(1, in_capsule_bytes);
         rig
     }
 
     /// Makes association `number`, as the thread does; another instance may serve the namespace.
-    fn connect(&mut self, number: u64, in_capsule_bytes: u32, settled_at: Nanos) {
-        self.connect_to(Instance::PerhapsAnother, number, in_capsule_bytes, settled_at);
+    fn connect(&mut self, number: u64, in_capsule_bytes: u32) {
+        self.connect_to(Instance::PerhapsAnother, number, in_capsule_bytes);
     }
 
-    fn connect_to(
-        &mut self,
-        instance: Instance,
-        number: u64,
-        in_capsule_bytes: u32,
-        settled_at: Nanos,
-    ) {
+    fn connect_to(&mut self, instance: Instance, number: u64, in_capsule_bytes: u32) {
+        self.end();
+        self.target = self.use_next(instance, number, in_capsule_bytes);
+    }
+
+    /// Has association `number` be used, and returns its target's end. The one before goes on.
+    fn use_next(&mut self, instance: Instance, number: u64, in_capsule_bytes: u32) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_nonblocking(true).expect("a socket");
         theirs.set_nonblocking(true).expect("a socket");
@@ -126,17 +133,32 @@ impl Rig {
             Terms { digests, alignment: 0, data_bytes_max: 8192, in_capsule_bytes, window: 4 };
         self.shared.cache.association_began(number, instance);
         self.shared.association.store(number, Ordering::Release);
-        let link = Link { socket: ours.into(), terms, association: number, settled_at };
+        self.life = Life::new(number);
+        let link = Link { socket: ours.into(), terms, life: Arc::clone(&self.life) };
         self.port.links.send(link).expect("the queue is there");
         self.port.wake();
-        self.target = theirs;
+        theirs
     }
 
-    /// Ends the association, as the thread does.
-    fn lose(&mut self) {
+    /// Has no association be used, as the thread does.
+    fn stop(&mut self) {
         self.shared.down_at.store(self.now.0, Ordering::Relaxed);
         let association = self.shared.association.swap(0, Ordering::AcqRel);
         self.shared.cache.association_ended(association);
+        self.life.condemn();
+    }
+
+    /// The association has ended, if it had not.
+    fn end(&mut self) {
+        if !matches!(self.life.phase(), Phase::Ended(_)) {
+            self.life.end(self.now.plus(SETTLE));
+        }
+    }
+
+    /// Loses the association.
+    fn lose(&mut self) {
+        self.stop();
+        self.end();
     }
 
     fn submit(&mut self, token: u64, op: Op) {
@@ -159,7 +181,7 @@ impl Rig {
         self.queue = queue.expect("a queue");
         let Ok(Request::Open(port)) = requests.next() else { panic!("a queue asks for a link") };
         (self.requests, self.port) = (requests, port);
-        self.connect(number, 8192, Nanos::default());
+        self.connect(number, 8192);
     }
 
     fn read(&mut self, token: u64, at: u64, blocks: usize) {
@@ -532,7 +554,7 @@ fn f30_a_change_is_sent_again_only_when_the_old_association_is_over() {
     rig.target = target;
     rig.poll();
     rig.is_lost_because(Reason::Closed);
-    rig.connect(2, 8192, Nanos::default());
+    rig.connect(2, 8192);
     rig.pass(RETRY_AFTER);
     assert_eq!(rig.command().opcode(), nvm::opcode::READ, "a read changes nothing");
     rig.write(3, 5, &[3; BLOCK]);
@@ -554,13 +576,19 @@ fn f30_a_change_waits_for_the_end_that_the_thread_knows_of() {
     let mut rig = Rig::new();
     rig.write(1, 0, &[1; BLOCK]);
     rig.pdu();
-    rig.lose();
-    rig.poll();
-    let later = rig.now.plus(SETTLE).plus(Nanos::SECOND);
-    rig.connect(2, 8192, later);
-    rig.pass(SETTLE);
-    assert!(rig.is_silent());
+    rig.stop();
+    let first = Arc::clone(&rig.life);
+    rig.target = rig.use_next(Instance::Same, 2, 8192);
     rig.pass(Nanos::SECOND);
+    assert!(rig.is_silent(), "the target may still hear of us");
+    rig.read(2, 0, 1);
+    assert!(rig.is_silent(), "nobody knows for how long");
+    first.end(rig.now.plus(SETTLE));
+    rig.pass(RETRY_AFTER);
+    assert_eq!(rig.command().opcode(), nvm::opcode::READ);
+    rig.pass(Nanos(SETTLE.0 - 2 * RETRY_AFTER.0));
+    assert!(rig.is_silent());
+    rig.pass(RETRY_AFTER);
     assert_eq!(rig.pdu().data, [1; BLOCK]);
 }
 

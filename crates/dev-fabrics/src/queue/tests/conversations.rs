@@ -12,7 +12,7 @@ use strake_block::{BufMut, Completion, Durability, IoQueue, Op, Readiness, Sg, S
 use strake_fuzz::{Case, Chance, Shown, corpus, damage, disorder, runs};
 use strake_nvme_wire::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
 use strake_nvme_wire::{Cqe, Digests, Sqe, Status, digest, nvm};
-use strake_units::{Lba, LbaRange, Nanos};
+use strake_units::{Lba, LbaRange};
 
 use super::{BLOCK, BOTH, NONE, Rig, SETTLE, facts};
 use crate::keeper::Request;
@@ -315,7 +315,7 @@ impl Host {
         self.rig.poll();
         self.look(belief);
         let mut honest = Honest::new(digests);
-        self.rig.connect(2, CAPSULE, Nanos::default());
+        self.rig.connect(2, CAPSULE);
         self.rig.pass(SETTLE);
         // What is refused for now was so in the first association: one try is enough, in several steps for a write.
         for _ in 0..u64::from(TRIES_MAX) * 2 * SHARE {

@@ -1,0 +1,219 @@
+//! The thread of a path, which keeps an association over it alive, and makes it anew.
+//!
+//! ```text
+//! Up --silence, a breach, a lost connection, an order--> Down --back-off, connect, same namespace--> Up
+//! ```
+//! When one connection of an association is lost, all are given up: a target then ends the controller, and with it
+//! whatever it was still doing for us. Each path has a thread of its own, since whoever waits for a target that is
+//! silent would let the others miss signs of life.
+
+use crate::address::Address;
+use crate::error::Reason;
+use crate::inbox::{Asker, Inbox};
+use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY};
+use crate::look::Facts;
+use crate::session::Session;
+use crate::shared::{Live, Shared, Standing, now};
+use crate::ways::PathId;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the keeper has the thread do.
+#[derive(Debug)]
+pub(crate) struct GiveUp {
+    /// The association that is of no use any more.
+    pub(crate) session: u64,
+    pub(crate) reason: Reason,
+}
+
+/// A path, as its thread has it.
+pub(crate) struct Path {
+    id: PathId,
+    address: Address,
+    shared: Arc<Shared>,
+    inbox: Inbox<GiveUp>,
+    session: Option<(u64, Session)>,
+    /// When to show that we are alive, or to try again.
+    due: Instant,
+    back_off: Duration,
+    /// Tries since it was last up for longer than a moment.
+    tries: u32,
+}
+
+impl Path {
+    /// The path `id` of the device. It connects at once unless it has a session already.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        (id, address): (PathId, &Address),
+        session: Option<Session>,
+        inbox: Inbox<GiveUp>,
+    ) -> Self {
+        let mut path = Self {
+            id,
+            address: address.clone(),
+            shared: Arc::clone(shared),
+            inbox,
+            session: None,
+            due: Instant::now(),
+            back_off: BACK_OFF_MIN,
+            tries: 0,
+        };
+        if let Some(session) = session {
+            path.begin(session);
+        }
+        path
+    }
+
+    /// Starts the thread.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        path: (PathId, &Address),
+        session: Option<Session>,
+    ) -> io::Result<Asker<GiveUp>> {
+        let (asker, inbox) = Inbox::open()?;
+        let path = Self::new(shared, path, session, inbox);
+        thread::Builder::new().name("nvme-tcp".to_owned()).spawn(move || path.run())?;
+        Ok(asker)
+    }
+
+    /// Does what is due and was ordered, and waits for nothing.
+    #[cfg(test)]
+    pub(crate) fn step(&mut self) {
+        while let Ok(order) = self.inbox.next() {
+            self.take(&order);
+        }
+        if Instant::now() >= self.due || self.session.is_some() {
+            self.act();
+        }
+    }
+
+    /// Works until nobody wants the path any more.
+    fn run(mut self) {
+        loop {
+            match self.inbox.next() {
+                Ok(order) => self.take(&order),
+                Err(TryRecvError::Empty) => self.wait(),
+                Err(TryRecvError::Disconnected) => break,
+            }
+            if Instant::now() >= self.due {
+                self.act();
+            }
+        }
+        if let Some((_, session)) = self.session {
+            session.leave();
+        }
+        self.shared.paths().retain(|entry| entry.id != self.id);
+        self.shared.tell();
+    }
+
+    fn wait(&mut self) {
+        let patience = self.due.saturating_duration_since(Instant::now());
+        let target = self.session.as_ref().map(|(_, session)| session.as_fd());
+        if self.inbox.wait(target, patience)
+            && let Some((_, session)) = &mut self.session
+        {
+            let news = session.listen();
+            if let Err(reason) = self.judge(news) {
+                self.lose(reason);
+            }
+        }
+    }
+
+    fn take(&mut self, order: &GiveUp) {
+        if self.session.as_ref().is_some_and(|(number, _)| *number == order.session) {
+            self.lose(order.reason);
+        }
+    }
+
+    /// Does what is due: shows that we are alive, or tries again.
+    fn act(&mut self) {
+        if self.session.is_none() {
+            return self.retry();
+        }
+        if let Err(reason) = self.show_life() {
+            self.lose(reason);
+        }
+    }
+
+    /// Shows that we are alive, and looks whether the target is, and the namespace the same.
+    fn show_life(&mut self) -> Result<(), Reason> {
+        let Some((_, session)) = &mut self.session else { return Ok(()) };
+        self.due = Instant::now() + KEEP_ALIVE_EVERY;
+        let news = session.keep_alive();
+        self.judge(news)?;
+        (self.back_off, self.tries) = (BACK_OFF_MIN, 0);
+        Ok(())
+    }
+
+    /// Whether what was seen of the target is what can be used on.
+    fn judge(&mut self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
+        let Some(is) = news? else { return Ok(()) };
+        let Some((_, session)) = &mut self.session else { return Ok(()) };
+        session.facts.check(&is)?;
+        // Another one may have lost changes: told to queues by what is known of associations, so this one ends.
+        if is.instance != session.facts.instance {
+            return Err(Reason::AnotherInstance);
+        }
+        if is.access != session.facts.access {
+            session.facts.access = is.access;
+            self.shared.note(self.id, |entry| {
+                if let Standing::Up(live) = &mut entry.standing {
+                    live.facts.access = is.access;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn retry(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+        let (address, host) = (&self.address, self.shared.host());
+        let session = Session::begin(address, &host, self.shared.options.digests);
+        let checked = session.and_then(|session| {
+            self.shared.facts().check(&session.facts)?;
+            Ok(session)
+        });
+        match checked {
+            Ok(session) => {
+                self.begin(session);
+                self.shared.note(self.id, |entry| entry.reconnects += 1);
+            }
+            Err(reason) => self.fall(reason),
+        }
+    }
+
+    fn begin(&mut self, session: Session) {
+        let number = self.shared.number();
+        let (gate, facts) = (session.gate.clone(), session.facts.clone());
+        let live = Box::new(Live { session: number, gate, facts });
+        self.session = Some((number, session));
+        self.due = Instant::now() + KEEP_ALIVE_EVERY;
+        self.shared.note(self.id, |entry| {
+            entry.standing = Standing::Up(live);
+            entry.since = now();
+        });
+    }
+
+    /// Gives up every connection, and tries to make them anew soon.
+    pub(crate) fn lose(&mut self, reason: Reason) {
+        if let Some((_, session)) = self.session.take() {
+            session.abort();
+        }
+        self.fall(reason);
+    }
+
+    fn fall(&mut self, reason: Reason) {
+        let tries = self.tries;
+        self.due = Instant::now() + self.back_off;
+        self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
+        self.shared.note(self.id, |entry| {
+            if matches!(entry.standing, Standing::Up(_)) {
+                entry.since = now();
+            }
+            entry.standing = Standing::Down { reason: Some(reason), tries };
+        });
+    }
+}

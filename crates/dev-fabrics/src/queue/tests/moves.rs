@@ -1,0 +1,156 @@
+//! A queue that goes from one path to another.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use strake_block::{IoErrorKind, Op};
+use strake_nvme_wire::pdu::flag;
+use strake_nvme_wire::{Status, nvm};
+use strake_units::Nanos;
+
+use super::{BLOCK, Rig, SETTLE};
+use crate::cache::Instance;
+use crate::error::Reason;
+use crate::keeper::Request;
+use crate::limits::{RETRY_AFTER, TICK};
+
+/// Has the queue leave its path for another one, and returns the target's end of that; `target` is still the first.
+fn leave(rig: &mut Rig, instance: Instance) -> UnixStream {
+    let next = rig.use_next(instance, 2, 8192);
+    rig.poll();
+    next
+}
+
+#[test]
+fn what_was_sent_over_a_path_that_is_left_is_answered_there() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; 3 * BLOCK]);
+    rig.read(2, 9, 1);
+    let (write, read) = (rig.pdu().command().cid(), rig.command().cid());
+    let next = leave(&mut rig, Instance::Same);
+    rig.write(3, 5, &[3; BLOCK]);
+    assert!(rig.is_silent(), "nothing new is sent over it");
+    rig.data(read, 0, flag::LAST | flag::SUCCESS, &[4; BLOCK]);
+    rig.ended_well(2);
+    rig.ask(write, 0, 3 * BLOCK as u32);
+    assert_eq!(rig.pdu().data.len() + rig.pdu().data.len(), 3 * BLOCK);
+    rig.answer(write, Status::SUCCESS);
+    rig.ended_well(1);
+    assert_eq!(rig.target.read(&mut [0; 1]).expect("it is closed"), 0);
+    rig.target = next;
+    let sent = rig.pdu();
+    assert_eq!(nvm::Blocks::parse(&sent.command()).start, 5, "without any wait");
+    rig.answer(sent.command().cid(), Status::SUCCESS);
+    rig.ended_well(3);
+    assert!(rig.requests.next().is_err(), "no association is lost");
+}
+
+/// What the target could not do because the namespace is not reached there any more is done over the other path.
+#[test]
+fn what_is_refused_over_a_path_that_is_left_goes_over_the_next() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    let cid = rig.pdu().command().cid();
+    let next = leave(&mut rig, Instance::Same);
+    rig.answer(cid, Status::INACCESSIBLE);
+    rig.target = next;
+    rig.pass(RETRY_AFTER);
+    let again = rig.pdu();
+    assert_eq!(again.data, [1; BLOCK]);
+    rig.answer(again.command().cid(), Status::SUCCESS);
+    rig.ended_well(1);
+}
+
+#[test]
+fn f30_a_path_that_breaks_while_it_is_left_is_waited_for() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    rig.pdu();
+    let first = Arc::clone(&rig.life);
+    rig.target = leave(&mut rig, Instance::Same);
+    rig.poll();
+    let Ok(Request::Lost(1, Reason::Closed)) = rig.requests.next() else {
+        panic!("the loss is told")
+    };
+    rig.pass(Nanos::SECOND);
+    assert!(rig.is_silent(), "the target may still hear of us");
+    first.end(rig.now.plus(SETTLE));
+    rig.poll();
+    rig.read(2, 5, 1);
+    assert_eq!(nvm::Blocks::parse(&rig.command()).start, 5);
+    rig.pass(Nanos(SETTLE.0 - RETRY_AFTER.0));
+    assert!(rig.is_silent(), "the write is held");
+    rig.pass(RETRY_AFTER);
+    assert_eq!(rig.pdu().data, [1; BLOCK]);
+}
+
+/// F30 as it happens: one path breaks with a write that its target is slow to carry out, and what is written after it
+/// over the other path, to the same block, is what has to be read for ever.
+#[test]
+fn f30_a_late_write_of_a_broken_path_does_not_overwrite_what_came_after_it() {
+    const STEP: Nanos = TICK;
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    let late = rig.pdu().data;
+    rig.lose();
+    let (first, lost_at) = (Arc::clone(&rig.life), rig.now);
+    rig.connect_to(Instance::Same, 2, 8192);
+    assert!(!Arc::ptr_eq(&first, &rig.life));
+    let mut medium = vec![0; BLOCK];
+    let mut written = 0;
+    while written < 2 || rig.now <= lost_at.plus(SETTLE) {
+        rig.pass(STEP);
+        if rig.now.since(lost_at) == Nanos(SETTLE.0 - STEP.0) {
+            // The last moment at which the first path's target has not missed us.
+            medium.clone_from(&late);
+        }
+        let mut waiting = [0; 1];
+        if rustix::net::recv(&rig.target, &mut waiting, rustix::net::RecvFlags::PEEK).is_ok() {
+            let pdu = rig.pdu();
+            medium = pdu.data.clone();
+            rig.answer(pdu.command().cid(), Status::SUCCESS);
+            written += 1;
+            rig.ended_well(written);
+            if written == 1 {
+                rig.write(2, 0, &[2; BLOCK]);
+            }
+        }
+        assert!(rig.now.since(lost_at) < Nanos(2 * SETTLE.0), "the writes go on");
+    }
+    assert_eq!(medium, [2; BLOCK], "the write that came last");
+}
+
+/// A flush over one path need not cover what completed over another before it was sent.
+#[test]
+fn a_flush_over_a_path_that_is_left_is_sent_again() {
+    let mut rig = Rig::new();
+    rig.submit(1, Op::Flush);
+    let cid = rig.command().cid();
+    let next = leave(&mut rig, Instance::Same);
+    rig.answer(cid, Status::SUCCESS);
+    assert!(rig.done.is_empty(), "it may not cover all");
+    rig.target = next;
+    rig.pass(RETRY_AFTER);
+    let again = rig.command();
+    assert_eq!(again.opcode(), nvm::opcode::FLUSH);
+    rig.answer(again.cid(), Status::SUCCESS);
+    rig.ended_well(1);
+}
+
+/// The caches of two targets are not one: what completes over a path that is left is not flushed over the next.
+#[test]
+fn what_completes_over_a_path_that_is_left_is_in_its_cache() {
+    for (instance, expected) in
+        [(Instance::Same, Ok(())), (Instance::PerhapsAnother, Err(IoErrorKind::Gone))]
+    {
+        let mut rig = Rig::new();
+        rig.write(1, 0, &[1; BLOCK]);
+        let cid = rig.pdu().command().cid();
+        let next = leave(&mut rig, instance);
+        rig.answer(cid, Status::SUCCESS);
+        rig.ended_well(1);
+        rig.target = next;
+        assert_eq!(rig.flush(2), expected);
+    }
+}

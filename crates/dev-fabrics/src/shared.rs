@@ -1,0 +1,187 @@
+//! What a device, its queues and its threads have in common.
+
+use crate::address::{Address, HostName};
+use crate::cache::Cache;
+use crate::device::Options;
+use crate::error::Reason;
+use crate::look::Facts;
+use crate::session::Gate;
+use crate::ways::PathId;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use strake_units::Nanos;
+
+/// How a device is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// Over one of its paths.
+    Up,
+    /// Over none, because of this, which happened to the path that was used last; so many tries to make its association
+    /// anew have failed.
+    Down(Reason, u32),
+}
+
+/// How a path is.
+pub(crate) enum Standing {
+    /// Its association is up.
+    Up(Box<Live>),
+    /// It has none, because of this; so many tries to make it anew have failed.
+    Down { reason: Option<Reason>, tries: u32 },
+}
+
+/// The association of a path.
+#[derive(Clone)]
+pub(crate) struct Live {
+    /// Which one it is, of all of the device.
+    pub(crate) session: u64,
+    pub(crate) gate: Gate,
+    pub(crate) facts: Facts,
+}
+
+/// What is known of a path. Its thread says how it stands.
+pub(crate) struct PathEntry {
+    pub(crate) id: PathId,
+    pub(crate) address: Address,
+    pub(crate) standing: Standing,
+    /// Since when it has stood so.
+    pub(crate) since: Nanos,
+    /// Times that its association was made anew.
+    pub(crate) reconnects: u64,
+    /// Whether it carries I/O.
+    pub(crate) used: bool,
+    /// Times that it came to do so.
+    pub(crate) turns: u64,
+    /// Somebody wants to do without it.
+    pub(crate) leaving: bool,
+}
+
+impl PathEntry {
+    pub(crate) fn new(id: PathId, address: Address) -> Self {
+        Self {
+            id,
+            address,
+            standing: Standing::Down { reason: None, tries: 0 },
+            since: now(),
+            reconnects: 0,
+            used: false,
+            turns: 0,
+            leaving: false,
+        }
+    }
+}
+
+/// What a device, its queues and its threads have in common.
+pub(crate) struct Shared {
+    /// The address that the drive is named by.
+    pub(crate) address: Address,
+    host: Mutex<HostName>,
+    pub(crate) options: Options,
+    /// The association to use, counted from 1; 0 while there is none. Whoever reads a number that is not its own sends
+    /// no more over its connection; nothing else is published by it.
+    pub(crate) association: AtomicU64,
+    /// When the last one was lost, in nanoseconds, while there is none. Read after `association`, which is stored after
+    /// it.
+    pub(crate) down_at: AtomicU64,
+    /// Queues that are open, and how many the target grants.
+    pub(crate) queues_open: AtomicU32,
+    pub(crate) queues_granted: AtomicU32,
+    /// Times that an association had to follow one that was lost.
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) cache: Cache,
+    facts: Mutex<Facts>,
+    state: Mutex<LinkState>,
+    paths: Mutex<Vec<PathEntry>>,
+    /// Readable once a path stands in another way.
+    pub(crate) news: OwnedFd,
+    numbers: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        address: &Address,
+        host: &HostName,
+        facts: Facts,
+        options: Options,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            address: address.clone(),
+            host: Mutex::new(host.clone()),
+            options,
+            association: AtomicU64::new(0),
+            down_at: AtomicU64::new(u64::MAX),
+            queues_open: AtomicU32::new(0),
+            queues_granted: AtomicU32::new(0),
+            reconnects: AtomicU64::new(0),
+            cache: Cache::new(),
+            facts: Mutex::new(facts),
+            state: Mutex::new(LinkState::Up),
+            paths: Mutex::new(Vec::new()),
+            news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            numbers: AtomicU64::new(0),
+        })
+    }
+
+    /// Who we are, and how the next association proves it.
+    pub(crate) fn host(&self) -> HostName {
+        self.host_lock().clone()
+    }
+
+    /// Nothing panics while holding these locks. They are taken by control threads and when a queue is opened.
+    pub(crate) fn host_lock(&self) -> MutexGuard<'_, HostName> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the namespace as it is reached now, or was last.
+    pub(crate) fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> LinkState {
+        *self.state_lock()
+    }
+
+    pub(crate) fn state_lock(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In the order in which they were added.
+    pub(crate) fn paths(&self) -> MutexGuard<'_, Vec<PathEntry>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that nothing else of this device has.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes something about a path, and has the keeper look at it.
+    pub(crate) fn note(&self, id: PathId, change: impl FnOnce(&mut PathEntry)) {
+        if let Some(entry) = self.paths().iter_mut().find(|entry| entry.id == id) {
+            change(entry);
+        }
+        self.tell();
+    }
+
+    /// Has the keeper look.
+    pub(crate) fn tell(&self) {
+        // It is full only when nobody has looked for 2^64 times.
+        let _ = rustix::io::write(&self.news, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Adds a path to those of a device.
+pub(crate) fn enlist(shared: &Arc<Shared>, address: &Address) -> PathId {
+    let id = PathId(shared.number());
+    shared.paths().push(PathEntry::new(id, address.clone()));
+    id
+}
+
+/// The monotonic clock, which is that of data cores.
+pub(crate) fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
+}

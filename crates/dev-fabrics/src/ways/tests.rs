@@ -1,0 +1,55 @@
+//! Which path is chosen.
+
+use super::{PathId, Way, choose};
+use strake_nvme_wire::log::Access;
+
+const fn way(path: u64, access: Option<Access>) -> Way {
+    Way { path: PathId(path), access, leaving: false, shares_cache: true }
+}
+
+/// What is chosen of paths that are reached like this, the first one being number 1.
+fn chosen(access: &[Option<Access>], used: Option<u64>) -> Option<u64> {
+    let ways: Vec<_> = access.iter().zip(1..).map(|(access, path)| way(path, *access)).collect();
+    choose(&ways, used.map(PathId)).map(|path| path.0)
+}
+
+const BEST: Option<Access> = Some(Access::Optimized);
+const ROUNDABOUT: Option<Access> = Some(Access::NonOptimized);
+const USELESS: [Option<Access>; 3] =
+    [Some(Access::Inaccessible), Some(Access::Lost), Some(Access::Changing)];
+
+#[test]
+fn the_best_path_is_used_and_kept_as_long_as_it_is_as_good() {
+    assert_eq!(chosen(&[], None), None);
+    assert_eq!(chosen(&[], Some(1)), None);
+    assert_eq!(chosen(&[BEST, BEST], None), Some(1));
+    assert_eq!(chosen(&[BEST, BEST], Some(2)), Some(2), "no reason to change");
+    assert_eq!(chosen(&[BEST, BEST], Some(3)), Some(1), "the one in use is gone");
+    assert_eq!(chosen(&[ROUNDABOUT, None], None), Some(2), "who does not tell is as good");
+    assert_eq!(chosen(&[ROUNDABOUT, BEST], Some(1)), Some(2));
+    assert_eq!(chosen(&[ROUNDABOUT, BEST], Some(2)), Some(2));
+}
+
+#[test]
+fn a_path_over_which_nothing_is_reached_is_used_only_where_there_is_no_other() {
+    for useless in USELESS {
+        assert_eq!(chosen(&[useless, ROUNDABOUT], None), Some(2));
+        assert_eq!(chosen(&[useless, ROUNDABOUT], Some(1)), Some(2));
+        assert_eq!(chosen(&[useless, useless], Some(2)), Some(2), "what is held is tried");
+        assert_eq!(chosen(&[useless], None), Some(1));
+    }
+}
+
+#[test]
+fn what_is_not_flushed_is_not_given_up_for_speed() {
+    let alone = Way { shares_cache: false, ..way(2, BEST) };
+    assert_eq!(choose(&[way(1, ROUNDABOUT), alone], Some(PathId(1))), Some(PathId(1)));
+    assert_eq!(choose(&[way(1, USELESS[0]), alone], Some(PathId(1))), Some(PathId(2)));
+}
+
+#[test]
+fn a_path_that_nobody_wants_is_left_for_any_other_that_serves() {
+    let leaving = Way { leaving: true, ..way(1, BEST) };
+    assert_eq!(choose(&[leaving, way(2, ROUNDABOUT)], Some(PathId(1))), Some(PathId(2)));
+    assert_eq!(choose(&[leaving, way(2, USELESS[0])], Some(PathId(1))), Some(PathId(1)));
+}

@@ -202,7 +202,7 @@ impl Bench {
     fn sample(&self, line: &Line, span: Duration) -> Result<Sample, String> {
         let address = format!("nvme-tcp://{}/{}", self.target.address(), nqn(line.case.made));
         let address = address.parse().map_err(|e| format!("{e}"))?;
-        let host = HostName { nqn: HOST.to_owned(), id: [1; 16], keys: None };
+        let host = HostName { nqn: HOST.to_owned(), id: [1; 16], keys: None, tls: None };
         let link = Link { digests: line.digests, ..Link::default() };
         let device = FabricsDevice::connect(&address, &host, link).map_err(|e| e.to_string())?;
         let device: Arc<dyn BlockDevice> = Arc::new(device);

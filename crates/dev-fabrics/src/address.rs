@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use strake_nvme_auth::Keys;
+use strake_nvme_auth::{Keys, TlsKey};
 use strake_nvme_wire::nqn;
 
 /// What every address begins with.
@@ -176,6 +176,8 @@ pub struct HostName {
     pub id: [u8; 16],
     /// What it proves itself with to a target that asks, and what the target has to prove itself with.
     pub keys: Option<Keys>,
+    /// What it uses TLS with; without one it connects in the clear.
+    pub tls: Option<TlsKey>,
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use strake_block::{BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
-use strake_nvme_auth::Keys;
+use strake_nvme_auth::{Keys, TlsKey};
 use strake_nvme_wire::Digests;
 use strake_nvme_wire::log::Access;
 use strake_nvme_wire::pdu::Use;
@@ -258,6 +258,11 @@ impl FabricsDevice {
     /// Has the next association be made with other secrets. The one that is up stays.
     pub fn set_keys(&self, keys: Option<Keys>) {
         self.shared.host_lock().keys = keys;
+    }
+
+    /// Has the next connections be made over TLS with another key, or without TLS. Those that are up stay.
+    pub fn set_tls_key(&self, key: Option<TlsKey>) {
+        self.shared.host_lock().tls = key;
     }
 
     /// Times that its association was made anew.

@@ -1,21 +1,21 @@
 //! One command after another over a connection that is waited for: how everything begins, and the admin queue.
 
-use crate::address::Address;
+use crate::address::{Address, HostName};
 use crate::error::{Breach, Reason};
 use crate::link::Terms;
+use crate::stream::{Stream, Until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::set_socket_linger;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+use strake_nvme_auth::Names;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES};
 use strake_nvme_wire::pdu::{
     self, CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, IC_BYTES,
     IcReq, IcResp, PduKind, Transfer, Use, flag,
 };
 use strake_nvme_wire::{Cqe, Digests, Sqe};
+use strake_tls::Wire;
 
 /// The data of a command: in its capsule, or to be received. A command has one or the other.
 pub(crate) enum Load<'a> {
@@ -42,7 +42,7 @@ impl Room<'_> {
 
 /// A connection with its digests and sizes agreed on.
 pub(crate) struct Dialog {
-    stream: TcpStream,
+    stream: Stream,
     digests: Digests,
     alignment: u8,
     data_bytes_max: u32,
@@ -61,28 +61,21 @@ enum Event {
     Answered(Cqe),
 }
 
-/// Time that is left for something.
-#[derive(Clone, Copy)]
-struct Until(Instant);
-
-impl Until {
-    fn left(self) -> Result<Duration, Reason> {
-        let left = self.0.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(Reason::Silent) } else { Ok(left) }
-    }
-}
-
 impl Dialog {
-    /// Connects and agrees on sizes and on digests, of which a target may refuse some that are `wanted` (TCP, section
-    /// 3.2).
+    /// Connects, with TLS if there is a key for it, and agrees on sizes and on digests, of which a target may refuse
+    /// some that are `wanted` (TCP, section 3.2).
     pub(crate) fn begin(
         address: &Address,
+        host: &HostName,
         wanted: Digests,
         patience: Duration,
     ) -> Result<Self, Reason> {
-        let until = Until(Instant::now() + patience);
-        let stream = dial(address, until)?;
-        stream.set_nodelay(true).map_err(|error| Reason::of_io(&error))?;
+        let until = Until::within(patience);
+        let mut stream = Stream::dial(address, until)?;
+        if let Some(key) = &host.tls {
+            let names = Names { host: host.nqn.clone(), subsystem: address.nqn.clone() };
+            stream.secure(key.offers(&names), until)?;
+        }
         let mut dialog = Self {
             stream,
             digests: Digests::default(),
@@ -91,7 +84,7 @@ impl Dialog {
             cid: EVENT_CID,
             event: Event::NotAsked,
         };
-        dialog.put(&IcReq { alignment: 0, digests: wanted, r2ts_max: 0 }.bytes(), until)?;
+        dialog.stream.put(&IcReq { alignment: 0, digests: wanted, r2ts_max: 0 }.bytes(), until)?;
         let (common, _, header) = dialog.header(until)?;
         let header: &[u8; IC_BYTES] = match common.kind {
             PduKind::IcResp => header.first_chunk().ok_or(Breach::Unexpected)?,
@@ -119,9 +112,8 @@ impl Dialog {
     }
 
     /// The connection, which is not waited for any more.
-    pub(crate) fn into_socket(self) -> Result<OwnedFd, Reason> {
-        self.stream.set_nonblocking(true).map_err(|error| Reason::of_io(&error))?;
-        Ok(self.stream.into())
+    pub(crate) fn into_wire(self) -> Wire {
+        self.stream.into_wire()
     }
 
     /// Waits for `span`, or until the target says something that nobody has asked for.
@@ -135,8 +127,7 @@ impl Dialog {
 
     /// Closes the connection so that nothing more reaches the target.
     pub(crate) fn abort(self) {
-        // Where that cannot be set, what was sent arrives, and the target times out as it does when it is cut off.
-        let _ = set_socket_linger(&self.stream, Some(Duration::ZERO));
+        self.stream.abort();
     }
 
     /// Runs a command to its end. Its status is for the caller to look at.
@@ -146,14 +137,14 @@ impl Dialog {
         load: Load<'_>,
         patience: Duration,
     ) -> Result<Cqe, Reason> {
-        let until = Until(Instant::now() + patience);
+        let until = Until::within(patience);
         self.cid = self.cid.checked_add(1).unwrap_or(EVENT_CID + 1);
         let data: &[u8] = match &load {
             Load::Sent(data) => data,
             Load::Nothing | Load::Received(_) | Load::Message(_) => &[],
         };
         let capsule = self.capsule(&sqe.named(self.cid), data);
-        self.put(&capsule, until)?;
+        self.stream.put(&capsule, until)?;
         match load {
             Load::Nothing | Load::Sent(_) => {
                 self.answer(&mut Room { bytes: &mut [], got: 0, whole: true }, until)
@@ -172,14 +163,14 @@ impl Dialog {
     /// Asks for the next event, which is answered when there is one, and not waited for.
     pub(crate) fn ask_event(&mut self, sqe: Sqe, patience: Duration) -> Result<(), Reason> {
         let capsule = self.capsule(&sqe.named(EVENT_CID), &[]);
-        self.put(&capsule, Until(Instant::now() + patience))?;
+        self.stream.put(&capsule, Until::within(patience))?;
         self.event = Event::Asked;
         Ok(())
     }
 
     /// Takes what the target says without being asked for anything else: an event.
     pub(crate) fn listen(&mut self, patience: Duration) -> Result<(), Reason> {
-        let (common, _, header) = self.header(Until(Instant::now() + patience))?;
+        let (common, _, header) = self.header(Until::within(patience))?;
         match (common.kind, header.first_chunk::<CAPSULE_RESP_BYTES>()) {
             (PduKind::CapsuleResp, Some(header)) if self.is_event(&pdu::completion_of(header)) => {
                 Ok(())
@@ -286,10 +277,10 @@ impl Dialog {
             return Err(Breach::Length.into());
         }
         let place = &mut room.bytes[room.got..room.got + length];
-        self.take(place, until)?;
+        self.stream.take(place, until)?;
         if frame.data_digest == Use::On {
             let mut said = [0; DIGEST_BYTES];
-            self.take(&mut said, until)?;
+            self.stream.take(&mut said, until)?;
             if said != digest::of(place) {
                 return Err(Breach::DataDigest.into());
             }
@@ -301,12 +292,12 @@ impl Dialog {
     /// A header, looked at, without its data.
     fn header(&mut self, until: Until) -> Result<(Common, Frame, Vec<u8>), Reason> {
         let mut first = [0; COMMON_BYTES];
-        self.take(&mut first, until)?;
+        self.stream.take(&mut first, until)?;
         let common = Common::parse(&first)?;
         let frame = common.frame(self.digests)?;
         let mut header = first.to_vec();
         header.resize(frame.lead, 0);
-        self.take(&mut header[COMMON_BYTES..], until)?;
+        self.stream.take(&mut header[COMMON_BYTES..], until)?;
         check_digest(&header, &frame)?;
         Ok((common, frame, header))
     }
@@ -320,33 +311,6 @@ impl Dialog {
             Some(_) | None => Breach::Unexpected.into(),
         }
     }
-
-    fn put(&mut self, mut bytes: &[u8], until: Until) -> Result<(), Reason> {
-        while !bytes.is_empty() {
-            let timeout = self.stream.set_write_timeout(Some(until.left()?));
-            match timeout.and_then(|()| self.stream.write(bytes)) {
-                Ok(0) => return Err(Reason::Closed),
-                Ok(sent) => bytes = &bytes[sent..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Reason::of_io(&error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Fills `place`, in the time that is left, however small the pieces are in which bytes come.
-    fn take(&mut self, mut place: &mut [u8], until: Until) -> Result<(), Reason> {
-        while !place.is_empty() {
-            let timeout = self.stream.set_read_timeout(Some(until.left()?));
-            match timeout.and_then(|()| self.stream.read(place)) {
-                Ok(0) => return Err(Reason::Closed),
-                Ok(got) => place = &mut place[got..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Reason::of_io(&error)),
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Whether a header is what its digest says; `bytes` hold it whole.
@@ -356,19 +320,4 @@ pub(crate) fn check_digest(bytes: &[u8], frame: &Frame) -> Result<(), Reason> {
         return Err(Breach::HeaderDigest.into());
     }
     Ok(())
-}
-
-/// Connects to the first address of the machine that answers.
-fn dial(address: &Address, until: Until) -> Result<TcpStream, Reason> {
-    let places = (address.machine.as_str(), address.port)
-        .to_socket_addrs()
-        .map_err(|_| Reason::NoSuchMachine)?;
-    let mut last = Reason::NoSuchMachine;
-    for place in places {
-        match TcpStream::connect_timeout(&place, until.left()?) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = Reason::of_io(&error),
-        }
-    }
-    Err(last)
 }

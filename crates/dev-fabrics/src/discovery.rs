@@ -45,7 +45,7 @@ pub fn discover(
 
 fn ask(service: &Service, host: &HostName, digests: Digests) -> Result<Offers, Reason> {
     let address = service.subsystem();
-    let mut dialog = Dialog::begin(&address, digests, SETUP_TIME_MAX)?;
+    let mut dialog = Dialog::begin(&address, host, digests, SETUP_TIME_MAX)?;
     let connect = connect_of(0, ADMIN_ENTRIES.into(), 0);
     join(&mut dialog, &address, host, (connect, ANY_CONTROLLER))?;
     enable(&mut dialog)?;

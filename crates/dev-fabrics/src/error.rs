@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use strake_block::IoErrorKind;
 use strake_nvme_auth::Doubt;
 use strake_nvme_wire::{PduError, Status};
+use strake_tls::{TlsError, WireError};
 
 /// Why an association was not made, or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +29,10 @@ pub enum Reason {
     Authentication,
     /// The proof of one side was not given or not accepted.
     Unproven(Doubt),
-    /// The target wants encryption, which is not there yet.
+    /// The target wants a secure channel that DH-HMAC-CHAP makes keys for, which is not there.
     Encryption,
+    /// TLS was not agreed on, or ended the connection.
+    Tls(TlsError),
     /// The controller does not become ready.
     NotReady,
     /// The namespace is none that can be used.
@@ -144,7 +147,9 @@ impl fmt::Display for Reason {
             ),
             Self::Broken(breach) => write!(f, "the target broke the protocol: {breach}"),
             Self::Refused(status) if status.is(Status::INVALID_HOST) => {
-                f.write_str("the target does not allow this host")
+                f.write_str(
+                    "the target does not allow this host; if it has a key for TLS from it: --tls-key-file",
+                )
             }
             Self::Refused(status) if status.is(Status::INVALID_PARAMETERS) => {
                 f.write_str("the target has no such subsystem, or does not allow this host")
@@ -155,8 +160,12 @@ impl fmt::Display for Reason {
             ),
             Self::Unproven(doubt) => doubt.fmt(f),
             Self::Encryption => {
-                f.write_str("the target asks for encryption, which is not supported yet")
+                f.write_str(
+                    "the target asks for a secure channel with keys of DH-HMAC-CHAP, which is not supported; connect \
+                     it with a key for TLS: --tls-key-file",
+                )
             }
+            Self::Tls(error) => error.fmt(f),
             Self::NotReady => f.write_str("the controller does not become ready"),
             Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
             Self::Replaced => f.write_str("another namespace is there now"),
@@ -194,6 +203,21 @@ impl From<Doubt> for Reason {
     }
 }
 
+impl From<TlsError> for Reason {
+    fn from(error: TlsError) -> Self {
+        Self::Tls(error)
+    }
+}
+
+impl From<WireError> for Reason {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Socket(errno) => Self::Socket(errno),
+            WireError::Tls(error) => Self::Tls(error),
+        }
+    }
+}
+
 impl From<PduError> for Reason {
     fn from(error: PduError) -> Self {
         Self::Broken(Breach::Pdu(error))
@@ -225,6 +249,7 @@ impl Reason {
             | Self::Authentication
             | Self::Unproven(_)
             | Self::Encryption
+            | Self::Tls(_)
             | Self::NotReady
             | Self::Replaced
             | Self::Lesser

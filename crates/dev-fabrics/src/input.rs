@@ -3,21 +3,20 @@
 use crate::error::Reason;
 use crate::limits::{AHEAD_BYTES_MIN, INPUT_BYTES};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use std::io::IoSliceMut;
-use std::os::fd::BorrowedFd;
 use strake_block::SgMut;
 use strake_block::buf::SEGMENTS_MAX;
+use strake_tls::{Wire, WireError};
 
 /// Bytes that came, or `None` when there are none for now.
 pub(crate) type Received = Result<Option<usize>, Reason>;
 
-fn received(result: Result<usize, Errno>) -> Received {
+fn received(result: Result<usize, WireError>) -> Received {
     match result {
         Ok(0) => Err(Reason::Closed),
         Ok(bytes) => Ok(Some(bytes)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(errno) => Err(Reason::Socket(errno)),
+        Err(WireError::Socket(Errno::AGAIN | Errno::INTR)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -62,13 +61,12 @@ impl Input {
 
     /// Receives behind what is there. Whoever asks has found an incomplete header, which is always shorter than the
     /// buffer, so there is room.
-    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> Received {
+    pub(crate) fn fill(&mut self, wire: &mut Wire) -> Received {
         if self.start > 0 {
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let result = rustix::net::recv(socket, &mut self.buf[self.end..], RecvFlags::DONTWAIT);
-        let received = received(result.map(|(_, bytes)| bytes))?;
+        let received = received(wire.receive_one(&mut self.buf[self.end..]))?;
         self.end += received.unwrap_or(0);
         Ok(received)
     }
@@ -86,7 +84,7 @@ impl Input {
     ///
     /// Behind little data much is read ahead, so that a call is made for many answers. Behind much data hardly more
     /// than the next header is, since what is read ahead has to be copied to its place.
-    pub(crate) fn fill_through(&mut self, socket: BorrowedFd<'_>, place: Place<'_>) -> Received {
+    pub(crate) fn fill_through(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
         debug_assert!(self.bytes().is_empty());
         let mut slices: [IoSliceMut<'_>; SEGMENTS_MAX + 1] =
             std::array::from_fn(|_| IoSliceMut::new(&mut []));
@@ -97,7 +95,7 @@ impl Input {
         }
         let ahead = INPUT_BYTES.saturating_sub(place.most).max(AHEAD_BYTES_MIN);
         slices[used] = IoSliceMut::new(&mut self.buf[..ahead]);
-        let received = received(rustix::io::readv(socket, &mut slices[..=used]))?;
+        let received = received(wire.receive(&mut slices[..=used]))?;
         self.end = received.unwrap_or(0).saturating_sub(place.most);
         Ok(received.map(|bytes| bytes.min(place.most)))
     }

@@ -31,6 +31,7 @@ mod proof;
 pub mod queue;
 mod session;
 mod shared;
+mod stream;
 mod ways;
 
 pub use address::{Address, AddressError, HostName, Service};

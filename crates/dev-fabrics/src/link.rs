@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use strake_nvme_wire::Digests;
+use strake_tls::Wire;
 use strake_units::Nanos;
 
 /// What was agreed on for a connection.
@@ -25,7 +26,7 @@ pub(crate) struct Terms {
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) socket: OwnedFd,
+    pub(crate) wire: Wire,
     pub(crate) terms: Terms,
     /// That of the association it belongs to.
     pub(crate) life: Arc<Life>,
@@ -83,7 +84,7 @@ impl Drop for Link {
     /// Nothing that waits in the socket reaches the target any more: it may be sent again meanwhile.
     fn drop(&mut self) {
         // On a socket that is not of TCP there is nothing to give up.
-        let _ = set_socket_linger(&self.socket, Some(Duration::ZERO));
+        let _ = set_socket_linger(&self.wire, Some(Duration::ZERO));
     }
 }
 

@@ -39,13 +39,14 @@ use slot::{SlotIndex, Slots, Stage};
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use strake_block::{
     Buf, CompletionBatch, DeallocateReads, Io, IoError, IoErrorKind, IoQueue, Op, Readiness,
 };
+use strake_tls::Wire;
 use strake_units::{LbaRange, Nanos};
 
 /// What a queue uses to sleep: one descriptor that turns readable for any of the others.
@@ -86,6 +87,8 @@ pub struct FabricsQueue {
     outbox: Outbox,
     input: Input,
     intake: Intake,
+    /// There may be more that has come and was not looked at: nobody is woken for it.
+    more: bool,
 }
 
 impl FabricsQueue {
@@ -123,6 +126,7 @@ impl FabricsQueue {
             outbox: Outbox::new(depth.min(IO_ENTRIES_MAX as usize)),
             input: Input::new(),
             intake: Intake::Header,
+            more: false,
         })
     }
 
@@ -201,7 +205,7 @@ impl FabricsQueue {
     }
 
     fn take_link(&mut self, link: Link) {
-        if self.watch.watch_socket(&link.socket).is_err() {
+        if self.watch.watch_socket(&link.wire).is_err() {
             // Without being woken the queue would hang: the thread has to make another.
             return self.report(link.life.number, Reason::Socket(rustix::io::Errno::NOMEM));
         }
@@ -237,6 +241,7 @@ impl FabricsQueue {
         self.outbox.clear();
         self.input.clear();
         self.intake = Intake::Header;
+        self.more = false;
         self.in_flight = 0;
         for at in 0..self.slots.len() {
             let index = SlotIndex::of(at);
@@ -345,20 +350,18 @@ impl FabricsQueue {
     }
 
     fn send(&mut self, now: Nanos) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = &mut self.link else { return };
         let was_blocked = self.outbox.is_blocked();
-        let sent =
-            self.outbox.send(link.socket.as_fd(), &mut self.slots, (&self.ability, &link.terms));
+        let sent = self.outbox.send(&mut link.wire, &mut self.slots, (&self.ability, &link.terms));
         let watched = if self.outbox.is_blocked() == was_blocked {
             Ok(())
         } else {
-            self.watch.watch_room(&link.socket, self.outbox.is_blocked())
+            self.watch.watch_room(&link.wire, self.outbox.is_blocked())
         };
         match (sent, watched) {
             (Sent::Fine, Ok(())) => {}
-            (Sent::Broken(errno), _) | (Sent::Fine, Err(errno)) => {
-                self.break_off(now, Reason::Socket(errno));
-            }
+            (Sent::Broken(error), _) => self.break_off(now, error.into()),
+            (Sent::Fine, Err(errno)) => self.break_off(now, Reason::Socket(errno)),
         }
     }
 
@@ -408,7 +411,7 @@ impl IoQueue for FabricsQueue {
     }
 
     fn readiness(&self) -> Readiness {
-        if !self.over.is_empty() {
+        if !self.over.is_empty() || self.more {
             return Readiness::Poll;
         }
         if self.slots.are_free() {
@@ -438,11 +441,11 @@ impl Watch {
     }
 
     /// The socket leaves the set by being closed.
-    fn watch_socket(&self, socket: &OwnedFd) -> Result<(), rustix::io::Errno> {
+    fn watch_socket(&self, socket: &Wire) -> Result<(), rustix::io::Errno> {
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
     }
 
-    fn watch_room(&self, socket: &OwnedFd, too: bool) -> Result<(), rustix::io::Errno> {
+    fn watch_room(&self, socket: &Wire, too: bool) -> Result<(), rustix::io::Errno> {
         let room = if too { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         let flags = epoll::EventFlags::IN | room;
         epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), flags)

@@ -43,12 +43,12 @@ impl Gate {
         host: &HostName,
         life: &Arc<Life>,
     ) -> Result<Link, Reason> {
-        let mut dialog = Dialog::begin(&self.address, self.digests, SETUP_TIME_MAX)?;
+        let mut dialog = Dialog::begin(&self.address, host, self.digests, SETUP_TIME_MAX)?;
         let connect = connect_of(number, self.entries, 0);
         join(&mut dialog, &self.address, host, (connect, self.controller))?;
         // A queue is full with one entry left.
         let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
-        Ok(Link { socket: dialog.into_socket()?, terms, life: Arc::clone(life) })
+        Ok(Link { wire: dialog.into_wire(), terms, life: Arc::clone(life) })
     }
 }
 
@@ -68,7 +68,7 @@ impl Session {
         host: &HostName,
         digests: Digests,
     ) -> Result<Self, Reason> {
-        let mut dialog = Dialog::begin(address, digests, SETUP_TIME_MAX)?;
+        let mut dialog = Dialog::begin(address, host, digests, SETUP_TIME_MAX)?;
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         let entries = enable(&mut dialog)?;

@@ -104,7 +104,7 @@ fn io_allocates_nothing_on_either_side() {
     target.add_export(&export).expect("a fresh name can be exported");
     let address = format!("nvme-tcp://{}/{SUBSYSTEM}", target.address());
     let address = address.parse().expect("an address");
-    let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None };
+    let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None, tls: None };
     for digest in [Use::Off, Use::On] {
         let digests = Digests { header: digest, data: digest };
         let device =

@@ -111,7 +111,7 @@ impl Drop for Portal {
 }
 
 fn host() -> HostName {
-    HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None }
+    HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None, tls: None }
 }
 
 fn connect(addresses: &[&Portal]) -> FabricsDevice {

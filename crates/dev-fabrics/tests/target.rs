@@ -1,5 +1,7 @@
 //! The drive against Strake's own target, over loopback.
 
+mod tls;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -63,7 +65,7 @@ fn ram() -> RamDevice {
 }
 
 fn host(nqn: &str) -> HostName {
-    HostName { nqn: nqn.to_owned(), id: [3; 16], keys: None }
+    HostName { nqn: nqn.to_owned(), id: [3; 16], keys: None, tls: None }
 }
 
 fn connect(machine: &Machine) -> Arc<FabricsDevice> {

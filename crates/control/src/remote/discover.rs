@@ -26,7 +26,7 @@ impl Control {
         let keys = keys_of(&request.address, secret, controller)?;
         let (nqn, id) = self.run(|m| m.host_name(&request.host_nqn))?;
         let id: Uuid = id.parse().unwrap_or(Uuid::NIL);
-        let host = HostName { nqn, id: id.0, keys };
+        let host = HostName { nqn, id: id.0, keys, tls: None };
         let digests = Options::default().digests;
         let found = discovery::discover(&service, &host, digests).map_err(|error| {
             let what = format!("{error}; check the address and the target's list of hosts");
@@ -50,7 +50,7 @@ impl Manager {
         let note = match (&address, entry.channel) {
             (None, _) if entry.transport == Transport::Tcp => "its address is none",
             (None, _) => "it is not reached over TCP",
-            (Some(_), Channel::Required) => "it asks for encryption, which is not supported yet",
+            (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
             (Some(_), Channel::Untold | Channel::NotRequired) => "",
         };
         Offer {

@@ -27,7 +27,8 @@ impl RemoteRecord {
     pub(crate) fn connect(&self) -> Result<FabricsDevice, ControlError> {
         let address = address_of(&self.address)?;
         let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
-        let host = HostName { nqn: self.host_nqn.clone(), id: id.0, keys: self.keys()? };
+        let (nqn, keys) = (self.host_nqn.clone(), self.keys()?);
+        let host = HostName { nqn, id: id.0, keys, tls: None };
         let defaults = Options::default();
         let loss_time = match self.hold_s {
             0 => defaults.loss_time,

@@ -60,7 +60,7 @@ struct Rig {
 impl Rig {
     /// With a path to each of these targets, of which the first is connected already.
     fn to(targets: &[&Target]) -> Self {
-        let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None };
+        let host = HostName { nqn: HOST.to_owned(), id: [3; 16], keys: None, tls: None };
         let options = Options::default();
         let addresses: Vec<_> = targets.iter().map(|target| address(target)).collect();
         let session = Session::begin(&addresses[0], &host, options.digests);

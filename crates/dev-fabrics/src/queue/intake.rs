@@ -7,7 +7,6 @@ use crate::input::Place;
 use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
 use crate::queue::outbox::Asked;
 use crate::queue::slot::{SlotIndex, Stage};
-use std::os::fd::AsFd;
 use strake_block::{IoErrorKind, Op};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES};
@@ -48,6 +47,7 @@ enum Progress {
 impl FabricsQueue {
     /// Takes in what has come, as far as a poll's share goes.
     pub(super) fn take_in(&mut self, now: Nanos) -> Result<(), Reason> {
+        self.more = false;
         if self.in_flight == 0 && self.slots.are_free() {
             return Ok(());
         }
@@ -58,15 +58,16 @@ impl FabricsQueue {
                 Intake::Digest(incoming) => self.compare(incoming, now)?,
             };
             if progress == Progress::No {
-                break;
+                return Ok(());
             }
         }
+        self.more = true;
         Ok(())
     }
 
     fn fill(&mut self) -> Result<Progress, Reason> {
-        let Some(link) = &self.link else { return Ok(Progress::No) };
-        let received = self.input.fill(link.socket.as_fd())?;
+        let Some(link) = &mut self.link else { return Ok(Progress::No) };
+        let received = self.input.fill(&mut link.wire)?;
         Ok(if received.is_some() { Progress::Yes } else { Progress::No })
     }
 
@@ -176,7 +177,7 @@ impl FabricsQueue {
 
     /// Puts data where it belongs.
     fn receive(&mut self, mut incoming: Incoming, now: Nanos) -> Result<Progress, Reason> {
-        let Some(link) = &self.link else { return Ok(Progress::No) };
+        let Some(link) = &mut self.link else { return Ok(Progress::No) };
         let Op::Read { data, .. } = self.slots.get(incoming.index).op() else {
             unreachable!("data is received only for a read");
         };
@@ -185,7 +186,7 @@ impl FabricsQueue {
         let mut place = Place { data, at, most };
         let mut progress = Progress::Yes;
         if self.input.bytes().is_empty() {
-            match self.input.fill_through(link.socket.as_fd(), place)? {
+            match self.input.fill_through(&mut link.wire, place)? {
                 Some(bytes) => incoming.got += bytes as u32,
                 None => progress = Progress::No,
             }

@@ -5,16 +5,15 @@ use crate::link::Terms;
 use crate::queue::piece::Ability;
 use crate::queue::slot::{SlotIndex, Slots, Stage};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use strake_block::Sg;
 use strake_block::buf::SEGMENTS_MAX;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES, Digest};
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::pdu::{self, CAPSULE_CMD_BYTES, DATA_BYTES, PduKind, Transfer, Use, flag};
 use strake_nvme_wire::{Digests, Sqe};
+use strake_tls::{Wire, WireError};
 
 /// Longest way to the data of a PDU: what the coarsest alignment makes of it (TCP, section 3.6.2.3, CPDA).
 const LEAD_BYTES_MAX: usize = 128;
@@ -163,7 +162,7 @@ pub(crate) enum Sent {
     /// All that the socket takes.
     Fine,
     /// The connection is broken.
-    Broken(Errno),
+    Broken(WireError),
 }
 
 /// The line of slots with a PDU to be sent.
@@ -197,7 +196,7 @@ impl Outbox {
     /// PDU goes to the end of the line.
     pub(crate) fn send(
         &mut self,
-        socket: BorrowedFd<'_>,
+        wire: &mut Wire,
         slots: &mut Slots,
         (ability, terms): (&Ability, &Terms),
     ) -> Sent {
@@ -206,14 +205,14 @@ impl Outbox {
             if self.line.is_empty() {
                 return Sent::Fine;
             }
-            match self.send_once(socket, slots) {
+            match self.send_once(wire, slots) {
                 Ok(bytes) => self.retire(bytes, slots, (ability, terms)),
-                Err(Errno::AGAIN | Errno::NOBUFS) => {
+                Err(WireError::Socket(Errno::AGAIN | Errno::NOBUFS)) => {
                     self.blocked = true;
                     return Sent::Fine;
                 }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Sent::Broken(errno),
+                Err(WireError::Socket(Errno::INTR)) => {}
+                Err(error) => return Sent::Broken(error),
             }
         }
         // More than a turn's share: the socket has room, and an idle core is woken for it.
@@ -221,7 +220,7 @@ impl Outbox {
         Sent::Fine
     }
 
-    fn send_once(&self, socket: BorrowedFd<'_>, slots: &Slots) -> Result<usize, Errno> {
+    fn send_once(&self, wire: &mut Wire, slots: &Slots) -> Result<usize, WireError> {
         let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
         let mut used = 0;
         let mut skip = self.sent;
@@ -239,8 +238,7 @@ impl Outbox {
                 }
             }
         }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags)
+        wire.send(&slices[..used])
     }
 
     fn retire(&mut self, bytes: usize, slots: &mut Slots, (ability, terms): (&Ability, &Terms)) {

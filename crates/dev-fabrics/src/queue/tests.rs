@@ -18,6 +18,7 @@ use crate::link::{Life, Link, Phase, Port, Terms};
 use crate::look::Facts;
 use crate::shared::Shared;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,7 +96,7 @@ impl Rig {
 
     fn with(facts: Facts, digests: Digests, in_capsule_bytes: u32) -> Self {
         let address = "nvme-tcp://a/nqn.a".parse().expect("an address");
-        let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16], keys: None };
+        let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16], keys: None, tls: None };
         let shared = Shared::new(&address, &host, facts, Options::default());
         let shared = Arc::new(shared.expect("descriptors"));
         let (asker, requests) = Inbox::open().expect("descriptors");
@@ -134,7 +135,7 @@ impl Rig {
         self.shared.cache.association_began(number, instance);
         self.shared.association.store(number, Ordering::Release);
         self.life = Life::new(number);
-        let link = Link { socket: ours.into(), terms, life: Arc::clone(&self.life) };
+        let link = Link { wire: OwnedFd::from(ours).into(), terms, life: Arc::clone(&self.life) };
         self.port.links.send(link).expect("the queue is there");
         self.port.wake();
         theirs

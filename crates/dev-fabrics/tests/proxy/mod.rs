@@ -104,7 +104,7 @@ impl Hostile {
     }
 
     fn host(&self) -> HostName {
-        HostName { nqn: HOST.to_owned(), id: [3; 16], keys: self.keys.clone() }
+        HostName { nqn: HOST.to_owned(), id: [3; 16], keys: self.keys.clone(), tls: None }
     }
 }
 

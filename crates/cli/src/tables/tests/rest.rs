@@ -65,7 +65,7 @@ fn offer(kind: &str, address: &str) -> Offer {
 fn what_another_machine_offers() {
     let tank = "nvme-tcp://10.0.0.7:4420/nqn.2014-08.com.example:tank";
     let by_name = "nvme-tcp://store:4420/nqn.2014-08.com.example:tank?nsid=2";
-    let encrypted = "it asks for encryption, which is not supported yet";
+    let encrypted = "it asks for TLS; connect with its key: --tls-key-file";
     let offers = vec![
         Offer { drives: vec![tank.into(), by_name.into()], ..offer("subsystem", tank) },
         Offer { note: encrypted.into(), ..offer("subsystem", "nvme-tcp://10.0.0.7:4420/nqn.a:b") },

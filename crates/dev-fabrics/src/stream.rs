@@ -1,0 +1,149 @@
+//! A connection that is waited for, with TLS or without.
+
+use crate::address::Address;
+use crate::error::Reason;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+use strake_nvme_auth::Psk;
+use strake_tls::{Client, SystemRandom, Wire, WireError};
+
+/// Bytes read at a time while TLS is agreed on.
+const HANDSHAKE_ROOM: usize = 4096;
+
+/// Time that is left for something.
+#[derive(Clone, Copy)]
+pub(crate) struct Until(Instant);
+
+impl Until {
+    pub(crate) fn within(patience: Duration) -> Self {
+        Self(Instant::now() + patience)
+    }
+
+    fn left(self) -> Result<Duration, Reason> {
+        let left = self.0.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(Reason::Silent) } else { Ok(left) }
+    }
+}
+
+/// A connected socket.
+pub(crate) struct Stream {
+    wire: Wire,
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wire.as_fd()
+    }
+}
+
+impl Stream {
+    /// Connects to the first address of the machine that answers.
+    pub(crate) fn dial(address: &Address, until: Until) -> Result<Self, Reason> {
+        let places = (address.machine.as_str(), address.port)
+            .to_socket_addrs()
+            .map_err(|_| Reason::NoSuchMachine)?;
+        let mut last = Reason::NoSuchMachine;
+        for place in places {
+            let socket = TcpStream::connect_timeout(&place, until.left()?);
+            let ready = socket.and_then(|socket| {
+                socket.set_nodelay(true)?;
+                socket.set_nonblocking(true)?;
+                Ok(socket)
+            });
+            match ready {
+                Ok(socket) => return Ok(Self { wire: OwnedFd::from(socket).into() }),
+                Err(error) => last = Reason::of_io(&error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Agrees on TLS with one of these keys.
+    pub(crate) fn secure(&mut self, offers: Vec<Psk>, until: Until) -> Result<(), Reason> {
+        let (random, mut out) = (SystemRandom::new(), Vec::new());
+        let mut client = Client::begin(offers, &random, &mut out)?;
+        let mut room = [0; HANDSHAKE_ROOM];
+        loop {
+            self.put(&out, until)?;
+            out.clear();
+            let count = self.take_some(&mut room, until)?;
+            match client.step(&room[..count], &random, &mut out) {
+                Ok(None) => {}
+                Ok(Some(secured)) => {
+                    self.put(&out, until)?;
+                    self.wire.secure(secured.channel);
+                    return Ok(());
+                }
+                Err(error) => {
+                    // Whether the target hears why or not, this was it.
+                    let _ = self.put(&out, until);
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn put(&mut self, mut bytes: &[u8], until: Until) -> Result<(), Reason> {
+        while !bytes.is_empty() {
+            match self.wire.send(&[IoSlice::new(bytes)]) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(error) => self.wait_for(PollFlags::OUT, error, until)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `place`, in the time that is left, however small the pieces are in which bytes come.
+    pub(crate) fn take(&mut self, mut place: &mut [u8], until: Until) -> Result<(), Reason> {
+        while !place.is_empty() {
+            let got = self.take_some(place, until)?;
+            place = &mut place[got..];
+        }
+        Ok(())
+    }
+
+    /// Takes one byte at least.
+    fn take_some(&mut self, place: &mut [u8], until: Until) -> Result<usize, Reason> {
+        loop {
+            // A target that talks without end must not hold us any longer than a silent one.
+            until.left()?;
+            match self.wire.receive(&mut [IoSliceMut::new(place)]) {
+                Ok(0) => return Err(Reason::Closed),
+                Ok(got) => return Ok(got),
+                Err(error) => self.wait_for(PollFlags::IN, error, until)?,
+            }
+        }
+    }
+
+    /// Waits when there was nothing for now; any other error is passed on.
+    fn wait_for(&self, what: PollFlags, error: WireError, until: Until) -> Result<(), Reason> {
+        match error {
+            WireError::Socket(Errno::INTR) => return Ok(()),
+            WireError::Socket(Errno::AGAIN) => {}
+            WireError::Socket(_) | WireError::Tls(_) => return Err(error.into()),
+        }
+        let left = until.left()?;
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&self.wire, what)], Some(&left)) {
+            Ok(0) => Err(Reason::Silent),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(Reason::Socket(errno)),
+        }
+    }
+
+    /// Closes the connection so that nothing more reaches the target.
+    pub(crate) fn abort(self) {
+        // Where that cannot be set, what was sent arrives, and the target times out as it does when it is cut off.
+        let _ = set_socket_linger(&self.wire, Some(Duration::ZERO));
+    }
+
+    /// The connection, which is not waited for any more.
+    pub(crate) fn into_wire(self) -> Wire {
+        self.wire
+    }
+}

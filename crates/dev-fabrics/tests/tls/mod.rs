@@ -1,0 +1,169 @@
+//! The drive over TLS.
+
+use crate::{HOST, Machine, Queue, SUBSYSTEM, bytes_of, connect, host, pattern, ram, read, write};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use strake_block::DeviceError;
+use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options};
+use strake_export_nvmet::{Keys, Secret, TlsKey};
+
+const KEY: &str =
+    "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
+const OTHER: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+fn key(text: &str) -> Option<TlsKey> {
+    Some(text.parse().expect("a key"))
+}
+
+fn secured(address: &Address, text: &str) -> Result<FabricsDevice, DeviceError> {
+    let host = HostName { tls: key(text), ..host(HOST) };
+    FabricsDevice::connect(address, &host, Options::default())
+}
+
+/// A target at which the host has to use TLS.
+fn guarded() -> Machine {
+    let machine = Machine::start(&ram(), 0, 7);
+    machine.target.set_tls_key(HOST, key(KEY));
+    machine
+}
+
+#[test]
+fn a_drive_is_used_over_tls() {
+    for text in [KEY, OTHER] {
+        let machine = guarded();
+        machine.target.set_tls_key(HOST, key(text));
+        let device = Arc::new(secured(&machine.address(), text).expect("both know the key"));
+        let queue = Queue::open(&device, 32);
+        let sizes = [1, 2, 5, 32, 33, 256];
+        let writes =
+            sizes.iter().map(|&blocks| write(300 * blocks as u64 % 3000, &pattern(9, blocks)));
+        for (op, result) in queue.run(writes.collect()) {
+            assert_eq!(result, Ok(()), "{op:?}");
+        }
+        let reads = sizes.iter().map(|&blocks| read(300 * blocks as u64 % 3000, blocks)).collect();
+        for (at, (op, result)) in queue.run(reads).into_iter().enumerate() {
+            assert_eq!(result, Ok(()));
+            assert!(bytes_of(op) == pattern(9, sizes[at]), "{} blocks", sizes[at]);
+        }
+        // Many at once: records begin and end anywhere in PDUs, and sockets take what they have room for.
+        let reads = (0..64).map(|at| read(at, 64)).collect();
+        assert!(queue.run(reads).iter().all(|(_, result)| result.is_ok()));
+    }
+}
+
+#[test]
+fn a_drive_that_needs_tls_is_told_from_one_with_another_key() {
+    let machine = guarded();
+    let bare = FabricsDevice::connect(&machine.address(), &host(HOST), Options::default());
+    let bare = bare.expect_err("TLS is needed").to_string();
+    assert!(bare.contains("does not allow this host") && bare.contains("--tls-key-file"), "{bare}");
+    let other = secured(&machine.address(), OTHER).expect_err("another key").to_string();
+    assert!(other.contains("TLS was refused: it does not know the key"), "{other}");
+    let machine = Machine::start(&ram(), 0, 7);
+    let none = secured(&machine.address(), KEY).expect_err("there is no key").to_string();
+    assert!(none.contains("TLS was refused"), "{none}");
+    connect(&machine);
+}
+
+#[test]
+fn proof_is_given_inside_of_tls() {
+    let machine = guarded();
+    let keys = Some(Keys { host: Secret::from([7; 32]), controller: Some(Secret::from([9; 32])) });
+    machine.target.set_keys(HOST, keys.clone());
+    let unproven = secured(&machine.address(), KEY).expect_err("TLS is not all").to_string();
+    assert!(unproven.contains("--secret-file"), "{unproven}");
+    let host = HostName { tls: key(KEY), keys, ..host(HOST) };
+    let device = FabricsDevice::connect(&machine.address(), &host, Options::default());
+    let queue = Queue::open(&Arc::new(device.expect("both know everything")), 4);
+    assert_eq!(queue.run(vec![read(0, 1)])[0].1, Ok(()));
+}
+
+#[test]
+fn a_queue_uses_the_key_of_now() {
+    let machine = guarded();
+    let device = Arc::new(secured(&machine.address(), KEY).expect("both know the key"));
+    machine.target.set_tls_key(HOST, key(OTHER));
+    device.set_tls_key(key(OTHER));
+    let queue = Queue::open(&device, 4);
+    assert_eq!(queue.run(vec![read(0, 1)])[0].1, Ok(()));
+    assert_eq!(device.reconnects(), 0);
+}
+
+#[test]
+fn a_target_that_restarts_costs_no_request_over_tls() {
+    let ram = ram();
+    let machine = Machine::start(&ram, 0, 7);
+    machine.target.set_tls_key(HOST, key(KEY));
+    let device = Arc::new(secured(&machine.address(), KEY).expect("both know the key"));
+    let port = device.address().port;
+    let queue = Queue::open(&device, 32);
+    assert_eq!(queue.run(vec![write(0, &pattern(1, 4))])[0].1, Ok(()));
+    drop(machine);
+    let machine = Machine::start(&ram, port, 7);
+    machine.target.set_tls_key(HOST, key(KEY));
+    for (op, result) in queue.run(vec![read(0, 4), write(50, &pattern(2, 64)), read(0, 1)]) {
+        assert_eq!(result, Ok(()), "{op:?}");
+    }
+    assert_eq!((device.state(), device.reconnects()), (LinkState::Up, 1));
+}
+
+/// What lies between changes a byte of what the target says, or cuts it off.
+fn between(
+    machine: &Machine,
+    change: impl Fn(usize, &mut Vec<u8>) -> bool + Send + 'static,
+) -> Address {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address: SocketAddr = listener.local_addr().expect("an address");
+    let behind = machine.target.address();
+    std::thread::spawn(move || {
+        let (host, _) = listener.accept().expect("the host connects");
+        let target = TcpStream::connect(behind).expect("the target listens");
+        drop(listener);
+        let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
+        let (mut from_host, mut to_target) = (clone(&host), clone(&target));
+        std::thread::spawn(move || {
+            // Either end may go at any time.
+            let _ = std::io::copy(&mut from_host, &mut to_target);
+            let _ = to_target.shutdown(Shutdown::Both);
+        });
+        let (mut from_target, mut to_host) = (target, host);
+        let (mut room, mut passed) = ([0; 4096], 0);
+        while let Ok(count @ 1..) = from_target.read(&mut room) {
+            let mut bytes = room[..count].to_vec();
+            let goes_on = change(passed, &mut bytes);
+            passed += count;
+            if to_host.write_all(&bytes).is_err() || !goes_on {
+                break;
+            }
+        }
+        let _ = to_host.shutdown(Shutdown::Both);
+        let _ = from_target.shutdown(Shutdown::Both);
+    });
+    format!("nvme-tcp://{address}/{SUBSYSTEM}").parse().expect("an address")
+}
+
+/// The bytes of a target up to the end of its answer to Connect are a few hundred: changing one of them, or ending
+/// there, has a reason that people can read.
+#[test]
+fn a_changed_byte_or_a_cut_ends_a_connection_with_a_reason() {
+    let machine = guarded();
+    for place in (0..600_usize).step_by(37) {
+        let address = between(&machine, move |passed, bytes| {
+            if let Some(byte) = place.checked_sub(passed).and_then(|at| bytes.get_mut(at)) {
+                *byte ^= 0x80;
+            }
+            true
+        });
+        let changed = secured(&address, KEY).expect_err("it is noticed").to_string();
+        assert!(changed.contains("TLS") || changed.contains("closed"), "{place}: {changed}");
+        let address = between(&machine, move |passed, bytes| {
+            bytes.truncate(place - passed.min(place));
+            passed + bytes.len() < place
+        });
+        let cut = secured(&address, KEY).expect_err("it is noticed").to_string();
+        assert!(cut.contains("cut off") || cut.contains("closed"), "{place}: {cut}");
+    }
+    let device = secured(&machine.address(), KEY).expect("the target goes on with others");
+    assert_eq!(device.state(), LinkState::Up);
+}

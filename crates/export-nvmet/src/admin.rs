@@ -345,6 +345,7 @@ impl Content<'_> {
             failures_max: FAILURES_MAX,
             namespaces_max: if is_io { NAMESPACES_MAX } else { 0 },
             commands: if is_io { COMMANDS } else { 0 },
+            compare_and_write: is_io,
             copy_formats: u16::from(is_io),
             // Namespaces come and go, and any of them may have one.
             write_cache: is_io,

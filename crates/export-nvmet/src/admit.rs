@@ -5,6 +5,7 @@
 use crate::limits::{COPY_BYTES_MAX, EFFECT_BYTES_MAX, IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
 use crate::reservation::Rights;
 use strake_block::Durability;
+use strake_nvme_wire::command::Fuse;
 use strake_nvme_wire::identify::CopyLimits;
 use strake_nvme_wire::nvm::{
     Blocks, Copy, Dataset, RANGE_BYTES, RANGES_MAX, Range, SOURCE_BYTES, SourceRange, opcode,
@@ -138,23 +139,39 @@ impl Work {
     }
 }
 
+/// Whether a command can be what it says of a fused operation: of these there is Compare and Write of one block, which
+/// is what is written whole (NVM, section 2.1.4, ACWU).
+///
+/// # Errors
+/// With the status to answer.
+pub fn fused(fuse: Fuse, work: &Work) -> Result<(), Status> {
+    match (fuse, work) {
+        (Fuse::Alone, _) => Ok(()),
+        (Fuse::First, Work::Compare(range, _)) | (Fuse::Second, Work::Write(range, _))
+            if range.blocks == 1 =>
+        {
+            Ok(())
+        }
+        (Fuse::First | Fuse::Second | Fuse::Reserved, _) => Err(Status::INVALID_FIELD),
+    }
+}
+
 /// Decides on a command of an I/O queue to a namespace with these `terms` (NVM, section 3.2).
 ///
 /// # Errors
 /// With the status to answer.
 pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
-    if sqe.is_fused() {
-        return Err(Status::INVALID_FIELD);
-    }
-    match sqe.opcode() {
-        opcode::FLUSH => Ok(Work::Flush),
+    let work = match sqe.opcode() {
+        opcode::FLUSH => Work::Flush,
         opcode::READ | opcode::COMPARE | opcode::VERIFY | opcode::WRITE | opcode::WRITE_ZEROES => {
-            blocks(sqe, terms)
+            blocks(sqe, terms)?
         }
-        opcode::DATASET_MANAGEMENT => dataset(sqe, terms),
-        opcode::COPY => copy(sqe, terms),
-        _ => Err(Status::INVALID_OPCODE),
-    }
+        opcode::DATASET_MANAGEMENT => dataset(sqe, terms)?,
+        opcode::COPY => copy(sqe, terms)?,
+        _ => return Err(Status::INVALID_OPCODE),
+    };
+    fused(sqe.fuse(), &work)?;
+    Ok(work)
 }
 
 /// Whether reservations let a host do this: whoever may only read may do nothing of the group of writes, of which Flush

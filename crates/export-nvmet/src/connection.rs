@@ -20,8 +20,10 @@ mod command;
 mod copy;
 mod deliver;
 mod devices;
+mod guarded;
 mod intake;
 mod news;
+mod pairs;
 mod reserving;
 
 pub(crate) use devices::DeviceIndex;
@@ -39,6 +41,7 @@ use copy::Copies;
 use devices::Devices;
 use intake::Intake;
 use news::News;
+use pairs::Pairs;
 use reserving::Reserving;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -129,6 +132,9 @@ pub(crate) struct Connection {
     pools: Pools,
     copies: Copies,
     reserving: Reserving,
+    pairs: Pairs,
+    /// Commands that wait for guards, in order.
+    held_off: VecDeque<SlotIndex>,
     /// Bytes of data received this turn.
     received_now: usize,
     life: Life,
@@ -185,6 +191,8 @@ impl Connection {
             pools,
             copies,
             reserving,
+            pairs: Pairs::new(entries),
+            held_off: VecDeque::with_capacity(usize::from(entries)),
             received_now: 0,
             life: Life::Open,
             registry: Arc::clone(registry),
@@ -320,6 +328,8 @@ impl Connection {
         self.waiting.clear();
         self.copies.clear();
         self.reserving.forget();
+        self.held_off.clear();
+        self.pairs.abandon(&mut self.slots);
         let pools = &mut self.pools;
         self.slots.end_if(|slot| match std::mem::replace(&mut slot.stage, Stage::Held) {
             Stage::Waiting { .. } | Stage::Held | Stage::Asked => true,
@@ -328,8 +338,9 @@ impl Connection {
                 pools.put(spare);
                 true
             }
-            Stage::Ready { data } => {
+            Stage::Ready { data, spare, .. } => {
                 pools.put(data);
+                pools.put(spare);
                 true
             }
             stage @ (Stage::AtDevice { .. } | Stage::Replying) => {
@@ -406,6 +417,7 @@ impl strake_export_net::Connection for Connection {
         work += self.hear();
         work += self.serve_waiting();
         work += self.take_in(now);
+        work += self.look_at_guards();
         work += self.submit_backlog();
         self.ring(now);
         work += self.poll_devices(now);

@@ -24,6 +24,7 @@ mod connection;
 mod controller;
 pub mod error;
 mod failures;
+mod guard;
 pub mod handshake;
 mod kept;
 pub mod limits;

@@ -1,6 +1,7 @@
 //! What is served: a device as a namespace, what hosts have to know of it, and what they have done to it.
 
 use crate::admit::{Ability, Access, Terms};
+use crate::guard::Gate;
 use crate::kept::{Kept, Ledger};
 use crate::limits::TRANSFER_BYTES_MAX;
 use std::fmt;
@@ -10,6 +11,7 @@ use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
 use strake_export_net::{Counters, Seats};
 use strake_nvme_wire::identify::{Deallocated, Namespace};
 use strake_nvme_wire::reservation::capabilities;
+use strake_reactor::CoreHandle;
 
 /// A device as a namespace of a subsystem.
 #[derive(Clone)]
@@ -113,6 +115,8 @@ pub(crate) struct Served {
     pub(crate) kept: Arc<Kept>,
     /// One per data core the target runs on.
     pub(crate) counters: Box<[Counters]>,
+    /// What holds writes off while a host compares and writes.
+    pub(crate) gate: Arc<Gate>,
     /// Who has a queue of the device. Closed when it is to be served no more.
     pub(crate) seats: Seats,
 }
@@ -129,10 +133,11 @@ impl Served {
         device: Arc<dyn BlockDevice>,
         facts: Facts,
         kept: Arc<Kept>,
-        cores: usize,
+        cores: &[CoreHandle],
     ) -> Self {
-        let counters = (0..cores).map(|_| Counters::default()).collect();
-        Self { namespace, device, facts, kept, counters, seats: Seats::new(u32::MAX) }
+        let counters = cores.iter().map(|_| Counters::default()).collect();
+        let (gate, seats) = (Arc::new(Gate::new(cores.to_vec())), Seats::new(u32::MAX));
+        Self { namespace, device, facts, kept, counters, gate, seats }
     }
 
     /// What it has done, for a subsystem of that name with so many connections.

@@ -169,7 +169,7 @@ impl Registry {
             return refuse("its device takes less than 1 MiB at once".to_owned());
         };
         let (device, kept) = (Arc::clone(device), self.kept_of(export)?);
-        let served = Served::new(export.namespace, device, facts, kept, self.cores.len());
+        let served = Served::new(export.namespace, device, facts, kept, &self.cores);
         Ok(Some(Arc::new(served)))
     }
 

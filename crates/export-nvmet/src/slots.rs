@@ -3,9 +3,12 @@
 use crate::admin::Page;
 use crate::admit::Work;
 use crate::connection::DeviceIndex;
+use crate::guard::Ticket;
 use strake_block::SgMut;
 use strake_nvme_wire::Status;
+use strake_nvme_wire::command::Fuse;
 use strake_nvme_wire::reservation::Action;
+use strake_units::LbaRange;
 
 /// Names a command of a connection while it lasts; to the host it is the tag of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +47,9 @@ pub(crate) enum Stage {
     /// Its data is on its way here; `got` bytes have arrived. What it is to be compared with goes to `spare`, which is
     /// empty for other commands.
     Receiving { data: SgMut, got: u32, spare: SgMut },
-    /// All its data is here, and it is another's turn.
-    Ready { data: SgMut },
+    /// All its data is here, and it waits: for a Copy before it, the other half of a pair, or a guard. What it is to be
+    /// compared with goes to `spare`, as before.
+    Ready { data: SgMut, spare: SgMut, at: Progress },
     /// An I/O of it is at the device. Meanwhile the ranges of a deallocation or a Copy, and the memory of a read that
     /// waits for a flush, stay here.
     AtDevice { kept: Option<SgMut>, at: Progress },
@@ -79,6 +83,43 @@ pub(crate) struct Slot {
     pub(crate) result: u64,
     /// Another host took over: nothing more of it is begun, and what is at a device is waited for.
     pub(crate) is_given_up: bool,
+    /// Whether it is one half of a pair.
+    pub(crate) fuse: Fuse,
+    /// Blocks that its I/O at hand changes, or would if it were not held off; none if it changes none, or is of a pair.
+    pub(crate) changes: LbaRange,
+    /// The last guard that it waits for, while it does.
+    pub(crate) behind: Option<Ticket>,
+}
+
+impl Slot {
+    /// One of which nothing is known yet but its name.
+    pub(crate) fn new(cid: u16) -> Self {
+        Self {
+            cid,
+            task: Task::Answer,
+            stage: Stage::Held,
+            status: Status::SUCCESS,
+            result: 0,
+            is_given_up: false,
+            fuse: Fuse::Alone,
+            changes: LbaRange::default(),
+            behind: None,
+        }
+    }
+
+    /// Whether it writes to blocks of a guard, or will before that stands.
+    pub(crate) fn writes(&self, ticket: Ticket, range: LbaRange) -> bool {
+        self.changes.overlaps(range)
+            && match self.stage {
+                Stage::AtDevice { .. } => true,
+                Stage::Ready { .. } => self.behind.is_some_and(|last| last < ticket),
+                Stage::Waiting { .. }
+                | Stage::Receiving { .. }
+                | Stage::Asked
+                | Stage::Held
+                | Stage::Replying => false,
+            }
+    }
 }
 
 /// A fixed number of slots.
@@ -122,6 +163,12 @@ impl Slots {
         let ended = self.slots[usize::from(index.0)].take();
         assert!(ended.is_some(), "a command ended twice");
         self.free.push(index.0);
+    }
+
+    /// Whether one of a device writes to blocks of a guard, or will before that stands.
+    pub(crate) fn write(&self, place: DeviceIndex, ticket: Ticket, range: LbaRange) -> bool {
+        let is_there = |slot: &Slot| matches!(slot.task, Task::Device(_, at) if at == place);
+        self.slots.iter().flatten().any(|slot| is_there(slot) && slot.writes(ticket, range))
     }
 
     /// All commands.

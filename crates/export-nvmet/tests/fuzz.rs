@@ -245,6 +245,18 @@ fn io_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
     [announced, sent, others].concat()
 }
 
+/// A Compare and a Write that are fused. They are not among what is usual, because a pair that waits is given up with a
+/// host that says no more.
+fn pair(chance: &mut Chance) -> [Vec<u8>; 2] {
+    let words = [(1, 1), (10, chance.below(4000) as u32)];
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    [(1, 5), (2, 1)].map(|(half, opcode)| {
+        let mut part = capsule(opcode, 200 + u16::from(half), sgl, &words, &[0; BLOCK]);
+        part[9] |= half;
+        part
+    })
+}
+
 /// Memory of this process that is in use.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
@@ -298,6 +310,10 @@ fn random_conversations_disturb_nobody_and_leave_nothing() {
                 Case::of(role, usual(role, &mut chance))
             }
         };
+        if case.role == "io" && chance.one_in(3) {
+            let at = chance.below(case.parts.len() + 1);
+            case.parts.splice(at..at, pair(&mut chance));
+        }
         for _ in 0..chance.below(3) {
             disorder(&mut case.parts, &mut chance);
         }

@@ -143,7 +143,7 @@ fn commands_that_are_not_possible_are_refused() {
     check(|io| {
         let all = Sgl::Transport { length: 4096 };
         let words = [(1, 1), (10, 0), (12, 0)];
-        for (fill, status) in [(0x41, 0x02), (0x42, 0x02), (0x00, 0x02), (0xc0, 0x02)] {
+        for (fill, status) in [(0x41, 2), (0x42, 9), (0x43, 2), (0x00, 2), (0xc0, 2)] {
             let mut bytes = capsule(2, 9, all, &words, &[]);
             bytes[9] = fill;
             io.put(&bytes);

@@ -738,3 +738,29 @@ fn whoever_goes_in_the_middle_of_it_holds_up_nobody() {
     assert_eq!(io.finish().2, 0);
     assert_eq!(registrants(&mut io, 2).1, [(1, 1, 0), (2, 2, 0)], "it came into force");
 }
+
+/// What waits for a guard has not reached the device either, nor has the second half of a pair of which the first is
+/// being compared.
+#[test]
+fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
+    let (machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);
+    let (first, second) = victim.send_pair(0, &[0; BLOCK], &[1; BLOCK]);
+    until("it is compared", || plan.struck(rule) == Some(1));
+    let in_capsule = |length: usize| Sgl::InCapsule { offset: 0, length: length as u32 };
+    let write = victim.send(nvm::WRITE, in_capsule(BLOCK), &[(1, 1)], &[2; BLOCK]);
+    let mut range = [0; 16];
+    range[4] = 1;
+    let words = [(1, 1), (11, 4)];
+    let deallocation = victim.send(nvm::DATASET_MANAGEMENT, in_capsule(16), &words, &range);
+    let zeroes = victim.send(nvm::WRITE_ZEROES, Sgl::Transport { length: 0 }, &[(1, 1)], &[]);
+    let take = Action::Acquire(Acquire::Free, T::WriteExclusive);
+    assert_eq!(act(&mut taker, take, 1, 0), 0);
+    let (ended, all) = (victim.endings(4), [second, write, deallocation, zeroes]);
+    assert_eq!(all.map(|cid| ended[&cid]), [CONFLICT; 4]);
+    plan.clear();
+    plan.release();
+    assert_eq!(victim.endings(1)[&first], code(Status::FAILED_FUSED));
+    assert_eq!(taker.read(0, 1), (vec![0; BLOCK], 0));
+    assert_eq!(taker.compare_and_write(0, &[0; BLOCK], &[3; BLOCK]), (0, 0));
+    assert_eq!(machine.target.exports()[0].effects, 0, "nothing was done");
+}

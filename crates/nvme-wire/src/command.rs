@@ -73,7 +73,18 @@ impl Sqe {
     /// Whether it is one half of a fused operation.
     #[must_use]
     pub const fn is_fused(&self) -> bool {
-        self.0[1] & 0b11 != 0
+        !matches!(self.fuse(), Fuse::Alone)
+    }
+
+    /// Which half it is.
+    #[must_use]
+    pub const fn fuse(&self) -> Fuse {
+        match self.0[1] & 0b11 {
+            0 => Fuse::Alone,
+            1 => Fuse::First,
+            2 => Fuse::Second,
+            _ => Fuse::Reserved,
+        }
     }
 
     /// Whether its data is described by an SGL, as over fabrics it has to be (Base, section 3.3.3.1, PSDT).
@@ -123,6 +134,19 @@ impl Sqe {
     pub fn qword(&self, index: usize) -> u64 {
         u64::from(self.dword(index)) | u64::from(self.dword(index + 1)) << 32
     }
+}
+
+/// What a command is of a fused operation, in which two are one step (Base, section 3.3.3.1, FUSE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fuse {
+    /// It is of none.
+    Alone,
+    /// The first of the two.
+    First,
+    /// The second.
+    Second,
+    /// Something that means nothing.
+    Reserved,
 }
 
 /// Where a command's data is (Base, section 4.1.2 "Scatter Gather List"; TCP, section 2.1).

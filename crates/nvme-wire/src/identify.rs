@@ -62,6 +62,8 @@ pub struct Controller<'a> {
     pub namespaces_max: u32,
     /// Optional commands, see [`optional`].
     pub commands: u16,
+    /// Whether a Compare and a Write of one block can be fused.
+    pub compare_and_write: bool,
     /// Formats of Copy, as bits by their numbers.
     pub copy_formats: u16,
     /// Whether completed writes may need a flush.
@@ -126,6 +128,8 @@ impl Controller<'_> {
         put(&mut out, 516, &self.namespaces_max.to_le_bytes());
         put(&mut out, 540, &self.namespaces_max.to_le_bytes());
         put(&mut out, 520, &self.commands.to_le_bytes());
+        // FUSES. ACWU: one block, which less one is nothing.
+        put(&mut out, 522, &u16::from(self.compare_and_write).to_le_bytes());
         // VWC: present, and a flush names one namespace.
         out[525] = if self.write_cache { 0b101 } else { 0b100 };
         // OCFS.

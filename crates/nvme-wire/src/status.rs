@@ -38,6 +38,10 @@ impl Status {
     pub const INTERNAL: Self = generic(0x06);
     /// The command was given up.
     pub const ABORTED: Self = generic(0x07);
+    /// It was one of two that are fused, and the other failed.
+    pub const FAILED_FUSED: Self = generic(0x09);
+    /// It is to be one of two that are fused, and the other was not next to it.
+    pub const MISSING_FUSED: Self = generic(0x0a);
     /// No such namespace.
     pub const INVALID_NAMESPACE: Self = generic(0x0b).final_();
     /// Not now.

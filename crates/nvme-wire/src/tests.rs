@@ -214,6 +214,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         failures_max: 64,
         namespaces_max: 3,
         commands: identify::optional::WRITE_ZEROES,
+        compare_and_write: true,
         copy_formats: 1,
         write_cache: true,
         in_capsule_bytes: 8192,
@@ -225,6 +226,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!(page[80..84], [0, 4, 1, 0]);
     assert_eq!((page[512], page[513], page[514], page[516], page[520]), (0x66, 0x44, 128, 3, 8));
     assert_eq!((page[525], page[534], page[535]), (0b101, 1, 0), "VWC, OCFS");
+    assert_eq!((page[522..524].to_vec(), page[532..534].to_vec()), (vec![1, 0], vec![0, 0]));
     assert_eq!((page[76], page[342], page[343]), (0b1010, 10, 0b100_0101), "CMIC, ANATT, ANACAP");
     assert_eq!((page[261], page[262]), (0b110, 63), "LPA, ELPE");
     assert_eq!((page[344], page[348], page[540]), (3, 3, 3), "ANAGRPMAX, NANAGRPID, MNAN");

@@ -58,6 +58,14 @@ fn what_is_possible_becomes_work() {
     ] {
         assert_eq!(admit(&sqe, &TERMS), Ok(work), "{what}");
     }
+    for (opcode, fuse, work) in [
+        (5, 1, Work::Compare(run(7, 1), Freshness::Any)),
+        (1, 2, Work::Write(run(7, 1), Durability::Normal)),
+    ] {
+        let mut half = blocks(opcode, 7, 1);
+        half.0[1] |= fuse;
+        assert_eq!(admit(&half, &TERMS), Ok(work));
+    }
     let fixed = Terms { deallocate: Ability::Absent, ..TERMS };
     assert_eq!(admit(&sqe(9, 1, &[(11, 4)]), &fixed), Ok(Work::Advice(1)), "nobody can do it");
 }
@@ -66,8 +74,11 @@ fn what_is_possible_becomes_work() {
 fn what_is_not_possible_is_refused() {
     let read_only = Terms { access: Access::ReadOnly, ..TERMS };
     let large = Terms { blocks: 1 << 40, ..TERMS };
-    let mut fused = blocks(2, 0, 1);
-    fused.0[1] |= 1;
+    let half = |opcode, count, fuse| {
+        let mut sqe = blocks(opcode, 0, count);
+        sqe.0[1] |= fuse;
+        sqe
+    };
     for (what, sqe, terms, status) in [
         ("beyond the end", blocks(2, 999, 2), TERMS, Status::OUT_OF_RANGE),
         (
@@ -82,7 +93,14 @@ fn what_is_not_possible_is_refused() {
         ("copies described otherwise", sqe(0x19, 1, &[(12, 1 << 8)]), TERMS, Status::INVALID_FIELD),
         ("a copy by a directive", sqe(0x19, 1, &[(12, 1 << 20)]), TERMS, Status::INVALID_FIELD),
         ("a copy where none may be", sqe(0x19, 1, &[]), read_only, Status::WRITE_PROTECTED),
-        ("one half of a pair", fused, TERMS, Status::INVALID_FIELD),
+        ("a pair that begins with a read", half(2, 1, 1), TERMS, Status::INVALID_FIELD),
+        ("a pair that begins with a write", half(1, 1, 1), TERMS, Status::INVALID_FIELD),
+        ("a pair that ends with a comparison", half(5, 1, 2), TERMS, Status::INVALID_FIELD),
+        ("a pair that ends with zeroes", half(8, 1, 2), TERMS, Status::INVALID_FIELD),
+        ("a pair that compares two blocks", half(5, 2, 1), TERMS, Status::INVALID_FIELD),
+        ("a pair that writes two blocks", half(1, 2, 2), TERMS, Status::INVALID_FIELD),
+        ("a third half", half(1, 1, 3), TERMS, Status::INVALID_FIELD),
+        ("a fused write where none may be", half(1, 1, 2), read_only, Status::WRITE_PROTECTED),
         ("a write where none may be", blocks(1, 0, 1), read_only, Status::WRITE_PROTECTED),
         ("zeroes where none may be", blocks(8, 0, 1), read_only, Status::WRITE_PROTECTED),
         (

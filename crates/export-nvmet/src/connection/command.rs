@@ -9,8 +9,8 @@ use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
 use crate::replies::Reply;
 use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
 use strake_block::{Io, Op, SgMut, Token};
-use strake_export_net::{Connection as _, freeze};
-use strake_nvme_wire::command::FABRICS;
+use strake_export_net::Connection as _;
+use strake_nvme_wire::command::{FABRICS, Fuse};
 use strake_nvme_wire::fabrics::FlowControl;
 use strake_nvme_wire::identify::ControllerKind;
 use strake_nvme_wire::nvm::RANGE_BYTES;
@@ -21,6 +21,9 @@ use strake_units::{Lba, LbaRange, Nanos};
 
 /// What was decided about a command: what to do, or at once how it ends.
 type Decided = Result<(Task, Need), Status>;
+
+/// What to do, with what data, and where that is.
+pub(super) type Placed = (Task, Need, Source);
 
 impl Connection {
     /// Begins a command. Returns whose the data in its capsule is, if it is wanted.
@@ -33,14 +36,7 @@ impl Connection {
         frame: &Frame,
         now: Nanos,
     ) -> Result<Option<(SlotIndex, u32)>, PduError> {
-        let slot = Slot {
-            cid: sqe.cid(),
-            task: Task::Answer,
-            stage: Stage::Held,
-            status: Status::SUCCESS,
-            result: 0,
-            is_given_up: false,
-        };
+        let slot = Slot::new(sqe.cid());
         let index = self.slots.begin(slot).ok_or(PduError::new(FatalStatus::Sequence, 0))?;
         if self.link.flow_control == FlowControl::On {
             self.head = (self.head + 1) % self.link.entries;
@@ -49,7 +45,7 @@ impl Connection {
         let placed = decided.and_then(|(task, need)| {
             admit::source(sqe, need, frame.data).map(|source| (task, need, source))
         });
-        match placed {
+        match self.pair_up(index, self.fuse_of(sqe), placed) {
             Err(status) => {
                 self.slots.get(index).status = status;
                 self.conclude(index);
@@ -60,6 +56,14 @@ impl Connection {
             }
         }
         Ok(None)
+    }
+
+    /// What a command is of a pair. Only commands of the NVM command set can be fused, and on an admin queue none is.
+    const fn fuse_of(&self, sqe: &Sqe) -> Fuse {
+        match &self.role {
+            Role::Io(_) if sqe.opcode() != FABRICS => sqe.fuse(),
+            Role::Io(_) | Role::Admin(_) => Fuse::Alone,
+        }
     }
 
     fn begin(&mut self, index: SlotIndex, need: Need, source: Source) -> Option<(SlotIndex, u32)> {
@@ -237,9 +241,7 @@ impl Connection {
     fn start(&mut self, index: SlotIndex) {
         match self.slots.get(index).task {
             Task::Device(Work::Flush, _) => self.submit(index, None, Op::Flush),
-            Task::Device(Work::Zeroes(range, durability), _) => {
-                self.submit(index, None, Op::WriteZeroes { range, durability });
-            }
+            Task::Device(Work::Zeroes(..), _) => self.zero(index),
             Task::Device(Work::Verify(range, _), place) => {
                 let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
                 let bytes = (range.blocks << shift) as u32;
@@ -278,12 +280,14 @@ impl Connection {
             unreachable!("data arrives only for a command that expects it");
         };
         match slot.task {
+            Task::Device(..) if slot.fuse != Fuse::Alone && slot.status.is_success() => {
+                slot.stage = Stage::Ready { data, spare, at: Progress::default() };
+            }
             Task::Device(Work::Compare(range, _), _) if slot.status.is_success() => {
                 self.submit(index, Some(data), Op::Read { at: range.start, data: spare });
             }
-            Task::Device(Work::Write(range, durability), _) if slot.status.is_success() => {
-                let op = Op::Write { at: range.start, data: freeze(data), durability };
-                self.submit(index, None, op);
+            Task::Device(Work::Write(..), _) if slot.status.is_success() => {
+                self.write(index, data);
             }
             Task::Device(Work::Deallocate(ranges), at) if slot.status.is_success() => {
                 match self.check_ranges(at, &data, ranges) {
@@ -360,6 +364,9 @@ impl Connection {
                 break;
             }
             let part = LbaRange::new(Lba(range.start.0 + at.blocks), left.min(most));
+            if self.must_wait(index, place, part) {
+                return self.hold_off(index, data, at);
+            }
             at.blocks += part.blocks;
             return self.submit_step(index, Some(data), at, Op::Deallocate { range: part });
         }

@@ -31,6 +31,16 @@ enum Copying {
     Ended,
 }
 
+/// What is next in a Copy.
+enum Piece {
+    /// This I/O.
+    Read(Op),
+    /// A piece that has to wait for a guard.
+    Waits,
+    /// Nothing.
+    None,
+}
+
 impl Copies {
     /// None yet, and the buffer for all that come.
     pub(super) fn new() -> Self {
@@ -95,7 +105,8 @@ impl Connection {
 
     /// Begins a Copy of these sources when those before it are over.
     pub(super) fn line_up(&mut self, index: SlotIndex, sources: SgMut) {
-        self.slots.get(index).stage = Stage::Ready { data: sources };
+        let (spare, at) = (SgMut::default(), Progress::default());
+        self.slots.get(index).stage = Stage::Ready { data: sources, spare, at };
         self.copies.line.push_back(index);
         if self.copies.line.len() == 1 {
             self.copy_next();
@@ -105,7 +116,7 @@ impl Connection {
     fn copy_next(&mut self) {
         while let Some(&index) = self.copies.line.front() {
             let stage = std::mem::replace(&mut self.slots.get(index).stage, Stage::Held);
-            let Stage::Ready { data } = stage else {
+            let Stage::Ready { data, .. } = stage else {
                 unreachable!("a Copy that waits for another one has its ranges");
             };
             if self.copy(index, data, Progress::default()) == Copying::GoesOn {
@@ -117,11 +128,15 @@ impl Connection {
     /// Reads the next piece, or ends the Copy.
     fn copy(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress) -> Copying {
         match self.next_piece(index, &sources, &mut at) {
-            Ok(Some(op)) => {
+            Ok(Piece::Read(op)) => {
                 self.submit_step(index, Some(sources), at, op);
                 Copying::GoesOn
             }
-            Ok(None) => self.end_copy(index, sources, at),
+            Ok(Piece::Waits) => {
+                self.hold_off(index, sources, at);
+                Copying::GoesOn
+            }
+            Ok(Piece::None) => self.end_copy(index, sources, at),
             Err(status) => {
                 self.slots.get(index).status = status;
                 self.end_copy(index, sources, at)
@@ -134,9 +149,11 @@ impl Connection {
         index: SlotIndex,
         sources: &SgMut,
         at: &mut Progress,
-    ) -> Result<Option<Op>, Status> {
+    ) -> Result<Piece, Status> {
         let slot = self.slots.get(index);
-        let Task::Device(Work::Copy(_, count, _), place) = slot.task else { return Ok(None) };
+        let Task::Device(Work::Copy(to, count, _), place) = slot.task else {
+            return Ok(Piece::None);
+        };
         if !slot.status.is_success() {
             return Err(slot.status);
         }
@@ -151,11 +168,15 @@ impl Connection {
             if !self.is_open_at(place) {
                 return Err(Status::INACCESSIBLE);
             }
-            let bytes = (left << shift).min(COPY_PIECE_BYTES) as usize;
-            let data = self.copies.take(bytes).ok_or(Status::INTERRUPTED)?;
-            return Ok(Some(Op::Read { at: source.start.plus(at.blocks), data }));
+            let bytes = (left << shift).min(COPY_PIECE_BYTES);
+            // Asked before it is read, so that the piece is one step.
+            if self.must_wait(index, place, LbaRange::new(to.plus(at.done), bytes >> shift)) {
+                return Ok(Piece::Waits);
+            }
+            let data = self.copies.take(bytes as usize).ok_or(Status::INTERRUPTED)?;
+            return Ok(Piece::Read(Op::Read { at: source.start.plus(at.blocks), data }));
         }
-        Ok(None)
+        Ok(Piece::None)
     }
 
     /// Goes on with a Copy whose I/O is over: writes what was read, or takes the next piece.
@@ -182,6 +203,11 @@ impl Connection {
                 unreachable!("a Copy reads and writes")
             }
         }
+        self.copy_on(index, sources, at);
+    }
+
+    /// Goes on with a Copy that is so far, or with the next one.
+    pub(super) fn copy_on(&mut self, index: SlotIndex, sources: SgMut, at: Progress) {
         if self.copy(index, sources, at) == Copying::Ended {
             self.copy_next();
         }

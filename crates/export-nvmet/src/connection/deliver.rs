@@ -6,6 +6,7 @@ use crate::replies::Reply;
 use crate::slots::{Progress, SlotIndex, Stage, Task};
 use strake_block::{Completion, IoErrorKind, Op, SgMut};
 use strake_export_net::count;
+use strake_nvme_wire::command::Fuse;
 use strake_nvme_wire::fabrics::FlowControl;
 use strake_nvme_wire::log::Failure;
 use strake_nvme_wire::pdu::{self, PduKind, Transfer, flag};
@@ -192,9 +193,19 @@ impl Connection {
 
     /// Answers a command of which nothing is outstanding any more and which has no data for the host.
     pub(super) fn conclude(&mut self, index: SlotIndex) {
-        if !self.speaks() {
-            return self.slots.end(index);
+        let slot = self.slots.get(index);
+        let (fuse, status) = (slot.fuse, slot.status);
+        if self.speaks() {
+            self.answer(index);
+        } else {
+            self.slots.end(index);
         }
+        if fuse != Fuse::Alone {
+            self.settle(index, status);
+        }
+    }
+
+    fn answer(&mut self, index: SlotIndex) {
         let cqe = self.completion(index);
         let digests = self.link.digests;
         self.note_failure(&cqe, index);

@@ -1,5 +1,6 @@
 //! The ways of an I/O queue to the devices of its subsystem.
 
+use crate::guard::{Outlook, Raised, Sentry, Ticket};
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
 use crate::reservation::Rights;
@@ -11,16 +12,17 @@ use strake_export_net::{DeviceQueue, Seat};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::reservation::HostId;
 use strake_reactor::Sleep;
-use strake_units::{CoreIndex, Nanos};
+use strake_units::{CoreIndex, LbaRange, Nanos};
 
 /// Names a device of an I/O queue while it has one open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceIndex(u16);
 
-/// A queue of a device. The order of the fields is the order of dropping: the queue before the seat, whose going tells
-/// whoever waits that all is over.
+/// A queue of a device. The order of the fields is the order of dropping: the queue first, then what says for it that
+/// it writes nowhere, and the seat last, whose going tells whoever waits that all is over.
 struct Device {
     queue: DeviceQueue,
+    sentry: Sentry,
     seat: Seat<Served>,
     standing: Standing,
     /// What reservations let the host do.
@@ -44,8 +46,8 @@ impl Device {
         let Ok(seat) = Seat::take(served) else { return Ok(None) };
         let queue = served.device.open_queue(core, IO_ENTRIES.into())?;
         let queue = DeviceQueue::new(queue, IO_ENTRIES.into());
-        let rights = served.kept.rights(host);
-        Ok(Some(Self { queue, seat, standing: Standing::Serves, rights }))
+        let (rights, sentry) = (served.kept.rights(host), Sentry::new(&served.gate));
+        Ok(Some(Self { queue, sentry, seat, standing: Standing::Serves, rights }))
     }
 }
 
@@ -183,6 +185,27 @@ impl Devices {
     /// Whether the device at a place takes new commands.
     pub(super) fn serves(&self, index: DeviceIndex) -> bool {
         self.get(index).is_some_and(|device| device.standing == Standing::Serves)
+    }
+
+    /// What is known of the guards of the device at a place.
+    pub(super) fn outlook(&self, index: DeviceIndex) -> Option<&Outlook> {
+        self.get(index).map(|device| &device.sentry.outlook)
+    }
+
+    /// Raises a guard on the device at a place.
+    pub(super) fn raise(&self, index: DeviceIndex, range: LbaRange) -> Option<Raised> {
+        self.get(index).map(|device| device.sentry.raise(range))
+    }
+
+    /// Looks at the guards of the device at a place, as [`Sentry::look`] does.
+    pub(super) fn look(
+        &mut self,
+        place: usize,
+        mut writes: impl FnMut(DeviceIndex, Ticket, LbaRange) -> bool,
+    ) -> usize {
+        let Some(device) = &mut self.places[place] else { return 0 };
+        let index = DeviceIndex(place as u16);
+        device.sentry.look(|ticket, range| writes(index, ticket, range))
     }
 
     /// Hands an I/O to a device, which does not go while one is in flight.

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -313,6 +314,42 @@ impl Host {
         assert_eq!(pdu.kind, 9, "R2T");
         assert_eq!(u32_of(&pdu.header[8..]), length, "everything is asked for at once");
         (cid, u16::from_le_bytes([pdu.header[2], pdu.header[3]]))
+    }
+
+    /// Sends one half of a pair, 1 or 2, with its data in the capsule.
+    pub fn send_half(&mut self, half: u8, opcode: u8, words: &[(usize, u32)], data: &[u8]) -> u16 {
+        self.cid += 1;
+        let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
+        let mut capsule = capsule(opcode, self.cid, sgl, words, data);
+        capsule[9] |= half;
+        self.put(&capsule);
+        self.cid
+    }
+
+    /// Sends a Compare and a Write of a block of namespace 1 that are fused.
+    pub fn send_pair(&mut self, block: u32, old: &[u8], new: &[u8]) -> (u16, u16) {
+        let words = [(1, 1), (10, block)];
+        (self.send_half(1, 5, &words, old), self.send_half(2, 1, &words, new))
+    }
+
+    /// How so many commands without data end, by their numbers.
+    pub fn endings(&mut self, count: usize) -> BTreeMap<u16, u16> {
+        let mut found = BTreeMap::new();
+        while found.len() < count {
+            let pdu = self.pdu().expect("the connection stays");
+            assert_eq!(pdu.kind, 5, "a completion");
+            let bytes: [u8; 16] = pdu.header[..].try_into().expect("a completion");
+            let cqe = Cqe::parse(&bytes);
+            found.insert(cqe.cid, cqe.status.word() >> 1 & 0x7ff);
+        }
+        found
+    }
+
+    /// Compares and writes, and says how both ended.
+    pub fn compare_and_write(&mut self, block: u32, old: &[u8], new: &[u8]) -> (u16, u16) {
+        let (first, second) = self.send_pair(block, old, new);
+        let ended = self.endings(2);
+        (ended[&first], ended[&second])
     }
 
     /// Fails unless the target ends the connection with a request that names this status and field.

@@ -1,0 +1,119 @@
+//! Commands that meet a guard, and what a queue tells of itself to those who raise one, see [`guard`](crate::guard).
+
+use super::{Connection, Role};
+use crate::admit::Work;
+use crate::connection::DeviceIndex;
+use crate::slots::{Progress, SlotIndex, Stage, Task};
+use strake_block::{Op, SgMut};
+use strake_units::LbaRange;
+
+impl Connection {
+    /// Whether a command has to wait before it changes these blocks of the device at `place`. Until the I/O that it
+    /// hands to the device otherwise is over, no guard stands around any of them.
+    pub(super) fn must_wait(
+        &mut self,
+        index: SlotIndex,
+        place: DeviceIndex,
+        range: LbaRange,
+    ) -> bool {
+        let Role::Io(devices) = &self.role else { return false };
+        let slot = self.slots.get(index);
+        slot.changes = range;
+        let Some(outlook) = devices.outlook(place) else { return false };
+        slot.behind = match slot.behind {
+            _ if outlook.is_clear() => None,
+            None => outlook.before(range),
+            Some(last) if outlook.is_past(range, last) => None,
+            waits => waits,
+        };
+        slot.behind.is_some()
+    }
+
+    /// Keeps a command that has to wait, with what it needs to go on.
+    pub(super) fn hold_off(&mut self, index: SlotIndex, data: SgMut, at: Progress) {
+        let spare = SgMut::default();
+        self.slots.get(index).stage = Stage::Ready { data, spare, at };
+        self.held_off.push_back(index);
+    }
+
+    /// Looks at the guards, and goes on with what waited for them; says how much that was.
+    pub(super) fn look_at_guards(&mut self) -> usize {
+        self.give_up_pairs();
+        let mut work = self.raise_next();
+        let Role::Io(devices) = &mut self.role else { return 0 };
+        let slots = &self.slots;
+        for number in 0..devices.places() {
+            work += devices.look(number, |place, ticket, range| slots.write(place, ticket, range));
+        }
+        work + self.release() + self.compare_next()
+    }
+
+    /// Goes on with commands that were held off.
+    fn release(&mut self) -> usize {
+        let mut released = 0;
+        for _ in 0..self.held_off.len() {
+            let Some(index) = self.held_off.pop_front() else { break };
+            let (Role::Io(devices), slot) = (&self.role, self.slots.get(index)) else { break };
+            let (Task::Device(_, place), Some(last)) = (slot.task, slot.behind) else {
+                unreachable!("only what changes blocks of a device waits for a guard");
+            };
+            let is_past = devices.outlook(place).is_none_or(|w| w.is_past(slot.changes, last));
+            // One whose device goes, or whose host was shut out, ends.
+            if is_past || !slot.status.is_success() {
+                self.resume(index);
+                released += 1;
+            } else {
+                self.held_off.push_back(index);
+            }
+        }
+        released
+    }
+
+    fn resume(&mut self, index: SlotIndex) {
+        let slot = self.slots.get(index);
+        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
+        let (Stage::Ready { data, at, .. }, Task::Device(work, place)) = (stage, slot.task) else {
+            unreachable!("a command that was held off is ready");
+        };
+        if !slot.status.is_success() && !matches!(work, Work::Copy(..)) {
+            self.pools.put(data);
+            return self.conclude(index);
+        }
+        match work {
+            Work::Write(..) => self.write(index, data),
+            Work::Zeroes(..) => self.zero(index),
+            Work::Deallocate(ranges) => self.deallocate(index, (ranges, place), data, at),
+            Work::Copy(..) => self.copy_on(index, data, at),
+            Work::Read(..)
+            | Work::Advice(_)
+            | Work::Compare(..)
+            | Work::Verify(..)
+            | Work::Flush => unreachable!("only what changes blocks is held off"),
+        }
+    }
+
+    /// Writes what has arrived, when no guard is around it.
+    pub(super) fn write(&mut self, index: SlotIndex, data: SgMut) {
+        let slot = self.slots.get(index);
+        let Task::Device(Work::Write(range, durability), place) = slot.task else {
+            unreachable!("only a Write writes");
+        };
+        if self.must_wait(index, place, range) {
+            return self.hold_off(index, data, Progress::default());
+        }
+        let data = strake_export_net::freeze(data);
+        self.submit(index, None, Op::Write { at: range.start, data, durability });
+    }
+
+    /// Makes blocks zeroes, when no guard is around them.
+    pub(super) fn zero(&mut self, index: SlotIndex) {
+        let slot = self.slots.get(index);
+        let Task::Device(Work::Zeroes(range, durability), place) = slot.task else {
+            unreachable!("only Write Zeroes makes zeroes");
+        };
+        if self.must_wait(index, place, range) {
+            return self.hold_off(index, SgMut::default(), Progress::default());
+        }
+        self.submit(index, None, Op::WriteZeroes { range, durability });
+    }
+}

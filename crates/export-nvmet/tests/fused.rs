@@ -9,7 +9,8 @@ use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule, RuleId};
 use strake_export_nvmet::{Export, Removal};
 use strake_nvme_wire::nvm::{Range, SourceRange, opcode};
-use strake_nvme_wire::{Sgl, Status};
+use strake_nvme_wire::pdu::{Digests, IcReq, Use};
+use strake_nvme_wire::{Sgl, Status, digest};
 use strake_units::{BlockSize, Lba, LbaRange};
 
 const fn code(status: Status) -> u16 {
@@ -440,6 +441,46 @@ fn halves_with_too_little_data_are_refused() {
     assert_eq!(io.compare_and_write(LOCK, &[0; 512], &full(1)), (short, FAILED));
     assert_eq!(io.compare_and_write(LOCK, &full(0), &[1; 512]), (FAILED, short));
     assert_eq!(io.compare_and_write(LOCK, &full(0), &full(1)), (0, 0));
+}
+
+/// Data that is not what its digest says fails one half, and so the other.
+#[test]
+fn a_half_whose_data_was_damaged_fails_the_other() {
+    let machine = Machine::start();
+    let mut admin = Host::asked(&machine);
+    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut io = machine.dial();
+    let digests = Digests { header: Use::Off, data: Use::On };
+    io.put(&IcReq { alignment: 0, digests, r2ts_max: 0 }.bytes());
+    assert_eq!(io.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
+    let send = |io: &mut Host, (opcode, cid, half), words: &[(usize, u32)], data: &[u8], damage| {
+        let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
+        let mut bytes = common::capsule(opcode, cid, sgl, words, data);
+        (bytes[1], bytes[9]) = (2, bytes[9] | half);
+        let total = bytes.len() as u32 + 4;
+        bytes[4..8].copy_from_slice(&total.to_le_bytes());
+        let mut end = digest::of(data);
+        end[0] ^= damage;
+        io.put(&[bytes, end.to_vec()].concat());
+    };
+    let data = common::connect_data((common::HOST, SUBSYSTEM), id);
+    send(&mut io, (0x7f, 0, 0), &[(1, 1), (10, 1 << 16), (11, 127)], &data, 0);
+    assert_eq!(io.endings(1)[&0], 0, "Connect");
+    let damaged = code(Status::TRANSIENT_TRANSPORT);
+    for (damage, expected) in
+        [([1, 0], [damaged, FAILED]), ([0, 1], [FAILED, damaged]), ([1, 1], [damaged, damaged])]
+    {
+        let words = [(1, 1), (10, LOCK)];
+        send(&mut io, (5, 1, 1), &words, &full(0), damage[0]);
+        send(&mut io, (1, 2, 2), &words, &full(1), damage[1]);
+        let ended = io.endings(2);
+        let found = [ended[&1], ended[&2]];
+        // The first may have ended before the second was looked at.
+        assert!(found == expected || damage == [1, 1] && found == [damaged, FAILED], "{damage:?}");
+        let (_a, mut other) = machine.controller();
+        assert_eq!(other.read(LOCK, 1), (full(0), 0), "{damage:?}");
+    }
 }
 
 #[test]

@@ -92,6 +92,8 @@ secrets() {
 
 known() { secrets; expect 0 strake host add nqn.2014-08.com.example:db1 --secret-file host.key; }
 
+referred() { tank; expect 0 strake export referral add nvme-tcp://192.0.2.8:4420; }
+
 numbers() { expect 0 strake bench run G1 --repeats 1 --milliseconds 10 --save numbers; }
 
 backup() { tank; expect 0 strake config backup strake.json; }
@@ -119,6 +121,7 @@ situation() {
         "strake array unload"*--force | "strake array destroy"*--force*) needs=exported ;;
         "strake array undelete"*) needs=destroyed ;;
         "strake export remove"*) needs=exported ;;
+        "strake export referral remove"*) needs=referred ;;
         "strake bench load"*nvme*) needs=fresh ;;
         "strake bench report"*) needs=numbers ;;
         # The scrub of so small an array is over, or none has been asked for.

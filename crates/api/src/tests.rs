@@ -106,6 +106,9 @@ fn the_descriptor_names_every_call() {
             "ExportService.AddHost",
             "ExportService.ListHosts",
             "ExportService.RemoveHost",
+            "ExportService.AddReferral",
+            "ExportService.ListReferrals",
+            "ExportService.RemoveReferral",
         ]
     );
 }

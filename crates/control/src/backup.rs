@@ -2,8 +2,8 @@
 
 use strake_alerts::HookSpec;
 use strake_api::v1::{
-    AddHookRequest, AddSpareRequest, ConfigChange, ConfigDocument, ImportArraysRequest,
-    RestoreConfigRequest,
+    AddHookRequest, AddReferralRequest, AddSpareRequest, ConfigChange, ConfigDocument,
+    ImportArraysRequest, RestoreConfigRequest,
 };
 use strake_engine::Drive;
 
@@ -14,6 +14,7 @@ use crate::exports::request_of;
 use crate::hosts::keys_of;
 use crate::manager::Manager;
 use crate::member_config::remembered_by;
+use crate::referrals::referral_of;
 use crate::remote::address_of;
 use crate::store::{ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord};
 
@@ -71,6 +72,9 @@ impl Control {
         // Before exports, so that nobody is believed by name who was not.
         for record in &wanted.hosts {
             self.restore_host(record, &mut restored);
+        }
+        for address in &wanted.referrals {
+            self.restore_referral(address, &mut restored);
         }
         for record in &wanted.exports {
             self.restore_export(record, &wanted, &mut restored);
@@ -136,6 +140,18 @@ impl Control {
                 record.nqn
             ));
         }
+    }
+
+    fn restore_referral(&self, address: &str, restored: &mut Restored) {
+        let request = AddReferralRequest { address: address.to_owned() };
+        let outcome = match restored.foreseen {
+            Some(_) => self.run(|m| {
+                referral_of(address)?;
+                m.store.prepare(&m.config).map(|_| !m.config.referrals.iter().any(|r| r == address))
+            }),
+            None => self.run(|m| m.add_referral(&request)).map(|done| done.result != "unchanged"),
+        };
+        restored.note(format!("refer hosts to {address}"), outcome);
     }
 
     /// Records a drive of another machine that is not known, and connects it. One that is away is tried again.

@@ -113,7 +113,7 @@ impl From<TargetError> for ControlError {
             return Self::state(format!("{error}; choose another address with --listen"));
         }
         let kind = match error.kind {
-            TargetErrorKind::BadExport => ControlErrorKind::Usage,
+            TargetErrorKind::BadExport | TargetErrorKind::BadReferral => ControlErrorKind::Usage,
             TargetErrorKind::Duplicate => ControlErrorKind::Exists,
             TargetErrorKind::Unknown => ControlErrorKind::NotFound,
             TargetErrorKind::InUse => ControlErrorKind::Refused,

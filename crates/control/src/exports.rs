@@ -264,6 +264,7 @@ impl Manager {
         for host in &self.config.hosts {
             server.set_keys(&host.nqn, Some(keys_of(host)?));
         }
+        server.refer(&self.config.referrals)?;
         Ok(server)
     }
 

@@ -90,7 +90,7 @@ macro_rules! outcomes {
 
 outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange }
 
-outcomes! { ScrubChange HostChange }
+outcomes! { ScrubChange HostChange ReferralChange }
 
 /// Declares how a request is typed: the object it is about, whether it may be dry, its words and its flags.
 macro_rules! command {
@@ -334,5 +334,17 @@ command!(
 command!(RemoveHookRequest, |r| "daemon".to_owned(), false, format!("hook remove {}", r.name));
 command!(AddHostRequest, |r| "daemon".to_owned(), false, format!("host add {}", r.nqn));
 command!(RemoveHostRequest, |r| "daemon".to_owned(), false, format!("host remove {}", r.nqn));
+command!(
+    AddReferralRequest,
+    |r| "daemon".to_owned(),
+    false,
+    format!("export referral add {}", r.address)
+);
+command!(
+    RemoveReferralRequest,
+    |r| "daemon".to_owned(),
+    false,
+    format!("export referral remove {}", r.address)
+);
 command!(TestHookRequest, |r| "daemon".to_owned(), false, format!("hook test {}", r.name));
 command!(RestoreConfigRequest, |r| "daemon".to_owned(), r.dry_run, "config restore".to_owned());

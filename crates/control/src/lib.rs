@@ -39,6 +39,7 @@ mod offline;
 pub mod probe;
 mod prospects;
 mod readd;
+mod referrals;
 mod remote;
 mod remove;
 pub mod scan;

@@ -11,6 +11,9 @@ pub const EXPORTS_MAX: usize = 256;
 /// Most hosts that have to prove who they are.
 pub const HOSTS_MAX: usize = 256;
 
+/// Most other discovery services that hosts are told of.
+pub const REFERRALS_MAX: usize = strake_export_nvmet::limits::REFERRALS_MAX;
+
 /// Most spares of one daemon; each is held open.
 pub const SPARES_MAX: usize = 64;
 

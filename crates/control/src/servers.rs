@@ -9,6 +9,7 @@ use strake_reactor::CoreHandle;
 use strake_units::Uuid;
 
 use crate::error::ControlError;
+use crate::referrals::referral_of;
 use crate::store::{ExportRecord, SubsystemRecord};
 
 /// A server of one protocol at one address.
@@ -124,6 +125,17 @@ impl ExportServer {
         match self {
             Self::Nbd(_) => {}
             Self::Nvme(target) => target.set_keys(host, keys),
+        }
+    }
+
+    /// Tells hosts of these other discovery services. Protocols that know no such thing do not care.
+    pub(crate) fn refer(&self, referrals: &[String]) -> Result<(), ControlError> {
+        match self {
+            Self::Nbd(_) => Ok(()),
+            Self::Nvme(target) => {
+                let all = referrals.iter().map(|address| referral_of(address));
+                Ok(target.set_referrals(all.collect::<Result<_, _>>()?)?)
+            }
         }
     }
 

@@ -55,6 +55,9 @@ pub struct Config {
     /// Hosts that have to prove who they are. Holds their secrets: for anything that others may read, mask them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostRecord>,
+    /// Other discovery services that hosts of our exports are told of, by their addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub referrals: Vec<String>,
 }
 
 impl Default for Config {
@@ -69,6 +72,7 @@ impl Default for Config {
             destroyed: Vec::new(),
             hooks: Vec::new(),
             hosts: Vec::new(),
+            referrals: Vec::new(),
         }
     }
 }

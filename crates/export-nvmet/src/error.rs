@@ -12,6 +12,8 @@ pub enum TargetErrorKind {
     BadExport,
     /// Its reservations cannot be read.
     BadReservations,
+    /// Something about a referral is not acceptable.
+    BadReferral,
     /// There is an export of that NQN already.
     Duplicate,
     /// There is no export of that NQN.

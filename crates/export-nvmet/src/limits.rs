@@ -42,6 +42,9 @@ pub const VISITORS_PER_ADDRESS_MAX: usize = 8;
 /// How long a connection to discovery may be silent whose host asked for no other time.
 pub const VISIT_SILENCE_MAX: Nanos = Nanos(120 * Nanos::SECOND.0);
 
+/// Other discovery services that hosts are told of.
+pub const REFERRALS_MAX: usize = 64;
+
 /// Subsystems of one target.
 pub const EXPORTS_MAX: usize = 256;
 

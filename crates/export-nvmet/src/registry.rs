@@ -10,6 +10,7 @@ use crate::limits::{
     ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX, NAMESPACES_MAX,
 };
 use crate::namespace::{Export, ExportStats, Facts, Served};
+use crate::referral::{self, Referral};
 use crate::reservation::Reservations;
 use crate::subsystem::{Subsystem, is_number};
 use crate::target::{Removal, TargetConfig};
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_export_net::{NoSeat, Seat};
 use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
-use strake_nvme_wire::log::{Family, Portal, Security};
+use strake_nvme_wire::log::Security;
 use strake_nvme_wire::{Status, log, nqn};
 use strake_reactor::CoreHandle;
 
@@ -63,6 +64,8 @@ pub(crate) struct Registry {
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
     visitors: Arc<Visitors>,
+    /// Other discovery services that hosts are told of.
+    referrals: Mutex<Vec<Referral>>,
     /// Who changes reservations.
     pub(crate) clerk: Clerk,
     /// What hosts have to prove themselves with, by their NQNs.
@@ -79,6 +82,7 @@ impl Registry {
             seats_per_export: config.connections_per_export_max,
             generation: AtomicU64::new(1),
             visitors: Arc::new(Visitors::new(config.visit_silence_max)),
+            referrals: Mutex::new(Vec::new()),
             clerk,
             keys: Mutex::new(BTreeMap::new()),
             tls: TlsKeys::default(),
@@ -279,7 +283,24 @@ impl Registry {
         self.lock().as_ref().is_none_or(BTreeMap::is_empty)
     }
 
-    /// The discovery page for a host that reached this target at `address`: only what it may connect to.
+    fn referrals(&self) -> MutexGuard<'_, Vec<Referral>> {
+        self.referrals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells hosts of these other services and no others.
+    pub(crate) fn refer(&self, referrals: Vec<Referral>) -> Result<(), TargetError> {
+        referral::check(&referrals)?;
+        let mut known = self.referrals();
+        if *known != referrals {
+            *known = referrals;
+            drop(known);
+            self.note_change();
+        }
+        Ok(())
+    }
+
+    /// The discovery page for a host that reached this target at `address`: of what is here only what it may connect
+    /// to.
     pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
         // Before what it is of: a host that is told of too old a page reads it again.
         let generation = self.generation();
@@ -287,14 +308,16 @@ impl Registry {
         let known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
         let is_open = |known: &&Arc<Subsystem>| known.seats.is_open() && known.admits(host);
         let open: Vec<_> = known.iter().filter(is_open).collect();
-        let mut page = log::discovery_header(generation, open.len() as u64).to_vec();
-        let (ip, port) = (address.ip().to_string(), address.port().to_string());
-        let family = if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
+        let referrals = self.referrals().clone();
+        let records = open.len() + referrals.len();
+        let mut page = log::discovery_header(generation, records as u64).to_vec();
         let security = if self.tls.has(host) { Security::Tls } else { Security::None };
-        let portal = Portal { family, address: &ip, port: &port, security };
-        for subsystem in open {
-            page.extend_from_slice(&log::discovery_entry(&subsystem.nqn, &portal));
-        }
+        referral::with_portal(address, security, |portal| {
+            for subsystem in open {
+                page.extend_from_slice(&log::discovery_entry(&subsystem.nqn, portal));
+            }
+        });
+        page.extend(referrals.iter().flat_map(Referral::entry));
         page
     }
 

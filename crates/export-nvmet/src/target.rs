@@ -8,6 +8,7 @@ use crate::limits::{
     VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats};
+use crate::referral::Referral;
 use crate::registry::{Registry, Withdrawn};
 use crate::reservation::Reservations;
 use rustix::io::Errno;
@@ -240,6 +241,15 @@ impl Target {
     /// are connected stay.
     pub fn set_tls_key(&self, host: &str, key: Option<TlsKey>) {
         self.registry.tls.set(host, key);
+    }
+
+    /// Tells hosts that ask for discovery of these other discovery services, and no longer of those before. Whoever is
+    /// connected to discovery and wants to know is told.
+    ///
+    /// # Errors
+    /// When there are too many, or one has no address or name that a host could use.
+    pub fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), TargetError> {
+        self.registry.refer(referrals)
     }
 
     /// What each export has done whose device is served.

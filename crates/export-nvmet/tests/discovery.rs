@@ -3,12 +3,13 @@
 mod common;
 
 use common::{BLOCK, HOST, Host, Machine, export, until};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::limits::{VISITORS_MAX, VISITORS_PER_ADDRESS_MAX};
-use strake_export_nvmet::{Removal, TargetConfig, nqn};
+use strake_export_nvmet::limits::{REFERRALS_MAX, VISITORS_MAX, VISITORS_PER_ADDRESS_MAX};
+use strake_export_nvmet::{Referral, Removal, TargetConfig, TargetErrorKind, nqn};
 use strake_nvme_wire::Sgl;
+use strake_nvme_wire::discovered::{Channel, Entry, Kind};
 use strake_nvme_wire::feature::event;
 use strake_units::{BlockSize, Nanos};
 
@@ -47,7 +48,7 @@ fn completion(host: &mut Host) -> (u16, u64, u16) {
     (cqe.cid, cqe.result, cqe.status.word() >> 1 & 0x7ff)
 }
 
-/// Subsystems that discovery names; `retain` leaves an event unanswered.
+/// Entries of what discovery names; `retain` leaves an event unanswered.
 fn look(host: &mut Host, retain: u32) -> u64 {
     let length = 1024;
     let numd = length / 4 - 1;
@@ -78,6 +79,56 @@ fn a_host_is_told_once_of_what_is_new_until_it_looks() {
     add_other(&machine);
     let third = ask(&mut host);
     assert_eq!(completion(&mut host), (third, 0x70_f002, 0));
+}
+
+/// Other discovery services are named behind what is here (Base, section 3.1.2.3), and their coming and going is told.
+#[test]
+fn a_host_is_told_of_other_discovery_services() {
+    let machine = Machine::start();
+    let refer = |last: u8, nqn: &str| Referral {
+        address: SocketAddr::from(([192, 0, 2, last], 8009)),
+        nqn: nqn.to_owned(),
+    };
+    let set = |referrals: &[Referral]| machine.target.set_referrals(referrals.to_vec());
+    let mut host = discovery(&machine, event::DISCOVERY_CHANGED);
+    let asked = ask(&mut host);
+    set(&[refer(1, nqn::DISCOVERY), refer(2, "nqn.2014-08.org.example:own")]).expect("two");
+    assert_eq!(completion(&mut host), (asked, 0x70_f002, 0));
+    assert_eq!(look(&mut host, 0), 3);
+    let asked = ask(&mut host);
+    set(&[refer(1, nqn::DISCOVERY), refer(2, "nqn.2014-08.org.example:own")]).expect("the same");
+    for entry in [
+        refer(1, "no name"),
+        Referral { address: SocketAddr::from(([0; 4], 8009)), ..refer(1, nqn::DISCOVERY) },
+        Referral { address: SocketAddr::from(([192, 0, 2, 1], 0)), ..refer(1, nqn::DISCOVERY) },
+    ] {
+        let error = set(&[entry]).expect_err("of no use to a host");
+        assert_eq!(error.kind, TargetErrorKind::BadReferral);
+    }
+    let many = vec![refer(1, nqn::DISCOVERY); REFERRALS_MAX + 1];
+    assert_eq!(set(&many).expect_err("too many").kind, TargetErrorKind::BadReferral);
+    assert_eq!(look(&mut host, 0), 3, "nothing of that counts, and none of it is told");
+    let entries = page(&mut host, 3);
+    assert_eq!(
+        [&entries[1], &entries[2]].map(|e| (e.kind, e.channel)),
+        [(Kind::Referral, Channel::Untold), (Kind::Referral, Channel::Untold)]
+    );
+    assert_eq!((entries[1].address.as_str(), entries[1].service.as_str()), ("192.0.2.1", "8009"));
+    assert_eq!(entries[2].nqn, "nqn.2014-08.org.example:own");
+    set(&[]).expect("none");
+    assert_eq!(completion(&mut host), (asked, 0x70_f002, 0));
+    assert_eq!(look(&mut host, 0), 1);
+}
+
+/// What discovery names, each as hosts read it.
+fn page(host: &mut Host, count: u32) -> Vec<Entry> {
+    let length = (1 + count) * 1024;
+    let words = [(10, (length / 4 - 1) << 16 | 1 << 15 | 0x70)];
+    host.send(0x02, Sgl::Transport { length }, &words, &[]);
+    let (page, _, status) = host.finish();
+    assert_eq!(status, 0);
+    let (parts, []) = page.as_chunks::<1024>() else { panic!("whole entries") };
+    parts[1..].iter().map(|part| Entry::parse(part).expect("an entry of ours")).collect()
 }
 
 #[test]

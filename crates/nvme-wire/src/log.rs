@@ -348,21 +348,40 @@ pub enum Security {
     None,
     /// TLS 1.3, and nothing without it.
     Tls,
+    /// It has to ask there.
+    Untold,
 }
 
 /// An entry of the discovery page (Base, Figure 264; TCP, section 3.1.1): a subsystem that can be reached over TCP.
 #[must_use]
 pub fn discovery_entry(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
-    let mut out = [0; DISCOVERY_BYTES];
-    out[0] = 3;
-    out[1] = portal.family as u8;
+    let mut out = reached_over_tcp(nqn, portal);
     // SUBTYPE: with namespaces. PORTID: the only one.
     out[2] = 2;
     out[4] = 1;
+    out
+}
+
+/// An entry of the discovery page that refers to another discovery service (Base, section 3.1.2.3 and Figure 264). Its
+/// port is none of ours, so PORTID is 0.
+#[must_use]
+pub fn discovery_referral(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
+    let mut out = reached_over_tcp(nqn, portal);
+    // SUBTYPE: a referral.
+    out[2] = 1;
+    out
+}
+
+/// What all entries have in common.
+fn reached_over_tcp(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
+    let mut out = [0; DISCOVERY_BYTES];
+    out[0] = 3;
+    out[1] = portal.family as u8;
     // TREQ, and SECTYPE of TSAS.
     (out[3], out[768]) = match portal.security {
         Security::None => (0b10, 0),
         Security::Tls => (0b01, 2),
+        Security::Untold => (0b00, 0),
     };
     // Controllers are made for whoever connects; the admin queue has 32 entries.
     put(&mut out, 6, &u16::MAX.to_le_bytes());

@@ -355,6 +355,10 @@ fn log_pages_are_asked_for_and_told() {
     let security = log::Security::Tls;
     let secured = log::discovery_entry("nqn.x", &log::Portal { security, ..portal });
     assert_eq!((entry[3], entry[768], secured[3], secured[768]), (2, 0, 1, 2));
+    let portal = log::Portal { security: log::Security::Untold, ..portal };
+    let entry = log::discovery_referral("nqn.y", &portal);
+    assert_eq!(entry[..10], [3, 1, 1, 0, 0, 0, 0xff, 0xff, 32, 0]);
+    assert_eq!((&entry[256..262], &entry[512..522]), (&b"nqn.y\0"[..], &b"192.0.2.7 "[..]));
     let header = log::discovery_header(3, 2);
     assert_eq!((header[0], header[8], header[16]), (3, 2, 0));
 }

@@ -26,6 +26,40 @@ pub enum ExportVerb {
         #[arg(long)]
         force: bool,
     },
+    /// Other discovery services that hosts are told of when they ask what is offered over NVMe/TCP.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake export referral add nvme-tcp://192.0.2.8:4420
+  strake export referral list"
+    )]
+    Referral(ReferralVerb),
+}
+
+/// `strake export referral`.
+#[derive(Debug, Subcommand)]
+pub enum ReferralVerb {
+    /// Tell hosts of another discovery service.
+    #[command(after_help = "Examples:
+  strake export referral add nvme-tcp://192.0.2.8:4420")]
+    Add(ReferralAddress),
+    /// Those that hosts are told of.
+    #[command(after_help = "Examples:
+  strake export referral list")]
+    List,
+    /// Tell hosts of one no more.
+    #[command(after_help = "Examples:
+  strake export referral remove nvme-tcp://192.0.2.8:4420")]
+    Remove(ReferralAddress),
+}
+
+/// Where another discovery service is.
+#[derive(Debug, Args)]
+pub struct ReferralAddress {
+    /// nvme-tcp://ADDRESS:PORT with an IP address; the port is 8009 unless said otherwise.
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
 }
 
 /// `strake export create`.

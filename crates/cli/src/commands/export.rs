@@ -1,13 +1,16 @@
 //! `strake export ...`.
 
-use crate::args::export::{Create, ExportVerb};
+use crate::args::export::{Create, ExportVerb, ReferralAddress, ReferralVerb};
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::{paths, tables};
 use std::path::Path;
-use strake_api::v1::{CreateExportRequest, ListExportsRequest, RemoveExportRequest};
+use strake_api::v1::{
+    AddReferralRequest, CreateExportRequest, ListExportsRequest, ListReferralsRequest,
+    RemoveExportRequest, RemoveReferralRequest,
+};
 
 /// Carries out `verb`.
 ///
@@ -32,8 +35,26 @@ pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, 
                 exports.remove_export(RemoveExportRequest { name, force }).await?.into_inner();
             out.print(&change, tables::export::change)?;
         }
+        ExportVerb::Referral(verb) => referral(verb, socket, out).await?,
     }
     Ok(Exit::Fine)
+}
+
+async fn referral(verb: ReferralVerb, socket: &Path, out: &Output) -> Result<(), CliError> {
+    let mut exports = Connection::open(socket).await?.exports();
+    let change = match verb {
+        ReferralVerb::List => {
+            let answer = exports.list_referrals(ListReferralsRequest {}).await?.into_inner();
+            return out.print(&answer, tables::export::referrals);
+        }
+        ReferralVerb::Add(ReferralAddress { address }) => {
+            exports.add_referral(AddReferralRequest { address }).await?
+        }
+        ReferralVerb::Remove(ReferralAddress { address }) => {
+            exports.remove_referral(RemoveReferralRequest { address }).await?
+        }
+    };
+    out.print(&change.into_inner(), tables::export::referral_change)
 }
 
 fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {

@@ -3,7 +3,9 @@
 use super::grid::{Column, Grid};
 use super::{field, or_dash, sentence, size, steps, wrapped};
 use std::fmt::Write as _;
-use strake_api::v1::{Export, ExportChange, ListExportsResponse};
+use strake_api::v1::{
+    Export, ExportChange, ListExportsResponse, ListReferralsResponse, ReferralChange,
+};
 
 /// Every export, one a line, then what to give to clients.
 #[must_use]
@@ -66,4 +68,23 @@ pub fn change(change: &ExportChange, width: usize) -> String {
     }
     field(&mut out, "reason", &export.reason, width);
     out
+}
+
+/// The discovery services that hosts are told of, one a line.
+#[must_use]
+pub fn referrals(answer: &ListReferralsResponse, width: usize) -> String {
+    if answer.referrals.is_empty() {
+        let what = "No referrals: hosts are told of what is offered here.";
+        return sentence(what, width)
+            + &sentence("Add one: strake export referral add nvme-tcp://ADDRESS:PORT", width);
+    }
+    // Never shortened: they are there to be copied.
+    answer.referrals.iter().map(|referral| format!("{}\n", referral.address)).collect()
+}
+
+/// What a command did to what hosts are told of.
+#[must_use]
+pub fn referral_change(change: &ReferralChange, width: usize) -> String {
+    let address = change.referral.as_ref().map_or("-", |referral| or_dash(&referral.address));
+    sentence(&format!("referral {address}: {}", change.result), width)
 }

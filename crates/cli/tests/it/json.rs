@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 37] = [
+const ANSWERS: [(&str, &str); 39] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -41,6 +41,8 @@ const ANSWERS: [(&str, &str); 37] = [
     ("config show", "json"),
     ("export create tank --via nbd --listen 127.0.0.1:10809", "export"),
     ("export list", "exports"),
+    ("export referral list", "referrals"),
+    ("export referral add nvme-tcp://192.0.2.8", "referral"),
     ("daemon status", "cpu_us"),
     ("wait tank --for healthy", "states"),
 ];

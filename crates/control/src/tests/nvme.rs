@@ -5,8 +5,9 @@ use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::store::Config;
 use strake_api::v1::{
-    AddHostRequest, CreateArrayRequest, CreateExportRequest, DestroyArrayRequest, Export,
-    RemoveExportRequest, RemoveHostRequest, RestoreConfigRequest, UndeleteArrayRequest,
+    AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
+    DestroyArrayRequest, DiscoverDrivesRequest, Export, RemoveExportRequest, RemoveHostRequest,
+    RemoveReferralRequest, RestoreConfigRequest, UndeleteArrayRequest,
 };
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
@@ -150,6 +151,60 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     let listed = control.run(|m| Ok(m.list_hosts())).expect("hosts");
     assert_eq!(listed.hosts[0].state, "locked");
     assert_eq!(add(&control, host(SECRET, "")).expect("a secret").result, "changed");
+    stop(&control);
+}
+
+/// What a target tells of the discovery services that it was given is among its own tests.
+#[test]
+fn hosts_are_referred_to_other_services_after_a_restart_too() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let add = |control: &Control, address: &str| {
+        let request = AddReferralRequest { address: address.into() };
+        control.run(|m| m.add_referral(&request)).map(|change| change.result)
+    };
+    let usage = ControlErrorKind::Usage;
+    check_refused(add(&control, "192.0.2.7:8009"), usage, "nvme-tcp://");
+    check_refused(add(&control, "nvme-tcp://store"), usage, "IP addresses");
+    check_refused(add(&control, "nvme-tcp://0.0.0.0"), usage, "no address");
+    // Before there is a target, and while there is one.
+    assert_eq!(add(&control, "nvme-tcp://192.0.2.7").expect("a service"), "created");
+    let export = control.run(|m| m.create_export(&request())).expect("it is offered").export;
+    let place = format!("nvme-tcp://{}", export.expect("it says which").listen);
+    check_refused(add(&control, &place), usage, "this daemon itself");
+    assert_eq!(add(&control, "nvme-tcp://[2001:db8::1]:4420").expect("a service"), "created");
+    assert_eq!(add(&control, "nvme-tcp://192.0.2.7:8009/").expect("it is known"), "unchanged");
+    let seen = |control: &Control| {
+        let ask = DiscoverDrivesRequest {
+            address: format!("nvme-tcp://{}", only_export(control).listen),
+            host_nqn: HOST.into(),
+            ..Default::default()
+        };
+        let offers = control.discover_drives(&ask).expect("it is allowed").offers;
+        let referred = offers.into_iter().filter(|offer| offer.kind == "referral");
+        referred.map(|offer| offer.address).collect::<Vec<_>>()
+    };
+    let both = ["nvme-tcp://192.0.2.7:8009", "nvme-tcp://[2001:db8::1]:4420"];
+    assert_eq!(seen(&control), both);
+    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    stop(&control);
+    drop(control);
+
+    let control = folder.control();
+    assert_eq!(seen(&control), both, "after a restart");
+    let remove = RemoveReferralRequest { address: "nvme-tcp://192.0.2.7".into() };
+    control.run(|m| m.remove_referral(&remove)).expect("it is known");
+    assert_eq!(seen(&control), both[1..]);
+    check_refused(
+        control.run(|m| m.remove_referral(&remove)),
+        ControlErrorKind::NotFound,
+        "not told of",
+    );
+    let restore = RestoreConfigRequest { json: document, dry_run: false };
+    let restored = control.restore_config(&restore).expect("it is understood");
+    assert_eq!(restored.plan, ["refer hosts to nvme-tcp://192.0.2.7:8009"]);
+    assert_eq!(seen(&control), [both[1], both[0]]);
     stop(&control);
 }
 

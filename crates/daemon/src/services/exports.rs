@@ -2,9 +2,10 @@
 
 use strake_api::v1::export_service_server::ExportService;
 use strake_api::v1::{
-    AddHostRequest, CreateExportRequest, ExportChange, HostChange, ListExportsRequest,
-    ListExportsResponse, ListHostsRequest, ListHostsResponse, RemoveExportRequest,
-    RemoveHostRequest,
+    AddHostRequest, AddReferralRequest, CreateExportRequest, ExportChange, HostChange,
+    ListExportsRequest, ListExportsResponse, ListHostsRequest, ListHostsResponse,
+    ListReferralsRequest, ListReferralsResponse, ReferralChange, RemoveExportRequest,
+    RemoveHostRequest, RemoveReferralRequest,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -67,5 +68,28 @@ impl ExportService for Shared {
     ) -> Result<Response<HostChange>, Status> {
         check_texts(&[("nqn", &request.get_ref().nqn)])?;
         self.command(request, |c, r| c.run(|m| m.remove_host(r))).await
+    }
+
+    async fn add_referral(
+        &self,
+        request: Request<AddReferralRequest>,
+    ) -> Result<Response<ReferralChange>, Status> {
+        check_texts(&[("address", &request.get_ref().address)])?;
+        self.command(request, |c, r| c.run(|m| m.add_referral(r))).await
+    }
+
+    async fn list_referrals(
+        &self,
+        _: Request<ListReferralsRequest>,
+    ) -> Result<Response<ListReferralsResponse>, Status> {
+        self.answer(|m| Ok(m.list_referrals())).await
+    }
+
+    async fn remove_referral(
+        &self,
+        request: Request<RemoveReferralRequest>,
+    ) -> Result<Response<ReferralChange>, Status> {
+        check_texts(&[("address", &request.get_ref().address)])?;
+        self.command(request, |c, r| c.run(|m| m.remove_referral(r))).await
     }
 }

@@ -8,7 +8,8 @@ use strake_api::v1::{
     ArrayStats, ConfigChange, ConfigDocument, DiscoverDrivesResponse, DoctorCheck, DoctorReport,
     Drive, DriveChange, Event, Export, ExportChange, Hook, HookChange, Job, JobChange,
     LatencyStats, ListDrivesResponse, ListEventsResponse, ListExportsResponse, ListHooksResponse,
-    ListJobsResponse, ListSparesResponse, MemberStats, Offer, Spare, SpareChange,
+    ListJobsResponse, ListReferralsResponse, ListSparesResponse, MemberStats, Offer, Referral,
+    ReferralChange, Spare, SpareChange,
 };
 
 fn drives() -> Vec<Drive> {
@@ -251,6 +252,16 @@ fn exports_and_the_daemon() {
     };
     let answer = ListExportsResponse { exports: vec![export(), offline.clone()] };
     check("export-list", |width| export::list(&answer, width));
+    let referral = |address: &str| Referral { address: address.into() };
+    let referrals =
+        vec![referral("nvme-tcp://192.0.2.8:8009"), referral("nvme-tcp://[2001:db8::1]:4420")];
+    let changed = ReferralChange { result: "created".into(), referral: Some(referrals[0].clone()) };
+    check("referral-created", |width| export::referral_change(&changed, width));
+    let answer = ListReferralsResponse { referrals };
+    check("referral-list", |width| export::referrals(&answer, width));
+    check("referral-list-empty", |width| {
+        export::referrals(&ListReferralsResponse::default(), width)
+    });
     check("export-list-empty", |width| export::list(&ListExportsResponse::default(), width));
     let change = ExportChange { result: "created".into(), export: Some(offline), plan: Vec::new() };
     check("export-created", |width| export::change(&change, width));

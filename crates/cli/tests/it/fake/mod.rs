@@ -234,6 +234,23 @@ impl ExportService for Fake {
         self.hear(request.get_ref())?;
         Ok(Response::new(HostChange::default()))
     }
+    async fn add_referral(&self, request: Request<AddReferralRequest>) -> Answer<ReferralChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ReferralChange::default()))
+    }
+    async fn list_referrals(
+        &self,
+        _: Request<ListReferralsRequest>,
+    ) -> Answer<ListReferralsResponse> {
+        Ok(Response::new(ListReferralsResponse::default()))
+    }
+    async fn remove_referral(
+        &self,
+        request: Request<RemoveReferralRequest>,
+    ) -> Answer<ReferralChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ReferralChange::default()))
+    }
 }
 
 #[tonic::async_trait]

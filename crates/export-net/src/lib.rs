@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod doubts;
 pub mod error;
 mod input;
 pub mod limits;

@@ -1,8 +1,9 @@
 //! The control thread that accepts connections and negotiates with their peers, so that nothing of either happens on a
 //! data core.
 
+use crate::doubts::Doubts;
 use crate::input::{Input, Received};
-use crate::limits::{ACCEPTS_PER_ROUND, REST};
+use crate::limits::{ACCEPTS_PER_ROUND, REFUSALS_PER_ROUND, REST, REST_AFTER_REFUSALS};
 use crate::peer::Peer;
 use crate::protocol::{Listener, Newcomer, Next, Protocol};
 use crate::service::{Lane, Setup, Ticket};
@@ -73,6 +74,7 @@ pub(crate) struct Lobby<P: Protocol> {
     stopping: Stop,
     tickets: Arc<AtomicU32>,
     candidates: Vec<Candidate<P>>,
+    doubts: Doubts,
     /// Until when nobody is accepted.
     resting: Option<Nanos>,
 }
@@ -86,8 +88,17 @@ impl<P: Protocol> Lobby<P> {
         stopping: Stop,
     ) -> Self {
         let tickets = Arc::new(AtomicU32::new(0));
-        let candidates = Vec::new();
-        Self { listener, protocol, lanes, setup, stopping, tickets, candidates, resting: None }
+        Self {
+            listener,
+            protocol,
+            lanes,
+            setup,
+            stopping,
+            tickets,
+            candidates: Vec::new(),
+            doubts: Doubts::new(setup.candidates_max, setup.doubt_time),
+            resting: None,
+        }
     }
 
     /// Runs until told to stop. Candidates are disconnected then (CVE-2024-7409: a client that keeps its socket open
@@ -125,6 +136,7 @@ impl<P: Protocol> Lobby<P> {
     }
 
     fn accept(&mut self, now: Nanos) {
+        let mut refused = 0;
         for _ in 0..ACCEPTS_PER_ROUND {
             if self.candidates.len() >= self.setup.candidates_max {
                 return;
@@ -133,8 +145,14 @@ impl<P: Protocol> Lobby<P> {
                 Ok(socket) => {
                     // A peer too many is disconnected at once rather than left to wonder.
                     let address = address_of(&socket);
-                    if !self.has_room_for(address) {
-                        continue;
+                    if !self.has_room_for(address, now) {
+                        refused += 1;
+                        if refused < REFUSALS_PER_ROUND {
+                            continue;
+                        }
+                        // Whoever comes again at once would keep this thread, and those beside it, from anything else.
+                        self.resting = Some(now.plus(REST_AFTER_REFUSALS));
+                        return;
                     }
                     let ticket = Ticket::take(&self.tickets, self.setup.connections_max);
                     let Some(ticket) = ticket else { continue };
@@ -154,9 +172,10 @@ impl<P: Protocol> Lobby<P> {
     }
 
     /// Whether one more peer of an address may negotiate: an address that only ever begins keeps no other out.
-    fn has_room_for(&self, address: Option<IpAddr>) -> bool {
+    fn has_room_for(&mut self, address: Option<IpAddr>, now: Nanos) -> bool {
+        let Some(at) = address else { return true };
         let of_it = self.candidates.iter().filter(|candidate| candidate.address == address);
-        address.is_none() || of_it.count() < self.setup.candidates_per_address_max
+        of_it.count() + self.doubts.of(at, now) < self.setup.candidates_per_address_max
     }
 
     fn welcome(
@@ -183,7 +202,10 @@ impl<P: Protocol> Lobby<P> {
         while let Some(candidate) = self.candidates.get_mut(index) {
             match candidate.advance(now, &self.protocol) {
                 Fate::Waits => index += 1,
-                Fate::Gone => drop(self.candidates.swap_remove(index)),
+                Fate::Gone => {
+                    let gone = self.candidates.swap_remove(index);
+                    self.doubts.add(gone.address, now);
+                }
                 Fate::Served(admission) => {
                     let candidate = self.candidates.swap_remove(index);
                     self.hand_over(candidate, admission);

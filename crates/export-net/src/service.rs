@@ -28,6 +28,8 @@ pub struct Setup {
     pub candidates_max: usize,
     /// Connections negotiating at a time from one address.
     pub candidates_per_address_max: usize,
+    /// How long a negotiation that came to nothing counts on for its address.
+    pub doubt_time: Nanos,
     /// How long a negotiation may take.
     pub handshake_time_max: Nanos,
     /// Bytes read ahead of what is known to be data, more than any header or step of a negotiation has.

@@ -4,7 +4,7 @@ use crate::clerk::Clerk;
 use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
     BACKLOG, CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX,
-    CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
+    CONNECTIONS_PER_EXPORT_MAX, DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
     VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats};
@@ -34,6 +34,8 @@ pub struct TargetConfig {
     pub connections_per_export_max: u32,
     /// How long a host may take from connecting to the end of its Connect command.
     pub handshake_time_max: Nanos,
+    /// How long a connection that did not get as far counts on for its address.
+    pub doubt_time: Nanos,
     /// How long a connection to discovery may be silent whose host asked for no other time.
     pub visit_silence_max: Nanos,
     /// How long removing an export, or stopping, waits for the device.
@@ -46,6 +48,7 @@ impl Default for TargetConfig {
             connections_max: CONNECTIONS_MAX,
             connections_per_export_max: CONNECTIONS_PER_EXPORT_MAX,
             handshake_time_max: HANDSHAKE_TIME_MAX,
+            doubt_time: DOUBT_TIME,
             visit_silence_max: VISIT_SILENCE_MAX,
             drain_time_max: Duration::from_secs(DRAIN_SECONDS_MAX),
         }
@@ -162,6 +165,7 @@ impl Target {
             candidates_max: CANDIDATES_MAX,
             candidates_per_address_max: CANDIDATES_PER_ADDRESS_MAX,
             handshake_time_max: config.handshake_time_max,
+            doubt_time: config.doubt_time,
             input_bytes: INPUT_BYTES,
         };
         let service = Service::start(Box::new(Port(socket)), cores, Arc::clone(&registry), setup)

@@ -6,10 +6,13 @@ mod common;
 use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, h2c, until};
 use std::io::Write;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use strake_dev_mem::RamDevice;
 use strake_export_nvmet::limits::CANDIDATES_PER_ADDRESS_MAX;
-use strake_export_nvmet::{Removal, nqn};
+use strake_export_nvmet::{Removal, TargetConfig, nqn};
 use strake_nvme_wire::Sgl;
-use strake_nvme_wire::pdu::{Digests, IcReq};
+use strake_nvme_wire::pdu::{Digests, IC_BYTES, IcReq};
+use strake_units::{BlockSize, Nanos};
 
 /// A host that does nothing wrong.
 struct Bystander {
@@ -266,6 +269,31 @@ fn an_address_that_only_begins_keeps_no_other_out() {
         let mut again = Host::dial_from(&machine, far);
         again.stream.write_all(&asked.bytes()).is_ok() && again.pdu().is_some()
     });
+}
+
+/// An address that breaks the protocol and comes again is not listened to for a while; others are.
+#[test]
+fn an_address_that_breaks_the_protocol_again_and_again_gets_no_further() {
+    let doubt_time = Nanos(3600 * Nanos::SECOND.0);
+    let ram = Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096));
+    let machine = Machine::set_up(ram, TargetConfig { doubt_time, ..TargetConfig::default() });
+    let (_admin, mut io) = machine.controller();
+    let far = Ipv4Addr::new(127, 0, 0, 2);
+    for _ in 0..CANDIDATES_PER_ADDRESS_MAX {
+        let mut host = Host::dial_from(&machine, far);
+        host.put(&[0xa5; IC_BYTES]);
+        assert_eq!(host.pdu().map(|pdu| pdu.kind), Some(3), "it is told what was wrong");
+        assert!(host.pdu().is_none(), "and closed");
+    }
+    let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 }.bytes();
+    let mut again = Host::dial_from(&machine, far);
+    // It may be closed already.
+    let _ = again.stream.write_all(&asked);
+    assert!(again.pdu().is_none(), "what it says is not looked at");
+    let mut other = Host::dial_from(&machine, Ipv4Addr::LOCALHOST);
+    other.put(&asked);
+    assert_eq!(other.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
+    assert_eq!(io.read(0, 1).1, 0, "and whoever was there before is served on");
 }
 
 /// Deny by default: only hosts on the list connect, to the subsystem as to discovery.

@@ -305,14 +305,22 @@ impl Manager {
         Ok(())
     }
 
-    /// Serves an array no more that will come back.
-    pub(crate) fn detach_exports_of(&mut self, uuid: &str) {
+    /// Has hosts of an array wait that goes out of service and will come back.
+    pub(crate) fn suspend_exports_of(&self, uuid: &str) {
         for record in self.config.exports.iter().filter(|e| e.array == uuid) {
-            let Some(server) = self.servers.get(&record.listen) else { continue };
-            if server.offers(record)
-                && let Err(error) = server.detach(record)
-            {
-                tracing::warn!(export = %record.name, reason = %error, "export not let go in time");
+            if let Some(server) = self.servers.get(&record.listen) {
+                server.suspend(record);
+            }
+        }
+    }
+
+    /// Disconnects the clients of such an array that cannot be told to wait. Nothing of it is in flight any more.
+    pub(crate) fn disconnect_clients_of(&mut self, uuid: &str) {
+        let of_it = |e: &&ExportRecord| e.array == uuid && e.nvme.is_none();
+        let records: Vec<_> = self.config.exports.iter().filter(of_it).cloned().collect();
+        for record in records {
+            if let Err(error) = self.withdraw(&record, Removal::Force) {
+                tracing::warn!(export = %record.name, reason = %error, "clients not disconnected");
             }
         }
     }

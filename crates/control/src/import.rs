@@ -63,12 +63,14 @@ impl Control {
 
     /// Starts what is recorded and not running. What cannot be started is noted.
     pub(crate) fn start_recorded(&self) -> Result<(), ControlError> {
-        let (records, policy) = self.run(|m| Ok(m.due_to_start()))?;
+        let records = self.run(|m| Ok(m.due_to_start()))?;
         for record in records {
             // Whoever works on it now knows more than the records do.
             let Some(mut reserved) = self.try_reserve(vec![array_key(&record.uuid)])? else {
                 continue;
             };
+            // Somebody may have been faster while others were started.
+            let Some(policy) = self.run(|m| Ok(m.begin_start(&record)))? else { continue };
             let mut here = Vec::new();
             if let Err(error) = self.start_one(&mut reserved, &record, policy, &mut here) {
                 let offline = Offline::new(&record, &error, &here);
@@ -360,20 +362,38 @@ fn assemble_one(here: &[Labelled], policy: AssemblePolicy) -> Result<Assembled, 
 }
 
 impl Manager {
-    /// What is recorded and does not run, and what is allowed by now.
-    fn due_to_start(&mut self) -> (Vec<ArrayRecord>, AssemblePolicy) {
-        let late =
-            self.options.assemble_timeout.is_some_and(|limit| self.started.elapsed() >= limit);
-        let policy = AssemblePolicy { allow_degraded: late, accept_loss: false };
-        let soon = late && self.last_retry.is_some_and(|at| at.elapsed() < RETRY_EVERY);
-        if self.stopping || soon {
-            return (Vec::new(), policy);
+    /// What is recorded, does not run, and is to be tried now.
+    fn due_to_start(&self) -> Vec<ArrayRecord> {
+        let due = |record: &&ArrayRecord| self.is_due(record);
+        self.config.arrays.iter().filter(due).cloned().collect()
+    }
+
+    fn is_due(&self, record: &ArrayRecord) -> bool {
+        let loss = self.losses.get(&record.uuid);
+        let soon = self.is_late(record)
+            && self.last_tries.get(&record.uuid).is_some_and(|at| at.elapsed() < RETRY_EVERY);
+        !(self.stopping || soon)
+            && self.find(&record.uuid).is_none()
+            && loss.is_none_or(Loss::allows_start)
+    }
+
+    /// Whether an array has waited long enough for members: since the daemon started, or since it was lost.
+    fn is_late(&self, record: &ArrayRecord) -> bool {
+        let since = self.losses.get(&record.uuid).map_or(self.started, |loss| loss.at);
+        self.options.assemble_timeout.is_some_and(|limit| since.elapsed() >= limit)
+    }
+
+    /// What is allowed to start the array `record`; `None` when it is not to be started any more. With its key.
+    pub(crate) fn begin_start(&mut self, record: &ArrayRecord) -> Option<AssemblePolicy> {
+        let is_recorded = self.config.arrays.iter().any(|a| a.uuid == record.uuid);
+        if !is_recorded || !self.is_due(record) {
+            return None;
         }
-        self.last_retry = late.then(Instant::now);
-        let waits = |a: &&ArrayRecord| {
-            self.find(&a.uuid).is_none() && self.losses.get(&a.uuid).is_none_or(Loss::is_over)
-        };
-        (self.config.arrays.iter().filter(waits).cloned().collect(), policy)
+        let late = self.is_late(record);
+        if late {
+            self.last_tries.insert(record.uuid.clone(), Instant::now());
+        }
+        Some(AssemblePolicy { allow_degraded: late, accept_loss: false })
     }
 
     fn note_offline(&mut self, record: &ArrayRecord, offline: Offline) {
@@ -399,6 +419,10 @@ impl Manager {
         here: &[Labelled],
     ) -> Result<(), ControlError> {
         self.check_open()?;
+        let runs = |found: &Labelled| self.find(&found.label.array.to_string()).is_some();
+        if here.iter().any(runs) {
+            return Err(ControlError::state("the array runs already"));
+        }
         let (_, resync_bytes) = assembled.resync_regions();
         let recovery = assembled.recovery();
         let array = Array::start(assembled, &self.core_handles(), Options::default())?;

@@ -25,7 +25,7 @@ const STEADY: Duration = Duration::from_secs(600);
 /// A loss of an array while it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
-    at: Instant,
+    pub(crate) at: Instant,
     /// How long it is not started: a drive that fails whenever it is written to would be lost again and again.
     pause: Duration,
 }
@@ -39,8 +39,8 @@ impl Loss {
         Self { at, pause }
     }
 
-    /// Whether the array may be started.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether the array may be started again.
+    pub(crate) fn allows_start(&self) -> bool {
         self.at.elapsed() >= self.pause
     }
 }
@@ -51,61 +51,92 @@ impl Control {
         for (uuid, keys) in self.run(|m| Ok(m.lost_arrays()))? {
             // A command that works on it ends soon, because of the loss.
             let Some(reserved) = self.try_reserve(keys)? else { continue };
-            let Some(running) = self.run(|m| Ok(m.set_aside(&uuid)))? else { continue };
             let control = self.clone();
-            let let_go = move || control.let_go(&uuid, running, reserved);
-            // A drive may not answer for long, and other arrays are not to wait for it.
-            if let Err(error) = thread::Builder::new().name("strake-lost".into()).spawn(let_go) {
-                tracing::warn!(reason = %error, "a lost array is left as it is");
+            let set_aside = move || control.set_aside(&uuid, reserved);
+            // A drive may not answer for long, and other arrays are not to wait for it. Without a thread the next round
+            // tries again.
+            if let Err(error) = thread::Builder::new().name("strake-lost".into()).spawn(set_aside) {
+                tracing::warn!(reason = %error, "a lost array is not taken out of service yet");
             }
         }
         Ok(())
     }
 
-    /// Waits until nothing of an array is at its drives any more: what arrives there later would hit the array that is
-    /// started from them.
-    fn let_go(&self, uuid: &str, running: Running, reserved: Reserved) {
-        let name = running.array.name().to_string();
-        if let Err(error) = running.array.stop() {
-            tracing::info!(array = %name, reason = %error, "stopped");
+    /// Takes an array out of service, and keeps it reserved until its drives owe it nothing any more: what arrives at
+    /// one of them later would hit the array that is started from them.
+    fn set_aside(&self, uuid: &str, reserved: Reserved) {
+        match self.run(|m| Ok(m.take_lost(uuid))) {
+            Ok(Some(running)) => stop(running),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%uuid, reason = %error, "not taken out of service"),
         }
-        let let_go = self.run(|m| {
-            m.detach_exports_of(uuid);
+        let disconnected = self.run(|m| {
+            m.disconnect_clients_of(uuid);
             Ok(())
         });
-        if let Err(error) = let_go {
-            tracing::warn!(array = %name, reason = %error, "exports not let go");
+        if let Err(error) = disconnected {
+            tracing::warn!(%uuid, reason = %error, "clients not disconnected");
         }
         drop(reserved);
     }
 }
 
+/// Waits for what its drives owe a lost array, and lets go of them.
+fn stop(running: Running) {
+    let Running { array, drives, successor, .. } = running;
+    for drained in array.begin_drain() {
+        // A core that has stopped answers nothing.
+        let _ = drained.recv();
+    }
+    // There is nothing to record: its labels stay as they are.
+    if let Err(error) = array.stop() {
+        tracing::debug!(reason = %error, "stopped");
+    }
+    drop((drives, successor));
+}
+
 impl Manager {
     /// Arrays that are lost, and what to reserve of each.
     fn lost_arrays(&self) -> Vec<(String, Vec<String>)> {
+        if self.stopping {
+            return Vec::new();
+        }
         let lost = self.running.iter().filter(|running| running.array.status().lost);
         lost.map(|running| {
-            let names = [array_key(&running.array.name().to_string()), array_key(&running.uuid())];
+            let names = [array_key(running.array.name().as_str()), array_key(&running.uuid())];
             (running.uuid(), names.into_iter().chain(running.drive_keys()).collect())
         })
         .collect()
     }
 
     /// Takes a lost array out of sight, as one that cannot be started for now.
-    fn set_aside(&mut self, uuid: &str) -> Option<Running> {
-        // While it is there: its loss is told.
+    fn take_lost(&mut self, uuid: &str) -> Option<Running> {
+        // While it is there: what it was like last is noted, and its loss is told.
+        self.note_running();
         self.observe();
         let at = self.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
         let record = self.config.arrays.iter().find(|a| a.uuid == uuid)?.clone();
+        self.suspend_exports_of(uuid);
         self.keep_scrub(at, true);
         let running = self.running.remove(at);
-        self.seen.remove(uuid);
-        self.written.remove(uuid);
+        self.forget_sights(uuid);
         let loss = Loss::after(self.losses.get(uuid).copied(), Instant::now());
         self.losses.insert(uuid.to_owned(), loss);
-        let why = ControlError::state("it lost more members than its redundancy covers");
-        self.offline.insert(uuid.to_owned(), Offline::new(&record, &why, &[]));
+        self.offline.insert(uuid.to_owned(), Offline::after_loss(&record));
         Some(running)
+    }
+
+    /// Forgets what was seen of an array and its drives while it ran, as a restart would.
+    fn forget_sights(&mut self, uuid: &str) {
+        self.seen.remove(uuid);
+        self.written.remove(uuid);
+        self.looked.retain(|(array, _), _| array != uuid);
+        self.sights.retain(|(array, _), _| array != uuid);
+        self.prospects.retain(|(array, _), _| array != uuid);
+        self.objections.retain(|(array, _), _| array != uuid);
+        self.unreachable.retain(|(array, _), _| array != uuid);
+        self.swapped.retain(|(array, _), _| array != uuid);
+        self.other_halves.retain(|(array, _), _| array != uuid);
     }
 }
 

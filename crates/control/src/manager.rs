@@ -211,8 +211,8 @@ pub struct Manager {
     /// Why each recorded export that is not offered is not, by its name.
     pub(crate) export_trouble: BTreeMap<String, String>,
     pub(crate) started: Instant,
-    /// When recorded arrays were last looked for after the assemble timeout.
-    pub(crate) last_retry: Option<Instant>,
+    /// When each recorded array was last tried that is later than the assemble timeout, by its identity.
+    pub(crate) last_tries: BTreeMap<String, Instant>,
     pub(crate) sick: Sick,
     pub(crate) stopping: bool,
     stopped: bool,
@@ -271,7 +271,7 @@ impl Manager {
             told_trouble: None,
             export_trouble: BTreeMap::new(),
             started: Instant::now(),
-            last_retry: None,
+            last_tries: BTreeMap::new(),
             sick: Sick::default(),
             stopping: false,
             stopped: false,

@@ -150,7 +150,7 @@ impl Manager {
     }
 
     /// Takes note of what the running arrays are like; forgets arrays that are not recorded any more.
-    fn note_running(&mut self) {
+    pub(crate) fn note_running(&mut self) {
         for running in &self.running {
             self.newest.insert(running.uuid(), Mark::of(running));
         }

@@ -140,6 +140,18 @@ impl Offline {
         Self { why: error.what.clone(), shape, next_action }
     }
 
+    /// An array that was lost just now.
+    pub(crate) fn after_loss(record: &ArrayRecord) -> Self {
+        Self {
+            why: "it lost more members than its redundancy covers".to_owned(),
+            shape: None,
+            next_action: format!(
+                "bring its drives back, and it starts by itself; at once: strake array import {}",
+                record.name
+            ),
+        }
+    }
+
     /// As a message; `exports` are the names it would be offered under.
     pub(crate) fn view(&self, record: &ArrayRecord, exports: Vec<String>) -> api::Array {
         api::Array {

@@ -131,6 +131,7 @@ impl Manager {
         self.withdraw_exports_of(uuid)?;
         self.offline.remove(uuid);
         self.losses.remove(uuid);
+        self.last_tries.remove(uuid);
         self.seen.remove(uuid);
         self.written.remove(uuid);
         self.config = prepared.commit()?;

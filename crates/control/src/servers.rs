@@ -185,13 +185,10 @@ impl ExportServer {
         }
     }
 
-    /// Serves the array of an export no more. Hosts keep an export that can tell them to wait; others are withdrawn.
-    pub(crate) fn detach(&self, record: &ExportRecord) -> Result<(), ControlError> {
-        match (self, &record.nvme) {
-            (Self::Nvme(target), Some(subsystem)) => {
-                Ok(target.detach_device(&subsystem.nqn, subsystem.namespace)?)
-            }
-            (Self::Nbd(_), _) | (Self::Nvme(_), None) => self.remove(record, Removal::Force),
+    /// Has hosts wait for the array of an export, where the protocol can tell them to. Waits for nothing itself.
+    pub(crate) fn suspend(&self, record: &ExportRecord) {
+        if let (Self::Nvme(target), Some(subsystem)) = (self, &record.nvme) {
+            target.detach_device(&subsystem.nqn, subsystem.namespace);
         }
     }
 

@@ -303,7 +303,10 @@ fn advice(status: &ArrayStatus) -> (String, String) {
     let name = &status.name;
     if status.lost || status.conditions.contains(Condition::Lost) {
         let reason = "more members are gone than redundancy covers; nothing is served".to_owned();
-        return (reason, format!("bring members back, then: strake array import {name}"));
+        return (
+            reason,
+            format!("bring members back, and it starts by itself; strake array show {name}"),
+        );
     }
     if status.rebuild_halted {
         let reason = "the rebuild stopped: more blocks are lost than can be listed".to_owned();
@@ -411,7 +414,13 @@ impl Manager {
         for record in &self.config.arrays {
             if self.find(&record.uuid).is_none() {
                 arrays.push(match self.offline.get(&record.uuid) {
-                    Some(offline) => offline.view(record, self.export_names(&record.uuid)),
+                    Some(offline) => {
+                        let mut view = offline.view(record, self.export_names(&record.uuid));
+                        // Until it runs again, whatever it was tried with since.
+                        let lost = self.losses.contains_key(&record.uuid);
+                        view.states.extend(lost.then(|| "lost".to_owned()));
+                        view
+                    }
                     None => being_started(record),
                 });
             }

@@ -264,6 +264,19 @@ impl Array {
         self.shards.iter().map(quiesce).collect()
     }
 
+    /// The same as [`begin_quiesce`](Self::begin_quiesce), but a shard answers when its members owe nothing any more:
+    /// no I/O that was given up because its drive took too long is still under way, however long that takes. What
+    /// arrives at a drive later would hit the array that is started from it next.
+    #[must_use]
+    pub fn begin_drain(&self) -> Vec<mpsc::Receiver<()>> {
+        let drain = |shard: &ShardHandle| {
+            let (reply, answer) = mpsc::channel();
+            shard.tell(Control::Drain { reply });
+            answer
+        };
+        self.shards.iter().map(drain).collect()
+    }
+
     /// Records a clean stop. Only after every shard has answered [`begin_quiesce`](Self::begin_quiesce).
     #[must_use]
     pub fn begin_stop(&self) -> Pending {

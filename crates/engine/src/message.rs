@@ -194,6 +194,8 @@ pub(crate) enum Control {
     Scrub,
     /// Begin no maintenance and take no writes any more; answer when nothing is in flight.
     Quiesce { reply: mpsc::Sender<()> },
+    /// The same, and answer when members owe nothing any more, not even answers that nobody waits for.
+    Drain { reply: mpsc::Sender<()> },
     /// To the leader, when every shard is quiet: record a clean stop.
     Stop { reply: mpsc::Sender<Result<(), ArrayError>> },
 }

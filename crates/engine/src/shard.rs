@@ -334,6 +334,13 @@ impl Shard {
         !self.untrusted.borrow().is_empty() || self.next_to_rebuild().is_some()
     }
 
+    /// Begins no maintenance and takes no writes any more.
+    fn quiesce(&self) {
+        self.stopping.set(true);
+        self.window.borrow_mut().look_again();
+        self.requests.borrow_mut().refuse(IoErrorKind::Aborted);
+    }
+
     /// True when nothing is waiting or in flight.
     fn is_quiet(&self) -> bool {
         self.bands.borrow().is_idle()

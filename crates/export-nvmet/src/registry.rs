@@ -241,11 +241,13 @@ impl Registry {
         Ok(Withdrawn::Subsystem(Arc::clone(subsystem)))
     }
 
-    /// Serves the device of a namespace no more, which stays without it. Returns the device: it may be in use yet.
-    pub(crate) fn detach(&self, nqn: &str, namespace: u32) -> Option<Arc<Served>> {
-        let served = self.lock().as_ref()?.get(nqn)?.close(namespace);
-        self.wake();
-        served
+    /// Serves the device of a namespace no more, which stays without it.
+    pub(crate) fn detach(&self, nqn: &str, namespace: u32) {
+        let known = self.lock().as_ref().and_then(|subsystems| subsystems.get(nqn).cloned());
+        if let Some(subsystem) = known {
+            subsystem.close(namespace);
+            self.wake();
+        }
     }
 
     /// Takes a withdrawn export out.

@@ -219,16 +219,11 @@ impl Target {
         Ok(())
     }
 
-    /// Serves the device of an export no more, which hosts keep as one that cannot be reached for now. What its device
-    /// has not completed when this is called ends as it would have. Nothing happens when there is no such export, or
-    /// its device is not there. Called on a control thread, never on a data core.
-    ///
-    /// # Errors
-    /// When the device did not complete what was in flight within the configured time.
-    pub fn detach_device(&self, nqn: &str, namespace: u32) -> Result<(), TargetError> {
-        let served = self.registry.detach(nqn, namespace);
-        let is_over = served.is_none_or(|s| s.seats.wait_empty(self.config.drain_time_max));
-        if is_over { Ok(()) } else { Err(too_late(nqn)) }
+    /// Serves the device of an export no more: hosts keep the export as one that cannot be reached for now, until
+    /// [`add_export`](Self::add_export) gives it another device. Nothing is waited for: what is in flight ends as it
+    /// would have. Nothing happens when there is no such export, or its device is not there.
+    pub fn detach_device(&self, nqn: &str, namespace: u32) {
+        self.registry.detach(nqn, namespace);
     }
 
     fn deadline(&self) -> Instant {

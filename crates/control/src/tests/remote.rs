@@ -253,6 +253,11 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     machine.control.run(|m| m.create_export(&request_of(&lent))).expect("it is given back");
     tick_until(&control, "it runs", || states() == both("online"));
     write(&control, "tank", 1);
+    let again = |m: &mut Manager| {
+        let record = m.config.arrays[0].clone();
+        Ok(m.begin_start(&record).is_some())
+    };
+    assert!(!control.run(again).expect("it answers"), "whoever was to start it comes too late");
     let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
     let told = |kind: &str| told.iter().filter(|event| event.kind == kind).count();
     assert_eq!((told("array_lost"), told("array_started")), (1, 1));

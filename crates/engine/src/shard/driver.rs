@@ -49,6 +49,7 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
         next_timeout_check: Nanos(0),
         next_latency_look: Nanos(0),
         quiesced: Vec::new(),
+        drained: Vec::new(),
         installs: Vec::new(),
     }))
 }
@@ -79,6 +80,8 @@ struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
     next_latency_look: Nanos,
     /// Who waits for this shard to fall quiet.
     quiesced: Vec<mpsc::Sender<()>>,
+    /// The same for whoever waits for what was given up too.
+    drained: Vec<mpsc::Sender<()>>,
     /// Devices that still have to be opened.
     installs: Vec<Install>,
 }
@@ -231,10 +234,12 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             Control::Pace => shard.pace_changed(),
             Control::Scrub => shard.scrub_changed(),
             Control::Quiesce { reply } => {
-                shard.stopping.set(true);
-                shard.window.borrow_mut().look_again();
-                shard.requests.borrow_mut().refuse(IoErrorKind::Aborted);
+                shard.quiesce();
                 self.quiesced.push(reply);
+            }
+            Control::Drain { reply } => {
+                shard.quiesce();
+                self.drained.push(reply);
             }
             Control::Stop { reply } => shard.lead_change(Change::Stop { reply }),
         }
@@ -326,7 +331,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
     }
 
     fn report_quiet(&mut self) {
-        let quiet = !self.quiesced.is_empty()
+        let quiet = !(self.quiesced.is_empty() && self.drained.is_empty())
             && self.shard.is_quiet()
             && self.shard.outbox.borrow().iter().all(VecDeque::is_empty)
             && self.inbox.is_empty();
@@ -337,7 +342,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 !idle || self.shard.scratch.borrow().lent() == self.shard.kept.borrow().bufs(),
                 "a band task leaked scratch memory"
             );
-            for reply in self.quiesced.drain(..) {
+            let drained = if idle { self.drained.len() } else { 0 };
+            for reply in self.quiesced.drain(..).chain(self.drained.drain(..drained)) {
                 // The control plane may have given up waiting.
                 let _ = reply.send(());
             }

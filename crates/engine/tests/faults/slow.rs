@@ -305,7 +305,14 @@ fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     assert!(stage.status().lost);
     assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlow], "it has not ended well");
     assert!(stage.result(id).is_err());
+    // Whoever starts it again waits for what its drives owe it.
+    let mut drained = stage.array().begin_drain();
+    stage.pass(60);
+    drained.retain(|shard| shard.try_recv().is_err());
+    assert!(!drained.is_empty(), "they still owe answers");
     go_on(&stage);
+    stage.pass(1);
+    assert!(drained.iter().all(|shard| shard.try_recv().is_ok()), "they owe nothing");
     stage.again(AssemblePolicy::default());
     for member in 0..6 {
         assert_eq!(stage.state(member), MemberState::InSync, "member {member}");

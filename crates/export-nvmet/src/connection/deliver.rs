@@ -22,7 +22,9 @@ pub(crate) const fn status_of(kind: IoErrorKind) -> Status {
         IoErrorKind::Misaligned => Status::INVALID_FIELD,
         IoErrorKind::Unsupported => Status::INVALID_OPCODE,
         IoErrorKind::Aborted => Status::ABORTED,
-        IoErrorKind::Medium | IoErrorKind::Lost => Status::UNRECOVERED_READ,
+        IoErrorKind::Medium => Status::UNRECOVERED_READ,
+        // Not these blocks but all of it, and it may come back.
+        IoErrorKind::Lost => Status::INACCESSIBLE,
         IoErrorKind::Device | IoErrorKind::Gone | IoErrorKind::Timeout => Status::INTERNAL,
     }
 }
@@ -270,7 +272,7 @@ fn differ(one: &SgMut, other: &SgMut) -> bool {
 /// A failed write says so in a word of its own where the medium is to blame (NVM, section 1.4, "Write Fault").
 const fn failure(op: &Op, kind: IoErrorKind) -> Status {
     match (op, kind) {
-        (Op::Write { .. }, IoErrorKind::Medium | IoErrorKind::Lost) => Status::WRITE_FAULT,
+        (Op::Write { .. }, IoErrorKind::Medium) => Status::WRITE_FAULT,
         (_, kind) => status_of(kind),
     }
 }

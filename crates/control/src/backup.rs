@@ -158,6 +158,7 @@ impl Control {
     fn restore_remote(&self, record: &RemoteRecord, restored: &mut Restored) {
         let step = format!("connect {}", record.address);
         let record = match address_of(&record.address) {
+            // Paths are looked at below.
             Ok(address) => &RemoteRecord { address: address.to_string(), ..record.clone() },
             Err(error) => return restored.note(step, Err(error)),
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use strake_block::BlockDevice;
-use strake_dev_fabrics::{FabricsDevice, LinkState};
+use strake_dev_fabrics::{Address, FabricsDevice, LinkState, PathStatus};
 use strake_dev_mem::{NullDevice, RamDevice};
 use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
 use strake_engine::Drive;
@@ -129,7 +129,7 @@ impl Drives {
     pub fn path_of(&self, spec: &str) -> Result<String, ControlError> {
         check_spec(spec)?;
         if is_remote(spec) {
-            return Ok(address_of(spec)?.to_string());
+            return Ok(self.name_of(address_of(spec)?));
         }
         let is_memory = |d: &&OpenDrive| matches!(d.key, Key::Memory(_)) && d.drive.path == spec;
         let new_memory = ["ram:", "null:"].iter().any(|scheme| spec.starts_with(scheme));
@@ -147,6 +147,13 @@ impl Drives {
                  address; strake drive list shows what there is"
             ))),
         }
+    }
+
+    /// The name of the open drive that `address` is a path to; or else the address.
+    fn name_of(&self, address: Address) -> String {
+        let mut remotes = self.open.iter().filter_map(|d| d.remote.as_ref());
+        let leads = remotes.find(|device| device.paths().iter().any(|p| p.address == address));
+        leads.map_or(address, |device| device.address().clone()).to_string()
     }
 
     /// Whether `name` means several drives of the machine.
@@ -225,6 +232,13 @@ impl Drives {
         remotes.map(|(path, device)| (path.clone(), device.state())).collect()
     }
 
+    /// How the paths are to each drive of another machine that has several.
+    pub(crate) fn remote_paths(&self) -> Vec<(String, Vec<PathStatus>)> {
+        let remotes = self.open.iter().filter_map(|d| Some((&d.drive.path, d.remote.as_ref()?)));
+        let paths = remotes.map(|(path, device)| (path.clone(), device.paths()));
+        paths.filter(|(_, paths)| paths.len() > 1).collect()
+    }
+
     /// What tells the connection to the drive of another machine at `path` from a later one; `None` while there is
     /// none.
     pub(crate) fn remote_key(&self, path: &str) -> Option<PathKey> {
@@ -260,7 +274,7 @@ impl Drives {
         match twin {
             None => Ok(()),
             Some(twin) => Err(ControlError::refused(format!(
-                "{path} is the drive that is open as {}; two ways to one drive are not supported yet",
+                "{path} is the drive that is open as {}; paths to one drive are of one subsystem and namespace",
                 twin.drive.path
             ))),
         }

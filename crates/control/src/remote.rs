@@ -26,6 +26,7 @@ use crate::store::{Prepared, RemoteRecord};
 use record::Aim;
 
 mod discover;
+pub(crate) mod paths;
 mod record;
 
 /// What is being done about recorded drives.
@@ -37,6 +38,8 @@ pub(crate) struct Remotes {
     failed: BTreeMap<String, Failed>,
     /// Drives of which it was told that their connection is lost.
     told_lost: BTreeSet<String>,
+    /// The same of paths to drives that have several.
+    told_paths: BTreeSet<String>,
 }
 
 /// A recorded drive that could not be connected.
@@ -75,7 +78,8 @@ pub(crate) fn address_of(text: &str) -> Result<Address, ControlError> {
 }
 
 impl Control {
-    /// Connects to a namespace of another machine and remembers it. The same again is "unchanged".
+    /// Connects to a namespace of another machine and remembers it. The same again is "unchanged", and the same at
+    /// another place another path to it.
     ///
     /// # Errors
     /// When the address is none, the target cannot be reached or refuses, or its namespace is none that can be used.
@@ -86,13 +90,19 @@ impl Control {
         let path = address_of(&request.address)?.to_string();
         let (aim, _reserved) = self.reserve(|m| {
             m.check_open()?;
-            Ok((m.aim_of(&path, request)?, vec![remote_key(&path)]))
+            let name = m.drive_of(&path)?.map(|record| remote_key(&record.address));
+            let keys = [remote_key(&path)].into_iter().chain(name).collect();
+            Ok((m.aim_of(&path, request)?, keys))
         })?;
         let result = match aim {
             Aim::Nothing => "unchanged",
             Aim::Connect(record) => {
                 let device = record.connect()?;
                 self.run(|m| m.adopt_remote(&record, device))?
+            }
+            Aim::Path(record) => {
+                self.connect_path(&record)?;
+                "changed"
             }
             Aim::Rekey(record) => {
                 // A secret that does not work would be found out only when the connection is lost.
@@ -105,7 +115,7 @@ impl Control {
         Ok(DriveChange { result: result.to_owned(), drive, plan: Vec::new() })
     }
 
-    /// Ends the connection to a drive of another machine and forgets it.
+    /// Ends the connection to a drive of another machine, or one of the paths to it, and forgets it.
     ///
     /// # Errors
     /// When there is none, or an array or a spare uses it.
@@ -114,16 +124,20 @@ impl Control {
         request: &DisconnectDriveRequest,
     ) -> Result<DriveChange, ControlError> {
         let path = address_of(&request.address)?.to_string();
-        let (_, _reserved) = self.reserve(|m| {
+        let (name, _reserved) = self.reserve(|m| {
             m.check_open()?;
-            let open = m.drives.remote(&path).map(|device| drive_key(&device.info().identity));
+            let name = m.name_of(&path);
+            let open = m.drives.remote(&name).map(|device| drive_key(&device.info().identity));
             if open.as_ref().is_some_and(|key| m.reserved.contains(key)) {
                 return Err(ControlError::state(format!("{path} is in use by another command")));
             }
-            Ok(((), [remote_key(&path)].into_iter().chain(open).collect()))
+            let keys = [remote_key(&path), remote_key(&name)].into_iter().chain(open);
+            Ok((name, keys.collect()))
         })?;
         let drive = self.drive(&path).ok();
-        self.run(|m| m.forget_remote(&path))?;
+        self.run(
+            |m| if name == path { m.forget_remote(&path) } else { m.forget_path(&name, &path) },
+        )?;
         Ok(DriveChange { result: "changed".to_owned(), drive, plan: Vec::new() })
     }
 
@@ -139,7 +153,7 @@ impl Control {
     ) -> Result<(), ControlError> {
         for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
             let path = address_of(address)?.to_string();
-            if !self.run(|m| Ok(m.drives.remote(&path).is_some()))? {
+            if !self.run(|m| Ok(m.drives.remote(&m.name_of(&path)).is_some()))? {
                 self.connect_drive(&ConnectDriveRequest {
                     address: path,
                     ..ConnectDriveRequest::default()
@@ -153,6 +167,7 @@ impl Control {
     pub(crate) fn tend_remotes(&self) -> Result<(), ControlError> {
         let due = self.run(|m| {
             m.tell_lost_remotes();
+            m.tell_lost_paths();
             Ok(m.due_remotes())
         })?;
         for record in due {
@@ -228,17 +243,19 @@ impl Manager {
     }
 
     fn forget_remote(&mut self, path: &str) -> Result<(), ControlError> {
-        if !self.config.remotes.iter().any(|record| record.address == path) {
+        let record = self.config.remotes.iter().find(|record| record.address == path).cloned();
+        let Some(record) = record else {
             return Err(ControlError::not_found(format!(
                 "{path} is not connected; strake drive list shows what is"
             )));
-        }
+        };
         self.refuse_needed(path)?;
         let mut config = self.config.clone();
         config.remotes.retain(|record| record.address != path);
         self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
         self.remotes.failed.remove(path);
         self.remotes.told_lost.remove(path);
+        self.remotes.told_paths.retain(|told| !record.addresses().any(|address| address == told));
         self.close_unused_drives();
         Ok(())
     }

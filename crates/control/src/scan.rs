@@ -16,6 +16,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::probe::{Probe, Probes, Target};
 use crate::remote::lost_note;
+use crate::remote::paths::{message_of, paths_note};
 
 /// Paths of the machine's drives.
 #[must_use]
@@ -248,7 +249,8 @@ impl Manager {
     /// The path of the drive that `name` means.
     pub(crate) fn drive_path(&self, name: &str) -> Result<String, ControlError> {
         match self.drives.path_of(name) {
-            Ok(path) => Ok(path),
+            // A drive that is not connected is known by its record alone.
+            Ok(path) => Ok(self.name_of(&path)),
             // Several drives are a usage error of its own; nothing here by that name is not.
             Err(error) if self.drives.is_shared(name) => Err(error),
             Err(_) => Err(no_such_drive(name)),
@@ -288,6 +290,8 @@ impl Manager {
         if let Some(LinkState::Down(reason, _)) = open.remote.as_ref().map(|d| d.state()) {
             notes.push(lost_note(reason));
         }
+        let paths = open.remote.as_ref().map(|d| d.paths()).unwrap_or_default();
+        notes.extend(paths_note(&paths).filter(|_| paths.len() > 1));
         DriveMessage {
             path: open.drive.path.clone(),
             identity: info.identity.clone(),
@@ -301,6 +305,7 @@ impl Manager {
             member,
             note: notes.join("; "),
             errors,
+            paths: paths.iter().map(message_of).collect(),
             spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
             ..DriveMessage::default()
         }

@@ -223,8 +223,11 @@ pub struct SpareRecord {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteRecord {
-    /// Where it is.
+    /// Where it is, which is its name.
     pub address: String,
+    /// Where else it is reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
     /// The name under which its target knows us.
     pub host_nqn: String,
     /// The identifier that goes with it, a UUID.

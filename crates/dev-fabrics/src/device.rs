@@ -90,8 +90,8 @@ pub struct PathStatus {
     pub address: Address,
     /// Whether it is connected.
     pub state: PathState,
-    /// Since when it has been in that state, on the monotonic clock.
-    pub since: Nanos,
+    /// For how long it has been in that state.
+    pub age: Nanos,
     /// Times that it was connected anew.
     pub reconnects: u64,
     /// Whether I/O goes over it.
@@ -117,7 +117,7 @@ impl PathStatus {
                 Standing::Up(live) => PathState::Up(live.facts.access),
                 Standing::Down { reason, tries } => PathState::Down(*reason, *tries),
             },
-            since: entry.since,
+            age: now().since(entry.since),
             reconnects: entry.reconnects,
             used: entry.used,
             turns: entry.turns,

@@ -42,16 +42,17 @@ pub enum DriveVerb {
   strake drive discover nvme-tcp://10.0.0.7:4420
   strake drive discover nvme-tcp://store --output json")]
     Discover(Discover),
-    /// Use a namespace of another machine as a drive, over NVMe/TCP. It is remembered and connected to again.
+    /// Use a namespace of another machine as a drive, over NVMe/TCP. It is remembered and connected to again. The same
+    /// subsystem and namespace at another place is another path to the same drive.
     #[command(after_help = "Examples:
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
   strake drive connect 'nvme-tcp://store/nqn.2014-08.org.example.a?nsid=2'")]
     Connect(Connect),
-    /// End the connection to a drive of another machine that nothing uses, and forget it.
+    /// End the connection to a drive of another machine that nothing uses, or one of its paths, and forget it.
     #[command(after_help = "Examples:
   strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
     Disconnect {
-        /// Its address, as strake drive list shows it.
+        /// Its address, as strake drive list shows it, or that of a path that was added, as strake drive show does.
         #[arg(value_name = "ADDRESS")]
         address: String,
     },

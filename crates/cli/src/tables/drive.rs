@@ -3,7 +3,9 @@
 use super::grid::{Column, Grid};
 use super::{field, or_dash, sentence, show::total, size, steps, wrapped};
 use std::fmt::Write as _;
-use strake_api::v1::{DiscoverDrivesResponse, Drive, DriveChange, ListDrivesResponse, Offer};
+use strake_api::v1::{
+    DiscoverDrivesResponse, Drive, DriveChange, DrivePath, ListDrivesResponse, Offer,
+};
 
 /// Every drive, one a line.
 #[must_use]
@@ -50,6 +52,9 @@ pub fn show(drive: &Drive, width: usize) -> String {
     say("slot", &drive.slot);
     say("identity", &drive.identity);
     say("also at", &drive.aliases.join(", "));
+    for path in &drive.paths {
+        say("path", &way(path));
+    }
     say(
         "wear",
         &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated life")),
@@ -61,6 +66,16 @@ pub fn show(drive: &Drive, width: usize) -> String {
         say("errors", if total.is_empty() { "none" } else { &more });
     }
     out
+}
+
+/// A way to a drive of another machine.
+fn way(path: &DrivePath) -> String {
+    let used = if path.used { "in use" } else { "" };
+    let access = path.access.replace('_', " ");
+    let parts = [path.state.as_str(), used, &access, &path.note];
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let (time, anew) = (path.seconds, path.reconnects);
+    format!("{}: {}, for {time} s; reconnected {anew} times", path.address, parts.join(", "))
 }
 
 /// Who uses a drive: the array with its position there as `tank:3`, or what it is a spare of.

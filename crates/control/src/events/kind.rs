@@ -126,6 +126,8 @@ kinds! {
     DriveVanished "drive_vanished" Info "A drive vanished from the machine."
     DriveLost "drive_lost" Warning "The connection to a drive of another machine is lost and being made anew."
     DriveBack "drive_back" Info "The connection to a drive of another machine was made anew."
+    DrivePathLost "drive_path_lost" Warning "One of the paths to a drive of another machine is lost, and made anew."
+    DrivePathBack "drive_path_back" Info "One of the paths to a drive of another machine was made anew."
     HookChanged "hook_changed" Info "Somebody outside is told about events from now on, or no more."
     HookFailed "hook_failed" Warning "Somebody outside could not be told about events."
     HostChanged "host_changed" Info "A host has to prove who it is from now on, or no more."

@@ -1,12 +1,14 @@
 //! What is recorded of drives of other machines, and what a request wants to be done about it.
 
 use strake_api::v1::ConnectDriveRequest;
+use strake_block::DeviceError;
 use strake_dev_fabrics::limits::{LOSS_TIME_MAX, LOSS_TIME_MIN};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options};
 use strake_export_nvmet::{Keys, nqn};
 use strake_units::{Nanos, Uuid};
 
 use super::address_of;
+use super::paths::check_paths;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::REMOTES_MAX;
 use crate::manager::{Manager, fresh_uuid};
@@ -18,6 +20,8 @@ pub(super) enum Aim {
     Nothing,
     /// It is not connected.
     Connect(RemoteRecord),
+    /// It is reached over another path, which is recorded in this.
+    Path(RemoteRecord),
     /// It is connected, and shall be with other secrets from the next time on.
     Rekey(RemoteRecord),
 }
@@ -25,7 +29,7 @@ pub(super) enum Aim {
 impl RemoteRecord {
     /// Connects to it. Takes as long as the target does.
     pub(crate) fn connect(&self) -> Result<FabricsDevice, ControlError> {
-        let address = address_of(&self.address)?;
+        let addresses = self.addresses().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
         let (nqn, keys) = (self.host_nqn.clone(), self.keys()?);
         let host = HostName { nqn, id: id.0, keys, tls: None };
@@ -34,19 +38,26 @@ impl RemoteRecord {
             0 => defaults.loss_time,
             seconds => Nanos::SECOND.times(seconds.into()),
         };
-        let connected = FabricsDevice::connect(&address, &host, Options { loss_time, ..defaults });
-        connected.map_err(|error| {
-            ControlError::new(
-                ControlErrorKind::Device,
-                format!("{error}; check the address and the target's list of hosts"),
-            )
-        })
+        let connected =
+            FabricsDevice::connect_any(&addresses, &host, Options { loss_time, ..defaults });
+        connected.map_err(|error| refusal(&error))
+    }
+
+    /// Where it is reached.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.address).chain(&self.paths).map(String::as_str)
     }
 
     /// What proves who we are, and what the target proves itself with.
     pub(super) fn keys(&self) -> Result<Option<Keys>, ControlError> {
         keys_of(&self.address, &self.secret, &self.controller_secret)
     }
+}
+
+/// What is said about a drive that cannot be connected.
+pub(super) fn refusal(error: &DeviceError) -> ControlError {
+    let what = format!("{error}; check the address and the target's list of hosts");
+    ControlError::new(ControlErrorKind::Device, what)
 }
 
 /// What two secrets for `address`, either of which may be empty, are good for.
@@ -79,6 +90,9 @@ impl Manager {
     ) -> Result<Aim, ControlError> {
         let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
         check_secrets(secret, controller)?;
+        if let Some(aim) = self.aim_of_path(path, request)? {
+            return Ok(aim);
+        }
         let known = self.config.remotes.iter().find(|record| record.address == path).cloned();
         let mut record = match known.clone() {
             Some(known) => known_as_asked(known, request)?,
@@ -106,6 +120,7 @@ impl Manager {
         let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
         Ok(RemoteRecord {
             address: path.to_owned(),
+            paths: Vec::new(),
             host_nqn,
             host_id,
             hold_s: request.hold_s,
@@ -128,6 +143,7 @@ impl Manager {
     pub(crate) fn check_remote(&self, record: &RemoteRecord) -> Result<(), ControlError> {
         self.check_room()?;
         check_hold(record.hold_s)?;
+        check_paths(record)?;
         nqn::check(&record.host_nqn).map_err(|error| {
             ControlError::usage(format!("{:?} is no NQN: {error}", record.host_nqn))
         })?;
@@ -186,7 +202,7 @@ fn check_hold(seconds: u32) -> Result<(), ControlError> {
 }
 
 /// The record of a drive, unless it is asked for in another way.
-fn known_as_asked(
+pub(super) fn known_as_asked(
     known: RemoteRecord,
     request: &ConnectDriveRequest,
 ) -> Result<RemoteRecord, ControlError> {

@@ -118,11 +118,68 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     let otherwise = ConnectDriveRequest { hold_s: 20, ..request(address) };
     let exists = ControlErrorKind::Exists;
     check_refused(control.connect_drive(&otherwise), exists, "connected in another way");
-    // The same namespace by another name of the machine.
-    let by_name = address.replace("127.0.0.1", "localhost");
-    check_refused(connect(&control, &by_name), ControlErrorKind::Refused, "two ways to one drive");
     assert_eq!(disconnect(&control, address).expect("nothing uses it").result, "changed");
     assert!(control.list_drives().expect("drives").iter().all(|d| d.kind != "nvme-tcp"));
+    stop(&control);
+    machine.stop();
+}
+
+/// The same namespace at another place, which here is another name of the machine, is another path.
+#[test]
+fn a_drive_of_another_machine_has_several_paths() {
+    let mut machine = Machine::new(4);
+    let addresses = machine.addresses.clone();
+    let (address, second) = (&addresses[0], addresses[0].replace("127.0.0.1", "localhost"));
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("it is connected");
+    let nobody = address.replace("127.0.0.1", "127.83.13.1");
+    check_refused(connect(&control, &nobody), ControlErrorKind::Device, "refused");
+    for expected in ["changed", "unchanged"] {
+        let change = connect(&control, &second).expect("it leads there");
+        let drive = change.drive.expect("it is told");
+        let paths: Vec<_> = drive.paths.iter().map(|path| path.address.clone()).collect();
+        assert_eq!((change.result.as_str(), &drive.path), (expected, address));
+        assert_eq!(paths, [address.clone(), second.clone()]);
+    }
+    let otherwise = ConnectDriveRequest { hold_s: 20, ..request(&second) };
+    let exists = ControlErrorKind::Exists;
+    check_refused(control.connect_drive(&otherwise), exists, "connected in another way");
+    let paths = |path: &str| -> Vec<_> {
+        let paths = shown(&control, path).paths;
+        paths.into_iter().map(|path| (path.state, path.used, path.access)).collect()
+    };
+    let live = |used| ("live".to_owned(), used, "optimized".to_owned());
+    assert_eq!(paths(&second), [live(true), live(false)]);
+
+    for address in &addresses[1..] {
+        connect(&control, address).expect("it is connected");
+    }
+    // A path is as good a name as the first one, and can be taken away while the drive is used.
+    let mut members = addresses.clone();
+    members[0].clone_from(&second);
+    control.create_array(&raid6(members)).expect("it is created");
+    assert_eq!(disconnect(&control, &second).expect("there is another").result, "changed");
+    assert_eq!(paths(address), [live(true)]);
+    connect(&control, &second).expect("it leads there again");
+    stop(&control);
+    drop(control);
+
+    // Each of the paths is remembered.
+    machine.stop();
+    let control = folder.control();
+    let away = shown(&control, &second);
+    assert_eq!((&away.path, away.state.as_str()), (address, "failed"));
+    machine.start();
+    tick_until(&control, "the array is there again", || is_whole(&control));
+    tick_until(&control, "so are both paths", || {
+        let paths = shown(&control, address).paths;
+        paths.len() == 2 && paths.iter().all(|path| path.state == "live")
+    });
+    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    control.unload_array(&unload).expect("nobody uses it");
+    assert_eq!(disconnect(&control, address).expect("nothing uses it").result, "changed");
+    check_refused(disconnect(&control, &second), ControlErrorKind::NotFound, "is not connected");
     stop(&control);
     machine.stop();
 }

@@ -6,7 +6,7 @@ use crate::tables::{
 };
 use strake_api::v1::{
     ArrayStats, ConfigChange, ConfigDocument, DiscoverDrivesResponse, DoctorCheck, DoctorReport,
-    Drive, DriveChange, Event, Export, ExportChange, Hook, HookChange, Job, JobChange,
+    Drive, DriveChange, DrivePath, Event, Export, ExportChange, Hook, HookChange, Job, JobChange,
     LatencyStats, ListDrivesResponse, ListEventsResponse, ListExportsResponse, ListHooksResponse,
     ListJobsResponse, ListReferralsResponse, ListSparesResponse, MemberStats, Offer, Referral,
     ReferralChange, Spare, SpareChange,
@@ -43,6 +43,24 @@ fn all_drives_and_one() {
     check("drive-list-empty", |width| drive::list(&ListDrivesResponse::default(), width));
     check("drive-show", |width| drive::show(&sick(), width));
     check("drive-show-free", |width| drive::show(&drive("/dev/nvme0n1", "free", ""), width));
+    let way = |address: &str, state: &str| DrivePath {
+        address: format!("nvme-tcp://{address}:4420/nqn.2014-08.com.example:tank"),
+        state: state.into(),
+        seconds: 4711,
+        ..DrivePath::default()
+    };
+    let live = DrivePath { used: true, access: "non_optimized".into(), ..way("10.0.0.7", "live") };
+    let lost = DrivePath {
+        reconnects: 12,
+        note: "the target closed the connection".into(),
+        ..way("10.1.0.7", "lost")
+    };
+    let remote = Drive {
+        kind: "nvme-tcp".into(),
+        paths: vec![live.clone(), lost],
+        ..drive(&live.address, "free", "paths lost: 1 of 2")
+    };
+    check("drive-show-paths", |width| drive::show(&remote, width));
     check("drive-errors", |width| errors::list(&answer, width));
     check("drive-errors-none", |width| errors::list(&ListDrivesResponse::default(), width));
     check("drive-errors-one", |width| errors::show(&sick(), width));

@@ -1,0 +1,181 @@
+//! Several paths to one drive of another machine.
+//!
+//! A drive is named by the path that it was connected by first. What another place offers of the same subsystem and
+//! namespace is a further path, which is recorded with the drive and shares everything else with it.
+
+use strake_api::v1::{ConnectDriveRequest, DrivePath};
+use strake_dev_fabrics::limits::PATHS_MAX;
+use strake_dev_fabrics::{Access, Address, PathState, PathStatus};
+use strake_units::Nanos;
+
+use super::address_of;
+use super::record::{Aim, known_as_asked, refusal};
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::manager::Manager;
+use crate::store::RemoteRecord;
+
+/// Whether two addresses are of one namespace: no other subsystem in the world has the name (Base, section 4.7).
+fn same_namespace(one: &Address, other: &Address) -> bool {
+    (&one.nqn, one.nsid) == (&other.nqn, other.nsid)
+}
+
+/// Refuses the record of a drive whose paths lead to different namespaces, or of which there are too many.
+pub(super) fn check_paths(record: &RemoteRecord) -> Result<(), ControlError> {
+    let name = address_of(&record.address)?;
+    for path in &record.paths {
+        if !same_namespace(&name, &address_of(path)?) {
+            return Err(ControlError::usage(format!("{path} is no path to {name}")));
+        }
+    }
+    if record.paths.len() >= PATHS_MAX {
+        return Err(ControlError::usage(format!("a drive has at most {PATHS_MAX} paths")));
+    }
+    Ok(())
+}
+
+impl Control {
+    /// Connects a drive over the last of the paths in `record` too.
+    pub(super) fn connect_path(&self, record: &RemoteRecord) -> Result<(), ControlError> {
+        let Some(path) = record.paths.last() else { return Ok(()) };
+        let address = address_of(path)?;
+        let Some(device) = self.run(|m| Ok(m.drives.remote(&record.address).cloned()))? else {
+            // It may be the only path that works.
+            let device = record.connect()?;
+            return self.run(|m| m.adopt_remote(record, device)).map(drop);
+        };
+        device.add_path(&address).map_err(|error| refusal(&error))?;
+        self.run(|m| m.put_remote(record)).inspect_err(|_| {
+            // What was not recorded is not used. There is another one, or it could not have been added.
+            let _ = device.remove_path(&address);
+        })
+    }
+}
+
+impl Manager {
+    /// The drive that `path` leads to, by its name: itself unless it is recorded as a path to another one.
+    pub(crate) fn name_of(&self, path: &str) -> String {
+        let leads = |record: &&RemoteRecord| record.paths.iter().any(|other| other == path);
+        let record = self.config.remotes.iter().find(leads);
+        record.map_or_else(|| path.to_owned(), |record| record.address.clone())
+    }
+
+    /// The record of another drive than that at `path` that is the same namespace.
+    pub(super) fn drive_of(&self, path: &str) -> Result<Option<RemoteRecord>, ControlError> {
+        let address = address_of(path)?;
+        let leads = |record: &&RemoteRecord| {
+            record.address != path
+                && address_of(&record.address).is_ok_and(|name| same_namespace(&name, &address))
+        };
+        if self.config.remotes.iter().any(|record| record.address == path) {
+            return Ok(None);
+        }
+        Ok(self.config.remotes.iter().find(leads).cloned())
+    }
+
+    /// What is to be done for a request to connect what is a path to a recorded drive, if it is one.
+    pub(super) fn aim_of_path(
+        &self,
+        path: &str,
+        request: &ConnectDriveRequest,
+    ) -> Result<Option<Aim>, ControlError> {
+        let Some(record) = self.drive_of(path)? else { return Ok(None) };
+        let name = record.address.clone();
+        let mut record = known_as_asked(record, request)?;
+        let secret = request.secret.trim();
+        if !secret.is_empty() && secret != record.secret {
+            return Err(ControlError::usage(format!(
+                "{path} is another path to {name}, and a drive has one secret for all; first: strake drive connect \
+                 {name} --secret-file"
+            )));
+        }
+        if !record.paths.iter().any(|known| known == path) {
+            record.paths.push(path.to_owned());
+            check_paths(&record)?;
+            return Ok(Some(Aim::Path(record)));
+        }
+        let connected = self.drives.remote(&name).is_some();
+        Ok(Some(if connected { Aim::Nothing } else { Aim::Connect(record) }))
+    }
+
+    /// Does without a path to the drive `name` from now on.
+    pub(super) fn forget_path(&mut self, name: &str, path: &str) -> Result<(), ControlError> {
+        let address = address_of(path)?;
+        if let Some(device) = self.drives.remote(name)
+            && device.paths().iter().any(|known| known.address == address)
+            && !device.remove_path(&address)
+        {
+            return Err(ControlError::refused(format!(
+                "{name} is connected over {path} alone; wait until another path is live, or disconnect the drive: \
+                 strake drive disconnect {name}"
+            )));
+        }
+        let mut record = self.config.remotes.iter().find(|r| r.address == name).cloned();
+        if let Some(record) = &mut record {
+            record.paths.retain(|known| known != path);
+            self.put_remote(record)?;
+        }
+        self.remotes.told_paths.remove(path);
+        Ok(())
+    }
+
+    /// Tells of paths that were lost and came back since the last look, of drives that have several.
+    pub(super) fn tell_lost_paths(&mut self) {
+        for (name, paths) in self.drives.remote_paths() {
+            for path in paths {
+                let (object, address) = (format!("drive/{name}"), path.address.to_string());
+                match path.state {
+                    PathState::Down(Some(reason), _)
+                        if self.remotes.told_paths.insert(address.clone()) =>
+                    {
+                        let what = format!("path {address} to drive {name} is lost");
+                        let note = Note::new(EventKind::DrivePathLost, object, what);
+                        self.record(note.cause(reason.to_string()));
+                    }
+                    PathState::Up(_) if self.remotes.told_paths.remove(&address) => {
+                        let what = format!("path {address} to drive {name} is connected again");
+                        self.record(Note::new(EventKind::DrivePathBack, object, what));
+                    }
+                    PathState::Down(..) | PathState::Up(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// What is told of a path.
+pub(crate) fn message_of(path: &PathStatus) -> DrivePath {
+    let (state, access, note) = match path.state {
+        PathState::Up(access) => ("live", access.map_or("", word_of), String::new()),
+        PathState::Down(None, _) => ("connecting", "", String::new()),
+        PathState::Down(Some(reason), _) => ("lost", "", reason.to_string()),
+    };
+    DrivePath {
+        address: path.address.to_string(),
+        state: state.to_owned(),
+        seconds: path.age.0 / Nanos::SECOND.0,
+        used: path.used,
+        access: access.to_owned(),
+        reconnects: path.reconnects,
+        turns: path.turns,
+        note,
+    }
+}
+
+/// The word of the specification for a way to reach a namespace (Base, section 8.1.1.1).
+const fn word_of(access: Access) -> &'static str {
+    match access {
+        Access::Optimized => "optimized",
+        Access::NonOptimized => "non_optimized",
+        Access::Inaccessible => "inaccessible",
+        Access::Lost => "persistent_loss",
+        Access::Changing => "change",
+    }
+}
+
+/// What is remarkable about the paths of a drive that is connected.
+pub(crate) fn paths_note(paths: &[PathStatus]) -> Option<String> {
+    let lost = paths.iter().filter(|path| !matches!(path.state, PathState::Up(_))).count();
+    (lost > 0).then(|| format!("paths lost: {lost} of {}", paths.len()))
+}

@@ -39,6 +39,8 @@ needs_of_build() {
     need cc gcc "links the programs"
     # A compiler without the C library's headers finds no stdio.h when a dependency compiles C code.
     [[ -e /usr/include/stdio.h ]] || need stdio.h libc6-dev "the C library that programs are linked with"
+    need pkg-config pkg-config "finds OpenSSL"
+    [[ -e /usr/include/openssl/ssl.h ]] || need openssl/ssl.h libssl-dev "OpenSSL 3: TLS with pre-shared keys of NVMe/TCP"
 }
 
 needs_of_demo() {

@@ -71,13 +71,10 @@ impl Dialog {
         patience: Duration,
     ) -> Result<Self, Reason> {
         let until = Until::within(patience);
-        let mut stream = Stream::dial(address, until)?;
-        if let Some(key) = &host.tls {
-            let names = Names { host: host.nqn.clone(), subsystem: address.nqn.clone() };
-            stream.secure(key.offers(&names), until)?;
-        }
+        let names = Names { host: host.nqn.clone(), subsystem: address.nqn.clone() };
+        let offers = host.tls.as_ref().map(|key| key.offers(&names)).unwrap_or_default();
         let mut dialog = Self {
-            stream,
+            stream: Stream::open(address, &offers, until)?,
             digests: Digests::default(),
             alignment: 0,
             data_bytes_max: 0,

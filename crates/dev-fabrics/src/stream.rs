@@ -10,7 +10,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use strake_nvme_auth::Psk;
-use strake_tls::{Client, SystemRandom, Wire, WireError};
+use strake_tls::{Client, TlsError, Wire, WireError};
 
 /// Bytes read at a time while TLS is agreed on.
 const HANDSHAKE_ROOM: usize = 4096;
@@ -42,8 +42,26 @@ impl AsFd for Stream {
 }
 
 impl Stream {
+    /// Connects, and agrees on TLS with the first of these keys that the target knows; without TLS if there are none.
+    pub(crate) fn open(address: &Address, offers: &[Psk], until: Until) -> Result<Self, Reason> {
+        let mut stream = Self::dial(address, until)?;
+        for (at, psk) in offers.iter().enumerate() {
+            match stream.secure(psk, until) {
+                Ok(()) => break,
+                // One key is offered at a time, and whoever does not know it hangs up, with or without a word.
+                Err(refused @ (Reason::Tls(TlsError::Told(_)) | Reason::Closed))
+                    if at + 1 < offers.len() =>
+                {
+                    stream = Self::dial(address, until).map_err(|_| refused)?;
+                }
+                Err(reason) => return Err(reason),
+            }
+        }
+        Ok(stream)
+    }
+
     /// Connects to the first address of the machine that answers.
-    pub(crate) fn dial(address: &Address, until: Until) -> Result<Self, Reason> {
+    fn dial(address: &Address, until: Until) -> Result<Self, Reason> {
         let places = (address.machine.as_str(), address.port)
             .to_socket_addrs()
             .map_err(|_| Reason::NoSuchMachine)?;
@@ -63,16 +81,16 @@ impl Stream {
         Err(last)
     }
 
-    /// Agrees on TLS with one of these keys.
-    pub(crate) fn secure(&mut self, offers: Vec<Psk>, until: Until) -> Result<(), Reason> {
-        let (random, mut out) = (SystemRandom::new(), Vec::new());
-        let mut client = Client::begin(offers, &random, &mut out)?;
+    /// Agrees on TLS with this key.
+    fn secure(&mut self, psk: &Psk, until: Until) -> Result<(), Reason> {
+        let mut out = Vec::new();
+        let mut client = Client::begin(psk, &mut out)?;
         let mut room = [0; HANDSHAKE_ROOM];
         loop {
             self.put(&out, until)?;
             out.clear();
             let count = self.take_some(&mut room, until)?;
-            match client.step(&room[..count], &random, &mut out) {
+            match client.step(&room[..count], &mut out) {
                 Ok(None) => {}
                 Ok(Some(secured)) => {
                     self.put(&out, until)?;

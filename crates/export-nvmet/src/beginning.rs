@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use strake_export_net::{Next, Step};
 use strake_nvme_auth::{Identity, Psk, TlsKey};
-use strake_tls::{KnownKeys, Secured, Server, SystemRandom};
+use strake_tls::{KnownKeys, Secured, Server};
 
 /// The type of the record in which TLS begins (RFC 8446, section 5.1). That of an ICReq is zero (TCP, section 3.6.2.2).
 const TLS_HANDSHAKE: u8 = 22;
@@ -95,7 +95,7 @@ impl Beginning {
             Stage::Opening => Step { taken: 0, next: Next::More },
             Stage::Securing(server) => {
                 let keys = &self.desk.registry.tls;
-                let next = match server.step(input, keys, &SystemRandom::new(), out) {
+                let next = match server.step(input, keys, out) {
                     Ok(None) => Next::More,
                     Ok(Some(secured)) => {
                         self.desk.proven = Proven::of(&secured);

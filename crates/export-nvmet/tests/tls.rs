@@ -9,7 +9,7 @@ use std::sync::Arc;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Keys, TargetConfig, TlsKey, nqn};
 use strake_nvme_wire::Sgl;
-use strake_tls::{Client, SystemRandom, TlsError};
+use strake_tls::{Client, TlsError};
 use strake_units::{BlockSize, Nanos};
 
 const KEY: &str =
@@ -197,7 +197,7 @@ fn a_host_that_only_begins_tls_is_given_up() {
     machine.target.set_tls_key(HOST, Some(key(KEY)));
     let names = strake_nvme_auth::Names { host: HOST.into(), subsystem: SUBSYSTEM.into() };
     let mut hello = Vec::new();
-    Client::begin(key(KEY).offers(&names), &SystemRandom::new(), &mut hello).expect("a hello");
+    Client::begin(&key(KEY).offers(&names)[0], &mut hello).expect("a hello");
     for end in [1, 5, hello.len() / 2] {
         let mut host = machine.dial();
         host.stream.write_all(&hello[..end]).expect("the target takes bytes");

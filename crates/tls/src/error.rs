@@ -31,6 +31,34 @@ pub enum Alert {
     UnsupportedExtension = 110,
 }
 
+impl Alert {
+    const ALL: [Self; 12] = [
+        Self::CloseNotify,
+        Self::UnexpectedMessage,
+        Self::BadRecordMac,
+        Self::RecordOverflow,
+        Self::HandshakeFailure,
+        Self::IllegalParameter,
+        Self::DecodeError,
+        Self::DecryptError,
+        Self::ProtocolVersion,
+        Self::InternalError,
+        Self::MissingExtension,
+        Self::UnsupportedExtension,
+    ];
+
+    /// What a number means; those that are not here are of certificates and names, which make no sense here.
+    pub(crate) fn of(number: u8) -> Self {
+        let found = Self::ALL.into_iter().find(|alert| *alert as u8 == number);
+        found.unwrap_or(Self::UnexpectedMessage)
+    }
+
+    /// What tells it before there are keys.
+    pub(crate) fn record(self) -> [u8; 7] {
+        [21, 3, 3, 0, 2, 2, self as u8]
+    }
+}
+
 /// Why a handshake or a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TlsError {
@@ -53,9 +81,9 @@ impl TlsError {
     }
 }
 
-impl From<ring::error::Unspecified> for TlsError {
-    /// What ring refuses without a reason that would be the other side's: no random bytes, or lengths that are ours.
-    fn from(_: ring::error::Unspecified) -> Self {
+impl From<openssl::error::ErrorStack> for TlsError {
+    /// What OpenSSL refuses without a reason that would be the other side's.
+    fn from(_: openssl::error::ErrorStack) -> Self {
         Self::Breach(Alert::InternalError)
     }
 }
@@ -85,7 +113,9 @@ impl fmt::Display for TlsError {
                 Alert::BadRecordMac => "TLS: what came was changed on its way",
                 Alert::HandshakeFailure => "TLS: no cipher suite, group or key is known to both",
                 Alert::ProtocolVersion => "TLS: the other side does not speak version 1.3",
-                Alert::InternalError => "TLS: the machine has no random bytes",
+                Alert::InternalError => {
+                    "TLS: OpenSSL has no memory, no random bytes, or not what it needs of version 3"
+                }
                 Alert::RecordOverflow => "TLS: a record was too long",
                 Alert::CloseNotify
                 | Alert::UnexpectedMessage

@@ -12,26 +12,24 @@ pub const BODY_BYTES_MAX: usize = DATA_BYTES_MAX + 256;
 /// Bytes that a record takes besides its data: the header, the type of what is inside, and the tag.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + 16;
 
-/// Most bytes of one message of a handshake: our own have some 700, others' with many groups and names a few thousand.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 14;
-
-/// Most records of a handshake: more only come from somebody who wastes time.
-pub const HANDSHAKE_RECORDS_MAX: u32 = 32;
-
-/// Most extensions of a message.
-pub const EXTENSIONS_MAX: usize = 64;
+/// Most bytes of a handshake from either side: those of ours have some 700, others' with many groups and names a few
+/// thousand.
+pub const HANDSHAKE_BYTES_MAX: usize = 1 << 15;
 
 /// Identities that are looked at; more are passed over. A host has two for each cipher suite.
 pub const IDENTITIES_MAX: usize = 8;
 
-/// Records without data, one behind another, before a peer counts as hostile.
-pub const IDLE_RECORDS_MAX: u32 = 32;
+/// Bytes without data, one behind another, before a peer counts as hostile: two whole records.
+pub const BARREN_BYTES_MAX: usize = 2 * (HEADER_BYTES + BODY_BYTES_MAX);
 
 /// Records that are sealed before they are sent together.
 pub const RECORDS_PER_SEND: usize = 4;
 
 /// Bytes received ahead: some records.
 pub const INPUT_BYTES: usize = 4 * (HEADER_BYTES + BODY_BYTES_MAX);
+
+/// Bytes to be sent: the records of data, and some that announce other keys.
+pub const OUTPUT_BYTES: usize = RECORDS_PER_SEND * (DATA_BYTES_MAX + OVERHEAD_BYTES) + 1024;
 
 /// Blocks of 16 bytes that are sealed with one key: 2^24.5 full records (RFC 8446, section 5.5), rounded down.
 pub const BLOCKS_PER_KEY_MAX: u64 = 1 << 34;

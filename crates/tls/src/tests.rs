@@ -1,10 +1,9 @@
-//! Both sides in one process, and values that another program computed.
+//! Both sides in one process.
 
 mod breaches;
 mod channel;
-mod vectors;
 
-use crate::{Channel, Client, KnownKeys, Secured, Server, SystemRandom, TlsError};
+use crate::{Channel, Client, KnownKeys, Secured, Server, TlsError};
 use std::io::{IoSlice, IoSliceMut};
 use strake_nvme_auth::{Identity, Names, Psk, TlsKey};
 
@@ -28,6 +27,11 @@ fn offers(text: &str) -> Vec<Psk> {
     key(text).offers(&names())
 }
 
+/// The one to be preferred.
+fn offer(text: &str) -> Psk {
+    offers(text).swap_remove(0)
+}
+
 /// A server that knows one key, whoever has it.
 struct Knows(TlsKey);
 
@@ -40,21 +44,20 @@ impl KnownKeys for Knows {
 type Ends = (Result<Secured, TlsError>, Result<Secured, TlsError>);
 
 /// A handshake whose bytes come `piece` at a time: how it ended for the client and for the server.
-fn shake(mut client: Client, hello: Vec<u8>, known: &Knows, piece: usize) -> Ends {
-    let random = SystemRandom::new();
+fn shake(mut client: Client, hello: Vec<u8>, known: &dyn KnownKeys, piece: usize) -> Ends {
     let mut server = Server::default();
     let (mut to_server, mut to_client) = (hello, Vec::new());
     let (mut client_end, mut server_end) = (None, None);
     while !to_server.is_empty() || !to_client.is_empty() {
         for bytes in std::mem::take(&mut to_server).chunks(piece) {
             if server_end.is_none() {
-                let step = server.step(bytes, known, &random, &mut to_client);
+                let step = server.step(bytes, known, &mut to_client);
                 server_end = step.transpose();
             }
         }
         for bytes in std::mem::take(&mut to_client).chunks(piece) {
             if client_end.is_none() {
-                client_end = client.step(bytes, &random, &mut to_server).transpose();
+                client_end = client.step(bytes, &mut to_server).transpose();
             }
         }
     }
@@ -65,7 +68,7 @@ fn shake(mut client: Client, hello: Vec<u8>, known: &Knows, piece: usize) -> End
 /// A handshake between a client with one key and a server with another.
 fn meet(theirs: &str, ours: &str, piece: usize) -> Ends {
     let mut hello = Vec::new();
-    let client = Client::begin(offers(theirs), &SystemRandom::new(), &mut hello);
+    let client = Client::begin(&offer(theirs), &mut hello);
     shake(client.expect("random bytes"), hello, &Knows(key(ours)), piece)
 }
 
@@ -136,14 +139,36 @@ fn whoever_has_another_key_is_told_that_and_nothing_else() {
     }
 }
 
+/// What several keys may be meant by: a server that has another one for the same name, and then that of the client.
+struct Doubts(TlsKey);
+
+impl KnownKeys for Doubts {
+    fn meant_by(&self, identity: &[u8]) -> Vec<Psk> {
+        let known = Knows(self.0.clone()).meant_by(identity);
+        let mut wrong = Knows(self.0.clone()).meant_by(identity);
+        wrong.iter_mut().for_each(|psk| psk.secret[0] ^= 1);
+        wrong.into_iter().chain(known).collect()
+    }
+}
+
 #[test]
-fn the_second_of_two_identities_is_taken_where_the_first_is_not_known() {
-    let mut both = offers(SHORT);
-    both[0].identity.push('x');
-    let expected = both[1].identity.clone();
-    let mut hello = Vec::new();
-    let client = Client::begin(both, &SystemRandom::new(), &mut hello).expect("random bytes");
-    let (client, server) = shake(client, hello, &Knows(key(SHORT)), usize::MAX);
-    assert_eq!(client.expect("a client").identity, expected);
-    assert_eq!(server.expect("a server").identity, expected);
+fn of_several_keys_for_an_identity_that_of_the_client_is_found() {
+    for piece in [1, usize::MAX] {
+        let mut hello = Vec::new();
+        let client = Client::begin(&offer(SHORT), &mut hello).expect("random bytes");
+        let (client, server) = shake(client, hello, &Doubts(key(SHORT)), piece);
+        let (mut client, mut server) = (client.expect("a client"), server.expect("a server"));
+        let wire = sent(&mut client.channel, b"found");
+        assert_eq!(received(&mut server.channel, &mut &wire[..], 5), Ok(b"found".to_vec()));
+    }
+}
+
+#[test]
+fn either_identity_is_known() {
+    for psk in offers(SHORT) {
+        let mut hello = Vec::new();
+        let client = Client::begin(&psk, &mut hello).expect("random bytes");
+        let (_, server) = shake(client, hello, &Knows(key(SHORT)), usize::MAX);
+        assert_eq!(server.expect("a server").identity, psk.identity);
+    }
 }

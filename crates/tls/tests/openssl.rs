@@ -1,4 +1,4 @@
-//! OpenSSL on the other side, as a client and as a server.
+//! OpenSSL's own program on the other side, as a client and as a server.
 //!
 //! Where the program is not installed the tests say so and pass.
 
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use strake_nvme_auth::{Psk, PskHash};
-use strake_tls::{Channel, Client, KnownKeys, Secured, Server, SystemRandom, TlsError};
+use strake_tls::{Channel, Client, KnownKeys, Secured, Server, TlsError};
 
 const IDENTITY: &str = "NVMe0R01 nqn.2014-08.org.host nqn.2014-08.org.subsystem";
 const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -126,8 +126,8 @@ fn visit(known: Psk, args: &[&str]) -> Visitor {
         .spawn()
         .expect("openssl starts");
     let (stream, _) = listener.accept().expect("it connects");
-    let (mut server, known, random) = (Server::default(), Knows(known), SystemRandom::new());
-    let end = shake(stream, Vec::new(), |bytes, out| server.step(bytes, &known, &random, out));
+    let (mut server, known) = (Server::default(), Knows(known));
+    let end = shake(stream, Vec::new(), |bytes, out| server.step(bytes, &known, out));
     let stdin = child.stdin.take().expect("a pipe");
     let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
     Visitor { child, stdin, stderr, end }
@@ -238,9 +238,9 @@ fn call(known: Psk, args: &[&str]) -> Result<(), TlsError> {
         assert_ne!(stdout.read_line(&mut line).expect("text"), 0, "it does not listen");
     }
     let stream = TcpStream::connect(free).expect("it listens");
-    let (mut out, random) = (Vec::new(), SystemRandom::new());
-    let mut client = Client::begin(vec![known], &random, &mut out).expect("random bytes");
-    let end = shake(stream, out, |bytes, out| client.step(bytes, &random, out));
+    let mut out = Vec::new();
+    let mut client = Client::begin(&known, &mut out).expect("random bytes");
+    let end = shake(stream, out, |bytes, out| client.step(bytes, out));
     let end = end.map(|mut end| {
         end.send("strake\n");
         assert_eq!(end.receive(7), "ekarts\n");

@@ -108,6 +108,30 @@ fn a_target_that_restarts_costs_no_request_over_tls() {
     assert_eq!((device.state(), device.reconnects()), (LinkState::Up, 1));
 }
 
+/// One key is offered at a time, so a target that knows the older of a host's two names for it is asked again.
+#[test]
+fn the_older_identity_is_offered_where_the_newer_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (offered, offers) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for identity in ["NVMe1R02 ", "NVMe0R02 "] {
+            let (mut stream, _) = listener.accept().expect("the host connects");
+            let mut room = [0; 4096];
+            let count = stream.read(&mut room).expect("a hello");
+            let names = format!("{identity}{HOST} {SUBSYSTEM}");
+            let found = room[..count].windows(names.len()).any(|part| part == names.as_bytes());
+            offered.send(found).expect("the test goes on");
+            // It does not know the key (RFC 8446, section 6.2).
+            stream.write_all(&[21, 3, 3, 0, 2, 2, 51]).expect("the host listens");
+        }
+    });
+    let address = format!("nvme-tcp://{address}/{SUBSYSTEM}").parse().expect("an address");
+    let refused = secured(&address, KEY).expect_err("nobody knows the key").to_string();
+    assert!(refused.contains("TLS was refused: it does not know the key"), "{refused}");
+    assert_eq!(offers.try_iter().collect::<Vec<_>>(), [true, true]);
+}
+
 /// What lies between changes a byte of what the target says, or cuts it off.
 fn between(
     machine: &Machine,

@@ -18,7 +18,7 @@ use strake_nvme_wire::pdu::{Digests, IcReq};
 use strake_nvme_wire::{Cqe, Sgl, Status};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_tls::channel::Failure;
-use strake_tls::{Channel, Client, SystemRandom, TlsError};
+use strake_tls::{Channel, Client, TlsError};
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
 /// Longest wait for the target before the test fails.
@@ -196,8 +196,8 @@ impl Host {
         (host, subsystem): (&str, &str),
     ) -> Result<(), TlsError> {
         let names = Names { host: host.into(), subsystem: subsystem.into() };
-        let (random, mut out) = (SystemRandom::new(), Vec::new());
-        let mut client = Client::begin(key.offers(&names), &random, &mut out)?;
+        let mut out = Vec::new();
+        let mut client = Client::begin(&key.offers(&names)[0], &mut out)?;
         let mut room = [0; 4096];
         loop {
             self.stream.write_all(&out).expect("the target takes bytes");
@@ -206,7 +206,7 @@ impl Host {
             if count == 0 {
                 return Err(TlsError::Truncated);
             }
-            if let Some(secured) = client.step(&room[..count], &random, &mut out)? {
+            if let Some(secured) = client.step(&room[..count], &mut out)? {
                 self.stream.write_all(&out).expect("the target takes bytes");
                 self.channel = Some(secured.channel);
                 return Ok(());

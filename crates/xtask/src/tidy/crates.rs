@@ -6,7 +6,7 @@ use super::repo::{Package, Repo};
 use super::source::Source;
 
 /// Crates that may contain unsafe code, because their job is to confine it.
-pub const UNSAFE_ALLOWED: [&str; 5] = ["parity", "reactor", "block", "dev-uring", "bench"];
+pub const UNSAFE_ALLOWED: [&str; 6] = ["parity", "reactor", "block", "dev-uring", "tls", "bench"];
 
 const DOC_PARTS: [&str; 3] =
     ["**What it is.**", "**What it must never do.**", "**Where to start.**"];

@@ -3,13 +3,14 @@
 use super::EXTENT_BYTES;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use strake_block::{BufMut, BufPool};
 
 /// Extents under one directory entry: a directory entry covers 64 MiB, so 1 TiB needs 16384 of them.
 const EXTENTS_PER_LEAF: usize = 1024;
 const LEAF_BYTES: u64 = (EXTENT_BYTES * EXTENTS_PER_LEAF) as u64;
 
 /// One extent: absent means all zeroes.
-type Slot = Mutex<Option<Box<[u8]>>>;
+type Slot = Mutex<Option<BufMut>>;
 
 /// Two levels, because one flat table of locks for a large empty drive would itself be large.
 pub(super) struct Store {
@@ -45,12 +46,12 @@ fn pieces(byte: u64, bytes: u64) -> impl Iterator<Item = Piece> {
 }
 
 /// A thread that panicked elsewhere while holding an extent leaves bytes behind, not a broken structure.
-fn lock(slot: &Slot) -> MutexGuard<'_, Option<Box<[u8]>>> {
+fn lock(slot: &Slot) -> MutexGuard<'_, Option<BufMut>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn zeroed_extent() -> Box<[u8]> {
-    vec![0; EXTENT_BYTES].into_boxed_slice()
+fn zeroed_extent() -> BufMut {
+    BufMut::alone(EXTENT_BYTES)
 }
 
 impl Store {
@@ -73,7 +74,7 @@ impl Store {
             let (head, tail) = rest.split_at_mut(piece.within.len());
             match self.leaves[piece.leaf].get().map(|leaf| lock(&leaf[piece.slot])) {
                 Some(guard) => match guard.as_ref() {
-                    Some(extent) => head.copy_from_slice(&extent[piece.within]),
+                    Some(extent) => head.copy_from_slice(&extent.as_slice()[piece.within]),
                     None => head.fill(0),
                 },
                 None => head.fill(0),
@@ -87,7 +88,8 @@ impl Store {
         for piece in pieces(byte, rest.len() as u64) {
             let (head, tail) = rest.split_at(piece.within.len());
             let mut guard = lock(&self.leaf(piece.leaf)[piece.slot]);
-            guard.get_or_insert_with(zeroed_extent)[piece.within].copy_from_slice(head);
+            let extent = guard.get_or_insert_with(zeroed_extent);
+            extent.as_mut_slice()[piece.within].copy_from_slice(head);
             rest = tail;
         }
     }
@@ -115,9 +117,16 @@ impl Store {
         (extents * EXTENT_BYTES) as u64
     }
 
+    /// In one piece of memory, and so in huge pages: with small ones most requests meet one that the CPU has to look
+    /// up. It is given back as a whole.
     pub(super) fn preallocate(&self) {
+        let extents = self.bytes.div_ceil(EXTENT_BYTES as u64) as usize;
+        let mut pool = BufPool::new(extents, EXTENT_BYTES);
         for piece in pieces(0, self.bytes) {
-            lock(&self.leaf(piece.leaf)[piece.slot]).get_or_insert_with(zeroed_extent);
+            let mut slot = lock(&self.leaf(piece.leaf)[piece.slot]);
+            if slot.is_none() {
+                *slot = pool.get(EXTENT_BYTES);
+            }
         }
     }
 }
@@ -127,6 +136,6 @@ fn zero_piece(slot: &Slot, within: Range<usize>) {
     if within.len() == EXTENT_BYTES {
         *guard = None;
     } else if let Some(extent) = guard.as_mut() {
-        extent[within].fill(0);
+        extent.as_mut_slice()[within].fill(0);
     }
 }

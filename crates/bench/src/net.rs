@@ -1,9 +1,12 @@
-//! NVMe/TCP over loopback: our host on one core, our target on another, in this process.
+//! NVMe/TCP over loopback: our host on one core, our target on another, in this process; and beside it, in turns, the
+//! same host at a target of others, where there is one.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use strake_block::BlockDevice;
+pub use strake_dev_fabrics::Address;
 use strake_dev_fabrics::{Digests, FabricsDevice, HostName, Options as Link, Use};
 use strake_export_nvmet::{Export, Target, TargetConfig};
 
@@ -15,9 +18,14 @@ use crate::rig::{Rig, Sample, pass};
 use crate::scenario::{Case, Made, Options};
 
 mod neighbour;
+mod peer;
+
+pub use peer::Peer;
 
 /// The host that may connect.
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001";
+pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001";
+/// Times as fast as a target of others that ours is to be, and would like to be.
+const PEER_TIMES: (f64, f64) = (1.0, 1.3);
 /// Times as long as without it that 99 of 100 requests may take beside a neighbour that means harm.
 const NEIGHBOUR_MAX: f64 = 1.2;
 
@@ -69,19 +77,47 @@ impl Line {
         Goal { anchor: self.anchor, goal, moonshot: None }
     }
 
-    fn row(&self, found: &Result<Vec<f64>, String>) -> Row {
-        let row = match found {
-            Ok(values) if !values.is_empty() => {
-                Row::new(self.name(), self.metric(), &Samples::new(values.clone()), self.target())
-            }
-            Ok(_) => Row::open(self.name(), self.metric(), self.target(), "it was not measured"),
-            Err(why) => Row::open(self.name(), self.metric(), self.target(), why.as_str()),
-        };
+    fn row(&self, found: &Found) -> Row {
+        let row = row(self.name(), self.metric(), found, self.target());
         let row = row.on(self.case.made.drives());
         if self.anchor.is_some() {
             return row.note("anchor: SPDK's target under its own host, on a quiet machine");
         }
         row
+    }
+
+    /// The same at the peer's target, and how many times as fast ours was: of samples of the same round.
+    fn rows_beside(&self, ours: &Found, theirs: &Found) -> [Row; 2] {
+        let (goal, moonshot) = PEER_TIMES;
+        let times = match (ours, theirs) {
+            (Ok(ours), Ok(theirs)) => Ok(ours.iter().zip(theirs).map(|(a, b)| a / b).collect()),
+            (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+        };
+        let (theirs_name, times_name) =
+            (format!("{} peer", self.name()), format!("{} times the peer", self.name()));
+        let rows = [
+            row(theirs_name, self.metric(), theirs, Goal::NONE),
+            row(times_name, Metric::Scaling, &times, Goal::goals(goal, moonshot)),
+        ];
+        rows.map(|row| row.on(self.case.made.drives()))
+    }
+
+    /// Whether a target of others can stand beside it.
+    fn has_peer(&self) -> bool {
+        matches!(self.about, About::Requests | About::Bytes) && self.digests == Digests::default()
+    }
+}
+
+/// A sample of each round, or why there is none.
+type Found = Result<Vec<f64>, String>;
+
+fn row(name: String, metric: Metric, found: &Found, target: Goal) -> Row {
+    match found {
+        Ok(values) if !values.is_empty() => {
+            Row::new(name, metric, &Samples::new(values.clone()), target)
+        }
+        Ok(_) => Row::open(name, metric, target, "it was not measured"),
+        Err(why) => Row::open(name, metric, target, why.as_str()),
     }
 }
 
@@ -117,8 +153,13 @@ fn lines() -> Vec<Line> {
     lines
 }
 
-/// Measures and adds the rows.
-pub fn answer(report: &mut Report, options: &Options, mut progress: impl FnMut(&str)) {
+/// Measures and adds the rows; of those without digests and neighbours also what `peer` gives, in turns.
+pub fn answer(
+    report: &mut Report,
+    options: &Options,
+    peer: Option<&Peer>,
+    mut progress: impl FnMut(&str),
+) {
     let wanted = |line: &Line| {
         options.filter.as_ref().is_none_or(|part| line.name().contains(part.as_str()))
     };
@@ -132,23 +173,35 @@ pub fn answer(report: &mut Report, options: &Options, mut progress: impl FnMut(&
          word have none."
             .to_owned(),
     );
-    match Bench::new() {
-        Ok(bench) => report.rows.extend(bench.rows(&lines, options, &mut progress)),
+    report
+        .notes
+        .extend(peer.map(|peer| format!("The peer is {}, under the same host.", peer.address)));
+    match Bench::new((Ipv4Addr::LOCALHOST, 0).into()) {
+        Ok(bench) => {
+            // Where it cannot rest its rows say so.
+            let _ = peer.map(Peer::rest);
+            report.rows.extend(bench.rows(&lines, options, peer, &mut progress));
+            let _ = peer.map(Peer::wake);
+        }
         Err(why) => report.rows.extend(lines.iter().map(|line| line.row(&Err(why.clone())))),
     }
 }
 
-/// A target of two drives, and the cores of both sides. The order of the fields is that in which they end.
-struct Bench {
+/// A target of two drives, null and in memory, and the cores of both sides: the target's is the last.
+pub struct Bench {
+    // Dropped in this order.
     target: Target,
     rig: Rig,
 }
 
 impl Bench {
-    fn new() -> Result<Self, String> {
+    /// Serves the drives to [`HOST`] at an address: to others too, who have the target's core to themselves then.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn new(listen: SocketAddr) -> Result<Self, String> {
         let rig = Rig::start(2)?;
         let Some(core) = rig.handles().pop() else { return Err("there is no core".to_owned()) };
-        let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
         let target = Target::start(listen, vec![core], TargetConfig::default())
             .map_err(|e| e.to_string())?;
         for (made, uuid) in [(Made::Null, 1), (Made::Ram, 2)] {
@@ -166,42 +219,68 @@ impl Bench {
         Ok(Self { target, rig })
     }
 
+    /// Where its drives are served, the null drive first.
+    #[must_use]
+    pub fn addresses(&self) -> [String; 2] {
+        [Made::Null, Made::Ram].map(|made| self.uri(made))
+    }
+
+    fn uri(&self, made: Made) -> String {
+        format!("nvme-tcp://{}/{}", self.target.address(), nqn(made))
+    }
+
     /// Every line once in each round, and another one begins each round.
-    fn rows(&self, lines: &[Line], options: &Options, progress: &mut impl FnMut(&str)) -> Vec<Row> {
+    fn rows(
+        &self,
+        lines: &[Line],
+        options: &Options,
+        peer: Option<&Peer>,
+        progress: &mut impl FnMut(&str),
+    ) -> Vec<Row> {
         let repeats = options.repeats();
-        let mut found: Vec<Result<Vec<f64>, String>> = vec![Ok(Vec::new()); lines.len()];
+        let mut found: Vec<(Found, Found)> = vec![(Ok(Vec::new()), Ok(Vec::new())); lines.len()];
         for round in 0..repeats {
             for turn in 0..lines.len() {
                 let at = (round + turn) % lines.len();
-                let (line, Ok(values)) = (&lines[at], &mut found[at]) else { continue };
+                let (line, (ours, theirs)) = (&lines[at], &mut found[at]);
                 progress(&format!("{} of {repeats}: {}", round + 1, line.name()));
-                match self.value(line, options.span) {
-                    Ok(value) => values.push(value),
-                    Err(why) => found[at] = Err(why),
+                note(ours, || self.value(line, options.span));
+                if let Some(peer) = peer.filter(|_| line.has_peer()) {
+                    note(theirs, || self.peer_value(peer, line, options.span));
                 }
             }
         }
-        lines.iter().zip(&found).map(|(line, found)| line.row(found)).collect()
+        let rows = lines.iter().zip(&found).flat_map(|(line, (ours, theirs))| {
+            let beside = peer.filter(|_| line.has_peer()).map(|_| line.rows_beside(ours, theirs));
+            [line.row(ours)].into_iter().chain(beside.into_iter().flatten())
+        });
+        rows.collect()
     }
 
     fn value(&self, line: &Line, span: Duration) -> Result<f64, String> {
-        let sample = self.sample(line, span)?;
+        let at = self.uri(line.case.made);
+        let sample = self.sample(&at, line, span)?;
         match line.about {
-            About::Requests => Ok(sample.rate()),
-            About::Bytes => Ok(sample.rate() * line.case.bytes as f64 / 1e9),
+            About::Requests | About::Bytes => Ok(amount(line, &sample)),
             About::Beside(neighbour) => {
                 let present = neighbour.arrive(self.target.address(), &nqn(line.case.made))?;
-                let beside = self.sample(line, span)?;
+                let beside = self.sample(&at, line, span)?;
                 drop(present);
                 Ok(p99(&beside)? / p99(&sample)?)
             }
         }
     }
 
-    /// What a host of its own gets.
-    fn sample(&self, line: &Line, span: Duration) -> Result<Sample, String> {
-        let address = format!("nvme-tcp://{}/{}", self.target.address(), nqn(line.case.made));
-        let address = address.parse().map_err(|e| format!("{e}"))?;
+    fn peer_value(&self, peer: &Peer, line: &Line, span: Duration) -> Result<f64, String> {
+        peer.wake()?;
+        let sample = self.sample(&peer.uri(line.case.made), line, span);
+        peer.rest()?;
+        Ok(amount(line, &sample?))
+    }
+
+    /// What a host of its own gets from a target.
+    fn sample(&self, at: &str, line: &Line, span: Duration) -> Result<Sample, String> {
+        let address: Address = at.parse().map_err(|e| format!("{e}"))?;
         let host = HostName { nqn: HOST.to_owned(), id: [1; 16], keys: None, tls: None };
         let link = Link { digests: line.digests, ..Link::default() };
         let device = FabricsDevice::connect(&address, &host, link).map_err(|e| e.to_string())?;
@@ -213,6 +292,23 @@ impl Bench {
             0 => Ok(sample),
             failed => Err(format!("{failed} requests failed")),
         }
+    }
+}
+
+/// Adds a sample, or remembers why there is none from then on.
+fn note(found: &mut Found, sample: impl FnOnce() -> Result<f64, String>) {
+    let Ok(values) = found else { return };
+    match sample() {
+        Ok(value) => values.push(value),
+        Err(why) => *found = Err(why),
+    }
+}
+
+/// The number of a line whose number is about requests or bytes.
+fn amount(line: &Line, sample: &Sample) -> f64 {
+    match line.about {
+        About::Bytes => sample.rate() * line.case.bytes as f64 / 1e9,
+        About::Requests | About::Beside(_) => sample.rate(),
     }
 }
 

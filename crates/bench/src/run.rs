@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use strake_parity::Kernel;
 
 use crate::machine::{Others, Steal, available_memory};
+use crate::net::Peer;
 use crate::report::{Drives, Report};
 use crate::rig::Rig;
 use crate::scenario::Options;
@@ -21,6 +22,8 @@ pub struct Choice {
     pub kernel: Kernel,
     /// What stands beside ours in G14.
     pub compare: Compare,
+    /// The target of others that stands beside ours in `net`.
+    pub peer: Option<Peer>,
 }
 
 /// What stands beside ours where files are read.
@@ -48,8 +51,8 @@ impl std::fmt::Display for Unknown {
 
 impl std::error::Error for Unknown {}
 
-/// What can be run: the goals, and the scenarios that show what the goals do not. G15 waits for the target that it is
-/// compared with; `net` measures ours.
+/// What can be run: the goals, and the scenarios that show what the goals do not. G15 needs a
+/// target to compare with: `net` measures ours, and one that it is given beside it.
 pub const RUNS: [&str; 21] = [
     "G1",
     "G2",
@@ -96,7 +99,9 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
         "G13" => memory::answer(&mut report, &choice.options, &mut progress),
         "G14" => fio::answer(&mut report, &choice.options, choice.compare, &mut progress),
         "latency" => latency::answer(&mut report, &choice.options, &mut progress),
-        "net" => net::answer(&mut report, &choice.options, &mut progress),
+        "net" => {
+            net::answer(&mut report, &choice.options, choice.peer.as_ref(), &mut progress);
+        }
         "observed" => observed::answer(&mut report, &choice.options, &mut progress),
         _ if RUNS.contains(&id) => {}
         _ => return Err(unknown()),

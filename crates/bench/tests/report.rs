@@ -20,7 +20,8 @@ fn measured(id: &str, filter: &str) -> Report {
     };
     // No library: what is tested here must not depend on the machine.
     let isal = Some(PathBuf::from("/dev/null"));
-    let choice = Choice { options, isal, kernel: Kernel::portable(), compare: Compare::Fio };
+    let choice =
+        Choice { options, isal, kernel: Kernel::portable(), compare: Compare::Fio, peer: None };
     let mut told = 0;
     let report = run(id, &choice, |_| told += 1).expect("a goal");
     assert!(told > 0 || report.rows.is_empty(), "nobody was told what is going on");
@@ -97,8 +98,13 @@ fn every_goal_on_the_list_runs_or_is_unknown() {
         let report = measured(id, "no case has this in its name");
         assert_eq!((report.id.as_str(), report.rows.len()), (id, 0));
     }
-    let choice =
-        |options| Choice { options, isal: None, kernel: Kernel::portable(), compare: Compare::Fio };
+    let choice = |options| Choice {
+        options,
+        isal: None,
+        kernel: Kernel::portable(),
+        compare: Compare::Fio,
+        peer: None,
+    };
     let options = Options {
         filter: None,
         repeats: Some(1),

@@ -4,6 +4,7 @@ use super::array::Consistency;
 use super::parse;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use strake_bench::net::Address;
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
@@ -78,6 +79,14 @@ pub struct BenchRun {
     /// What stands beside ours in G14 [default: fio].
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub compare: Option<Beside>,
+    /// A target of others to measure beside ours in net, in turns: its null drive, such as
+    /// nvme-tcp://127.0.0.1:4420/NQN. The namespace with the next number has to be one in memory.
+    #[arg(long, value_name = "ADDRESS")]
+    pub peer: Option<Address>,
+    /// Its process, which is stopped while ours is measured: for one that polls on our core.
+    #[arg(long, value_name = "NUMBER", requires = "peer")]
+    #[arg(value_parser = clap::value_parser!(i32).range(2..))]
+    pub peer_process: Option<i32>,
     /// Measure this kernel in G9 [default: the best of this machine].
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", hide_env_values = true)]
     pub kernel: Option<String>,

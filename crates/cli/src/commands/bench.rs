@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
+use strake_bench::net::Peer;
 use strake_bench::profile::Profile;
 use strake_bench::run::{Choice, Compare, RUNS, cold_bytes, run as run_goal};
 use strake_bench::scenario::Options;
@@ -113,7 +114,20 @@ fn choice(arguments: &BenchRun) -> Result<Choice, CliError> {
     };
     let kernel = kernel(arguments.kernel.as_deref())?;
     let compare = compare(arguments)?;
-    Ok(Choice { options, isal: arguments.isal.clone(), kernel, compare })
+    let peer = peer(arguments)?;
+    Ok(Choice { options, isal: arguments.isal.clone(), kernel, compare, peer })
+}
+
+/// What stands beside ours in net; refused where net is not asked for.
+fn peer(arguments: &BenchRun) -> Result<Option<Peer>, CliError> {
+    let Some(address) = arguments.peer.clone() else { return Ok(None) };
+    if !ids(&arguments.goals).contains(&"net") {
+        return Err(CliError::usage(
+            "--peer is about net, which is not among the goals: add it, or leave --peer out"
+                .to_owned(),
+        ));
+    }
+    Ok(Some(Peer { address, process: arguments.peer_process }))
 }
 
 /// What stands beside ours in G14; refused where G14 is not asked for, since it would change nothing.

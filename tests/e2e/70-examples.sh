@@ -87,7 +87,8 @@ secrets() {
     echo https://example.com/hooks/secret > chat.url
     echo smtps://raid:secret@mail.example.com > mail.url
     echo DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij: > host.key
-    chmod 600 host.key
+    echo NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ: > host.tls
+    chmod 600 host.key host.tls
 }
 
 known() { secrets; expect 0 strake host add nqn.2014-08.com.example:db1 --secret-file host.key; }

@@ -54,6 +54,14 @@ pub fn key(file: &str) -> Result<String, CliError> {
     line(open, file, "the key")
 }
 
+/// The same of a file that need not be given: nothing without one.
+///
+/// # Errors
+/// Those of [`key`].
+pub fn key_or_none(file: Option<String>) -> Result<String, CliError> {
+    file.map_or_else(|| Ok(String::new()), |file| key(&file))
+}
+
 fn unread(file: &str, error: &std::io::Error) -> CliError {
     CliError::io(format_args!("cannot read {file}"), error)
 }

@@ -132,11 +132,11 @@ impl Control {
             Some(_) => keys_of(record).map(|_| true),
             None => self.run(|m| m.put_host(record.clone())).map(|_| true),
         };
-        let is_locked = outcome.is_ok() && record.secret.is_empty();
+        let is_locked = outcome.is_ok() && record.is_locked();
         restored.note(format!("have host {} prove who it is", record.nqn), outcome);
         if is_locked {
             restored.warnings.push(format!(
-                "host {} cannot connect until it is given its secret: strake host add",
+                "host {} cannot connect until it is given its secret or key: strake host add",
                 record.nqn
             ));
         }

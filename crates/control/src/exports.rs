@@ -262,7 +262,7 @@ impl Manager {
         let server = ExportServer::start(record, self.core_handles())?;
         // Known before there is anything to connect to.
         for host in &self.config.hosts {
-            server.set_keys(&host.nqn, Some(keys_of(host)?));
+            server.set_keys(&host.nqn, &keys_of(host)?);
         }
         server.refer(&self.config.referrals)?;
         Ok(server)

@@ -2,50 +2,77 @@
 //! hooks: in the state directory, which is the daemon's alone, and in nothing that it answers or tells.
 
 use strake_api::v1::{AddHostRequest, Host, HostChange, ListHostsResponse, RemoveHostRequest};
-use strake_export_nvmet::{Keys, Secret, SecretError, nqn};
+use strake_export_nvmet::{Keys, Secret, TlsKey, TlsKeyError, nqn};
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::limits::HOSTS_MAX;
 use crate::manager::Manager;
+use crate::remote::check_secrets;
 use crate::store::HostRecord;
 
-/// What a target has to know of a recorded host. One whose secret is covered gets one that nobody knows.
-pub(crate) fn keys_of(record: &HostRecord) -> Result<Keys, ControlError> {
-    let read = |text: &str| text.parse::<Secret>();
+/// What a target has to know of a recorded host.
+pub(crate) struct HostKeys {
+    /// What it has to prove itself with.
+    pub(crate) proof: Option<Keys>,
+    /// What it has to use TLS with.
+    pub(crate) tls: Option<TlsKey>,
+}
+
+/// The keys of a host. One with everything covered gets a secret that nobody knows.
+pub(crate) fn keys_of(record: &HostRecord) -> Result<HostKeys, ControlError> {
+    let read = |text: &str| text.parse::<Secret>().map_err(|e| bad(record, "secret", &e));
+    let tls = match record.tls_key.as_str() {
+        "" => None,
+        text => Some(text.parse().map_err(|e: TlsKeyError| bad(record, "key for TLS", &e))?),
+    };
     let host = match record.secret.as_str() {
+        "" if tls.is_some() => return Ok(HostKeys { proof: None, tls }),
         "" => unknown()?,
-        text => read(text).map_err(|e| bad(record, e))?,
+        text => read(text)?,
     };
     let controller = match record.controller_secret.as_str() {
         "" => None,
-        text => Some(read(text).map_err(|e| bad(record, e))?),
+        text => Some(read(text)?),
     };
-    Ok(Keys { host, controller })
+    Ok(HostKeys { proof: Some(Keys { host, controller }), tls })
 }
 
-fn bad(record: &HostRecord, error: SecretError) -> ControlError {
-    ControlError::usage(format!("a secret of host {} cannot be used: {error}", record.nqn))
+fn bad(record: &HostRecord, what: &str, error: &dyn std::error::Error) -> ControlError {
+    ControlError::usage(format!("the {what} of host {} cannot be used: {error}", record.nqn))
 }
 
 /// A secret that nobody knows.
 pub(crate) fn unknown() -> Result<Secret, ControlError> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)
-        .map_err(|e| ControlError::device(format!("the machine has no random bytes: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(no_random)?;
     Ok(Secret::from(bytes))
+}
+
+fn no_random(error: getrandom::Error) -> ControlError {
+    ControlError::device(format!("the machine has no random bytes: {error}"))
+}
+
+/// A key for TLS that nobody has yet.
+fn fresh_tls_key() -> Result<TlsKey, ControlError> {
+    let mut bytes = [0; 48];
+    getrandom::fill(&mut bytes).map_err(no_random)?;
+    Ok(TlsKey::from(bytes))
 }
 
 fn message(record: &HostRecord) -> Host {
     Host {
         nqn: record.nqn.clone(),
-        state: if record.secret.is_empty() { "locked" } else { "ready" }.to_owned(),
+        state: if record.is_locked() { "locked" } else { "ready" }.to_owned(),
         bidirectional: !record.controller_secret.is_empty(),
+        proof: !record.secret.is_empty() || record.is_locked(),
+        tls: !record.tls_key.is_empty(),
     }
 }
 
 impl Manager {
-    /// Has a host prove who it is from now on. Other secrets replace the ones it had; the same are "unchanged".
+    /// Has a host prove who it is, use TLS, or both from now on. What is given replaces all that it had; the same is
+    /// "unchanged".
     ///
     /// # Errors
     /// When the name or a secret makes no sense, there are too many hosts, or it cannot be recorded.
@@ -53,19 +80,28 @@ impl Manager {
         self.check_open()?;
         let name = &request.nqn;
         nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
-        let record = HostRecord {
+        let mut record = HostRecord {
             nqn: name.clone(),
             secret: request.secret.trim().to_owned(),
             controller_secret: request.controller_secret.trim().to_owned(),
+            tls_key: request.tls_key.trim().to_owned(),
         };
-        if record.secret.is_empty() {
-            return Err(ControlError::usage("a host needs a secret: --secret-file FILE"));
+        if request.new_tls_key {
+            if !record.tls_key.is_empty() {
+                return Err(ControlError::usage(
+                    "a host has one key for TLS: given or made, not both",
+                ));
+            }
+            record.tls_key = fresh_tls_key()?.reveal().to_string();
         }
-        if record.secret == record.controller_secret {
-            return Err(ControlError::usage("the two secrets must not be the same"));
+        if record.is_locked() {
+            return Err(ControlError::usage(
+                "a host needs a secret or a key: --secret-file FILE, --tls-key-file FILE or --new-tls-key",
+            ));
         }
-        keys_of(&record)?;
-        self.put_host(record)
+        check_secrets(&record.secret, &record.controller_secret)?;
+        let made = if request.new_tls_key { record.tls_key.clone() } else { String::new() };
+        Ok(HostChange { tls_key: made, ..self.put_host(record)? })
     }
 
     /// Records a host, and has every target know it.
@@ -90,9 +126,14 @@ impl Manager {
         config.hosts.push(record.clone());
         self.config = self.store.prepare(&config)?.commit()?;
         for server in self.servers.values() {
-            server.set_keys(&record.nqn, Some(keys.clone()));
+            server.set_keys(&record.nqn, &keys);
         }
-        let what = format!("host {} has to prove who it is from now on", record.nqn);
+        let what = match (&keys.proof, &keys.tls) {
+            (_, None) => "prove who it is",
+            (None, Some(_)) => "use TLS",
+            (Some(_), Some(_)) => "use TLS and prove who it is",
+        };
+        let what = format!("host {} has to {what} from now on", record.nqn);
         self.record(Note::new(EventKind::HostChanged, "daemon", what));
         Ok(change(result, &record))
     }
@@ -123,9 +164,9 @@ impl Manager {
         config.hosts.retain(|h| h.nqn != *name);
         self.config = self.store.prepare(&config)?.commit()?;
         for server in self.servers.values() {
-            server.set_keys(name, None);
+            server.set_keys(name, &HostKeys { proof: None, tls: None });
         }
-        let what = format!("host {name} has no secret any more");
+        let what = format!("host {name} has no secret and no key any more");
         self.record(Note::new(EventKind::HostChanged, "daemon", what));
         Ok(change("changed", &record))
     }
@@ -138,5 +179,5 @@ impl Manager {
 }
 
 fn change(result: &str, record: &HostRecord) -> HostChange {
-    HostChange { result: result.to_owned(), host: Some(message(record)) }
+    HostChange { result: result.to_owned(), host: Some(message(record)), ..HostChange::default() }
 }

@@ -24,6 +24,7 @@ use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN};
 use crate::manager::{Manager, Running, drive_key};
 use crate::store::{Prepared, RemoteRecord};
 use record::Aim;
+pub(crate) use record::check_secrets;
 
 mod discover;
 pub(crate) mod paths;
@@ -220,10 +221,11 @@ impl Manager {
 
     /// Has the next connections to a drive be made with other secrets.
     fn rekey_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
-        let keys = record.keys()?;
+        let (keys, tls) = (record.keys()?, record.tls_key()?);
         self.put_remote(record)?;
         if let Some(device) = self.drives.remote(&record.address) {
             device.set_keys(keys);
+            device.set_tls_key(tls);
         }
         Ok(())
     }

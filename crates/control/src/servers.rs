@@ -9,6 +9,7 @@ use strake_reactor::CoreHandle;
 use strake_units::Uuid;
 
 use crate::error::ControlError;
+use crate::hosts::HostKeys;
 use crate::referrals::referral_of;
 use crate::store::{ExportRecord, SubsystemRecord};
 
@@ -120,11 +121,15 @@ impl ExportServer {
         })
     }
 
-    /// Has a host prove who it is, or believes its name again. Protocols without names of hosts do not care.
-    pub(crate) fn set_keys(&self, host: &str, keys: Option<nvmet::Keys>) {
+    /// Has a host prove who it is and use TLS, or believes its name again. Protocols without names of hosts do not
+    /// care.
+    pub(crate) fn set_keys(&self, host: &str, keys: &HostKeys) {
         match self {
             Self::Nbd(_) => {}
-            Self::Nvme(target) => target.set_keys(host, keys),
+            Self::Nvme(target) => {
+                target.set_keys(host, keys.proof.clone());
+                target.set_tls_key(host, keys.tls.clone());
+            }
         }
     }
 

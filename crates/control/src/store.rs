@@ -241,6 +241,9 @@ pub struct RemoteRecord {
     /// What the target proves itself with; empty when it need not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub controller_secret: String,
+    /// What TLS is used with, in the interchange format; empty without.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tls_key: String,
 }
 
 impl std::fmt::Debug for RemoteRecord {
@@ -253,7 +256,8 @@ impl RemoteRecord {
     /// The same without its secrets.
     #[must_use]
     pub fn masked(&self) -> Self {
-        Self { secret: String::new(), controller_secret: String::new(), ..self.clone() }
+        let (secret, controller_secret, tls_key) = Default::default();
+        Self { secret, controller_secret, tls_key, ..self.clone() }
     }
 }
 
@@ -298,16 +302,20 @@ const fn is_first_namespace(namespace: &u32) -> bool {
 }
 
 /// A host that has to prove who it is when it connects over NVMe/TCP.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostRecord {
     /// Its name.
     pub nqn: String,
-    /// What it proves itself with, in the interchange format; empty when that is covered, so that it cannot connect.
+    /// What it proves itself with, in the interchange format; empty when it need not. A host with nothing at all has
+    /// all of it covered, and cannot connect.
     pub secret: String,
     /// What the target proves itself with to it; empty when it does not.
     #[serde(default)]
     pub controller_secret: String,
+    /// What it uses TLS with, in the interchange format; empty when it need not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tls_key: String,
 }
 
 impl std::fmt::Debug for HostRecord {
@@ -317,10 +325,16 @@ impl std::fmt::Debug for HostRecord {
 }
 
 impl HostRecord {
+    /// Whether nothing is known that the host could connect with.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.secret.is_empty() && self.tls_key.is_empty()
+    }
+
     /// The same without its secrets.
     #[must_use]
     pub fn masked(&self) -> Self {
-        Self { nqn: self.nqn.clone(), secret: String::new(), controller_secret: String::new() }
+        Self { nqn: self.nqn.clone(), ..Self::default() }
     }
 }
 

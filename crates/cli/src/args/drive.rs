@@ -91,6 +91,9 @@ pub struct Identity {
     /// What the target has to prove itself with.
     #[arg(long, value_name = "FILE", requires = "secret_file")]
     pub controller_secret_file: Option<String>,
+    /// Use TLS, with the key in this file, as `nvme gen-tls-key` or `strake host add --new-tls-key` prints it.
+    #[arg(long, value_name = "FILE")]
+    pub tls_key_file: Option<String>,
 }
 
 /// `strake drive connect`.

@@ -5,15 +5,18 @@ use clap::{Args, Subcommand};
 /// What can be done with hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {
-    /// Have a host prove who it is when it connects over NVMe/TCP (DH-HMAC-CHAP). Other secrets replace those it had.
+    /// Have a host prove who it is when it connects over NVMe/TCP (DH-HMAC-CHAP), use TLS, or both. What is given
+    /// replaces all that it had.
     #[command(after_help = "Examples:
-  strake host add nqn.2014-08.com.example:db1 --secret-file host.key")]
+  strake host add nqn.2014-08.com.example:db1 --secret-file host.key
+  strake host add nqn.2014-08.com.example:db1 --new-tls-key
+  strake host add nqn.2014-08.com.example:db1 --tls-key-file host.tls")]
     Add(Add),
-    /// The hosts that have to, without their secrets.
+    /// The hosts that have to, without their secrets and keys.
     #[command(after_help = "Examples:
   strake host list")]
     List,
-    /// Forget the secrets of a host that no export lets connect.
+    /// Forget the secrets and the key of a host that no export lets connect.
     #[command(after_help = "Examples:
   strake host remove nqn.2014-08.com.example:db1")]
     Remove {
@@ -31,9 +34,15 @@ pub struct Add {
     pub nqn: String,
     /// What it proves itself with, as `nvme gen-dhchap-key` prints it: in this file, which only its owner may read, or
     /// "-" for standard input.
-    #[arg(long, value_name = "FILE")]
-    pub secret_file: String,
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["tls_key_file", "new_tls_key"])]
+    pub secret_file: Option<String>,
     /// What the target proves itself with, to a host that asks for it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "secret_file")]
     pub controller_secret_file: Option<String>,
+    /// What it has to use TLS with, as `nvme gen-tls-key` prints it: in a file of the same kind.
+    #[arg(long, value_name = "FILE", conflicts_with = "new_tls_key")]
+    pub tls_key_file: Option<String>,
+    /// Make a key that it has to use TLS with, and print it, this once.
+    #[arg(long)]
+    pub new_tls_key: bool,
 }

@@ -67,20 +67,28 @@ async fn one(name: &str, socket: &Path) -> Result<Drive, CliError> {
     Ok(drives.get_drive(GetDriveRequest { path }).await?.into_inner())
 }
 
-/// The host's name, its secret and that of the target, each empty when it is not given.
-fn identity(arguments: Identity) -> Result<(String, String, String), CliError> {
-    let Identity { host_nqn, secret_file, controller_secret_file } = arguments;
-    let key = |file: Option<String>| match file {
-        Some(file) => secret::key(&file),
-        None => Ok(String::new()),
-    };
-    Ok((host_nqn.unwrap_or_default(), key(secret_file)?, key(controller_secret_file)?))
+/// What a request says of who we are; each text is empty when it is not given.
+struct Who {
+    host_nqn: String,
+    secret: String,
+    controller_secret: String,
+    tls_key: String,
+}
+
+fn identity(arguments: Identity) -> Result<Who, CliError> {
+    let Identity { host_nqn, secret_file, controller_secret_file, tls_key_file } = arguments;
+    Ok(Who {
+        host_nqn: host_nqn.unwrap_or_default(),
+        secret: secret::key_or_none(secret_file)?,
+        controller_secret: secret::key_or_none(controller_secret_file)?,
+        tls_key: secret::key_or_none(tls_key_file)?,
+    })
 }
 
 async fn discover(arguments: Discover, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let Discover { address, identity: who } = arguments;
-    let (host_nqn, secret, controller_secret) = identity(who)?;
-    let request = DiscoverDrivesRequest { address, host_nqn, secret, controller_secret };
+    let Who { host_nqn, secret, controller_secret, tls_key } = identity(who)?;
+    let request = DiscoverDrivesRequest { address, host_nqn, secret, controller_secret, tls_key };
     let mut drives = Connection::open(socket).await?.drives();
     let answer = drives.discover_drives(request).await?.into_inner();
     out.print(&answer, tables::drive::offers)?;
@@ -89,9 +97,10 @@ async fn discover(arguments: Discover, socket: &Path, out: &Output) -> Result<Ex
 
 async fn connect(arguments: Connect, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let Connect { address, identity: who, hold } = arguments;
-    let (host_nqn, secret, controller_secret) = identity(who)?;
+    let Who { host_nqn, secret, controller_secret, tls_key } = identity(who)?;
     let hold_s = hold.unwrap_or_default();
-    let request = ConnectDriveRequest { address, host_nqn, hold_s, secret, controller_secret };
+    let request =
+        ConnectDriveRequest { address, host_nqn, hold_s, secret, controller_secret, tls_key };
     let mut drives = Connection::open(socket).await?.drives();
     let change = drives.connect_drive(request).await?.into_inner();
     out.print(&change, tables::drive::change)?;

@@ -36,8 +36,12 @@ pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
 }
 
 fn add_request(arguments: Add) -> Result<AddHostRequest, CliError> {
-    let Add { nqn, secret_file, controller_secret_file } = arguments;
-    let secret = secret::key(&secret_file)?;
-    let controller = controller_secret_file.map(|file| secret::key(&file)).transpose()?;
-    Ok(AddHostRequest { nqn, secret, controller_secret: controller.unwrap_or_default() })
+    let Add { nqn, secret_file, controller_secret_file, tls_key_file, new_tls_key } = arguments;
+    Ok(AddHostRequest {
+        nqn,
+        secret: secret::key_or_none(secret_file)?,
+        controller_secret: secret::key_or_none(controller_secret_file)?,
+        tls_key: secret::key_or_none(tls_key_file)?,
+        new_tls_key,
+    })
 }

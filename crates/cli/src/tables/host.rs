@@ -1,8 +1,8 @@
-//! Hosts that have to prove who they are.
+//! Hosts that have to prove who they are, or to use TLS.
 
 use super::grid::{Column, Grid};
 use super::sentence;
-use strake_api::v1::{Host, HostChange, ListHostsResponse};
+use strake_api::v1::{HostChange, ListHostsResponse};
 
 /// Every host, one a line.
 #[must_use]
@@ -14,21 +14,27 @@ pub fn list(answer: &ListHostsResponse, width: usize) -> String {
     let mut grid = Grid::new(&[
         Column::Path("host"),
         Column::Word("state"),
-        Column::Word("target proves itself"),
+        Column::Word("proves itself"),
+        Column::Word("target too"),
+        Column::Word("TLS"),
     ]);
     for host in &answer.hosts {
-        grid.row([host.nqn.clone(), host.state.clone(), proof(host).to_owned()]);
+        let word = |is| if is { "yes" } else { "no" }.to_owned();
+        let (proof, too, tls) = (word(host.proof), word(host.bidirectional), word(host.tls));
+        grid.row([host.nqn.clone(), host.state.clone(), proof, too, tls]);
     }
     grid.render(width)
-}
-
-const fn proof(host: &Host) -> &'static str {
-    if host.bidirectional { "yes" } else { "no" }
 }
 
 /// What a command did to a host.
 #[must_use]
 pub fn change(change: &HostChange, width: usize) -> String {
     let name = change.host.as_ref().map_or("", |host| &host.nqn);
-    sentence(&format!("host {name}: {}", change.result), width)
+    let done = sentence(&format!("host {name}: {}", change.result), width);
+    if change.tls_key.is_empty() {
+        return done;
+    }
+    // A line of its own that is never broken: it is copied into a file.
+    let once = "Its key for TLS, which is not shown again:";
+    done + &sentence(once, width) + &change.tls_key + "\n"
 }

@@ -190,12 +190,18 @@ fn a_key_of_a_host_comes_from_a_file_that_nobody_else_may_read() {
     };
     let (own, other, open) = (write("own", 0o600), write("other", 0o400), write("open", 0o640));
     let add = "host add nqn.2014-08.com.example:db1 --secret-file";
-    let line = format!("{add} {own} --controller-secret-file {other}");
+    let line = format!("{add} {own} --controller-secret-file {other} --tls-key-file {own}");
     let ran = check("keys", healthy(), &line, 0);
-    for part in ["secret: \"DHHC-1:00:own:\"", "controller_secret: \"DHHC-1:00:other:\""] {
+    for part in [
+        "secret: \"DHHC-1:00:own:\"",
+        "controller_secret: \"DHHC-1:00:other:\"",
+        "tls_key: \"DHHC-1:00:own:\"",
+    ] {
         assert!(ran.heard.last().is_some_and(|h| h.contains(part)), "{part}: {:?}", ran.heard);
     }
-    for line in [format!("{add} {open}"), format!("{add} {own} --controller-secret-file {open}")] {
+    for option in ["", " --controller-secret-file", " --tls-key-file"] {
+        let own = if option.is_empty() { "" } else { &own };
+        let line = format!("{add} {own}{option} {open}");
         let ran = check("keys", healthy(), &line, 3);
         assert!(ran.stderr.contains("chmod 600"), "{line}: {}", ran.stderr);
         assert!(!ran.stderr.contains("DHHC"), "{line}: {}", ran.stderr);

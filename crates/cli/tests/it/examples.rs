@@ -81,7 +81,7 @@ fn every_example_runs_for_a_person_at_a_terminal() {
         let served = Served::new("examples", script);
         let folder = served.folder.0.display().to_string();
         std::fs::write(served.folder.0.join("strake.json"), "{}").expect("the folder is writable");
-        for file in ["chat.url", "mail.url", "host.key"] {
+        for file in ["chat.url", "mail.url", "host.key", "host.tls"] {
             let path = served.folder.0.join(file);
             std::fs::write(&path, "https://a.example/secret\n").expect("the folder is writable");
             let own = std::fs::Permissions::from_mode(0o600);

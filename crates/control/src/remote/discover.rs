@@ -5,7 +5,7 @@ use strake_dev_fabrics::discovery::{self, Channel, Entry, EntryError, Kind, Tran
 use strake_dev_fabrics::{Address, HostName, Options, Service};
 use strake_units::Uuid;
 
-use super::record::{check_secrets, keys_of};
+use super::record::{check_secrets, keys_of, tls_key_of};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::manager::Manager;
@@ -24,9 +24,10 @@ impl Control {
         let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
         check_secrets(secret, controller)?;
         let keys = keys_of(&request.address, secret, controller)?;
+        let tls = tls_key_of(&request.address, request.tls_key.trim())?;
         let (nqn, id) = self.run(|m| m.host_name(&request.host_nqn))?;
         let id: Uuid = id.parse().unwrap_or(Uuid::NIL);
-        let host = HostName { nqn, id: id.0, keys, tls: None };
+        let host = HostName { nqn, id: id.0, keys, tls };
         let digests = Options::default().digests;
         let found = discovery::discover(&service, &host, digests).map_err(|error| {
             let what = format!("{error}; check the address and the target's list of hosts");

@@ -4,7 +4,7 @@ use strake_api::v1::ConnectDriveRequest;
 use strake_block::DeviceError;
 use strake_dev_fabrics::limits::{LOSS_TIME_MAX, LOSS_TIME_MIN};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options};
-use strake_export_nvmet::{Keys, nqn};
+use strake_export_nvmet::{Keys, TlsKey, nqn};
 use strake_units::{Nanos, Uuid};
 
 use super::address_of;
@@ -31,8 +31,8 @@ impl RemoteRecord {
     pub(crate) fn connect(&self) -> Result<FabricsDevice, ControlError> {
         let addresses = self.addresses().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
-        let (nqn, keys) = (self.host_nqn.clone(), self.keys()?);
-        let host = HostName { nqn, id: id.0, keys, tls: None };
+        let (nqn, keys, tls) = (self.host_nqn.clone(), self.keys()?, self.tls_key()?);
+        let host = HostName { nqn, id: id.0, keys, tls };
         let defaults = Options::default();
         let loss_time = match self.hold_s {
             0 => defaults.loss_time,
@@ -52,6 +52,21 @@ impl RemoteRecord {
     pub(super) fn keys(&self) -> Result<Option<Keys>, ControlError> {
         keys_of(&self.address, &self.secret, &self.controller_secret)
     }
+
+    /// What TLS is used with.
+    pub(super) fn tls_key(&self) -> Result<Option<TlsKey>, ControlError> {
+        tls_key_of(&self.address, &self.tls_key)
+    }
+}
+
+/// What a key for `address`, which may be empty, is good for.
+pub(super) fn tls_key_of(address: &str, text: &str) -> Result<Option<TlsKey>, ControlError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error| {
+        ControlError::usage(format!("the key for TLS with {address} cannot be used: {error}"))
+    })
 }
 
 /// What is said about a drive that cannot be connected.
@@ -101,7 +116,11 @@ impl Manager {
         if !secret.is_empty() {
             (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
         }
+        if !request.tls_key.trim().is_empty() {
+            record.tls_key = request.tls_key.trim().to_owned();
+        }
         record.keys()?;
+        record.tls_key()?;
         let connected = self.drives.remote(path).is_some();
         Ok(match known {
             Some(known) if connected && known == record => Aim::Nothing,
@@ -126,6 +145,7 @@ impl Manager {
             hold_s: request.hold_s,
             secret: String::new(),
             controller_secret: String::new(),
+            tls_key: String::new(),
         })
     }
 
@@ -151,6 +171,7 @@ impl Manager {
             ControlError::usage(format!("{:?} identifies no host: {error}", record.host_id))
         })?;
         check_secrets(&record.secret, &record.controller_secret)?;
+        record.tls_key()?;
         record.keys().map(drop)
     }
 
@@ -180,7 +201,7 @@ impl Manager {
 }
 
 /// Refuses secrets that are of no use together.
-pub(super) fn check_secrets(secret: &str, controller: &str) -> Result<(), ControlError> {
+pub(crate) fn check_secrets(secret: &str, controller: &str) -> Result<(), ControlError> {
     if secret.is_empty() && !controller.is_empty() {
         return Err(ControlError::usage("the target proves itself only to a host with a secret"));
     }

@@ -73,6 +73,7 @@ fn host(secret: &str, controller_secret: &str) -> AddHostRequest {
         nqn: HOST.into(),
         secret: secret.into(),
         controller_secret: controller_secret.into(),
+        ..Default::default()
     }
 }
 
@@ -205,6 +206,50 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     let restored = control.restore_config(&restore).expect("it is understood");
     assert_eq!(restored.plan, ["refer hosts to nvme-tcp://192.0.2.7:8009"]);
     assert_eq!(seen(&control), [both[1], both[0]]);
+    stop(&control);
+}
+
+/// A key for TLS is shown to whoever had it made and to nobody else; a host has it beside a secret or alone.
+#[test]
+fn a_key_for_tls_is_made_and_shown_once() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
+    let with = |tls_key: &str, new_tls_key| AddHostRequest {
+        tls_key: tls_key.into(),
+        new_tls_key,
+        ..host("", "")
+    };
+    let made = add(with("", true)).expect("a key is made");
+    assert!(made.tls_key.starts_with("NVMeTLSkey-1:02:"), "48 bytes for SHA-384");
+    let (usage, key) = (ControlErrorKind::Usage, made.tls_key.as_str());
+    check_refused(add(with(key, true)), usage, "not both");
+    check_refused(add(with("NVMeTLSkey-1:01:AAAA:", false)), usage, "key for TLS");
+    check_refused(add(AddHostRequest { ..host("", OTHER) }), usage, "--new-tls-key");
+    let same = add(with(key, false)).expect("it is the same");
+    assert_eq!((same.result.as_str(), same.tls_key.as_str()), ("unchanged", ""));
+    let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
+    let is = |host: &strake_api::v1::Host| (host.state.clone(), host.proof, host.tls);
+    assert_eq!(is(&listed()), ("ready".to_owned(), false, true));
+    let both = AddHostRequest { secret: SECRET.into(), ..with(key, false) };
+    assert_eq!(add(both).expect("both").result, "changed");
+    assert_eq!(is(&listed()), ("ready".to_owned(), true, true));
+
+    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    let told = control.events().list(&Default::default()).expect("the request is fine");
+    let shown =
+        format!("{document}{told:?}{:?}{:?}", listed(), control.run(|m| Ok(m.config.clone())));
+    assert!(shown.contains("use TLS and prove") && !shown.contains(&key[16..40]), "{shown}");
+    // With everything covered it cannot connect, not even to where it needed only TLS before.
+    control
+        .run(|m| {
+            m.config.hosts.clear();
+            Ok(())
+        })
+        .expect("forgotten");
+    let restore = RestoreConfigRequest { json: document, dry_run: false };
+    control.restore_config(&restore).expect("it is understood");
+    assert_eq!(is(&listed()), ("locked".to_owned(), true, false));
     stop(&control);
 }
 

@@ -450,13 +450,51 @@ fn records_of_a_backup_are_looked_at() {
 const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
 const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
 
+/// A drive is used over TLS, also after a restart; the key is in nothing that is shown.
+#[test]
+fn a_drive_that_needs_tls_is_connected_with_its_key() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let known = AddHostRequest { nqn: HOST.into(), new_tls_key: true, ..Default::default() };
+    let made = machine.control.run(|m| m.add_host(&known)).expect("a key is made");
+    let folder = Folder::new();
+    let control = folder.control();
+    let with = |key: &str| ConnectDriveRequest { tls_key: key.into(), ..request(address) };
+    check_refused(connect(&control, address), ControlErrorKind::Device, "--tls-key-file");
+    check_refused(control.connect_drive(&with("key")), ControlErrorKind::Usage, "NVMeTLSkey-1");
+    let other = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let refused = control.connect_drive(&with(other));
+    check_refused(refused, ControlErrorKind::Device, "does not know the key");
+    let connected = control.connect_drive(&with(&made.tls_key)).expect("both know the key");
+    assert_eq!(connected.result, "created");
+    let again = control.connect_drive(&with("")).expect("the one it has").result;
+    assert_eq!(again, "unchanged");
+    let shown = format!(
+        "{connected:?}{}{:?}",
+        control.run(|m| m.config_document()).expect("it can be encoded").json,
+        control.run(|m| Ok(m.config.clone())).expect("it answers"),
+    );
+    assert!(shown.contains(address) && !shown.contains("NVMeTLSkey"), "{shown}");
+    stop(&control);
+    drop(control);
+
+    let control = folder.control();
+    tick_until(&control, "it is connected", || shown_state(&control, address) == "free");
+    stop(&control);
+    machine.stop();
+}
+
 /// Both sides prove who they are, also after a restart; the secrets are in nothing that is shown.
 #[test]
 fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     let machine = Machine::new(1);
     let address = machine.addresses[0].as_str();
-    let known =
-        AddHostRequest { nqn: HOST.into(), secret: SECRET.into(), controller_secret: OTHER.into() };
+    let known = AddHostRequest {
+        nqn: HOST.into(),
+        secret: SECRET.into(),
+        controller_secret: OTHER.into(),
+        ..Default::default()
+    };
     machine.control.run(|m| m.add_host(&known)).expect("a secret");
     let folder = Folder::new();
     let control = folder.control();

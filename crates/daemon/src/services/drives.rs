@@ -49,10 +49,11 @@ impl DriveService for Shared {
         &self,
         request: Request<ConnectDriveRequest>,
     ) -> Result<Response<DriveChange>, Status> {
-        let ConnectDriveRequest { address, host_nqn, secret, controller_secret, .. } =
+        let ConnectDriveRequest { address, host_nqn, secret, controller_secret, tls_key, .. } =
             request.get_ref();
         check_texts(&[("address", address), ("host_nqn", host_nqn)])?;
         check_texts(&[("secret", secret), ("controller_secret", controller_secret)])?;
+        check_texts(&[("tls_key", tls_key)])?;
         self.command(request, |control, request| control.connect_drive(request)).await
     }
 
@@ -69,9 +70,11 @@ impl DriveService for Shared {
         request: Request<DiscoverDrivesRequest>,
     ) -> Result<Response<DiscoverDrivesResponse>, Status> {
         let request = request.into_inner();
-        let DiscoverDrivesRequest { address, host_nqn, secret, controller_secret } = &request;
+        let DiscoverDrivesRequest { address, host_nqn, secret, controller_secret, tls_key } =
+            &request;
         check_texts(&[("address", address), ("host_nqn", host_nqn)])?;
         check_texts(&[("secret", secret), ("controller_secret", controller_secret)])?;
+        check_texts(&[("tls_key", tls_key)])?;
         self.call(move |control| control.discover_drives(&request)).await.map(Response::new)
     }
 }

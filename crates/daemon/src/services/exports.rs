@@ -52,6 +52,7 @@ impl ExportService for Shared {
         let r = request.get_ref();
         check_texts(&[("nqn", &r.nqn)])?;
         check_texts(&[("secret", &r.secret), ("controller_secret", &r.controller_secret)])?;
+        check_texts(&[("tls_key", &r.tls_key)])?;
         self.command(request, |c, r| c.run(|m| m.add_host(r))).await
     }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # An array over NVMe/TCP: a host of our own connects, identifies, reads and writes in every way the transport has, with
-# and without digests, is refused what must be refused, keeps its data through kill -9 and an orderly restart, and sees
-# namespaces come and go.
+# and without digests, is refused what must be refused, keeps its data and what hosts reserved through kill -9 and an
+# orderly restart, and sees namespaces come and go.
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
 
@@ -51,6 +51,21 @@ restarted tank
     fail "after a restart the export is another one"
 client verify --model "$work/model"
 say "after kill -9 and after a restart: $(<"$work/out")"
+
+# What two hosts agreed on outlasts kill -9; an operator ends it when they do not.
+client reserve
+kill9_daemon
+start_daemon
+restarted tank
+client reserved
+expect 0 strake export show tank
+grep -q "exclusive-access, also after a restart" "$work/out" || fail "the reservation is not shown: $(<"$work/out")"
+expect 3 strake export release tank
+expect 0 strake export release tank --yes --output json
+[[ $(json "it['result']") == changed ]] || fail "the reservation was not ended: $(<"$work/out")"
+client free
+expect 0 strake export release tank --yes --output json
+[[ $(json "it['result']") == unchanged ]] || fail "there was something left: $(<"$work/out")"
 
 # Two members fail under a host that goes on.
 python3 "$e2e/_nvme.py" steady --address "$address" --nqn "$nqn" --host "$host" --windows 2048:4096 --seed "$seed" \

@@ -33,6 +33,11 @@ tank() { fresh "$@"; expect 0 "${tank[@]}"; }
 
 exported() { tank; expect 0 strake export create tank --via nbd --listen "unix:$work/nbd.sock"; }
 
+exported_nvme() {
+    tank
+    expect 0 strake export create tank --via nvme-tcp --listen 127.0.0.1:0 --allow-host nqn.2014-08.com.example:db1
+}
+
 out() { tank; expect 0 strake array fail tank --member 3 --accept redundancy --yes; }
 
 # Its drive is under another path now.
@@ -121,7 +126,8 @@ situation() {
         "strake array import"*) needs=waits ;;
         "strake array unload"*--force | "strake array destroy"*--force*) needs=exported ;;
         "strake array undelete"*) needs=destroyed ;;
-        "strake export remove"*) needs=exported ;;
+        "strake export remove"* | "strake export show"*) needs=exported ;;
+        "strake export release"*) needs=exported_nvme ;;
         "strake export referral remove"*) needs=referred ;;
         "strake bench load"*nvme*) needs=fresh ;;
         "strake bench report"*) needs=numbers ;;

@@ -18,6 +18,8 @@ ICREQ, ICRESP, H2C_TERM, C2H_TERM, CMD, RSP, H2C, C2H, R2T = 0, 1, 2, 3, 4, 5, 6
 F_HDGST, F_DDGST, F_LAST, F_SUCCESS = 1, 2, 4, 8
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 FLUSH, WRITE, READ, COMPARE, WRITE_ZEROES, DSM, VERIFY = 0, 1, 2, 5, 8, 9, 12
+REGISTER, REPORT, ACQUIRE, RELEASE = 0x0D, 0x0E, 0x11, 0x15
+CONFLICT = 0x83
 FUA = 1 << 30
 CAP, VS, CC, CSTS = 0, 8, 0x14, 0x1C
 
@@ -214,10 +216,11 @@ def field(name):
 class Host:
     """A controller with one I/O queue, as the verbs of `_nbd.py` use a client."""
 
-    def __init__(self, address, subnqn, hostnqn, digests=0, sqflow=True, kato=0):
+    def __init__(self, address, subnqn, hostnqn, digests=0, sqflow=True, kato=0, hostid=None):
         self.address, self.subnqn, self.hostnqn, self.digests = address, subnqn, hostnqn, digests
+        self.hostid = hostid
         self.admin = Queue(address, digests, sqflow)
-        self.cntlid = self.admin.connect(subnqn, hostnqn, kato=kato)
+        self.cntlid = self.admin.connect(subnqn, hostnqn, kato=kato, hostid=hostid)
         self.admin.enable()
         granted = self.admin.admin(9, tail=struct.pack("<II", 7, 3 | 3 << 16))[0]
         if granted & 0xFFFF < 1:
@@ -233,7 +236,7 @@ class Host:
 
     def queue(self, qid, sqflow=True, size=None):
         queue = Queue(self.address, self.digests, sqflow)
-        queue.connect(self.subnqn, self.hostnqn, qid, self.cntlid, size)
+        queue.connect(self.subnqn, self.hostnqn, qid, self.cntlid, size, hostid=self.hostid)
         return queue
 
     def tail(self, offset, length, flags=0):
@@ -273,6 +276,20 @@ class Host:
         data = data.ljust(padded, b"\0")
         tail = struct.pack("<II", len(ranges) - 1, 4)
         self.io.finish(self.io.send(DSM, sgl_capsule(len(data)), 1, tail, data))
+
+    def reserve(self, opcode, dword, current=0, other=0):
+        """A command about reservations, with its keys."""
+        keys = struct.pack("<QQ", current, other)[: 8 if opcode == RELEASE else 16]
+        self.io.finish(self.io.send(opcode, sgl_capsule(len(keys)), 1, struct.pack("<I", dword), keys))
+
+    def reservation(self):
+        """Type, whether it lasts, and registrants as identifier, key and whether it holds the reservation."""
+        cid = self.io.send(REPORT, sgl_transport(4096), 1, struct.pack("<II", 1023, 1))
+        page = self.io.finish(cid, want=4096)[1]
+        count = struct.unpack("<H", page[5:7])[0]
+        entries = [page[64 * (n + 1) :][:64] for n in range(count)]
+        known = [(one[16:32], struct.unpack("<Q", one[8:16])[0], one[2]) for one in entries]
+        return page[4], page[9], known
 
     def close(self):
         self.io.close()
@@ -354,7 +371,7 @@ def check_refusals(host):
     expect_failure(0x0F, "data of another length", lambda: io.finish(
         io.send(WRITE, sgl_capsule(host.block), 1, first, bytes(host.block * 2))))
     expect_failure(0x01, "an unknown I/O command", lambda: io.finish(io.send(0x7E, sgl_transport(0), 1)))
-    expect_failure(0x01, "a reservation", lambda: io.finish(io.send(0x0D, sgl_transport(0), 1)))
+    expect_failure(0x0F, "a registration without keys", lambda: io.finish(io.send(0x0D, sgl_transport(0), 1)))
     expect_failure(0x01, "an unknown admin command", lambda: admin.admin(0xC1))
     expect_failure(0x02, "an unknown Identify", lambda: admin.identify(0x7F))
     expect_failure(0x0B, "Identify of a number that is none", lambda: admin.identify(0, 77))
@@ -483,9 +500,67 @@ def namespaces(args):
     host.close()
 
 
+def two_hosts(args):
+    """Two hosts of different identifiers under one name, and what they write."""
+    ids = [bytes([number] * 16) for number in (1, 2)]
+    return [Host(args.address, args.nqn, args.host, args.digests, hostid=hostid) for hostid in ids], ids
+
+
+PLACE = 40000 * 4096
+
+
+def reserve(args):
+    """One host reserves the namespace, so that it lasts; the other is kept out."""
+    (one, two), ids = two_hosts(args)
+    one.reserve(REGISTER, 3 << 30, other=0x11)
+    one.reserve(ACQUIRE, 1 << 8, 0x11)
+    if one.reservation() != (1, 1, [(ids[0], 0x11, 1)]):
+        raise SystemExit(f"the report says {one.reservation()}")
+    one.write(PLACE, bytes([1]) * 4096)
+    expect_failure(CONFLICT, "a write that is kept out", lambda: two.write(PLACE, bytes(4096)))
+    if two.read(PLACE, 4096) != bytes([1]) * 4096:
+        raise SystemExit("another host reads something else")
+    one.close()
+    two.close()
+    print("reserved")
+
+
+def reserved(args):
+    """It is reserved yet; then the other host takes over."""
+    (one, two), ids = two_hosts(args)
+    if one.reservation() != (1, 1, [(ids[0], 0x11, 1)]):
+        raise SystemExit(f"after a restart the report says {one.reservation()}")
+    expect_failure(CONFLICT, "a write that is kept out", lambda: two.write(PLACE, bytes(4096)))
+    one.write(PLACE, bytes([2]) * 4096)
+    two.reserve(REGISTER, 0, other=0x22)
+    two.reserve(ACQUIRE, 2 | 2 << 8, 0x22, 0x11)
+    expect_failure(CONFLICT, "a write after the preemption", lambda: one.write(PLACE, bytes(4096)))
+    expect_failure(CONFLICT, "a read after it", lambda: one.read(PLACE, 4096))
+    if struct.unpack("<QBB", one.admin.log_page(0x80, 64)[:10]) != (1, 1, 0):
+        raise SystemExit("the other one was not told")
+    if two.read(PLACE, 4096) != bytes([2]) * 4096:
+        raise SystemExit("something else is there")
+    if two.reservation() != (2, 1, [(ids[1], 0x22, 1)]):
+        raise SystemExit(f"after the preemption the report says {two.reservation()}")
+    one.close()
+    two.close()
+    print("preempted")
+
+
+def free(args):
+    """Nothing is reserved."""
+    (one, two), _ = two_hosts(args)
+    if one.reservation() != (0, 0, []):
+        raise SystemExit(f"the report says {one.reservation()}")
+    one.write(PLACE, bytes(4096))
+    two.write(PLACE, bytes(4096))
+    one.close()
+    two.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=("check", "fill", "verify", "steady", "namespaces"))
+    parser.add_argument("verb", choices=("check", "fill", "verify", "steady", "namespaces", "reserve", "reserved", "free"))
     parser.add_argument("--address", required=True, help="address:port")
     parser.add_argument("--nqn", required=True, help="name of the subsystem")
     parser.add_argument("--host", required=True, help="name of this host")
@@ -500,7 +575,7 @@ def main():
     args.socket, args.export = args.address, args.nqn
     _nbd.Client = lambda address, nqn: Host(address, nqn, args.host, args.digests)
     verbs = {"check": check, "fill": _nbd.fill, "verify": _nbd.verify, "steady": _nbd.steady,
-             "namespaces": namespaces}
+             "namespaces": namespaces, "reserve": reserve, "reserved": reserved, "free": free}
     try:
         verbs[args.verb](args)
     except (Failed, Ended, ConnectionError, TimeoutError) as error:

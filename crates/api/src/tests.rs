@@ -103,6 +103,7 @@ fn the_descriptor_names_every_call() {
             "ExportService.CreateExport",
             "ExportService.ListExports",
             "ExportService.RemoveExport",
+            "ExportService.ReleaseExport",
             "ExportService.AddHost",
             "ExportService.ListHosts",
             "ExportService.RemoveHost",

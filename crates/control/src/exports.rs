@@ -5,7 +5,7 @@ use strake_api::v1::{
 };
 use strake_export_nbd::Removal;
 use strake_export_nvmet::limits::NAMESPACES_MAX;
-use strake_export_nvmet::nqn;
+use strake_export_nvmet::{Ledger, nqn};
 use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -13,6 +13,7 @@ use crate::events::{EventKind, Note};
 use crate::hosts::keys_of;
 use crate::limits::EXPORTS_MAX;
 use crate::manager::Manager;
+use crate::reserved;
 use crate::servers::{self, ExportServer};
 use crate::store::{Config, ExportRecord, SubsystemRecord};
 
@@ -235,7 +236,7 @@ impl Manager {
         Ok(Some(record))
     }
 
-    fn export_change(&self, result: &str, record: &ExportRecord) -> ExportChange {
+    pub(crate) fn export_change(&self, result: &str, record: &ExportRecord) -> ExportChange {
         ExportChange {
             result: result.to_owned(),
             export: Some(self.export_message(record)),
@@ -247,11 +248,11 @@ impl Manager {
     fn offer(&mut self, record: &ExportRecord) -> Result<String, ControlError> {
         let at = self.find_running(&record.array)?;
         if let Some(server) = self.servers.get(&record.listen) {
-            server.add(record, &self.running[at].array)?;
+            server.add(record, &self.running[at].array, self.ledger_of(record))?;
             return Ok(record.listen.clone());
         }
         let server = self.start_server(record)?;
-        server.add(record, &self.running[at].array)?;
+        server.add(record, &self.running[at].array, self.ledger_of(record))?;
         let listen =
             server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
         self.servers.insert(listen.clone(), server);
@@ -353,10 +354,15 @@ impl Manager {
                         format!("export/{}", record.name),
                         what,
                     );
-                    let remedy = format!(
-                        "free the address, or: strake export remove {}, then strake export create",
-                        record.name
-                    );
+                    let remedy = match error.kind {
+                        ControlErrorKind::Store => {
+                            format!("see what it says, or: strake export release {}", record.name)
+                        }
+                        _ => format!(
+                            "free the address, or: strake export remove {}, then strake export create",
+                            record.name
+                        ),
+                    };
                     self.record(note.cause(error.what.clone()).next(remedy));
                     self.export_trouble.insert(record.name, error.what);
                 }
@@ -405,7 +411,24 @@ impl Manager {
             message.flushes = done.flushes;
             message.errors = done.errors;
         }
+        let server = self.servers.get(&record.listen);
+        message.reservation = server
+            .and_then(|server| server.reservations(record))
+            .and_then(|r| reserved::message(&r));
         message
+    }
+
+    /// The recorded export of a name.
+    pub(crate) fn export_record(&self, name: &str) -> Result<&ExportRecord, ControlError> {
+        self.config.exports.iter().find(|export| export.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.config.exports.iter().map(|e| e.name.as_str()).collect();
+            let hint = if known.is_empty() {
+                "there is none yet: strake export create ...".to_owned()
+            } else {
+                format!("there is: {}", known.join(", "))
+            };
+            ControlError::not_found(format!("there is no export {name:?}; {hint}"))
+        })
     }
 
     /// Withdraws an export.
@@ -417,23 +440,17 @@ impl Manager {
         request: &RemoveExportRequest,
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
-        let Some(at) = self.config.exports.iter().position(|e| e.name == request.name) else {
-            let known: Vec<&str> = self.config.exports.iter().map(|e| e.name.as_str()).collect();
-            let hint = if known.is_empty() {
-                "there is none yet: strake export create ...".to_owned()
-            } else {
-                format!("there is: {}", known.join(", "))
-            };
-            let what = format!("there is no export {:?}; {hint}", request.name);
-            return Err(ControlError::not_found(what));
-        };
-        let record = self.config.exports[at].clone();
+        let record = self.export_record(&request.name)?.clone();
         let change = self.export_change("changed", &record);
         let mut config = self.config.clone();
-        config.exports.remove(at);
+        config.exports.retain(|export| export.name != record.name);
         let prepared = self.store.prepare(&config)?;
         self.withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
         self.config = prepared.commit()?;
+        if record.nvme.is_some() {
+            // What is left behind is in force again with the next export of this array, and the log says so.
+            let _ = self.ledger_of(&record).write(None);
+        }
         self.tell_withdrawn(&record, "by a command");
         Ok(change)
     }

@@ -279,6 +279,12 @@ command!(
     format!("export remove {}{}", r.name, flag(r.force, "--force"))
 );
 command!(
+    ReleaseExportRequest,
+    |r| format!("export/{}", r.name),
+    false,
+    format!("export release {}", r.name)
+);
+command!(
     AddSpareRequest,
     |r| drive(&r.drive),
     r.dry_run,

@@ -42,6 +42,7 @@ mod readd;
 mod referrals;
 mod remote;
 mod remove;
+mod reserved;
 pub mod scan;
 mod scrub;
 mod scrub_file;

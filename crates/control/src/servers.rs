@@ -1,16 +1,18 @@
 //! What serves an address: one protocol, and the exports that share it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use strake_engine::Array;
 use strake_export_nbd::{self as nbd, Listen, Removal};
-use strake_export_nvmet::{self as nvmet, Target, TargetConfig};
+use strake_export_nvmet::{self as nvmet, Reservations, Target, TargetConfig};
 use strake_reactor::CoreHandle;
 use strake_units::Uuid;
 
 use crate::error::ControlError;
 use crate::hosts::HostKeys;
 use crate::referrals::referral_of;
+use crate::reserved::ReservationFile;
 use crate::store::{ExportRecord, SubsystemRecord};
 
 /// A server of one protocol at one address.
@@ -152,8 +154,13 @@ impl ExportServer {
         }
     }
 
-    /// Offers an array.
-    pub(crate) fn add(&self, record: &ExportRecord, array: &Array) -> Result<(), ControlError> {
+    /// Offers an array, whose reservations outlast the daemon in `ledger`.
+    pub(crate) fn add(
+        &self,
+        record: &ExportRecord,
+        array: &Array,
+        ledger: Arc<ReservationFile>,
+    ) -> Result<(), ControlError> {
         match (self, &record.nvme) {
             (Self::Nbd(server), None) => Ok(server.add_export(nbd::Export {
                 name: record.name.clone(),
@@ -165,6 +172,7 @@ impl ExportServer {
             (Self::Nvme(target), Some(subsystem)) => {
                 let mut export = namespace_of(record, subsystem)?;
                 export.device = Some(array.device());
+                export.ledger = Some(ledger);
                 Ok(target.add_export(&export)?)
             }
             (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(another_protocol(record)),
@@ -179,6 +187,24 @@ impl ExportServer {
                 Ok(target.add_export(&namespace_of(record, subsystem)?)?)
             }
             (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(another_protocol(record)),
+        }
+    }
+
+    /// The reservations of an export, if it can have some and its array is served.
+    pub(crate) fn reservations(&self, record: &ExportRecord) -> Option<Reservations> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => target.reservations(&nvme.nqn, nvme.namespace),
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// Ends them.
+    pub(crate) fn clear_reservations(&self, record: &ExportRecord) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                Ok(target.clear_reservations(&nvme.nqn, nvme.namespace)?)
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => Ok(()),
         }
     }
 

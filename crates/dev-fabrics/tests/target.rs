@@ -34,7 +34,8 @@ impl Machine {
     fn start(ram: &RamDevice, port: u16, uuid: u8) -> Self {
         let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("a core starts");
         let address = format!("127.0.0.1:{port}").parse().expect("an address");
-        let config = TargetConfig::default();
+        // All connections of a test come from one address, and many fail on purpose.
+        let config = TargetConfig { doubt_time: Nanos(0), ..TargetConfig::default() };
         let target =
             Target::start(address, vec![core.handle()], config).expect("the target starts");
         let machine = Self { target, _core: core };

@@ -14,6 +14,26 @@ pub enum ExportVerb {
     #[command(after_help = "Examples:
   strake export list")]
     List,
+    /// One export, with the reservations that hosts have over NVMe/TCP.
+    #[command(after_help = "Examples:
+  strake export show tank")]
+    Show {
+        /// Name of the export.
+        #[arg(value_name = "EXPORT")]
+        name: String,
+    },
+    /// End the reservations of an export over NVMe/TCP whose hosts are gone for good. ANY HOST MAY WRITE THEN.
+    #[command(after_help = "Examples:
+  strake export release tank
+  strake export release tank --yes")]
+    Release {
+        /// Name of the export.
+        #[arg(value_name = "EXPORT")]
+        name: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Withdraw an export.
     #[command(after_help = "Examples:
   strake export remove tank

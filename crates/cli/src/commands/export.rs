@@ -1,6 +1,7 @@
 //! `strake export ...`.
 
 use crate::args::export::{Create, ExportVerb, ReferralAddress, ReferralVerb};
+use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -8,8 +9,8 @@ use crate::output::Output;
 use crate::{paths, tables};
 use std::path::Path;
 use strake_api::v1::{
-    AddReferralRequest, CreateExportRequest, ListExportsRequest, ListReferralsRequest,
-    RemoveExportRequest, RemoveReferralRequest,
+    AddReferralRequest, CreateExportRequest, Export, ListExportsRequest, ListReferralsRequest,
+    ReleaseExportRequest, RemoveExportRequest, RemoveReferralRequest,
 };
 
 /// Carries out `verb`.
@@ -28,6 +29,22 @@ pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, 
             let mut exports = Connection::open(socket).await?.exports();
             let answer = exports.list_exports(ListExportsRequest {}).await?.into_inner();
             out.print(&answer, tables::export::list)?;
+        }
+        ExportVerb::Show { name } => {
+            out.print(&one(&name, socket).await?, tables::export::show)?;
+        }
+        ExportVerb::Release { name, yes } => {
+            let mut exports = Connection::open(socket).await?.exports();
+            if !yes {
+                confirm::possible(&format!("end the reservations of {name}"))?;
+                let known = one(&name, socket).await?;
+                let what =
+                    format!("end the reservations of export {name}; any host may write then");
+                let plan = tables::export::registrants(&known);
+                confirm::ask(&Question { what: &what, plan: &plan, answer: &name })?;
+            }
+            let change = exports.release_export(ReleaseExportRequest { name }).await?.into_inner();
+            out.print(&change, tables::export::change)?;
         }
         ExportVerb::Remove { name, force } => {
             let mut exports = Connection::open(socket).await?.exports();
@@ -55,6 +72,15 @@ async fn referral(verb: ReferralVerb, socket: &Path, out: &Output) -> Result<(),
         }
     };
     out.print(&change.into_inner(), tables::export::referral_change)
+}
+
+async fn one(name: &str, socket: &Path) -> Result<Export, CliError> {
+    let mut exports = Connection::open(socket).await?.exports();
+    let known = exports.list_exports(ListExportsRequest {}).await?.into_inner().exports;
+    let found = known.into_iter().find(|export| export.name == name);
+    found.ok_or_else(|| {
+        CliError::usage(format!("there is no export {name:?}; see them with: strake export list"))
+    })
 }
 
 fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {

@@ -4,7 +4,7 @@ use super::grid::{Column, Grid};
 use super::{field, or_dash, sentence, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{
-    Export, ExportChange, ListExportsResponse, ListReferralsResponse, ReferralChange,
+    Export, ExportChange, ListExportsResponse, ListReferralsResponse, ReferralChange, Registrant,
 };
 
 /// Every export, one a line, then what to give to clients.
@@ -52,6 +52,42 @@ pub(super) fn rows(exports: &[Export], width: usize) -> String {
         ]);
     }
     grid.render(width)
+}
+
+/// One export.
+#[must_use]
+pub fn show(export: &Export, width: usize) -> String {
+    let mut out = rows(std::slice::from_ref(export), width);
+    out.push('\n');
+    if !export.uri.is_empty() {
+        // Never shortened: it is there to be copied.
+        let _ = writeln!(out, "uri        {}", export.uri);
+    }
+    field(&mut out, "hosts", &export.allow_hosts.join(", "), width);
+    field(&mut out, "reason", &export.reason, width);
+    if let Some(reservation) = &export.reservation {
+        let lasts = if reservation.persistent { ", also after a restart" } else { "" };
+        let kind = match reservation.r#type.as_str() {
+            "" => "nothing",
+            kind => kind,
+        };
+        field(&mut out, "reserved", &format!("{kind}{lasts}"), width);
+        for known in registrants(export) {
+            field(&mut out, "registered", &known, width);
+        }
+    }
+    out
+}
+
+/// Hosts that registered, a line each.
+#[must_use]
+pub fn registrants(export: &Export) -> Vec<String> {
+    let all = export.reservation.iter().flat_map(|reservation| &reservation.registrants);
+    let line = |known: &Registrant| {
+        let holds = if known.holds { ", holds the reservation" } else { "" };
+        format!("{} (host {}, key {}){holds}", known.nqn, known.host_id, known.key)
+    };
+    all.map(line).collect()
 }
 
 /// What a command did to an export.

@@ -150,6 +150,7 @@ fn every_verb_reaches_its_call() {
         ),
         ("export create tank --via nbd --listen 127.0.0.1:10809 --read-only", "read_only: true"),
         ("export remove tank --force", "RemoveExportRequest { name: \"tank\", force: true }"),
+        ("export release tank --yes", "ReleaseExportRequest { name: \"tank\" }"),
         ("drive show /dev/null", "GetDriveRequest { path: \"/dev/null\" }"),
         ("daemon stop", "StopDaemonRequest"),
     ];
@@ -168,6 +169,7 @@ fn what_loses_data_needs_yes_in_a_script() {
         "array add tank --drive /dev/null --overwrite",
         "spare add /dev/null --overwrite",
         "drive clean /dev/null",
+        "export release tank",
     ];
     for line in lines {
         let ran = check("yes", healthy(), line, 3);

@@ -116,6 +116,7 @@ kinds! {
     ExportCreated "export_created" Info "An array was offered to clients."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or withdrawn together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be offered."
+    ReservationsReleased "reservations_released" Warning "Somebody ended the reservations of an export by a command."
     SpareAdded "spare_added" Info "A drive became a spare."
     SpareRemoved "spare_removed" Info "A spare became an ordinary free drive."
     SpareUsed "spare_used" Warning "A spare took the place of a member."

@@ -3,12 +3,14 @@
 use super::{Folder, check_refused, exports, raid6, stop};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
+use crate::reserved::ReservationFile;
 use crate::store::Config;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
-    DestroyArrayRequest, DiscoverDrivesRequest, Export, RemoveExportRequest, RemoveHostRequest,
-    RemoveReferralRequest, RestoreConfigRequest, UndeleteArrayRequest,
+    DestroyArrayRequest, DiscoverDrivesRequest, Export, ReleaseExportRequest, RemoveExportRequest,
+    RemoveHostRequest, RemoveReferralRequest, RestoreConfigRequest, UndeleteArrayRequest,
 };
+use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 
@@ -365,5 +367,71 @@ fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
         .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: true }))
         .expect("it goes");
     assert!(std::net::TcpStream::connect(&before.listen).is_err(), "nobody listens any more");
+    stop(&control);
+}
+
+/// What hosts agreed on is in force after a restart; what cannot be read keeps the export back until somebody decides.
+#[test]
+fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    control.run(|m| m.create_export(&request())).expect("it is offered");
+    let before = only_export(&control);
+    assert_eq!(before.reservation, None);
+    let release = |control: &Control| {
+        let request = ReleaseExportRequest { name: "tank".into() };
+        control.run(|m| m.release_export(&request)).map(|change| change.result)
+    };
+    assert_eq!(release(&control).expect("there is nothing to end"), "unchanged");
+    let record = control.run(|m| Ok(m.config.exports[0].clone())).expect("one export");
+    stop(&control);
+    drop(control);
+
+    let file = ReservationFile::new(&folder.path("state"), &record);
+    let registrant = Registrant { host: [1; 16], name: HOST.into(), key: 0x1f };
+    let held = Held { kind: ReservationType::WriteExclusive, holder: Some([1; 16]) };
+    let (held, registrants) = (Some(held), vec![registrant]);
+    let reservations = Reservations { generation: 3, persists: true, held, registrants };
+    file.write(Some(&reservations)).expect("it can be written");
+    let control = folder.control();
+    let shown = only_export(&control).reservation.expect("it is in force");
+    assert_eq!((shown.r#type.as_str(), shown.persistent), ("write-exclusive", true));
+    let [known] = shown.registrants.try_into().expect("one registrant");
+    assert_eq!((known.nqn.as_str(), known.key.as_str(), known.holds), (HOST, "0x1f", true));
+    stop(&control);
+    drop(control);
+
+    let path = folder.path("state").join(format!("reservations/{}.json", record.array));
+    std::fs::write(&path, "torn").expect("it can be damaged");
+    let control = folder.control();
+    let export = only_export(&control);
+    assert_eq!(export.state, "offline");
+    assert!(export.reason.contains("strake export release tank"), "{}", export.reason);
+    assert!(!asks_for_proof(&before.listen, &before.nqn), "hosts are told to wait");
+    assert_eq!(release(&control).expect("it is put aside"), "changed");
+    // Whoever asked may not be gone yet.
+    let after = Export { connections: 0, ..only_export(&control) };
+    assert_eq!(after, before);
+    assert!(path.with_extension("json.damaged").exists(), "for whoever wants to know");
+
+    // The next one begins anew: with its export a reservation goes.
+    file.write(Some(&reservations)).expect("it can be written");
+    control
+        .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: true }))
+        .expect("it goes");
+    assert!(!path.exists(), "with its export");
+    control.run(|m| m.create_export(&request())).expect("it is offered again");
+    assert_eq!(only_export(&control).reservation, None);
+    let told = control.events().list(&Default::default()).expect("the request is fine");
+    assert_eq!(told.iter().filter(|e| e.kind == "reservations_released").count(), 1);
+    let nothing = ReleaseExportRequest { name: "other".into() };
+    let unknown = control.run(|m| m.release_export(&nothing));
+    check_refused(unknown, ControlErrorKind::NotFound, "there is: tank");
+    let nbd = CreateExportRequest { via: "nbd".into(), name: "block".into(), ..request() };
+    let nbd = CreateExportRequest { allow_hosts: Vec::new(), ..nbd };
+    control.run(|m| m.create_export(&nbd)).expect("it is offered over NBD");
+    let block = ReleaseExportRequest { name: "block".into() };
+    check_refused(control.run(|m| m.release_export(&block)), ControlErrorKind::Usage, "NBD");
     stop(&control);
 }

@@ -4,8 +4,8 @@ use strake_api::v1::export_service_server::ExportService;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateExportRequest, ExportChange, HostChange,
     ListExportsRequest, ListExportsResponse, ListHostsRequest, ListHostsResponse,
-    ListReferralsRequest, ListReferralsResponse, ReferralChange, RemoveExportRequest,
-    RemoveHostRequest, RemoveReferralRequest,
+    ListReferralsRequest, ListReferralsResponse, ReferralChange, ReleaseExportRequest,
+    RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -43,6 +43,14 @@ impl ExportService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name)])?;
         self.command(request, |c, r| c.run(|m| m.remove_export(r))).await
+    }
+
+    async fn release_export(
+        &self,
+        request: Request<ReleaseExportRequest>,
+    ) -> Result<Response<ExportChange>, Status> {
+        check_texts(&[("name", &request.get_ref().name)])?;
+        self.command(request, |c, r| c.run(|m| m.release_export(r))).await
     }
 
     async fn add_host(

@@ -9,7 +9,7 @@ use strake_api::v1::{
     Drive, DriveChange, DrivePath, Event, Export, ExportChange, Hook, HookChange, Job, JobChange,
     LatencyStats, ListDrivesResponse, ListEventsResponse, ListExportsResponse, ListHooksResponse,
     ListJobsResponse, ListReferralsResponse, ListSparesResponse, MemberStats, Offer, Referral,
-    ReferralChange, Spare, SpareChange,
+    ReferralChange, Registrant, Reservation, Spare, SpareChange,
 };
 
 fn drives() -> Vec<Drive> {
@@ -283,6 +283,22 @@ fn exports_and_the_daemon() {
     check("export-list-empty", |width| export::list(&ListExportsResponse::default(), width));
     let change = ExportChange { result: "created".into(), export: Some(offline), plan: Vec::new() };
     check("export-created", |width| export::change(&change, width));
+    let registrant = |nqn: &str, holds| Registrant {
+        nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{nqn}"),
+        host_id: "11111111-2222-4333-8444-555555555555".into(),
+        key: "0x1f".into(),
+        holds,
+    };
+    let reservation = Reservation {
+        r#type: "write-exclusive-registrants".into(),
+        persistent: true,
+        generation: 3,
+        registrants: vec![registrant("db1", true), registrant("db2", false)],
+    };
+    let uri = "nvme-tcp://192.0.2.1:4420/nqn.2014-08.org.nvmexpress:uuid:tank".into();
+    let allow_hosts = vec!["nqn.2014-08.org.nvmexpress:uuid:db1".into()];
+    let reserved = Export { reservation: Some(reservation), uri, allow_hosts, ..export() };
+    check("export-show", |width| export::show(&reserved, width));
     check("daemon", |width| daemon::show(&daemon(), width));
 }
 

@@ -223,6 +223,9 @@ impl ExportService for Fake {
     async fn remove_export(&self, request: Request<RemoveExportRequest>) -> Answer<ExportChange> {
         self.export(request.get_ref())
     }
+    async fn release_export(&self, request: Request<ReleaseExportRequest>) -> Answer<ExportChange> {
+        self.export(request.get_ref())
+    }
     async fn add_host(&self, request: Request<AddHostRequest>) -> Answer<HostChange> {
         self.hear(request.get_ref())?;
         Ok(Response::new(HostChange::default()))

@@ -1,0 +1,318 @@
+//! Reservations of exports over NVMe/TCP: the files in which they outlast the daemon, and what an operator sees of them
+//! and can do about them.
+//!
+//! A file for each array, beside `state.json` and not in it: a cluster that fails over must not wait for a command that
+//! happens to hold the manager, and a damaged file is the trouble of one export.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use strake_api::v1::Reservation as ReservationMessage;
+use strake_api::v1::{ExportChange, Registrant as RegistrantMessage, ReleaseExportRequest};
+use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
+use strake_units::Uuid;
+
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::manager::Manager;
+use crate::store::ExportRecord;
+
+/// Version of the files written here.
+const VERSION: u32 = 1;
+
+/// Largest file that is read: more than as many registrants need as there can be.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Folder of the files in the state directory.
+const FOLDER: &str = "reservations";
+
+/// The types as they are recorded and shown, in the order of their numbers.
+const TYPES: [&str; 6] = [
+    "write-exclusive",
+    "exclusive-access",
+    "write-exclusive-registrants",
+    "exclusive-access-registrants",
+    "write-exclusive-all",
+    "exclusive-access-all",
+];
+
+fn word_of(kind: ReservationType) -> &'static str {
+    TYPES[kind as usize - 1]
+}
+
+/// A file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    version: u32,
+    reservations: Recorded,
+    /// CRC-32C of the above as it is written: a key that is another one would be a way in.
+    crc32c: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recorded {
+    /// Identity of the array.
+    array: String,
+    generation: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held: Option<RecordedHold>,
+    registrants: Vec<RecordedRegistrant>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedHold {
+    kind: String,
+    /// Absent when all registrants hold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedRegistrant {
+    host: String,
+    nqn: String,
+    key: u64,
+}
+
+impl Recorded {
+    fn of(array: &str, from: &Reservations) -> Self {
+        let held = from.held.map(|held| RecordedHold {
+            kind: word_of(held.kind).to_owned(),
+            holder: held.holder.map(|host| Uuid(host).to_string()),
+        });
+        let registrants = from.registrants.iter().map(|known| RecordedRegistrant {
+            host: Uuid(known.host).to_string(),
+            nqn: known.name.clone(),
+            key: known.key,
+        });
+        let (generation, registrants) = (from.generation, registrants.collect());
+        Self { array: array.to_owned(), generation, held, registrants }
+    }
+
+    fn read(self) -> Result<Reservations, String> {
+        let host = |text: &str| {
+            text.parse().map(|Uuid(host)| host).map_err(|_| format!("{text:?} is no host"))
+        };
+        let held = self.held.map(|held| {
+            let kind = TYPES.iter().position(|known| *known == held.kind);
+            let kind = kind.and_then(|at| ReservationType::parse(at as u8 + 1));
+            let kind = kind.ok_or_else(|| format!("{:?} is no type", held.kind))?;
+            let holder = held.holder.as_deref().map(host).transpose()?;
+            Ok::<_, String>(Held { kind, holder })
+        });
+        let registrants = self.registrants.into_iter().map(|known| {
+            Ok::<_, String>(Registrant {
+                host: host(&known.host)?,
+                name: known.nqn,
+                key: known.key,
+            })
+        });
+        Ok(Reservations {
+            generation: self.generation,
+            persists: true,
+            held: held.transpose()?,
+            registrants: registrants.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn crc32c(&self) -> Result<u32, String> {
+        let text = serde_json::to_vec(self).map_err(|e| e.to_string())?;
+        Ok(crc32c::crc32c(&text))
+    }
+}
+
+/// The file of one array.
+#[derive(Debug)]
+pub(crate) struct ReservationFile {
+    state: PathBuf,
+    /// Identity of the array.
+    array: String,
+    /// Name of the export, for what is to be done.
+    export: String,
+}
+
+impl ReservationFile {
+    pub(crate) fn new(state: &Path, record: &ExportRecord) -> Self {
+        Self { state: state.to_owned(), array: record.array.clone(), export: record.name.clone() }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.state.join(FOLDER)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder().join(format!("{}.json", self.array))
+    }
+
+    fn unreadable(&self, why: &str) -> String {
+        format!(
+            "{} cannot be read ({why}), so nobody knows whom to keep out; put the file back from a copy, or make sure \
+             that only hosts write that may, and go on without reservations: strake export release {} (or move the \
+             file away, if there is no such export yet)",
+            self.path().display(),
+            self.export
+        )
+    }
+
+    fn parse(&self, text: &str) -> Result<Reservations, String> {
+        let page: Page = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        if page.version != VERSION {
+            let Page { version, .. } = page;
+            return Err(format!("it has version {version}, this program writes {VERSION}"));
+        }
+        if page.reservations.crc32c()? != page.crc32c {
+            return Err("it is not as it was written".to_owned());
+        }
+        if page.reservations.array != self.array {
+            return Err(format!("it is of array {}", page.reservations.array));
+        }
+        let reservations = page.reservations.read()?;
+        reservations.check()?;
+        Ok(reservations)
+    }
+
+    fn put(&self, reservations: &Reservations) -> io::Result<()> {
+        let recorded = Recorded::of(&self.array, reservations);
+        let crc32c = recorded.crc32c().map_err(io::Error::other)?;
+        let page = Page { version: VERSION, reservations: recorded, crc32c };
+        let text = serde_json::to_vec_pretty(&page)?;
+        if !self.folder().exists() {
+            DirBuilder::new().recursive(true).mode(0o700).create(self.folder())?;
+            sync(&self.state)?;
+        }
+        let next = self.path().with_extension("json.next");
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&next)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&next, self.path())?;
+        sync(&self.folder())
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            removed => removed?,
+        }
+        sync(&self.folder())
+    }
+
+    /// Puts a file aside that cannot be read, for whoever wants to know.
+    fn put_aside(&self) -> io::Result<()> {
+        fs::rename(self.path(), self.path().with_extension("json.damaged"))?;
+        sync(&self.folder())
+    }
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+impl Ledger for ReservationFile {
+    fn read(&self) -> Result<Option<Reservations>, String> {
+        let mut text = String::new();
+        match File::open(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.unreadable(&error.to_string())),
+            Ok(file) => file
+                .take(FILE_BYTES_MAX)
+                .read_to_string(&mut text)
+                .map_err(|e| self.unreadable(&e.to_string()))?,
+        };
+        self.parse(&text).map(Some).map_err(|why| self.unreadable(&why))
+    }
+
+    fn write(&self, reservations: Option<&Reservations>) -> Result<(), String> {
+        let written = match reservations {
+            Some(reservations) => self.put(reservations),
+            None => self.remove(),
+        };
+        written.map_err(|error| {
+            let path = self.path();
+            tracing::warn!(export = %self.export, path = %path.display(), %error, "reservations not recorded");
+            format!("{}: {error}", path.display())
+        })
+    }
+}
+
+/// Reservations as an operator sees them; `None` when nobody asked for any.
+pub(crate) fn message(reservations: &Reservations) -> Option<ReservationMessage> {
+    if reservations.registrants.is_empty() {
+        return None;
+    }
+    let registrants = reservations.registrants.iter().map(|known| RegistrantMessage {
+        nqn: known.name.clone(),
+        host_id: Uuid(known.host).to_string(),
+        key: format!("{:#x}", known.key),
+        holds: reservations.holds(&known.host),
+    });
+    Some(ReservationMessage {
+        r#type: reservations.held.map_or("", |held| word_of(held.kind)).to_owned(),
+        persistent: reservations.persists,
+        generation: reservations.generation,
+        registrants: registrants.collect(),
+    })
+}
+
+impl Manager {
+    pub(crate) fn ledger_of(&self, record: &ExportRecord) -> Arc<ReservationFile> {
+        Arc::new(ReservationFile::new(self.store.dir(), record))
+    }
+
+    /// Ends reservation and registrations of an export whose hosts will not, because they are gone for good. An export
+    /// that is not offered because its file cannot be read is offered then; the file is put aside.
+    ///
+    /// # Errors
+    /// When there is no such export, it is not one over NVMe/TCP, or that cannot be recorded.
+    pub fn release_export(
+        &mut self,
+        request: &ReleaseExportRequest,
+    ) -> Result<ExportChange, ControlError> {
+        self.check_open()?;
+        let record = self.export_record(&request.name)?.clone();
+        if record.nvme.is_none() {
+            let what =
+                format!("export {} is offered over NBD, which has no reservations", record.name);
+            return Err(ControlError::usage(what));
+        }
+        let ledger = self.ledger_of(&record);
+        let server = self.servers.get(&record.listen);
+        let served = server.and_then(|server| server.reservations(&record));
+        let is_changed = match (server, served, ledger.read()) {
+            (Some(server), Some(seen), _) if seen.persists || !seen.registrants.is_empty() => {
+                server.clear_reservations(&record)?;
+                true
+            }
+            (_, Some(_), _) | (_, None, Ok(None)) => false,
+            (_, None, Ok(Some(_))) => {
+                ledger.write(None).map_err(ControlError::device)?;
+                true
+            }
+            (_, None, Err(_)) => {
+                ledger.put_aside().map_err(|e| ControlError::device(e.to_string()))?;
+                self.offer_recorded_exports(&record.array);
+                true
+            }
+        };
+        let result = if is_changed { "changed" } else { "unchanged" };
+        if is_changed {
+            let what =
+                format!("the reservations of export {} were ended by a command", record.name);
+            let object = format!("export/{}", record.name);
+            self.record(Note::new(EventKind::ReservationsReleased, object, what));
+        }
+        Ok(self.export_change(result, &record))
+    }
+}
+
+#[cfg(test)]
+mod tests;

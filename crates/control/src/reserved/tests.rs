@@ -1,0 +1,108 @@
+use super::ReservationFile;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
+
+/// A state directory that goes away with the test.
+struct State(PathBuf);
+
+impl State {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("strake-reserved-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory can be made");
+        Self(path)
+    }
+
+    fn file(&self, array: &str) -> ReservationFile {
+        let (array, export) = (array.to_owned(), "tank".to_owned());
+        ReservationFile { state: self.0.clone(), array, export }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // The next run of the tests uses another name.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn registrant(number: u8) -> Registrant {
+    Registrant {
+        host: [number; 16],
+        name: format!("host {number}"),
+        key: u64::MAX - u64::from(number),
+    }
+}
+
+fn sample(held: Option<Held>) -> Reservations {
+    let registrants = vec![registrant(1), registrant(2)];
+    Reservations { generation: 7, persists: true, held, registrants }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let state = State::new("read");
+    let file = state.file("a");
+    assert_eq!(file.read(), Ok(None));
+    assert_eq!(file.write(None), Ok(()), "there is nothing to remove");
+    for kind in ReservationType::ALL {
+        let holder = (!kind.is_held_by_all()).then_some([2; 16]);
+        let reservations = sample(Some(Held { kind, holder }));
+        file.write(Some(&reservations)).expect("it can be written");
+        assert_eq!(state.file("a").read(), Ok(Some(reservations)), "{kind:?}");
+    }
+    let nothing = Reservations { persists: true, ..Reservations::default() };
+    file.write(Some(&nothing)).expect("it can be written");
+    assert_eq!(file.read(), Ok(Some(nothing)), "that all of it is to last");
+    let mode = fs::metadata(file.path()).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "keys are for nobody else");
+    assert_eq!(state.file("b").read(), Ok(None), "another array has its own");
+    file.write(None).expect("it can be removed");
+    assert_eq!((file.read(), file.path().exists()), (Ok(None), false));
+}
+
+/// A file that is not what was written is refused, whatever is wrong with it: a registrant or a key that is another one
+/// would let a host in that is to be kept out.
+#[test]
+fn exhaustive_no_byte_that_is_another_one_is_taken_for_good() {
+    let state = State::new("bytes");
+    let file = state.file("a");
+    let held = Held { kind: ReservationType::WriteExclusive, holder: Some([1; 16]) };
+    let reservations = sample(Some(held));
+    file.write(Some(&reservations)).expect("it can be written");
+    let good = fs::read_to_string(file.path()).expect("it is text");
+    for at in 0..good.len() {
+        for to in *b"0 z}" {
+            let mut bytes = good.clone().into_bytes();
+            bytes[at] = to;
+            let text = String::from_utf8(bytes).expect("it is text yet");
+            if let Ok(read) = file.parse(&text) {
+                assert_eq!(read, reservations, "{to} at {at}");
+            }
+        }
+        assert!(file.parse(&good[..at]).is_err() || good[at..].trim().is_empty(), "cut at {at}");
+    }
+    assert!(state.file("b").parse(&good).is_err(), "it is another array's");
+    fs::write(file.path(), &good[..good.len() / 2]).expect("it can be cut short");
+    let why = file.read().expect_err("it cannot be understood");
+    for part in ["a.json", "strake export release tank", "whom to keep out"] {
+        assert!(why.contains(part), "{why} does not say {part}");
+    }
+    file.put_aside().expect("it can be put aside");
+    assert_eq!(file.read(), Ok(None));
+}
+
+#[test]
+fn what_cannot_be_written_changes_nothing() {
+    let state = State::new("full");
+    let file = state.file("a");
+    let before = sample(None);
+    file.write(Some(&before)).expect("it can be written");
+    // A folder in the way of the next file: whoever runs this may write where nobody else may.
+    fs::create_dir(file.path().with_extension("json.next")).expect("it can be made");
+    let held = Held { kind: ReservationType::ExclusiveAccess, holder: Some([1; 16]) };
+    assert!(file.write(Some(&sample(Some(held)))).is_err());
+    assert_eq!(file.read(), Ok(Some(before)));
+}

@@ -10,10 +10,11 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
     "strake demo",
     "strake daemon start",
     "strake event follow",
+    "strake export release",
     "strake export show",
     "strake bench load --drives nvme",
     "strake bench report",

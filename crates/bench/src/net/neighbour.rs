@@ -1,12 +1,14 @@
 //! Peers of a target that mean harm, beside whom others are measured.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use strake_nvme_wire::fabrics::{
     ANY_CONTROLLER, Configuration, Connect, ConnectData, FlowControl, Property, Width, property,
 };
@@ -22,8 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const COMMANDS: u16 = 100;
 /// Bytes of each.
 const COMMAND_BYTES: u32 = 1 << 20;
-/// Connections that only begin: most of what the target takes of one address, which is also that of the host beside it.
+/// Connections that only begin: most of what the target takes of one address.
 const BEGINNERS: usize = 12;
+/// Where it is, not where the host beside it is: an address that breaks the protocol is listened to less.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// What a neighbour does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +148,16 @@ struct Peer {
 
 impl Peer {
     fn dial(target: SocketAddr) -> Result<Self, String> {
-        let stream = TcpStream::connect_timeout(&target, PATIENCE).map_err(|e| e.to_string())?;
+        let dial = || {
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+            // It bounds connecting too (socket(7), SO_SNDTIMEO).
+            set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+            bind(&socket, &SocketAddr::from((ADDRESS, 0)))?;
+            connect(&socket, &target)?;
+            Ok(TcpStream::from(socket))
+        };
+        let stream = dial().map_err(|e: rustix::io::Errno| e.to_string())?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
         Ok(Self { stream })

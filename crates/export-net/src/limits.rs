@@ -14,9 +14,9 @@ pub const ACCEPTS_PER_ROUND: usize = 16;
 /// Connections closed at once, for want of room for their address, before accepting rests.
 pub const REFUSALS_PER_ROUND: usize = 4;
 
-/// How long it rests then. Others wait as long: what the kernel keeps for us of 128 connections is looked at within a
-/// third of a second.
-pub const REST_AFTER_REFUSALS: Nanos = Nanos(10 * Nanos::MILLI.0);
+/// How long it rests then. Others wait as long: 128 connections that the kernel keeps for us are looked at within
+/// four seconds.
+pub const REST_AFTER_REFUSALS: Nanos = Nanos(100 * Nanos::MILLI.0);
 
 /// Orders of control threads carried out in one turn.
 pub const ORDERS_PER_TURN: usize = 4;

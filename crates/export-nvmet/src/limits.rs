@@ -9,8 +9,8 @@ use strake_units::Nanos;
 pub const HANDSHAKE_TIME_MAX: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// How long a connection whose handshake came to nothing counts on for its address: one that breaks the protocol and
-/// comes again gets as far 64 times a second.
-pub const DOUBT_TIME: Nanos = Nanos(250 * Nanos::MILLI.0);
+/// comes again gets as far 16 times a second.
+pub const DOUBT_TIME: Nanos = Nanos::SECOND;
 
 /// How long a connection that is being closed may take to accept what is due to it already.
 pub const LINGER_TIME_MAX: Nanos = Nanos(2 * Nanos::SECOND.0);

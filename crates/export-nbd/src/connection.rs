@@ -230,6 +230,10 @@ impl Protocol for Registry {
         Step { taken: step.taken, next }
     }
 
+    fn part_time_max(&self, _: &Handshake) -> Option<Nanos> {
+        None
+    }
+
     fn open(
         self: &Arc<Self>,
         newcomer: Newcomer<Admission>,

@@ -46,7 +46,10 @@ struct Candidate<P: Protocol> {
     sent: usize,
     /// Where it is; `None` on a unix socket.
     address: Option<IpAddr>,
+    /// Until when all of it is to be over.
     deadline: Nanos,
+    /// The same of the part that it is in, if that has a bound of its own.
+    part_deadline: Option<Nanos>,
     ending: Ending,
 }
 
@@ -126,7 +129,7 @@ impl<P: Protocol> Lobby<P> {
             let wants = if candidate.is_sending() { PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::new(&candidate.peer, wants));
         }
-        let deadlines = self.candidates.iter().map(|candidate| candidate.deadline);
+        let deadlines = self.candidates.iter().map(Candidate::due);
         let timeout = deadlines.chain(self.resting).min().map(|at| timespec(at.since(monotonic())));
         match poll(&mut fds, timeout.as_ref()) {
             // Interrupted, or out of memory for a moment: look at everything again.
@@ -193,6 +196,7 @@ impl<P: Protocol> Lobby<P> {
             sent: 0,
             address,
             deadline: now.plus(self.setup.handshake_time_max),
+            part_deadline: None,
             ending: Ending::None,
         });
     }
@@ -247,8 +251,19 @@ impl<P: Protocol> Candidate<P> {
         self.sent < self.out.len()
     }
 
+    /// When it is given up.
+    fn due(&self) -> Nanos {
+        self.part_deadline.map_or(self.deadline, |part| part.min(self.deadline))
+    }
+
+    /// Notes how long the part may take that it is in now.
+    fn note_part(&mut self, now: Nanos, time_max: Option<Nanos>) {
+        let begun = self.part_deadline;
+        self.part_deadline = time_max.map(|time| begun.unwrap_or_else(|| now.plus(time)));
+    }
+
     fn advance(&mut self, now: Nanos, protocol: &P) -> Fate<P::Admission> {
-        if now >= self.deadline {
+        if now >= self.due() {
             return Fate::Gone;
         }
         // Nobody watches the socket of a candidate for edges, so it is asked each time.
@@ -267,6 +282,7 @@ impl<P: Protocol> Candidate<P> {
             let input = self.peer.input();
             let step = protocol.step(&mut self.handshake, input.bytes(), &mut self.out);
             input.consume(step.taken);
+            self.note_part(now, protocol.part_time_max(&self.handshake));
             match step.next {
                 Next::More if step.taken > 0 => {}
                 Next::More => match self.peer.fill() {
@@ -296,3 +312,6 @@ impl<P: Protocol> Candidate<P> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

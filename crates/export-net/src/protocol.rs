@@ -73,6 +73,10 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         out: &mut Vec<u8>,
     ) -> Step<Self::Admission>;
 
+    /// How long the part of the negotiation may take that it is in, from when it began: parts that cost us more than
+    /// others are to be over sooner. `None` when only the whole is bounded.
+    fn part_time_max(&self, handshake: &Self::Handshake) -> Option<Nanos>;
+
     /// Begins to serve a peer. On the data core, because device queues belong to the thread that opens them.
     ///
     /// # Errors

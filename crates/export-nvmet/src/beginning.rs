@@ -83,6 +83,11 @@ impl Beginning {
         Self { desk, stage: Stage::Opening }
     }
 
+    /// Whether TLS was begun and is not agreed on.
+    pub(crate) const fn is_securing(&self) -> bool {
+        matches!(self.stage, Stage::Securing(_))
+    }
+
     /// Looks at what the host has sent; answers go to `out`.
     pub(crate) fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
         if let (Stage::Opening, Some(&first)) = (&self.stage, input.first()) {
@@ -127,4 +132,33 @@ fn talk(
         }
     };
     Step { taken: step.taken, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clerk::Clerk;
+    use crate::limits::TLS_TIME_MAX;
+    use crate::registry::Registry;
+    use crate::target::TargetConfig;
+    use std::sync::Arc;
+    use strake_export_net::Protocol;
+
+    /// How long the lobby gives a connection that said this, apart from the bound of all of it, is tested there.
+    #[test]
+    fn tls_has_a_time_of_its_own_from_its_first_byte() {
+        let (clerk, thread) = Clerk::start(Vec::new()).expect("a thread");
+        let registry = Arc::new(Registry::new(Vec::new(), &TargetConfig::default(), clerk));
+        for (said, expected) in [
+            (&[][..], None),
+            (&[0], None),
+            (&[22], Some(TLS_TIME_MAX)),
+            (&[22, 3, 1], Some(TLS_TIME_MAX)),
+        ] {
+            let (mut beginning, _) = registry.greet(None);
+            let _ = registry.step(&mut beginning, said, &mut Vec::new());
+            assert_eq!(registry.part_time_max(&beginning), expected, "{said:?}");
+        }
+        registry.clerk.close();
+        thread.join().expect("it ends");
+    }
 }

@@ -32,7 +32,7 @@ use crate::admin::Setting;
 use crate::beginning::Beginning;
 use crate::controller::Place;
 use crate::handshake::Agreement;
-use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX, QUEUES_MAX};
+use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX, QUEUES_MAX, TLS_TIME_MAX};
 use crate::registry::{Admission, Desk, Registry, Room};
 use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage, Task};
@@ -454,6 +454,10 @@ impl Protocol for Registry {
 
     fn step(&self, beginning: &mut Beginning, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
         beginning.step(input, out)
+    }
+
+    fn part_time_max(&self, beginning: &Beginning) -> Option<Nanos> {
+        beginning.is_securing().then_some(TLS_TIME_MAX)
     }
 
     fn open(

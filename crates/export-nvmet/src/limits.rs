@@ -8,6 +8,9 @@ use strake_units::Nanos;
 /// How long a host may take from connecting to the end of its Connect command.
 pub const HANDSHAKE_TIME_MAX: Nanos = Nanos(10 * Nanos::SECOND.0);
 
+/// How long it may take of that to agree on TLS, from its first byte.
+pub const TLS_TIME_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
+
 /// How long a connection whose handshake came to nothing counts on for its address: one that breaks the protocol and
 /// comes again gets as far 16 times a second.
 pub const DOUBT_TIME: Nanos = Nanos::SECOND;
@@ -166,6 +169,7 @@ const _: () = assert!(CONNECTIONS_PER_HOST_MAX < CONNECTIONS_PER_EXPORT_MAX);
 const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
 const _: () = assert!(VISITORS_PER_ADDRESS_MAX < VISITORS_MAX);
 const _: () = assert!(CANDIDATES_MAX + VISITORS_MAX < CONNECTIONS_MAX as usize / 2);
+const _: () = assert!(TLS_TIME_MAX.0 < HANDSHAKE_TIME_MAX.0);
 const _: () = assert!(NOTICES_MAX <= u8::MAX as usize);
 const _: () = assert!(QUEUES_MAX < 32);
 const _: () = assert!(strake_nvme_auth::MESSAGE_BYTES_MAX <= IN_CAPSULE_BYTES as usize);

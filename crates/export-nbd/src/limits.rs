@@ -39,9 +39,6 @@ pub const EXPORTS_MAX: usize = 256;
 /// Longest description of an export in bytes.
 pub const DESCRIPTION_BYTES_MAX: usize = 256;
 
-/// Connections waiting in the kernel to be accepted.
-pub const BACKLOG: i32 = 64;
-
 /// Requests of one connection between the arrival of the header and the departure of the reply.
 pub const REQUESTS_MAX: usize = 128;
 

@@ -1,7 +1,6 @@
 //! Where the server can be reached, and the socket behind it.
 
 use crate::error::{NbdError, NbdErrorKind};
-use crate::limits::BACKLOG;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -11,6 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use strake_export_net::limits::BACKLOG;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,15 +8,21 @@ use strake_units::Nanos;
 /// once would spin.
 pub const REST: Nanos = Nanos(100 * Nanos::MILLI.0);
 
-/// Connections accepted between two looks at those already there.
-pub const ACCEPTS_PER_ROUND: usize = 16;
+/// Connections that the kernel keeps until they are accepted.
+pub const BACKLOG: i32 = 1024;
 
-/// Connections closed at once, for want of room for their address, before accepting rests.
-pub const REFUSALS_PER_ROUND: usize = 4;
+/// Connections accepted between two looks at those already there: all that wait, so that whoever stands behind many
+/// that are closed at once does not wait for them.
+pub const ACCEPTS_PER_ROUND: usize = BACKLOG as usize;
 
-/// How long it rests then. Others wait as long: 128 connections that the kernel keeps for us are looked at within
-/// four seconds.
+/// Connections closed at once, for want of room for their address, since accepting rested last, until it rests again.
+pub const REFUSALS_UNTIL_REST: usize = 4;
+
+/// How long it rests then, after the round in which that came about. Others wait no longer than this.
 pub const REST_AFTER_REFUSALS: Nanos = Nanos(100 * Nanos::MILLI.0);
+
+/// How long a negotiation goes on for certain when there is no room for another; later the greediest address gives way.
+pub const UNDISTURBED_TIME: Nanos = Nanos(100 * Nanos::MILLI.0);
 
 /// Orders of control threads carried out in one turn.
 pub const ORDERS_PER_TURN: usize = 4;

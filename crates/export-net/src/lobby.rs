@@ -3,13 +3,17 @@
 
 use crate::doubts::Doubts;
 use crate::input::{Input, Received};
-use crate::limits::{ACCEPTS_PER_ROUND, REFUSALS_PER_ROUND, REST, REST_AFTER_REFUSALS};
+use crate::limits::{
+    ACCEPTS_PER_ROUND, REFUSALS_UNTIL_REST, REST, REST_AFTER_REFUSALS, UNDISTURBED_TIME,
+};
 use crate::peer::Peer;
+use crate::place::place_of;
 use crate::protocol::{Listener, Newcomer, Next, Protocol};
 use crate::service::{Lane, Setup, Ticket};
 use crate::station::Order;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,8 +48,10 @@ struct Candidate<P: Protocol> {
     out: Vec<u8>,
     /// Bytes of `out` sent.
     sent: usize,
-    /// Where it is; `None` on a unix socket.
-    address: Option<IpAddr>,
+    /// Where it is, as far as peers are told apart; `None` on a unix socket.
+    place: Option<IpAddr>,
+    /// When it came.
+    since: Nanos,
     /// Until when all of it is to be over.
     deadline: Nanos,
     /// The same of the part that it is in, if that has a bound of its own.
@@ -78,6 +84,8 @@ pub(crate) struct Lobby<P: Protocol> {
     tickets: Arc<AtomicU32>,
     candidates: Vec<Candidate<P>>,
     doubts: Doubts,
+    /// Peers refused for want of room for their address since the last rest.
+    refused: usize,
     /// Until when nobody is accepted.
     resting: Option<Nanos>,
 }
@@ -100,6 +108,7 @@ impl<P: Protocol> Lobby<P> {
             tickets,
             candidates: Vec::new(),
             doubts: Doubts::new(setup.candidates_max, setup.doubt_time),
+            refused: 0,
             resting: None,
         }
     }
@@ -122,8 +131,7 @@ impl<P: Protocol> Lobby<P> {
     fn wait(&self) -> bool {
         let mut fds = Vec::with_capacity(2 + self.candidates.len());
         fds.push(PollFd::new(&*self.stopping.0, PollFlags::IN));
-        let room = self.candidates.len() < self.setup.candidates_max && self.resting.is_none();
-        let accepting = if room { PollFlags::IN } else { PollFlags::empty() };
+        let accepting = if self.resting.is_none() { PollFlags::IN } else { PollFlags::empty() };
         fds.push(PollFd::from_borrowed_fd(self.listener.socket(), accepting));
         for candidate in &self.candidates {
             let wants = if candidate.is_sending() { PollFlags::OUT } else { PollFlags::IN };
@@ -138,30 +146,17 @@ impl<P: Protocol> Lobby<P> {
         }
     }
 
+    /// Takes all that wait, whoever they are, and rests after a round in which too many were turned away: whoever comes
+    /// again at once would keep this thread, and those beside it, from anything else.
     fn accept(&mut self, now: Nanos) {
-        let mut refused = 0;
         for _ in 0..ACCEPTS_PER_ROUND {
-            if self.candidates.len() >= self.setup.candidates_max {
+            if self.is_full() && self.intruder(now).is_none() {
+                self.resting = Some(now.plus(UNDISTURBED_TIME));
                 return;
             }
             match self.listener.accept() {
-                Ok(socket) => {
-                    // A peer too many is disconnected at once rather than left to wonder.
-                    let address = address_of(&socket);
-                    if !self.has_room_for(address, now) {
-                        refused += 1;
-                        if refused < REFUSALS_PER_ROUND {
-                            continue;
-                        }
-                        // Whoever comes again at once would keep this thread, and those beside it, from anything else.
-                        self.resting = Some(now.plus(REST_AFTER_REFUSALS));
-                        return;
-                    }
-                    let ticket = Ticket::take(&self.tickets, self.setup.connections_max);
-                    let Some(ticket) = ticket else { continue };
-                    self.welcome((socket, address), ticket, now);
-                }
-                Err(Errno::AGAIN) => return,
+                Ok(socket) => self.receive(socket, now),
+                Err(Errno::AGAIN) => break,
                 // No descriptor or memory to accept with. One failed accept is never the end of the service
                 // (RUSTSEC-2024-0376).
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
@@ -172,33 +167,68 @@ impl<P: Protocol> Lobby<P> {
                 Err(_) => {}
             }
         }
+        if self.refused >= REFUSALS_UNTIL_REST {
+            self.refused = 0;
+            self.resting = Some(now.plus(REST_AFTER_REFUSALS));
+        }
+    }
+
+    /// Lets a peer in, or disconnects one too many at once rather than leave it to wonder.
+    fn receive(&mut self, socket: OwnedFd, now: Nanos) {
+        let address = address_of(&socket);
+        let place = address.map(place_of);
+        if !self.has_room_for(place, now) {
+            self.refused += 1;
+            return;
+        }
+        if self.is_full()
+            && let Some(intruder) = self.intruder(now)
+        {
+            self.give_up(intruder, now);
+        }
+        let ticket = Ticket::take(&self.tickets, self.setup.connections_max);
+        if let Some(ticket) = ticket {
+            let (handshake, out) = self.protocol.greet(address);
+            self.candidates.push(Candidate {
+                peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
+                ticket,
+                handshake,
+                out,
+                sent: 0,
+                place,
+                since: now,
+                deadline: now.plus(self.setup.handshake_time_max),
+                part_deadline: None,
+                ending: Ending::None,
+            });
+        }
+    }
+
+    const fn is_full(&self) -> bool {
+        self.candidates.len() >= self.setup.candidates_max
     }
 
     /// Whether one more peer of an address may negotiate: an address that only ever begins keeps no other out.
-    fn has_room_for(&mut self, address: Option<IpAddr>, now: Nanos) -> bool {
-        let Some(at) = address else { return true };
-        let of_it = self.candidates.iter().filter(|candidate| candidate.address == address);
-        of_it.count() + self.doubts.of(at, now) < self.setup.candidates_per_address_max
+    fn has_room_for(&mut self, place: Option<IpAddr>, now: Nanos) -> bool {
+        let Some(at) = place else { return true };
+        self.count(place) + self.doubts.of(at, now) < self.setup.candidates_per_address_max
     }
 
-    fn welcome(
-        &mut self,
-        (socket, address): (OwnedFd, Option<IpAddr>),
-        ticket: Ticket,
-        now: Nanos,
-    ) {
-        let (handshake, out) = self.protocol.greet(address);
-        self.candidates.push(Candidate {
-            peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
-            ticket,
-            handshake,
-            out,
-            sent: 0,
-            address,
-            deadline: now.plus(self.setup.handshake_time_max),
-            part_deadline: None,
-            ending: Ending::None,
-        });
+    /// Peers of an address that negotiate.
+    fn count(&self, place: Option<IpAddr>) -> usize {
+        self.candidates.iter().filter(|candidate| candidate.place == place).count()
+    }
+
+    /// Who gives way when there is no room: of those that had some time, the first of the address that has the most.
+    /// Whoever came through a unix socket may use it, and is waited for.
+    fn intruder(&self, now: Nanos) -> Option<usize> {
+        let has_had_time = |candidate: &Candidate<P>| {
+            candidate.place.is_some() && now >= candidate.since.plus(UNDISTURBED_TIME)
+        };
+        let all = self.candidates.iter().enumerate();
+        all.filter(|(_, candidate)| has_had_time(candidate))
+            .max_by_key(|(_, candidate)| (self.count(candidate.place), Reverse(candidate.since)))
+            .map(|(index, _)| index)
     }
 
     fn negotiate(&mut self, now: Nanos) {
@@ -206,16 +236,19 @@ impl<P: Protocol> Lobby<P> {
         while let Some(candidate) = self.candidates.get_mut(index) {
             match candidate.advance(now, &self.protocol) {
                 Fate::Waits => index += 1,
-                Fate::Gone => {
-                    let gone = self.candidates.swap_remove(index);
-                    self.doubts.add(gone.address, now);
-                }
+                Fate::Gone => self.give_up(index, now),
                 Fate::Served(admission) => {
                     let candidate = self.candidates.swap_remove(index);
                     self.hand_over(candidate, admission);
                 }
             }
         }
+    }
+
+    /// Disconnects a peer whose negotiation came to nothing.
+    fn give_up(&mut self, index: usize, now: Nanos) {
+        let gone = self.candidates.swap_remove(index);
+        self.doubts.add(gone.place, now);
     }
 
     /// Sends a connection to the core with the fewest.

@@ -83,9 +83,10 @@ impl Peer {
         self.note_received(received)
     }
 
-    const fn note_received(&mut self, received: Received) -> Received {
+    fn note_received(&mut self, received: Received) -> Received {
         match received {
-            Received::Short(_) => self.readable = self.hung_up,
+            // What ended behind these bytes, by its own words or by a breach, is seen by asking again.
+            Received::Short(_) => self.readable = self.hung_up || self.wire.is_over(),
             Received::Blocked => self.readable = false,
             Received::Full(_) | Received::Ended | Received::Broken => {}
         }

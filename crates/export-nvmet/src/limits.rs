@@ -91,9 +91,6 @@ pub const RESERVATIONS_ASKED_MAX: usize = 8;
 /// What a controller remembers to tell its host of reservations.
 pub const NOTICES_MAX: usize = 32;
 
-/// Connections waiting in the kernel to be accepted.
-pub const BACKLOG: i32 = 128;
-
 /// PDUs of one connection looked at in one turn, so that its neighbours get theirs.
 pub const PDUS_PER_TURN: usize = 128;
 

@@ -3,9 +3,8 @@
 use crate::clerk::Clerk;
 use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
-    BACKLOG, CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX,
-    CONNECTIONS_PER_EXPORT_MAX, DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
-    VISIT_SILENCE_MAX,
+    CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX,
+    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats};
 use crate::referral::Referral;
@@ -20,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strake_export_net::limits::BACKLOG;
 use strake_export_net::{Listener, Service, ServiceError, ServiceErrorKind, Setup};
 use strake_nvme_auth::{Keys, TlsKey};
 use strake_reactor::CoreHandle;

@@ -8,6 +8,7 @@ use crate::limits::{VISITORS_MAX, VISITORS_PER_ADDRESS_MAX};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use strake_export_net::place_of;
 use strake_units::Nanos;
 
 /// All of them.
@@ -39,6 +40,7 @@ impl Visitors {
 
     /// Takes a place; `None` when there is none, for this address or for anybody.
     pub(crate) fn receive(self: &Arc<Self>, from: Option<IpAddr>) -> Option<Visit> {
+        let from = from.map(place_of);
         let mut places = self.lock();
         let of_it = places.iter().filter(|&&other| other == from).count();
         if places.len() >= VISITORS_MAX || of_it >= VISITORS_PER_ADDRESS_MAX {

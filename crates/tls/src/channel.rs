@@ -80,6 +80,11 @@ impl Channel {
         self.owes_update = true;
     }
 
+    /// Whether nothing more is to be received. What came before the end has been.
+    pub(crate) fn is_over(&self) -> bool {
+        self.life != Life::Open
+    }
+
     /// Receives into slices until they are full or `receive`, which gets the room for what comes, has nothing more.
     /// Returns how many bytes there are, zero when the other side has ended its part.
     ///
@@ -223,8 +228,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells the other side, in one try, that this was all, or what was wrong. Nothing is sent after it. Where part of
-    /// a record is still to be sent, nobody could tell where the next begins, and that this was all is not told.
+    /// Tells the other side, in one try, that this was all, or what was wrong. Nothing is sent after it. Where records
+    /// of data are still to be sent, nobody could tell where the next begins, and neither is told.
     pub fn say_farewell<E>(&mut self, send: impl FnOnce(&[u8]) -> Result<usize, E>) {
         match self.life {
             Life::Open | Life::Ended if self.stream.get_ref().unsent().is_empty() => {
@@ -232,8 +237,8 @@ impl Channel {
                 // Where it cannot say so, whoever listens sees the connection end.
                 let _ = self.stream.shutdown();
             }
-            // OpenSSL has said so.
-            Life::Failed(TlsError::Breach(_)) => {}
+            // OpenSSL has said so. Data in front of it is not sent any more, and without that nobody understands it.
+            Life::Failed(TlsError::Breach(_)) if self.counted == self.records => {}
             Life::Open | Life::Ended | Life::Failed(_) => return,
         }
         let unsent = self.stream.get_ref().unsent();

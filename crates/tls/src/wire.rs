@@ -82,6 +82,12 @@ impl Wire {
         self.channel.is_some()
     }
 
+    /// True when its channel has nothing more to receive: the other side has ended it, broken it, or was cut off.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.is_over())
+    }
+
     /// Receives into slices as much as there is and fits; zero says that nothing more will come.
     ///
     /// # Errors

@@ -1,4 +1,6 @@
-//! When a candidate is given up, by a clock that only the test moves.
+//! When a candidate is given up, by a clock that only the test moves; and, in `accepting`, who becomes one.
+
+mod accepting;
 
 use super::{Candidate, Ending, Fate};
 use crate::input::Input;
@@ -99,7 +101,8 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
         handshake: Inside(false),
         out: Vec::new(),
         sent: 0,
-        address: None,
+        place: None,
+        since: Nanos(0),
         deadline: WHOLE,
         part_deadline: None,
         ending: Ending::None,

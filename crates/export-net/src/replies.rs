@@ -7,9 +7,12 @@ use std::io::IoSlice;
 use strake_block::buf::SEGMENTS_MAX;
 use strake_tls::{Wire, WireError};
 
-/// What is sent at once: up to two fixed parts, and data.
+/// Most parts of a reply besides its data.
+const FIXED_PARTS: usize = 4;
+
+/// What is sent at once: up to four fixed parts, and data.
 pub trait Reply {
-    /// Its parts in order, at most two and those of one list of buffers.
+    /// Its parts in order, at most four and those of one list of buffers; some may be empty.
     fn parts(&self) -> impl Iterator<Item = &[u8]>;
 
     /// Bytes of all parts.
@@ -85,7 +88,7 @@ impl<R: Reply> Replies<R> {
         let mut skip = self.sent;
         for reply in &self.queue {
             // A reply goes into this call whole or not at all.
-            if used + 2 + SEGMENTS_MAX > SLICES_PER_SEND {
+            if used + FIXED_PARTS + SEGMENTS_MAX > SLICES_PER_SEND {
                 break;
             }
             for part in reply.parts() {

@@ -4,12 +4,14 @@ use crate::limits::IO_ENTRIES;
 use crate::slots::SlotIndex;
 use strake_block::SgMut;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES, Digest};
-use strake_nvme_wire::pdu::{CAPSULE_RESP_BYTES, DATA_BYTES, QUOTED_BYTES_MAX, Use};
+use strake_nvme_wire::pdu::{CAPSULE_RESP_BYTES, DATA_BYTES, Use};
 
-/// Longest header: that of a request to end the connection with what it quotes.
-const HEAD_BYTES: usize = DATA_BYTES + QUOTED_BYTES_MAX;
+/// Longest header with its digest.
+const HEAD_BYTES: usize = DATA_BYTES + DIGEST_BYTES;
 /// Longest end: a data digest, and a completion with its digest.
 const TAIL_BYTES: usize = DIGEST_BYTES + CAPSULE_RESP_BYTES + DIGEST_BYTES;
+/// What a header is padded with: less than one byte can say (TCP, section 3.6.2.2, "CPDA").
+static PADDING: [u8; u8::MAX as usize] = [0; u8::MAX as usize];
 /// PDUs that wait to be sent: a request for data, which a host may foresee, and the end of each command; besides them
 /// the answer to Connect and the request to end the connection.
 pub(crate) const REPLIES_MAX: usize = 2 * IO_ENTRIES as usize + 2;
@@ -18,7 +20,7 @@ pub(crate) const REPLIES_MAX: usize = 2 * IO_ENTRIES as usize + 2;
 #[derive(Clone, Copy)]
 struct Fixed<const N: usize> {
     bytes: [u8; N],
-    used: usize,
+    used: u8,
 }
 
 impl<const N: usize> Fixed<N> {
@@ -27,18 +29,22 @@ impl<const N: usize> Fixed<N> {
     }
 
     fn push(&mut self, more: &[u8]) {
-        self.bytes[self.used..self.used + more.len()].copy_from_slice(more);
-        self.used += more.len();
+        let used = usize::from(self.used);
+        self.bytes[used..used + more.len()].copy_from_slice(more);
+        self.used += more.len() as u8;
     }
 
     fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.used]
+        &self.bytes[..usize::from(self.used)]
     }
 }
 
-/// One PDU, or two that belong together.
+/// One PDU, or two that belong together. It is small, because it moves with every command.
 pub(crate) struct Reply {
+    /// Bytes as they are, before everything else; a command has none.
+    raw: Box<[u8]>,
     head: Fixed<HEAD_BYTES>,
+    padding: u8,
     pub(crate) data: SgMut,
     tail: Fixed<TAIL_BYTES>,
     /// The command that ends when this has been sent.
@@ -48,14 +54,20 @@ pub(crate) struct Reply {
 impl Reply {
     /// Bytes as they are: the answer to Connect, or a request to end the connection.
     pub(crate) fn raw(bytes: &[u8]) -> Self {
-        let mut head = Fixed::new();
-        head.push(bytes);
-        Self { head, data: SgMut::default(), tail: Fixed::new(), ends: None }
+        Self {
+            raw: bytes.into(),
+            head: Fixed::new(),
+            padding: 0,
+            data: SgMut::default(),
+            tail: Fixed::new(),
+            ends: None,
+        }
     }
 
     /// A PDU that is only a header.
     pub(crate) fn bare(header: &[u8], header_digest: Use) -> Self {
-        let mut reply = Self::raw(header);
+        let mut reply = Self::raw(&[]);
+        reply.head.push(header);
         if header_digest == Use::On {
             reply.head.push(&digest::of(header));
         }
@@ -70,7 +82,7 @@ impl Reply {
         data: SgMut,
     ) -> Self {
         let mut reply = Self::bare(header, digests.header);
-        reply.head.used = lead;
+        reply.padding = (lead - usize::from(reply.head.used)) as u8;
         if digests.data == Use::On {
             let digest =
                 data.parts().iter().fold(Digest::default(), |d, part| d.and(part.as_slice()));
@@ -98,11 +110,16 @@ impl Reply {
 
 impl strake_export_net::Reply for Reply {
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let padding = &PADDING[..usize::from(self.padding)];
         let data = self.data.parts().iter().map(|part| part.as_slice());
-        [self.head.as_slice()].into_iter().chain(data).chain([self.tail.as_slice()])
+        [&*self.raw, self.head.as_slice(), padding]
+            .into_iter()
+            .chain(data)
+            .chain([self.tail.as_slice()])
     }
 
     fn bytes(&self) -> usize {
-        self.head.used + self.data.len() + self.tail.used
+        let fixed = [self.head.used, self.padding, self.tail.used].map(usize::from);
+        self.raw.len() + fixed.into_iter().sum::<usize>() + self.data.len()
     }
 }

@@ -91,6 +91,10 @@ pub const RESERVATIONS_ASKED_MAX: usize = 8;
 /// What a controller remembers to tell its host of reservations.
 pub const NOTICES_MAX: usize = 32;
 
+/// Bytes asked of the kernel for what a connection receives and for what it sends: a queue that is full of large
+/// commands. What the kernel begins with is a sixteenth of that, and it grows with what was sent in a round trip.
+pub const SOCKET_BYTES: usize = 2 << 20;
+
 /// PDUs of one connection looked at in one turn, so that its neighbours get theirs.
 pub const PDUS_PER_TURN: usize = 128;
 

@@ -4,7 +4,8 @@ use crate::clerk::Clerk;
 use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
     CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX,
-    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, VISIT_SILENCE_MAX,
+    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, SOCKET_BYTES,
+    VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats};
 use crate::referral::Referral;
@@ -77,6 +78,9 @@ fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), TargetError> {
         // Hosts reconnect at once after a restart; what the kernel remembers of the old connections must not keep
         // the port from us.
         sockopt::set_socket_reuseaddr(&socket, true)?;
+        // Sockets that are accepted have the same. The kernel may give less, and any size serves.
+        let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
         let address = rustix::net::getsockname(&socket)?;

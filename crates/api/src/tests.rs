@@ -1,5 +1,5 @@
 use crate::FILE_DESCRIPTOR_SET;
-use crate::v1::{Array, Drive, Export, Progress};
+use crate::v1::{Array, Controller, Drive, Export, Progress, Queue};
 use prost::Message as _;
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 use serde_json::Value;
@@ -29,6 +29,8 @@ fn json_has_the_names_of_the_proto_file() {
     check_fields("Array", &json(&Array::default()));
     check_fields("Drive", &json(&Drive::default()));
     check_fields("Export", &json(&Export::default()));
+    check_fields("Controller", &json(&Controller::default()));
+    check_fields("Queue", &json(&Queue::default()));
     check_fields("Progress", &json(&Progress::default()));
 }
 
@@ -102,6 +104,7 @@ fn the_descriptor_names_every_call() {
             "ArrayService.GetScrub",
             "ExportService.CreateExport",
             "ExportService.ListExports",
+            "ExportService.GetExport",
             "ExportService.RemoveExport",
             "ExportService.ReleaseExport",
             "ExportService.AddHost",

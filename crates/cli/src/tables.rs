@@ -14,6 +14,7 @@ mod grid;
 pub mod hook;
 pub mod host;
 pub mod job;
+mod queue;
 pub mod scrub;
 pub mod show;
 pub mod spare;

@@ -376,7 +376,7 @@ impl Manager {
         self.config.exports.iter().map(|record| self.export_message(record)).collect()
     }
 
-    fn export_message(&self, record: &ExportRecord) -> ExportMessage {
+    pub(crate) fn export_message(&self, record: &ExportRecord) -> ExportMessage {
         let done = self.servers.get(&record.listen).and_then(|server| server.done(record));
         let running = self.running.iter().find(|r| r.uuid() == record.array);
         let name =

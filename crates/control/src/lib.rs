@@ -38,6 +38,7 @@ mod newest;
 mod offline;
 pub mod probe;
 mod prospects;
+mod queues;
 mod readd;
 mod referrals;
 mod remote;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use strake_engine::Array;
 use strake_export_nbd::{self as nbd, Listen, Removal};
-use strake_export_nvmet::{self as nvmet, Reservations, Target, TargetConfig};
+use strake_export_nvmet::{self as nvmet, ControllerStats, Reservations, Target, TargetConfig};
 use strake_reactor::CoreHandle;
 use strake_units::Uuid;
 
@@ -198,7 +198,15 @@ impl ExportServer {
         }
     }
 
-    /// Ends them.
+    /// The hosts that are connected to an export, where the protocol knows them apart.
+    pub(crate) fn controllers(&self, record: &ExportRecord) -> Vec<ControllerStats> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => target.controllers(&nvme.nqn),
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => Vec::new(),
+        }
+    }
+
+    /// Ends the reservations of an export.
     pub(crate) fn clear_reservations(&self, record: &ExportRecord) -> Result<(), ControlError> {
         match (self, &record.nvme) {
             (Self::Nvme(target), Some(nvme)) => {

@@ -17,6 +17,7 @@ mod halves;
 mod hooks;
 mod life;
 mod nvme;
+mod queues;
 mod remote;
 mod scrub;
 mod spares;

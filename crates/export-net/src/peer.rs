@@ -40,6 +40,12 @@ impl Peer {
         self.readable = true;
     }
 
+    /// True when everything goes through TLS.
+    #[must_use]
+    pub const fn is_secure(&self) -> bool {
+        self.wire.is_secure()
+    }
+
     /// What was received and not looked at yet.
     pub const fn input(&mut self) -> &mut Input {
         &mut self.input

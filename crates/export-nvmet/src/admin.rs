@@ -91,8 +91,6 @@ pub(crate) enum Decision {
 
 /// What an admin queue knows besides its controller.
 pub(crate) struct Setting {
-    /// How long signs of life are awaited, in milliseconds.
-    pub(crate) keep_alive_ms: u32,
     /// Which events the host wants.
     pub(crate) events: u32,
     /// I/O queues that it may connect.
@@ -235,7 +233,7 @@ fn set_feature(
             Ok(Decision::Result(0))
         }
         feature::KEEP_ALIVE if value <= KEEP_ALIVE_MS_MAX => {
-            setting.keep_alive_ms = value;
+            controller.set_keep_alive(value);
             Ok(Decision::KeepAlive(value))
         }
         // It was said in Connect (Base, section 5.27.1.25).
@@ -281,7 +279,7 @@ fn get_feature(sqe: &Sqe, controller: &Controller, setting: &Setting) -> Result<
             ControllerKind::Io,
         ) => Ok(0),
         (feature::ASYNC_EVENTS, _) => Ok(setting.events.into()),
-        (feature::KEEP_ALIVE, _) => Ok(setting.keep_alive_ms.into()),
+        (feature::KEEP_ALIVE, _) => Ok(controller.keep_alive_ms().into()),
         _ => Err(Status::INVALID_FIELD),
     }
 }

@@ -30,7 +30,8 @@ pub(crate) use devices::DeviceIndex;
 
 use crate::admin::Setting;
 use crate::beginning::Beginning;
-use crate::controller::Place;
+use crate::controller::{Controller, Place};
+use crate::figures::{Figures, QueueFacts};
 use crate::handshake::Agreement;
 use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX, QUEUES_MAX, TLS_TIME_MAX};
 use crate::registry::{Admission, Desk, Registry, Room};
@@ -91,8 +92,8 @@ struct Admin {
 
 impl Admin {
     /// When the host counts as gone.
-    fn deadline(&self, room: &Room) -> Option<Nanos> {
-        let patience = match (self.setting.keep_alive_ms, room) {
+    fn deadline(&self, controller: &Controller, room: &Room) -> Option<Nanos> {
+        let patience = match (controller.keep_alive_ms(), room) {
             (0, Room::Seat(_)) => return None,
             (0, Room::Visit(visit)) => visit.silence_max(),
             (asked, _) => Nanos(u64::from(asked) * Nanos::MILLI.0),
@@ -141,6 +142,7 @@ pub(crate) struct Connection {
     registry: Arc<Registry>,
     /// Which of the export's counters are this core's.
     lane: usize,
+    figures: Arc<Figures>,
     _ticket: Ticket,
     place: Place,
     room: Room,
@@ -165,11 +167,8 @@ impl Connection {
                 Role::Io(Devices::open(&seat.export, at.core, host)?)
             }
             Room::Seat(_) | Room::Visit(_) => {
-                let setting = Setting {
-                    keep_alive_ms: agreement.keep_alive_ms,
-                    events: 0,
-                    queues: QUEUES_MAX,
-                };
+                place.controller.set_keep_alive(agreement.keep_alive_ms);
+                let setting = Setting { events: 0, queues: QUEUES_MAX };
                 let news = News::of(&place.controller, registry);
                 Role::Admin(Admin { setting, heard: now, held: 0, news })
             }
@@ -178,6 +177,8 @@ impl Connection {
         if !new.farewell.is_empty() {
             replies.push(Reply::raw(&new.farewell));
         }
+        let figures = Arc::new(Figures::new(facts(&new.peer, &agreement, place.queue, at)));
+        place.controller.keep(&figures);
         let entries = agreement.entries;
         Ok(Self {
             role,
@@ -197,6 +198,7 @@ impl Connection {
             life: Life::Open,
             registry: Arc::clone(registry),
             lane: at.lane,
+            figures,
             _ticket: new.ticket,
             place,
             room,
@@ -233,7 +235,9 @@ impl Connection {
         }
         let silent = match &self.role {
             Role::Io(_) => false,
-            Role::Admin(admin) => admin.deadline(&self.room).is_some_and(|at| now >= at),
+            Role::Admin(admin) => {
+                admin.deadline(&self.place.controller, &self.room).is_some_and(|at| now >= at)
+            }
         };
         let stays = |subsystem: &Arc<Subsystem>| subsystem.seats.is_open();
         if silent || !self.place.is_current() && self.subsystem().is_some_and(stays) {
@@ -386,6 +390,15 @@ impl Connection {
     }
 }
 
+/// What a queue is, for whoever asks.
+fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: Berth) -> QueueFacts {
+    let name = rustix::net::getpeername(peer).ok().flatten();
+    let from = name.and_then(|name| SocketAddr::try_from(name).ok());
+    let from = from.map(|at| SocketAddr::new(at.ip().to_canonical(), at.port()));
+    let (is_secure, digests) = (peer.is_secure(), agreement.digests);
+    QueueFacts { number, from, core: at.core, is_secure, digests }
+}
+
 /// Gives back what a reply consisted of.
 fn retire(reply: Reply, pools: &mut Pools, slots: &mut Slots) {
     pools.put(reply.data);
@@ -430,7 +443,7 @@ impl strake_export_net::Connection for Connection {
         match &self.role {
             Role::Io(devices) => devices.sleep(sleep),
             Role::Admin(admin) => {
-                if let Some(deadline) = admin.deadline(&self.room) {
+                if let Some(deadline) = admin.deadline(&self.place.controller, &self.room) {
                     sleep.until(deadline);
                 }
             }

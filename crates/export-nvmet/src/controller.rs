@@ -6,11 +6,12 @@
 //! ```
 
 use crate::failures::Failures;
+use crate::figures::{ControllerStats, Figures};
 use crate::limits::{IO_ENTRIES, QUEUES_MAX};
 use crate::notices::Notices;
 use crate::subsystem::Subsystem;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::fabrics::{Configuration, Property, Width, capabilities, property, ready};
 use strake_nvme_wire::identify::ControllerKind;
@@ -45,6 +46,10 @@ pub(crate) struct Controller {
     life: AtomicU32,
     /// Queues that are connected, as bits.
     queues: AtomicU32,
+    /// What they have done.
+    figures: Mutex<Vec<Weak<Figures>>>,
+    /// How long the host may be silent, in milliseconds; 0 for ever. The admin queue's core decides.
+    keep_alive_ms: AtomicU32,
     failures: Mutex<Failures>,
     notices: Mutex<Notices>,
     /// How many of those there were.
@@ -68,6 +73,8 @@ impl Controller {
             status: AtomicU32::new(0),
             life: AtomicU32::new(0),
             queues: AtomicU32::new(0),
+            figures: Mutex::new(Vec::new()),
+            keep_alive_ms: AtomicU32::new(0),
             failures: Mutex::new(Failures::default()),
             notices: Mutex::new(Notices::default()),
             noticed: AtomicU64::new(0),
@@ -103,6 +110,42 @@ impl Controller {
         let mut notices = self.notices();
         notices.note(kind, namespace);
         self.noticed.store(notices.count, Ordering::Release);
+    }
+
+    /// Nothing panics while holding the lock, so a poisoned one guards a sound list. It is taken when a queue comes,
+    /// and when somebody asks what they have done.
+    fn figures(&self) -> MutexGuard<'_, Vec<Weak<Figures>>> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the figures of a queue, as long as the queue does.
+    pub(crate) fn keep(&self, figures: &Arc<Figures>) {
+        let mut kept = self.figures();
+        kept.retain(|other| other.strong_count() > 0);
+        kept.push(Arc::downgrade(figures));
+    }
+
+    /// What its queues have done.
+    pub(crate) fn stats(&self) -> ControllerStats {
+        let mut queues: Vec<_> =
+            self.figures().iter().filter_map(Weak::upgrade).map(|queue| queue.read()).collect();
+        queues.sort_by_key(|queue| queue.facts.number);
+        ControllerStats {
+            id: self.id,
+            host: self.host.nqn.clone(),
+            host_id: self.host.id,
+            keep_alive_ms: self.keep_alive_ms(),
+            queues,
+        }
+    }
+
+    /// How long the host may be silent, in milliseconds; 0 for ever. Relaxed: a number that orders nothing.
+    pub(crate) fn keep_alive_ms(&self) -> u32 {
+        self.keep_alive_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_keep_alive(&self, milliseconds: u32) {
+        self.keep_alive_ms.store(milliseconds, Ordering::Relaxed);
     }
 
     /// True when it was enabled and nothing ended that. Acquire: what was set up before is seen.

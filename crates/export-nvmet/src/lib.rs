@@ -24,6 +24,7 @@ mod connection;
 mod controller;
 pub mod error;
 mod failures;
+mod figures;
 mod guard;
 pub mod handshake;
 mod kept;
@@ -41,11 +42,14 @@ mod visitors;
 mod watch;
 
 pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
+pub use strake_nvme_wire::Digests;
 pub use strake_nvme_wire::nqn;
+pub use strake_nvme_wire::pdu::Use;
 
 pub use strake_nvme_wire::reservation::{HostId, ReservationType};
 
 pub use error::{TargetError, TargetErrorKind};
+pub use figures::{ControllerStats, QueueFacts, QueueStats};
 pub use kept::Ledger;
 pub use namespace::{Export, ExportStats};
 pub use referral::Referral;

@@ -4,6 +4,7 @@ use crate::beginning::{Proven, TlsKeys};
 use crate::clerk::{self, Clerk, Wish};
 use crate::controller::{Controller, Host, Place};
 use crate::error::{TargetError, TargetErrorKind};
+use crate::figures::ControllerStats;
 use crate::handshake::{Directory, Refusal, Welcome};
 use crate::kept::Kept;
 use crate::limits::{
@@ -272,6 +273,12 @@ impl Registry {
 
     pub(crate) fn stats(&self) -> Vec<ExportStats> {
         self.lock().iter().flat_map(BTreeMap::values).flat_map(|known| known.stats()).collect()
+    }
+
+    /// What the hosts of a subsystem have done; nothing when there is none of that name.
+    pub(crate) fn controllers(&self, nqn: &str) -> Vec<ControllerStats> {
+        let known = self.lock().as_ref().and_then(|subsystems| subsystems.get(nqn).cloned());
+        known.map_or_else(Vec::new, |subsystem| subsystem.controller_stats())
     }
 
     pub(crate) fn offers(&self, nqn: &str, namespace: u32) -> bool {

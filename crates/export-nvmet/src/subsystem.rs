@@ -2,6 +2,7 @@
 
 use crate::controller::{CONTROLLER_MAX, Controller};
 use crate::error::{TargetError, TargetErrorKind};
+use crate::figures::ControllerStats;
 use crate::kept::Kept;
 use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX};
 use crate::namespace::{Export, ExportStats, Facts, Served};
@@ -246,6 +247,14 @@ impl Subsystem {
     pub(crate) fn stats(&self) -> Vec<ExportStats> {
         let connections = self.seats.taken();
         self.online().iter().map(|served| served.stats(&self.nqn, connections)).collect()
+    }
+
+    /// What the queues of its hosts have done, by the numbers of their controllers.
+    pub(crate) fn controller_stats(&self) -> Vec<ControllerStats> {
+        let controllers: Vec<_> = self.controllers().iter().collect();
+        let mut all: Vec<_> = controllers.iter().map(|controller| controller.stats()).collect();
+        all.sort_by_key(|controller| controller.id);
+        all
     }
 
     pub(crate) fn view(&self, namespace: u32) -> View {

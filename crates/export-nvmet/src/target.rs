@@ -2,6 +2,7 @@
 
 use crate::clerk::Clerk;
 use crate::error::{TargetError, TargetErrorKind};
+use crate::figures::ControllerStats;
 use crate::limits::{
     CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX,
     DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, SOCKET_BYTES,
@@ -259,6 +260,13 @@ impl Target {
     #[must_use]
     pub fn exports(&self) -> Vec<ExportStats> {
         self.registry.stats()
+    }
+
+    /// The hosts that are connected to a subsystem, with what each of their queues has done. None when there is no
+    /// subsystem of that name.
+    #[must_use]
+    pub fn controllers(&self, nqn: &str) -> Vec<ControllerStats> {
+        self.registry.controllers(nqn)
     }
 
     /// True when hosts find this namespace here, with its device or without.

@@ -66,6 +66,8 @@ fn last_words(host: &mut Host) -> Vec<u8> {
 fn everything_goes_through_tls() {
     let machine = guarded();
     let (mut admin, mut io) = controller(&machine);
+    let told = machine.target.controllers(SUBSYSTEM);
+    assert!(told[0].queues.iter().all(|queue| queue.facts.is_secure), "and whoever asks sees it");
     assert_eq!(io.write(1, &pattern(2)), 0, "with the data in the capsule");
     let data = pattern(64);
     let (cid, tag) = io.announce(100, 64);

@@ -14,7 +14,7 @@ pub enum ExportVerb {
     #[command(after_help = "Examples:
   strake export list")]
     List,
-    /// One export, with the reservations that hosts have over NVMe/TCP.
+    /// One export, with the reservations that hosts have over NVMe/TCP, and what each of their queues has done.
     #[command(after_help = "Examples:
   strake export show tank")]
     Show {

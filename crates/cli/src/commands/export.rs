@@ -9,8 +9,8 @@ use crate::output::Output;
 use crate::{paths, tables};
 use std::path::Path;
 use strake_api::v1::{
-    AddReferralRequest, CreateExportRequest, Export, ListExportsRequest, ListReferralsRequest,
-    ReleaseExportRequest, RemoveExportRequest, RemoveReferralRequest,
+    AddReferralRequest, CreateExportRequest, Export, GetExportRequest, ListExportsRequest,
+    ListReferralsRequest, ReleaseExportRequest, RemoveExportRequest, RemoveReferralRequest,
 };
 
 /// Carries out `verb`.
@@ -76,11 +76,7 @@ async fn referral(verb: ReferralVerb, socket: &Path, out: &Output) -> Result<(),
 
 async fn one(name: &str, socket: &Path) -> Result<Export, CliError> {
     let mut exports = Connection::open(socket).await?.exports();
-    let known = exports.list_exports(ListExportsRequest {}).await?.into_inner().exports;
-    let found = known.into_iter().find(|export| export.name == name);
-    found.ok_or_else(|| {
-        CliError::usage(format!("there is no export {name:?}; see them with: strake export list"))
-    })
+    Ok(exports.get_export(GetExportRequest { name: name.to_owned() }).await?.into_inner())
 }
 
 fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {

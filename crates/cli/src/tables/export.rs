@@ -1,10 +1,13 @@
 //! Exports.
 
 use super::grid::{Column, Grid};
+use super::job::time;
+use super::queue::{queues, securities, sources};
 use super::{field, or_dash, sentence, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{
-    Export, ExportChange, ListExportsResponse, ListReferralsResponse, ReferralChange, Registrant,
+    Controller, Export, ExportChange, ListExportsResponse, ListReferralsResponse, ReferralChange,
+    Registrant,
 };
 
 /// Every export, one a line, then what to give to clients.
@@ -76,7 +79,23 @@ pub fn show(export: &Export, width: usize) -> String {
             field(&mut out, "registered", &known, width);
         }
     }
+    for controller in &export.controllers {
+        out.push('\n');
+        field(&mut out, "connected", &host(controller), width);
+        out.push_str(&queues(&controller.queues, width));
+    }
     out
+}
+
+/// A host that is connected.
+fn host(controller: &Controller) -> String {
+    let Controller { id, nqn, keep_alive_ms, queues, .. } = controller;
+    let from = sources(queues);
+    let lasts = match keep_alive_ms {
+        0 => "never counts as gone".to_owned(),
+        ms => format!("counts as gone after {}", time(u64::from(*ms).div_ceil(1000))),
+    };
+    format!("{nqn} from {from} over {}, controller {id}, {lasts}", securities(queues))
 }
 
 /// Hosts that registered, a line each.

@@ -13,17 +13,18 @@ use strake_api::v1::{
     RemoveExportRequest, RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
 };
 
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
+pub(super) const HOST: &str =
+    "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
 
 /// Another machine, which serves `count` namespaces.
-struct Machine {
+pub(super) struct Machine {
     folder: Folder,
-    control: Control,
-    addresses: Vec<String>,
+    pub(super) control: Control,
+    pub(super) addresses: Vec<String>,
 }
 
 impl Machine {
-    fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         let folder = Folder::new();
         let control = folder.control();
         let mut listen = "127.0.0.1:0".to_owned();
@@ -53,7 +54,7 @@ impl Machine {
         Self { folder, control, addresses }
     }
 
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         stop(&self.control);
     }
 
@@ -73,7 +74,7 @@ fn request(address: &str) -> ConnectDriveRequest {
     }
 }
 
-fn connect(control: &Control, address: &str) -> Result<DriveChange, ControlError> {
+pub(super) fn connect(control: &Control, address: &str) -> Result<DriveChange, ControlError> {
     control.connect_drive(&request(address))
 }
 

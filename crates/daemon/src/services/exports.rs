@@ -2,10 +2,10 @@
 
 use strake_api::v1::export_service_server::ExportService;
 use strake_api::v1::{
-    AddHostRequest, AddReferralRequest, CreateExportRequest, ExportChange, HostChange,
-    ListExportsRequest, ListExportsResponse, ListHostsRequest, ListHostsResponse,
-    ListReferralsRequest, ListReferralsResponse, ReferralChange, ReleaseExportRequest,
-    RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest,
+    AddHostRequest, AddReferralRequest, CreateExportRequest, Export, ExportChange,
+    GetExportRequest, HostChange, ListExportsRequest, ListExportsResponse, ListHostsRequest,
+    ListHostsResponse, ListReferralsRequest, ListReferralsResponse, ReferralChange,
+    ReleaseExportRequest, RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -18,6 +18,15 @@ impl ExportService for Shared {
         _: Request<ListExportsRequest>,
     ) -> Result<Response<ListExportsResponse>, Status> {
         self.answer(|m| Ok(ListExportsResponse { exports: m.exports() })).await
+    }
+
+    async fn get_export(
+        &self,
+        request: Request<GetExportRequest>,
+    ) -> Result<Response<Export>, Status> {
+        let GetExportRequest { name } = request.into_inner();
+        check_texts(&[("name", &name)])?;
+        self.answer(move |m| m.export(&name)).await
     }
 
     async fn create_export(

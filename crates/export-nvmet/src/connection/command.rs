@@ -41,6 +41,7 @@ impl Connection {
         if self.link.flow_control == FlowControl::On {
             self.head = (self.head + 1) % self.link.entries;
         }
+        self.figures.command(sqe);
         let decided = self.decide(index, sqe, now);
         let placed = decided.and_then(|(task, need)| {
             admit::source(sqe, need, frame.data).map(|source| (task, need, source))
@@ -279,6 +280,7 @@ impl Connection {
         let Stage::Receiving { data, spare, .. } = stage else {
             unreachable!("data arrives only for a command that expects it");
         };
+        self.figures.came(data.len() as u32);
         match slot.task {
             Task::Device(..) if slot.fuse != Fuse::Alone && slot.status.is_success() => {
                 slot.stage = Stage::Ready { data, spare, at: Progress::default() };

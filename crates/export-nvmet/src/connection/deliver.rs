@@ -181,6 +181,7 @@ impl Connection {
             FlowControl::Off => (flag::LAST | flag::SUCCESS, false),
         };
         let length = data.len() as u32;
+        self.figures.goes(length);
         let transfer = Transfer { cid: cqe.cid, tag: 0, offset: 0, length };
         let lead = self.link.data_offset;
         let header = transfer.data(PduKind::C2hData, digests, lead, flags);
@@ -222,6 +223,7 @@ impl Connection {
         if cqe.status.is_success() {
             return;
         }
+        self.figures.failure();
         let (mut block, mut namespace) = (0, 0);
         if let (Task::Device(work, at), Role::Io(devices)) =
             (self.slots.get(index).task, &self.role)

@@ -1,8 +1,8 @@
 //! Arrays in every state an operator can meet.
 
 use strake_api::v1::{
-    Array, ArraySettings, ByteRange, Core, Counters, Daemon, Drive, DriveErrors, Event, Export,
-    Hook, Job, Member, Progress, Spare,
+    Array, ArraySettings, ByteRange, Controller, Core, Counters, Daemon, Drive, DriveErrors, Event,
+    Export, Hook, Job, Member, Progress, Queue, Spare,
 };
 
 /// Bytes of the drives of these tests.
@@ -265,6 +265,35 @@ pub fn export() -> Export {
         write_bytes: 3 << 30,
         state: "online".into(),
         ..Export::default()
+    }
+}
+
+fn queue(number: u32) -> Queue {
+    let busy = u64::from(number);
+    Queue {
+        number,
+        address: format!("192.0.2.7:{}", 52_144 + number),
+        tls: true,
+        header_digest: true,
+        data_digest: true,
+        age_us: 83_000_000_000,
+        reads: busy * 1_234_567_890,
+        writes: busy * 9_876_543,
+        others: 1 + busy * 4711,
+        received_bytes: busy * 9_876_543 * 4096,
+        sent_bytes: 4096 + busy * 1_234_567_890 * 4096,
+        errors: busy,
+        ..Queue::default()
+    }
+}
+
+pub fn controller() -> Controller {
+    Controller {
+        id: 3,
+        nqn: "nqn.2014-08.org.nvmexpress:uuid:db1".into(),
+        host_id: "11111111-2222-4333-8444-555555555555".into(),
+        keep_alive_ms: 5000,
+        queues: vec![queue(0), queue(1)],
     }
 }
 

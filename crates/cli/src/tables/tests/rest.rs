@@ -299,6 +299,8 @@ fn exports_and_the_daemon() {
     let allow_hosts = vec!["nqn.2014-08.org.nvmexpress:uuid:db1".into()];
     let reserved = Export { reservation: Some(reservation), uri, allow_hosts, ..export() };
     check("export-show", |width| export::show(&reserved, width));
+    let connected = Export { controllers: vec![controller()], ..reserved };
+    check("export-show-queues", |width| export::show(&connected, width));
     check("daemon", |width| daemon::show(&daemon(), width));
 }
 

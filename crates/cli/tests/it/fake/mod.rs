@@ -220,6 +220,9 @@ impl ExportService for Fake {
     async fn list_exports(&self, _: Request<ListExportsRequest>) -> Answer<ListExportsResponse> {
         Ok(Response::new(ListExportsResponse::default()))
     }
+    async fn get_export(&self, _: Request<GetExportRequest>) -> Answer<Export> {
+        Err(Status::not_found("there is no export of that name"))
+    }
     async fn remove_export(&self, request: Request<RemoveExportRequest>) -> Answer<ExportChange> {
         self.export(request.get_ref())
     }

@@ -1,0 +1,48 @@
+//! What queues over NVMe/TCP have done, as both sides tell it.
+
+use super::life::write;
+use super::remote::{HOST, Machine, connect};
+use super::{Folder, check_refused, raid6, stop};
+use crate::error::ControlErrorKind;
+use strake_api::v1::{Controller, CreateArrayRequest, Queue};
+
+#[test]
+fn an_export_tells_its_hosts_and_what_their_queues_have_done() {
+    let machine = Machine::new(1);
+    let told = || {
+        let export = machine.control.run(|m| m.export("lun0")).expect("it is offered");
+        assert_eq!(export.connections as usize, all(&export.controllers).count());
+        export.controllers
+    };
+    let unknown = machine.control.run(|m| m.export("lun7"));
+    check_refused(unknown, ControlErrorKind::NotFound, "there is: lun0");
+    assert_eq!(told(), [], "nobody is connected");
+
+    let folder = Folder::new();
+    let control = folder.control();
+    let address = machine.addresses[0].clone();
+    connect(&control, &address).expect("it is connected");
+    let create = CreateArrayRequest { level: "0".into(), ..raid6(vec![address]) };
+    control.create_array(&create).expect("it is created");
+    write(&control, "tank", 3);
+
+    let controllers = told();
+    let [host] = &controllers[..] else { panic!("one host: {controllers:?}") };
+    assert_eq!((host.nqn.as_str(), host.keep_alive_ms), (HOST, 3000));
+    let admin = &host.queues[0];
+    assert_eq!((admin.number, admin.reads, admin.writes), (0, 0, 0));
+    assert!(admin.others > 0 && admin.sent_bytes > 0, "it was asked what there is");
+    let sum = |of: fn(&Queue) -> u64| -> u64 { all(&controllers).map(of).sum() };
+    assert!(sum(|queue| queue.writes) >= 3, "a command moves 1 MiB at most");
+    assert!(sum(|queue| queue.received_bytes) >= 3 << 20);
+    for queue in all(&controllers) {
+        assert!(queue.address.starts_with("127.0.0.1:"), "{}", queue.address);
+        assert!(queue.header_digest && queue.data_digest && !queue.tls, "as drives ask for");
+    }
+    stop(&control);
+    machine.stop();
+}
+
+fn all(controllers: &[Controller]) -> impl Iterator<Item = &Queue> {
+    controllers.iter().flat_map(|controller| &controller.queues)
+}

@@ -18,12 +18,13 @@
 use crate::cache::Instance;
 use crate::error::Reason;
 use crate::inbox::{Asker, Inbox};
-use crate::limits::{KEEP_ALIVE_EVERY, LEAVE_TIME_MAX};
+use crate::limits::{KEEP_ALIVE_EVERY, LEAVE_TIME_MAX, STAY_TIME_MIN};
 use crate::link::{Life, Port};
+use crate::look::Facts;
 use crate::path::GiveUp;
 use crate::session::Gate;
 use crate::shared::{LinkState, Live, PathEntry, Shared, Standing, now};
-use crate::ways::{PathId, Way, are_one, choose, share_cache};
+use crate::ways::{PathId, Used, Way, are_one, choose, share_cache};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -64,6 +65,7 @@ struct Active {
     path: PathId,
     session: u64,
     gate: Gate,
+    facts: Arc<Facts>,
 }
 
 /// The thread's own.
@@ -72,13 +74,15 @@ pub(crate) struct Keeper {
     inbox: Inbox<Request>,
     /// The threads of paths. One whose asker is dropped leaves.
     threads: Vec<(PathId, Asker<GiveUp>)>,
-    /// Sessions that were told to end.
-    condemned: Vec<u64>,
+    /// Associations that were told to end, and their paths.
+    condemned: Vec<(PathId, GiveUp)>,
     places: Vec<Place>,
     uses: Vec<Use>,
     active: Option<Active>,
     /// The path that carries I/O, or did last.
     last: Option<PathId>,
+    /// When that came to do so.
+    turned: Instant,
     /// Number of the association that is used, or was last.
     association: u64,
     /// When to look at everything without being asked.
@@ -97,6 +101,7 @@ impl Keeper {
             uses: Vec::new(),
             active: None,
             last: None,
+            turned: Instant::now(),
             association: 0,
             due: Instant::now() + KEEP_ALIVE_EVERY,
             last_number: 0,
@@ -132,7 +137,13 @@ impl Keeper {
                     self.condemn(path, session, reason);
                 }
             }
-            Request::Add(path, thread) => self.threads.push((path, thread)),
+            Request::Add(path, thread) => {
+                // It was used, and turned out to be of no use, before its thread was known.
+                for (_, order) in self.condemned.iter().filter(|(id, _)| *id == path) {
+                    thread.ask(*order);
+                }
+                self.threads.push((path, thread));
+            }
         }
     }
 
@@ -143,9 +154,10 @@ impl Keeper {
         self.end_uses();
         self.refuse_others();
         let ways = self.ways();
-        let used = self.active.as_ref().map(|active| active.path);
+        let lately = self.turned.elapsed() < STAY_TIME_MIN;
+        let used = self.active.as_ref().map(|active| Used { path: active.path, lately });
         let chosen = choose(&ways, used);
-        if let Some(path) = chosen.filter(|_| chosen != used) {
+        if let Some(path) = chosen.filter(|_| chosen != used.map(|used| used.path)) {
             self.begin(path);
         }
         self.dismiss();
@@ -166,7 +178,7 @@ impl Keeper {
             };
             paths.iter().filter_map(session).collect()
         };
-        self.condemned.retain(|session| up.contains(session));
+        self.condemned.retain(|(_, order)| up.contains(&order.session));
         if self.active.as_ref().is_some_and(|active| !up.contains(&active.session)) {
             self.stop();
         }
@@ -213,7 +225,7 @@ impl Keeper {
         let used = self.shared.facts().clone();
         let paths = self.shared.paths();
         let way = |entry: &PathEntry| match &entry.standing {
-            Standing::Up(live) if !self.condemned.contains(&live.session) => Some(Way {
+            Standing::Up(live) if !self.is_condemned(live.session) => Some(Way {
                 path: entry.id,
                 access: live.facts.access,
                 leaving: entry.leaving,
@@ -224,12 +236,17 @@ impl Keeper {
         paths.iter().filter_map(way).collect()
     }
 
+    fn is_condemned(&self, session: u64) -> bool {
+        self.condemned.iter().any(|(_, order)| order.session == session)
+    }
+
     /// Has a path end its association.
     fn condemn(&mut self, path: PathId, session: u64, reason: Reason) {
-        if self.condemned.contains(&session) {
+        if self.is_condemned(session) {
             return;
         }
-        self.condemned.push(session);
+        let order = GiveUp { session, reason };
+        self.condemned.push((path, order));
         for used in self.uses.iter().filter(|used| used.session == session) {
             used.life.condemn();
         }
@@ -238,7 +255,7 @@ impl Keeper {
             *self.shared.state_lock() = LinkState::Down(reason, 0);
         }
         if let Some((_, thread)) = self.threads.iter().find(|(id, _)| *id == path) {
-            thread.ask(GiveUp { session, reason });
+            thread.ask(order);
         }
     }
 
@@ -258,8 +275,8 @@ impl Keeper {
     fn disconnect_queues(&mut self) {
         for place in &mut self.places {
             place.number = None;
+            place.port.offer(None);
         }
-        self.wake_queues();
     }
 
     /// Has queues send what comes next over `path`.
@@ -276,8 +293,8 @@ impl Keeper {
         self.shared.queues_granted.store(gate.queues, Ordering::Relaxed);
         let life = Life::new(self.association);
         self.uses.push(Use { path, session, life, settle_time: facts.settle_time });
-        self.active = Some(Active { path, session, gate });
-        self.last = Some(path);
+        self.active = Some(Active { path, session, gate, facts: Arc::new(facts) });
+        (self.last, self.turned) = (Some(path), Instant::now());
         self.last_number = 0;
         self.shared.association.store(self.association, Ordering::Release);
         self.disconnect_queues();
@@ -330,12 +347,11 @@ impl Keeper {
             return Ok(());
         };
         self.last_number = number;
-        let link = active.gate.queue(number, &self.shared.host(), &used.life)?;
+        let link = active.gate.queue(number, &self.shared.host(), (&used.life, &active.facts))?;
         let place = &mut self.places[at];
         place.number = Some(number);
         // A queue that is gone does not take it, and has said so or will.
-        let _ = place.port.links.send(link);
-        place.port.wake();
+        place.port.offer(Some(link));
         Ok(())
     }
 

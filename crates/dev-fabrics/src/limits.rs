@@ -76,6 +76,10 @@ pub const ACCESS_GROUPS_MAX: u32 = 127;
 /// Paths to one drive.
 pub const PATHS_MAX: usize = 8;
 
+/// How long a path is used at least before it is left for one that is only better: what a target says of its paths from
+/// moment to moment would have every queue connected anew.
+pub const STAY_TIME_MIN: Duration = Duration::from_secs(5);
+
 /// How long a path that is to be left may still be used by queues that have got no answer.
 pub const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 

@@ -1,9 +1,11 @@
 //! An I/O connection that was made, on its way from the thread that made it to the core that uses it.
 
+use crate::look::Facts;
 use rustix::net::sockopt::set_socket_linger;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use strake_nvme_wire::Digests;
 use strake_tls::Wire;
@@ -30,6 +32,25 @@ pub(crate) struct Link {
     pub(crate) terms: Terms,
     /// That of the association it belongs to.
     pub(crate) life: Arc<Life>,
+    /// What is known of the namespace as it is reached over that.
+    pub(crate) facts: Arc<Facts>,
+}
+
+/// The place for the connection that a queue takes next. There is one: what the queue has not taken is closed when
+/// another comes, so a queue that nobody uses holds no more than a busy one.
+#[derive(Debug, Default)]
+pub(crate) struct Offer(Mutex<Option<Link>>);
+
+impl Offer {
+    /// Nothing panics while holding it.
+    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, if there is one. Waits for nobody: who is changing it wakes the queue next.
+    pub(crate) fn take(&self) -> Option<Link> {
+        self.0.try_lock().ok().and_then(|mut link| link.take())
+    }
 }
 
 /// How far an association is, as the threads tell queues.
@@ -92,12 +113,20 @@ impl Drop for Link {
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) id: u64,
-    pub(crate) links: mpsc::Sender<Link>,
-    /// Readable once something was sent to it.
+    pub(crate) offer: Arc<Offer>,
+    /// Readable once there is something to look at.
     pub(crate) wake: Arc<OwnedFd>,
 }
 
 impl Port {
+    /// Offers the queue a connection in the place of the one that it did not take, or none.
+    pub(crate) fn offer(&self, link: Option<Link>) {
+        let before = mem::replace(&mut *self.offer.lock(), link);
+        self.wake();
+        // Closed when nobody can be kept from taking the next one by that.
+        drop(before);
+    }
+
     /// Makes the queue look, and its core if it sleeps.
     pub(crate) fn wake(&self) {
         // It is full only when nobody has looked for 2^64 times; then there is something to see already.

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What the keeper has the thread do.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct GiveUp {
     /// The association that is of no use any more.
     pub(crate) session: u64,

@@ -25,7 +25,7 @@ use crate::keeper::Request;
 use crate::limits::{
     ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, SETTLE_MARGIN, TICK, TRIES_MAX,
 };
-use crate::link::{Life, Link, Phase, Port};
+use crate::link::{Life, Link, Offer, Phase, Port};
 use crate::shared::Shared;
 use intake::Intake;
 use outbox::{Outbox, Sent};
@@ -42,7 +42,6 @@ use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
 use strake_block::{
     Buf, CompletionBatch, DeallocateReads, Io, IoError, IoErrorKind, IoQueue, Op, Readiness,
 };
@@ -63,7 +62,7 @@ pub struct FabricsQueue {
     shared: Arc<Shared>,
     asker: Asker<Request>,
     id: u64,
-    links: mpsc::Receiver<Link>,
+    offer: Arc<Offer>,
     link: Option<Link>,
     /// The latest time that is known. Whoever does not know the time says zero, and time does not run backwards.
     now: Nanos,
@@ -100,9 +99,9 @@ impl FabricsQueue {
         now: Nanos,
     ) -> io::Result<Self> {
         let watch = Watch::open()?;
-        let (sender, links) = mpsc::channel();
+        let offer = Arc::new(Offer::default());
         shared.queues_open.fetch_add(1, Ordering::Relaxed);
-        let port = Port { id, links: sender, wake: Arc::clone(&watch.wake) };
+        let port = Port { id, offer: Arc::clone(&offer), wake: Arc::clone(&watch.wake) };
         asker.ask(Request::Open(port));
         let depth = depth.max(1) as usize;
         let ability = Ability::of(&shared.facts(), zeroes);
@@ -110,7 +109,7 @@ impl FabricsQueue {
             shared: Arc::clone(shared),
             asker: asker.clone(),
             id,
-            links,
+            offer,
             link: None,
             now,
             down_since: None,
@@ -192,10 +191,8 @@ impl FabricsQueue {
             self.down_since = Some(since.min(down_at));
             return;
         }
-        while let Ok(link) = self.links.try_recv() {
-            if link.life.number == current {
-                self.take_link(link);
-            }
+        if let Some(link) = self.offer.take().filter(|link| link.life.number == current) {
+            self.take_link(link);
         }
     }
 
@@ -209,7 +206,7 @@ impl FabricsQueue {
             // Without being woken the queue would hang: the thread has to make another.
             return self.report(link.life.number, Reason::Socket(rustix::io::Errno::NOMEM));
         }
-        self.ability.renew(&self.shared.facts());
+        self.ability.renew(&link.facts);
         self.down_since = None;
         self.link = Some(link);
     }
@@ -255,25 +252,28 @@ impl FabricsQueue {
         }
     }
 
-    /// Sends what the slot is at once more, after `not_before`, or fails it if that was done often enough.
+    /// Sends what the slot is at once more, after `not_before`, or fails it then if that was done often enough: what
+    /// fails is not carried out any more.
     fn send_again(&mut self, index: SlotIndex, not_before: Nanos, failure: IoErrorKind) {
         let slot = self.slots.get(index);
         slot.forget_sent();
-        if slot.tries >= TRIES_MAX {
-            return self.end(index, Err(failure));
-        }
-        slot.stage = Stage::Settling { not_before };
+        slot.stage = Stage::Settling { not_before, failure };
         self.settling.push_back(index);
     }
 
-    /// Moves what need not wait any more to what can be sent. It is sent before what came later.
+    /// Moves what need not wait any more to what can be sent, before what came later, or to what has ended.
     fn settle(&mut self, now: Nanos) {
         for _ in 0..self.settling.len() {
             let Some(index) = self.settling.pop_front() else { break };
-            match self.slots.get(index).stage {
-                Stage::Settling { not_before } if now >= not_before => {
-                    self.slots.get(index).stage = Stage::Ready;
-                    self.ready.push_front(index);
+            let slot = self.slots.get(index);
+            match slot.stage {
+                Stage::Settling { not_before, failure } if now >= not_before => {
+                    if slot.tries >= TRIES_MAX {
+                        self.end(index, Err(failure));
+                    } else {
+                        slot.stage = Stage::Ready;
+                        self.ready.push_front(index);
+                    }
                 }
                 Stage::Settling { .. } => self.settling.push_back(index),
                 Stage::Free | Stage::Ready | Stage::Sending | Stage::Waiting | Stage::Over(_) => {

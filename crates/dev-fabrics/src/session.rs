@@ -41,14 +41,15 @@ impl Gate {
         &self,
         number: u16,
         host: &HostName,
-        life: &Arc<Life>,
+        (life, facts): (&Arc<Life>, &Arc<Facts>),
     ) -> Result<Link, Reason> {
         let mut dialog = Dialog::begin(&self.address, host, self.digests, SETUP_TIME_MAX)?;
         let connect = connect_of(number, self.entries, 0);
         join(&mut dialog, &self.address, host, (connect, self.controller))?;
         // A queue is full with one entry left.
         let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
-        Ok(Link { wire: dialog.into_wire(), terms, life: Arc::clone(life) })
+        let (life, facts) = (Arc::clone(life), Arc::clone(facts));
+        Ok(Link { wire: dialog.into_wire(), terms, life, facts })
     }
 }
 

@@ -24,6 +24,14 @@ pub(crate) struct Way {
     pub(crate) shares_cache: bool,
 }
 
+/// The path that has carried I/O until now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) path: PathId,
+    /// It has not done so for long.
+    pub(crate) lately: bool,
+}
+
 /// How well a path serves; the least is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -44,19 +52,20 @@ impl Way {
     }
 }
 
-/// The path that carries I/O from now on, of those in `ways`; it has been `used` until now.
+/// The path that carries I/O from now on, of those in `ways`.
 ///
-/// A change that serves nothing but speed is not made where it would cost what is not flushed.
-pub(crate) fn choose(ways: &[Way], used: Option<PathId>) -> Option<PathId> {
+/// A change that serves nothing but speed is not made where it would cost what is not flushed, nor soon after another.
+pub(crate) fn choose(ways: &[Way], used: Option<Used>) -> Option<PathId> {
     let best = ways.iter().min_by_key(|way| way.rank())?;
-    let Some(used) = ways.iter().find(|way| Some(way.path) == used) else {
-        return Some(best.path);
-    };
-    let change = match used.rank() {
+    let Some(Used { path, lately }) = used else { return Some(best.path) };
+    let Some(way) = ways.iter().find(|way| way.path == path) else { return Some(best.path) };
+    let change = match way.rank() {
         Rank::Useless => best.rank() < Rank::Useless,
-        Rank::Optimized | Rank::Roundabout => best.rank() < used.rank() && best.shares_cache,
+        Rank::Optimized | Rank::Roundabout => {
+            best.rank() < way.rank() && best.shares_cache && !lately
+        }
     };
-    Some(if change { best.path } else { used.path })
+    Some(if change { best.path } else { path })
 }
 
 /// Whether a flush over one path covers what completed over another: where nothing is cached, or where both are of one

@@ -5,14 +5,16 @@ use crate::address::{Address, HostName};
 use crate::device::Options;
 use crate::error::Reason;
 use crate::inbox::{Asker, Inbox};
-use crate::link::{Link, Phase, Port};
-use crate::path::Path;
+use crate::limits::STAY_TIME_MIN;
+use crate::link::{Offer, Phase, Port};
+use crate::path::{GiveUp, Path};
 use crate::session::Session;
 use crate::shared::{LinkState, Shared, Standing, enlist, now};
+use crate::ways::PathId;
 use rustix::event::{EventfdFlags, eventfd};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Export, Removal, Target, TargetConfig};
@@ -81,6 +83,17 @@ impl Rig {
         Self { keeper, shared, paths, _asker: asker }
     }
 
+    /// Another path, that is up, and whose thread the keeper has not been told of.
+    fn connected(&mut self, target: &Target) -> (PathId, (Asker<GiveUp>, Inbox<GiveUp>)) {
+        let (address, host) = (address(target), self.shared.host());
+        let session = Session::begin(&address, &host, self.shared.options.digests);
+        let id = enlist(&self.shared, &address);
+        let (_, inbox) = Inbox::open().expect("descriptors");
+        let session = Some(session.expect("the target takes us"));
+        self.paths.push(Path::new(&self.shared, (id, &address), session, inbox));
+        (id, Inbox::open().expect("descriptors"))
+    }
+
     /// Has everybody take the steps that are due.
     fn step(&mut self) {
         for path in &mut self.paths {
@@ -129,10 +142,10 @@ fn address(target: &Target) -> Address {
     format!("nvme-tcp://{}/{SUBSYSTEM}", target.address()).parse().expect("an address")
 }
 
-fn port(id: u64) -> (Port, mpsc::Receiver<Link>) {
-    let (links, connected) = mpsc::channel();
+fn port(id: u64) -> (Port, Arc<Offer>) {
+    let offer = Arc::new(Offer::default());
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");
-    (Port { id, links, wake: Arc::new(wake) }, connected)
+    (Port { id, offer: Arc::clone(&offer), wake: Arc::new(wake) }, offer)
 }
 
 /// A queue may have used an association of which the rest could not be connected: what it sent is over only when that
@@ -144,25 +157,19 @@ fn an_association_that_was_half_made_is_one_that_ended() {
     let (first, links) = port(1);
     let (second, _no_links) = port(2);
     rig.keeper.take(Request::Open(first));
-    let link = links.try_recv().expect("the first queue is connected");
+    let link = links.take().expect("the first queue is connected");
     rig.keeper.take(Request::Open(second));
     rig.step();
     assert!(matches!(rig.shared.state(), LinkState::Down(_, 0)), "there is room for two");
     assert!(matches!(link.life.phase(), Phase::Ended(_)));
     drop(link);
     let before = now();
-    let ends = Instant::now() + PATIENCE;
-    let link = loop {
-        assert!(Instant::now() < ends, "the target does not take us again");
-        rig.step();
-        if let Ok(link) = links.try_recv() {
-            break link;
-        }
-    };
-    assert!(link.life.number > 1, "the queue had it");
-    rig.until("it is given up", |_| matches!(link.life.phase(), Phase::Ended(_)));
+    rig.until("the target takes us again", |rig| rig.keeper.association > 1);
+    let life = Arc::clone(&rig.keeper.uses[0].life);
+    assert_eq!(life.number, 2, "the queue could have had it");
+    rig.until("it is given up", |_| matches!(life.phase(), Phase::Ended(_)));
     let settle_time = rig.shared.facts().settle_time;
-    let Phase::Ended(over_at) = link.life.phase() else { panic!("it has ended") };
+    let Phase::Ended(over_at) = life.phase() else { panic!("it has ended") };
     assert!(over_at >= before.plus(settle_time), "it is waited for");
     assert!(rig.shared.down_at.load(Ordering::Relaxed) >= before.0, "it was up");
     assert_eq!(rig.shared.association.load(Ordering::Relaxed), 0);
@@ -178,12 +185,12 @@ fn a_queue_that_is_refused_costs_no_other() {
     let ((first, links), (second, later)) = (port(1), port(2));
     rig.keeper.take(Request::Open(first));
     rig.keeper.take(Request::Open(second));
-    let link = links.try_recv().expect("the first queue is connected");
-    assert!(later.try_recv().is_err(), "the second is not");
+    let link = links.take().expect("the first queue is connected");
+    assert!(later.take().is_none(), "the second is not");
     assert_eq!(rig.shared.state(), LinkState::Up);
     rig.keeper.take(Request::Close(1));
     drop(link);
-    rig.until("the second has its turn", |_| later.try_recv().is_ok());
+    rig.until("the second has its turn", |_| later.take().is_some());
     assert_eq!((rig.shared.state(), rig.keeper.association), (LinkState::Up, 1));
 }
 
@@ -241,12 +248,12 @@ fn another_path_takes_over_when_one_is_lost() {
     let mut rig = Rig::to(&[&target, &target]);
     let (port, links) = port(1);
     rig.keeper.take(Request::Open(port));
-    let first = links.try_recv().expect("the queue is connected");
+    let first = links.take().expect("the queue is connected");
     rig.until("both are up", |rig| rig.ups() == 2);
     assert_eq!(rig.used(), [true, false], "one as good as the other is no reason to change");
     rig.shared.cache.changed(1);
     rig.lose(0, Reason::Silent);
-    let second = links.try_recv().expect("the queue is connected again");
+    let second = links.take().expect("the queue is connected again");
     assert_eq!((second.life.number, rig.used()), (2, vec![false, true]));
     assert_eq!((rig.shared.state(), second.life.phase()), (LinkState::Up, Phase::Lasting));
     let Phase::Ended(over_at) = first.life.phase() else { panic!("it has ended") };
@@ -263,15 +270,45 @@ fn another_path_takes_over_before_the_target_has_heard_of_it() {
     let mut rig = Rig::to(&[&target, &target]);
     let (port, links) = port(1);
     rig.keeper.take(Request::Open(port));
-    let first = links.try_recv().expect("the queue is connected");
+    let first = links.take().expect("the queue is connected");
     rig.until("both are up", |rig| rig.ups() == 2);
     rig.keeper.take(Request::Lost(1, Reason::Closed));
     rig.keeper.look();
     assert_eq!(first.life.phase(), Phase::Ending, "for as long as it lasts nobody knows its end");
-    assert_eq!(links.try_recv().expect("the queue is connected again").life.number, 2);
+    assert_eq!(links.take().expect("the queue is connected again").life.number, 2);
     rig.step();
     assert!(matches!(first.life.phase(), Phase::Ended(_)));
     assert_eq!(rig.shared.state(), LinkState::Up);
+}
+
+/// The keeper hears of an association before it hears of the thread that keeps it.
+#[test]
+fn a_path_is_given_up_that_was_used_before_its_thread_was_known() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target]);
+    let (id, (thread, inbox)) = rig.connected(&target);
+    rig.lose(0, Reason::Silent);
+    rig.keeper.take(Request::Lost(2, Reason::Closed));
+    assert!(!is_up(&rig), "the second was used, and is of no use");
+    rig.keeper.take(Request::Add(id, thread));
+    let order = inbox.next().expect("it is told");
+    assert_eq!(order.reason, Reason::Closed);
+}
+
+/// A target that says every moment that another path is better, and a queue that nobody uses.
+#[test]
+fn no_more_than_one_connection_waits_for_a_queue() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    let (port, links) = port(1);
+    rig.keeper.take(Request::Open(port));
+    rig.until("both are up", |rig| rig.ups() == 2);
+    let life = Arc::downgrade(&rig.keeper.uses[0].life);
+    rig.reach(0, Access::Inaccessible);
+    assert_eq!((rig.keeper.association, life.strong_count()), (2, 1), "it is closed");
+    rig.lose(0, Reason::Closed);
+    rig.lose(1, Reason::Closed);
+    assert!(links.take().is_none(), "and so is what waits when there is no association");
 }
 
 /// Two targets serve namespaces of one name: one of them is a copy, or has a cache of its own.
@@ -300,7 +337,7 @@ fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
     let mut rig = Rig::to(&[&target, &target]);
     let (port, links) = port(1);
     rig.keeper.take(Request::Open(port));
-    let first = links.try_recv().expect("the queue is connected");
+    let first = links.take().expect("the queue is connected");
     rig.until("both are up", |rig| rig.ups() == 2);
     for (reached, used) in
         [(Access::Inaccessible, [false, true]), (Access::Optimized, [false, true])]
@@ -308,9 +345,12 @@ fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
         rig.reach(0, reached);
         assert_eq!(rig.used(), used, "{reached:?}");
     }
-    let second = links.try_recv().expect("the queue is connected over the other");
+    let second = links.take().expect("the queue is connected over the other");
     assert_eq!(first.life.phase(), Phase::Lasting, "what it was asked is answered");
     rig.reach(1, Access::NonOptimized);
+    assert_eq!(rig.used(), [false, true], "it has only just come to be used");
+    rig.keeper.turned -= STAY_TIME_MIN;
+    rig.keeper.look();
     assert_eq!(rig.used(), [true, false], "the better one");
     rig.lose(1, Reason::Closed);
     assert!(matches!(second.life.phase(), Phase::Ended(_)));
@@ -324,7 +364,7 @@ fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
     let mut rig = Rig::to(&[&target, &target]);
     let (port, links) = port(1);
     rig.keeper.take(Request::Open(port));
-    let first = links.try_recv().expect("the queue is connected");
+    let first = links.take().expect("the queue is connected");
     rig.until("both are up", |rig| rig.ups() == 2);
     rig.shared.paths()[0].leaving = true;
     rig.keeper.look();
@@ -332,5 +372,5 @@ fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
     drop(first);
     rig.keeper.look();
     assert_eq!(rig.keeper.threads.len(), 1);
-    assert_eq!(links.try_recv().expect("the queue is connected").life.number, 2);
+    assert_eq!(links.take().expect("the queue is connected").life.number, 2);
 }

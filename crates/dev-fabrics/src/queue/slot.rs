@@ -3,7 +3,7 @@
 use crate::link::Terms;
 use crate::queue::outbox::{Asked, Out};
 use crate::queue::piece::{Ability, Piece};
-use strake_block::{Durability, Io, IoError, Op};
+use strake_block::{Durability, Io, IoError, IoErrorKind, Op};
 use strake_units::Nanos;
 
 /// Bits of a command identifier that name a slot; those above tell the commands of one slot apart, so that a late or
@@ -30,8 +30,8 @@ pub(crate) enum Stage {
     Free,
     /// It waits for room at the target.
     Ready,
-    /// It is not sent before this time.
-    Settling { not_before: Nanos },
+    /// It is not sent before this time, and fails like this then if it was sent often enough.
+    Settling { not_before: Nanos, failure: IoErrorKind },
     /// A PDU of it waits to be sent, or is being sent.
     Sending,
     /// It has been sent, and is not answered.
@@ -108,7 +108,7 @@ impl Slot {
     pub(crate) fn is_overdue(&mut self, now: Nanos, hold: Nanos) -> bool {
         let since = *self.since.get_or_insert(now);
         let settled = match self.stage {
-            Stage::Settling { not_before } => now >= not_before,
+            Stage::Settling { not_before, .. } => now >= not_before,
             Stage::Free | Stage::Ready | Stage::Sending | Stage::Waiting | Stage::Over(_) => true,
         };
         settled && now.since(since) >= hold
@@ -153,7 +153,7 @@ impl Slot {
     /// Waits longer, if it changes blocks.
     pub(crate) fn wait_until(&mut self, time: Nanos) {
         if self.changes()
-            && let Stage::Settling { not_before } = &mut self.stage
+            && let Stage::Settling { not_before, .. } = &mut self.stage
         {
             *not_before = time.max(*not_before);
         }

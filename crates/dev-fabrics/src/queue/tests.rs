@@ -135,9 +135,8 @@ impl Rig {
         self.shared.cache.association_began(number, instance);
         self.shared.association.store(number, Ordering::Release);
         self.life = Life::new(number);
-        let link = Link { wire: OwnedFd::from(ours).into(), terms, life: Arc::clone(&self.life) };
-        self.port.links.send(link).expect("the queue is there");
-        self.port.wake();
+        let (life, facts) = (Arc::clone(&self.life), Arc::new(self.shared.facts().clone()));
+        self.port.offer(Some(Link { wire: OwnedFd::from(ours).into(), terms, life, facts }));
         theirs
     }
 

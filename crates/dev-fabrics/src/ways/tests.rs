@@ -1,16 +1,21 @@
 //! Which path is chosen.
 
-use super::{PathId, Way, choose};
+use super::{PathId, Used, Way, choose};
 use strake_nvme_wire::log::Access;
 
 const fn way(path: u64, access: Option<Access>) -> Way {
     Way { path: PathId(path), access, leaving: false, shares_cache: true }
 }
 
+/// A path that has been used for a while.
+const fn long(path: u64) -> Option<Used> {
+    Some(Used { path: PathId(path), lately: false })
+}
+
 /// What is chosen of paths that are reached like this, the first one being number 1.
 fn chosen(access: &[Option<Access>], used: Option<u64>) -> Option<u64> {
     let ways: Vec<_> = access.iter().zip(1..).map(|(access, path)| way(path, *access)).collect();
-    choose(&ways, used.map(PathId)).map(|path| path.0)
+    choose(&ways, used.and_then(long)).map(|path| path.0)
 }
 
 const BEST: Option<Access> = Some(Access::Optimized);
@@ -43,13 +48,21 @@ fn a_path_over_which_nothing_is_reached_is_used_only_where_there_is_no_other() {
 #[test]
 fn what_is_not_flushed_is_not_given_up_for_speed() {
     let alone = Way { shares_cache: false, ..way(2, BEST) };
-    assert_eq!(choose(&[way(1, ROUNDABOUT), alone], Some(PathId(1))), Some(PathId(1)));
-    assert_eq!(choose(&[way(1, USELESS[0]), alone], Some(PathId(1))), Some(PathId(2)));
+    assert_eq!(choose(&[way(1, ROUNDABOUT), alone], long(1)), Some(PathId(1)));
+    assert_eq!(choose(&[way(1, USELESS[0]), alone], long(1)), Some(PathId(2)));
+}
+
+#[test]
+fn a_path_is_used_for_a_while_before_it_is_left_for_a_better_one() {
+    let lately = Some(Used { path: PathId(1), lately: true });
+    for (access, expected) in [(ROUNDABOUT, 1), (USELESS[0], 2)] {
+        assert_eq!(choose(&[way(1, access), way(2, BEST)], lately), Some(PathId(expected)));
+    }
 }
 
 #[test]
 fn a_path_that_nobody_wants_is_left_for_any_other_that_serves() {
     let leaving = Way { leaving: true, ..way(1, BEST) };
-    assert_eq!(choose(&[leaving, way(2, ROUNDABOUT)], Some(PathId(1))), Some(PathId(2)));
-    assert_eq!(choose(&[leaving, way(2, USELESS[0])], Some(PathId(1))), Some(PathId(1)));
+    assert_eq!(choose(&[leaving, way(2, ROUNDABOUT)], long(1)), Some(PathId(2)));
+    assert_eq!(choose(&[leaving, way(2, USELESS[0])], long(1)), Some(PathId(1)));
 }

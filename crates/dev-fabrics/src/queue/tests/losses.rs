@@ -35,6 +35,31 @@ fn a_change_is_held_only_so_long_however_many_associations_there_are() {
     assert_eq!(rig.failed(), IoErrorKind::Gone);
 }
 
+/// F30: the last try of a change failed at once when its association was lost, and what came after it was undone when
+/// the target carried it out all the same.
+#[test]
+fn f30_a_change_that_used_its_tries_fails_only_when_it_is_over() {
+    for connected in [false, true] {
+        let mut rig = Rig::new();
+        rig.write(1, 0, &[1; BLOCK]);
+        for _ in 1..TRIES_MAX {
+            let cid = rig.pdu().command().cid();
+            rig.answer(cid, Status::TRANSFER_ERROR);
+            rig.pass(RETRY_AFTER);
+        }
+        rig.pdu();
+        rig.lose();
+        rig.poll();
+        if connected {
+            rig.connect(2, 8192);
+        }
+        rig.pass(Nanos(SETTLE.0 - RETRY_AFTER.0));
+        assert!(rig.done.is_empty(), "it may still be carried out");
+        rig.pass(if connected { RETRY_AFTER } else { LOSS_TIME });
+        assert_eq!(rig.failed(), IoErrorKind::Gone);
+    }
+}
+
 /// A write that a target has acknowledged is lost with its cache, and the target that came back knows nothing of it.
 #[test]
 fn a_flush_fails_after_a_cache_may_have_been_lost() {

@@ -73,7 +73,10 @@ impl Line {
     }
 
     fn target(&self) -> Goal {
-        let goal = matches!(self.about, About::Beside(_)).then_some(NEIGHBOUR_MAX);
+        let goal = match self.about {
+            About::Requests | About::Bytes | About::Beside(Neighbour::FloodsElsewhere) => None,
+            About::Beside(_) => Some(NEIGHBOUR_MAX),
+        };
         Goal { anchor: self.anchor, goal, moonshot: None }
     }
 

@@ -1,7 +1,7 @@
 //! Peers of a target that mean harm, beside whom others are measured.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -17,6 +17,7 @@ use strake_nvme_wire::pdu::{self, CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, IC_BYTE
 use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, nqn};
 
 use super::HOST;
+use crate::rig::pass;
 
 /// Longest wait for the target.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,6 +30,10 @@ const BEGINNERS: usize = 12;
 /// Where it is, not where the host beside it is: an address that breaks the protocol is listened to less.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
+/// How long another server rests after a connection: about as long as our target does of an address that floods, so
+/// that both turn away as many.
+const REST_ELSEWHERE: Duration = Duration::from_millis(18);
+
 /// What a neighbour does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neighbour {
@@ -40,11 +45,14 @@ pub(super) enum Neighbour {
     OnlyBegins,
     /// It connects, breaks the protocol and connects again, without a rest.
     Floods,
+    /// It does the same to another server of this machine, which looks at nothing: what its connections cost by
+    /// themselves where all share two cores.
+    FloodsElsewhere,
 }
 
 impl Neighbour {
-    pub(super) const ALL: [Self; 4] =
-        [Self::NeverReads, Self::NeverSends, Self::OnlyBegins, Self::Floods];
+    pub(super) const ALL: [Self; 5] =
+        [Self::NeverReads, Self::NeverSends, Self::OnlyBegins, Self::Floods, Self::FloodsElsewhere];
 
     pub(super) const fn words(self) -> &'static str {
         match self {
@@ -52,12 +60,13 @@ impl Neighbour {
             Self::NeverSends => "one that never sends",
             Self::OnlyBegins => "one that only begins",
             Self::Floods => "one that breaks the protocol again and again",
+            Self::FloodsElsewhere => "one that does so at another server",
         }
     }
 
     /// Begins to do it, to the subsystem at an address.
     pub(super) fn arrive(self, target: SocketAddr, subsystem: &str) -> Result<Present, String> {
-        let mut present = Present { _open: Vec::new(), flood: None };
+        let mut present = Present { _open: Vec::new(), flood: None, elsewhere: None };
         match self {
             Self::NeverReads => present._open = leave_undone(target, subsystem, opcode::READ)?,
             Self::NeverSends => present._open = leave_undone(target, subsystem, opcode::WRITE)?,
@@ -70,6 +79,11 @@ impl Neighbour {
                 }
             }
             Self::Floods => present.flood = Some(Flood::begin(target)),
+            Self::FloodsElsewhere => {
+                let (server, address) = Elsewhere::open().map_err(|e| e.to_string())?;
+                present.flood = Some(Flood::begin(address));
+                present.elsewhere = Some(server);
+            }
         }
         Ok(present)
     }
@@ -79,10 +93,13 @@ impl Neighbour {
 pub(super) struct Present {
     _open: Vec<Peer>,
     flood: Option<Flood>,
+    elsewhere: Option<Elsewhere>,
 }
 
 impl Drop for Present {
     fn drop(&mut self) {
+        // The server first: what comes after it is refused, so that the flood waits for nobody.
+        drop(self.elsewhere.take());
         if let Some(flood) = self.flood.take() {
             flood.end();
         }
@@ -114,6 +131,39 @@ impl Flood {
         self.stop.store(true, Relaxed);
         // It has no panic to tell of.
         let _ = self.thread.join();
+    }
+}
+
+/// A server that turns everybody away, one after the other, with a rest between them.
+struct Elsewhere {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    address: SocketAddr,
+}
+
+impl Elsewhere {
+    fn open() -> std::io::Result<(Self, SocketAddr)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Relaxed) {
+                drop(listener.accept());
+                pass(REST_ELSEWHERE);
+            }
+        });
+        Ok((Self { stop, thread: Some(thread), address }, address))
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        // Whoever comes last wakes it.
+        drop(TcpStream::connect(self.address));
+        // It has no panic to tell of.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

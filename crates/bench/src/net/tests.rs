@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{About, Bench, Peer, answer, lines};
+use super::{About, Bench, Neighbour, Peer, answer, lines};
 use crate::report::{Meets, Report, Row};
 use crate::scenario::Options;
 
@@ -31,8 +31,9 @@ fn what_is_asked_is_measured() {
             assert!(row.median.is_some_and(|median| median > 0.0), "{}: {}", row.case, row.note);
         }
     }
-    let beside = |line: &super::Line| matches!(line.about, About::Beside(_));
-    assert!(lines().iter().filter(|line| beside(line)).all(|line| line.target().goal.is_some()));
+    let goal = |about| lines().iter().find(|line| line.about == about).unwrap().target().goal;
+    assert!(goal(About::Beside(Neighbour::Floods)).is_some_and(|goal| goal < 2.0));
+    assert_eq!(goal(About::Beside(Neighbour::FloodsElsewhere)), None);
 }
 
 /// Another target of ours is the peer: every line has a row of its own, one of the peer's, and one that divides them.

@@ -93,6 +93,10 @@ shows "Compare Failure" bash -c "! nvme compare $device -s 0 -c 0 -z 4096 -d /tm
 for feature in 1 2 4 5 0xa; do
     shows "Current value" nvme get-feature "$char" -f "$feature"
 done
+for feature in 0x82 0x83; do
+    shows "Current value" nvme get-feature "$device" -f "$feature"
+done
+shows "Host Identifier" nvme get-feature "$char" -f 0x81 --cdw11=1 --data-len=16
 shows "frs1" nvme fw-log "$char"
 shows "optimized" nvme ana-log "$char"
 shows "^0000: (00 ){8}01 00" nvme get-log "$char" --log-id=5 --log-len=64
@@ -100,6 +104,39 @@ shows "0x00000006|Volatile Write Cache" nvme get-feature "$char" -f 6
 shows "Number of Queues" nvme get-feature "$char" -f 7
 shows "Async" nvme get-feature "$char" -f 0xb
 shows "Keep Alive" nvme get-feature "$char" -f 0xf
+
+step "copies, zeroes and discards"
+head -c 32768 /dev/urandom >/tmp/eight
+head -c 16384 /dev/zero >/tmp/zeroes
+# same BLOCK FILE: the blocks from there on hold what the file does, as the target and as the host see it.
+same() {
+    local blocks=$(($(stat -c %s "$2") / 4096)) read=/tmp/read
+    nvme compare "$device" -s "$1" -c $((blocks - 1)) -z $((blocks * 4096)) -d "$2" || fail "compare at $1"
+    rm -f "$read"
+    nvme read "$device" -s "$1" -c $((blocks - 1)) -z $((blocks * 4096)) -d "$read" || fail "read at $1"
+    cmp "$read" "$2" || fail "something else at $1"
+}
+nvme write "$device" -s 64 -c 7 -z 32768 -d /tmp/eight || fail "write"
+nvme copy "$device" --sdlba=1024 --slbs=64,68 --blocks=3,3 --format=0 || fail "copy"
+same 1024 /tmp/eight
+nvme write-zeroes "$device" -s 1024 -c 3 || fail "write-zeroes"
+same 1024 /tmp/zeroes
+nvme write-zeroes "$device" -s 1028 -c 3 --deac || fail "write-zeroes, deallocating"
+same 1028 /tmp/zeroes
+nvme dsm "$device" --ad --slbs=1024,1030 --blocks=4,2 || fail "dsm"
+nvme verify "$device" -s 1024 -c 7 || fail "verify what was discarded"
+nvme flush "$device" -n 1 || fail "flush"
+same 64 /tmp/eight
+blkdiscard -o 1MiB -l 1MiB "$device" || fail "blkdiscard"
+blkdiscard -z -o 2MiB -l 1MiB "$device" || fail "blkdiscard -z"
+told commands "copy, write-zeroes, dsm, verify, compare, flush"
+
+step "reserves"
+reserved() { shows "rtype +: 1" nvme resv-report "$device" --eds; }
+nvme resv-register "$device" --nrkey=17 --rrega=0 --cptpl=3 || fail "resv-register"
+nvme resv-acquire "$device" --crkey=17 --rtype=1 --racqa=0 || fail "resv-acquire"
+reserved
+shows "regctl +: 1" nvme resv-report "$device" --eds
 
 step "sees another namespace come"
 ask add
@@ -123,6 +160,13 @@ sleep 4
 ask kill
 wait "$writer" || fail "the kill was seen"
 dmesg | grep -q 'Successfully reconnected' || fail "it was not connected anew"
+
+step "has its reservation yet, and gives it up"
+reserved
+nvme resv-release "$device" --crkey=17 --rtype=1 --rrela=0 || fail "resv-release"
+nvme resv-register "$device" --crkey=17 --rrega=1 || fail "resv-register"
+shows "regctl +: 0" nvme resv-report "$device" --eds
+told reservations "kept over the kill"
 
 step "holds on to a namespace whose array is not there"
 inaccessible() { grep -q -x inaccessible /sys/class/nvme/"$controller"/nvme*n2/ana_state; }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Linux's own NVMe/TCP host and nvme-cli, in a guest, use an array of this machine: discovery, four queues, every page
-# that nvme-cli shows, fio with verification and XFS, while namespaces come and go, two members fail and are rebuilt, the
-# daemon is killed and started again, all without an I/O error. Ends with a line of JSON.
+# that nvme-cli shows, commands that no kernel sends by itself, reservations, fio with verification and XFS, while
+# namespaces come and go, two members fail and are rebuilt, the daemon is killed and started again, all without an I/O
+# error. Ends with a line of JSON.
 #
 # Usage: tests/nightly/nvme-tcp-guest.sh
 #

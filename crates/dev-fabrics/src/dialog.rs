@@ -3,9 +3,10 @@
 use crate::address::{Address, HostName};
 use crate::error::{Breach, Reason};
 use crate::link::Terms;
-use crate::stream::{Stream, Until};
+use crate::stream::{Stream, Until, places_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use strake_nvme_auth::Names;
@@ -48,6 +49,8 @@ pub(crate) struct Dialog {
     data_bytes_max: u32,
     cid: u16,
     event: Event,
+    /// When everything has to be over.
+    ends: Option<Until>,
 }
 
 /// The identifier of the request for events; other commands never have it.
@@ -68,18 +71,29 @@ impl Dialog {
         address: &Address,
         host: &HostName,
         wanted: Digests,
-        patience: Duration,
+        until: Until,
     ) -> Result<Self, Reason> {
-        let until = Until::within(patience);
+        Self::begin_at(&places_of(address)?, address, host, wanted, until)
+    }
+
+    /// The same, where the machine was found before.
+    pub(crate) fn begin_at(
+        places: &[SocketAddr],
+        address: &Address,
+        host: &HostName,
+        wanted: Digests,
+        until: Until,
+    ) -> Result<Self, Reason> {
         let names = Names { host: host.nqn.clone(), subsystem: address.nqn.clone() };
         let offers = host.tls.as_ref().map(|key| key.offers(&names)).unwrap_or_default();
         let mut dialog = Self {
-            stream: Stream::open(address, &offers, until)?,
+            stream: Stream::open(places, &offers, until)?,
             digests: Digests::default(),
             alignment: 0,
             data_bytes_max: 0,
             cid: EVENT_CID,
             event: Event::NotAsked,
+            ends: None,
         };
         dialog.stream.put(&IcReq { alignment: 0, digests: wanted, r2ts_max: 0 }.bytes(), until)?;
         let (common, _, header) = dialog.header(until)?;
@@ -95,6 +109,22 @@ impl Dialog {
         dialog.alignment = IcResp::alignment(header);
         dialog.data_bytes_max = granted.data_bytes_max;
         Ok(dialog)
+    }
+
+    /// Has all that is said from now on be over by then, whatever each thing may take: whoever answers everything late
+    /// must not hold us any longer than who does not answer.
+    pub(crate) fn finish_by(&mut self, ends: Until) {
+        self.ends = Some(ends);
+    }
+
+    fn until(&self, patience: Duration) -> Until {
+        let until = Until::within(patience);
+        self.ends.map_or(until, |ends| ends.min(until))
+    }
+
+    /// Where the other end is.
+    pub(crate) fn place(&self) -> Result<SocketAddr, Reason> {
+        self.stream.place()
     }
 
     /// What an I/O queue needs to know of the connection.
@@ -134,7 +164,7 @@ impl Dialog {
         load: Load<'_>,
         patience: Duration,
     ) -> Result<Cqe, Reason> {
-        let until = Until::within(patience);
+        let until = self.until(patience);
         self.cid = self.cid.checked_add(1).unwrap_or(EVENT_CID + 1);
         let data: &[u8] = match &load {
             Load::Sent(data) => data,
@@ -160,14 +190,14 @@ impl Dialog {
     /// Asks for the next event, which is answered when there is one, and not waited for.
     pub(crate) fn ask_event(&mut self, sqe: Sqe, patience: Duration) -> Result<(), Reason> {
         let capsule = self.capsule(&sqe.named(EVENT_CID), &[]);
-        self.stream.put(&capsule, Until::within(patience))?;
+        self.stream.put(&capsule, self.until(patience))?;
         self.event = Event::Asked;
         Ok(())
     }
 
     /// Takes what the target says without being asked for anything else: an event.
     pub(crate) fn listen(&mut self, patience: Duration) -> Result<(), Reason> {
-        let (common, _, header) = self.header(Until::within(patience))?;
+        let (common, _, header) = self.header(self.until(patience))?;
         match (common.kind, header.first_chunk::<CAPSULE_RESP_BYTES>()) {
             (PduKind::CapsuleResp, Some(header)) if self.is_event(&pdu::completion_of(header)) => {
                 Ok(())

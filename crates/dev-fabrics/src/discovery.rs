@@ -11,7 +11,7 @@ use crate::limits::{
     ADMIN_ENTRIES, DISCOVERY_TIME_MAX, DISCOVERY_TRIES_MAX, OFFERS_MAX, SETUP_TIME_MAX,
 };
 use crate::session::{accepted, connect_of, enable, join, leave, log_page};
-use std::time::{Duration, Instant};
+use crate::stream::Until;
 use strake_block::DeviceError;
 use strake_nvme_wire::Digests;
 use strake_nvme_wire::discovered::{FORMAT, Header};
@@ -45,11 +45,12 @@ pub fn discover(
 
 fn ask(service: &Service, host: &HostName, digests: Digests) -> Result<Offers, Reason> {
     let address = service.subsystem();
-    let mut dialog = Dialog::begin(&address, host, digests, SETUP_TIME_MAX)?;
+    let mut dialog = Dialog::begin(&address, host, digests, Until::within(SETUP_TIME_MAX))?;
     let connect = connect_of(0, ADMIN_ENTRIES.into(), 0);
     join(&mut dialog, &address, host, (connect, ANY_CONTROLLER))?;
     enable(&mut dialog)?;
-    let parts = Log { dialog: &mut dialog, ends: Instant::now() + DISCOVERY_TIME_MAX }.read()?;
+    dialog.finish_by(Until::within(DISCOVERY_TIME_MAX));
+    let parts = Log { dialog: &mut dialog }.read()?;
     leave(dialog);
     Ok(parts.iter().map(Entry::parse).collect())
 }
@@ -57,7 +58,6 @@ fn ask(service: &Service, host: &HostName, digests: Digests) -> Result<Offers, R
 /// The log of a controller that is ready.
 struct Log<'a> {
     dialog: &'a mut Dialog,
-    ends: Instant,
 }
 
 impl Log<'_> {
@@ -102,13 +102,6 @@ impl Log<'_> {
     fn fill(&mut self, first: usize, parts: &mut [Part]) -> Result<(), Reason> {
         let into = parts.as_flattened_mut();
         let command = log_page(page::DISCOVERY, (first * DISCOVERY_BYTES) as u64, into.len());
-        let patience = self.patience()?;
-        accepted(self.dialog.run(command, Load::Received(into), patience)?).map(drop)
-    }
-
-    /// A target may be slow, but not with every piece.
-    fn patience(&self) -> Result<Duration, Reason> {
-        let left = self.ends.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(Reason::Silent) } else { Ok(left.min(SETUP_TIME_MAX)) }
+        accepted(self.dialog.run(command, Load::Received(into), SETUP_TIME_MAX)?).map(drop)
     }
 }

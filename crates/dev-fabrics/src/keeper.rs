@@ -45,10 +45,21 @@ pub(crate) enum Request {
     Add(PathId, Asker<GiveUp>),
 }
 
-/// A queue and its number at the target; `None` while it is not connected.
+/// A queue.
 struct Place {
-    number: Option<u16>,
+    seat: Seat,
     port: Port,
+}
+
+/// Whether a queue is connected over what is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seat {
+    /// It is to be.
+    Wanted,
+    /// The target refused it, or has no number left for it. It is tried again with the next sign of life.
+    Refused,
+    /// It is, with this number at the target.
+    Taken(u16),
 }
 
 /// An association over which commands may be under way.
@@ -66,6 +77,8 @@ struct Active {
     session: u64,
     gate: Gate,
     facts: Arc<Facts>,
+    /// It follows one that was lost, and has not been counted yet.
+    uncounted: bool,
 }
 
 /// The thread's own.
@@ -110,26 +123,47 @@ impl Keeper {
 
     /// Works until the device and all its queues are gone.
     pub(crate) fn run(mut self) {
+        while self.look() {
+            let patience = self.due.saturating_duration_since(Instant::now());
+            self.inbox.wait(Some(self.shared.news.as_fd()), patience);
+        }
+    }
+
+    /// Takes what it was asked for, looks how the paths stand, and does what follows from it. Connecting a queue has to
+    /// be waited for, so before each one it looks again. False when nobody can ask for anything any more.
+    pub(crate) fn look(&mut self) -> bool {
+        if Instant::now() >= self.due {
+            self.due = Instant::now() + KEEP_ALIVE_EVERY;
+            self.want_refused();
+        }
+        loop {
+            if !self.hear() {
+                return false;
+            }
+            self.look_at_paths();
+            if !self.connect_next() {
+                break;
+            }
+        }
+        self.count_reconnect();
+        self.tell_state();
+        true
+    }
+
+    /// Takes all that it was asked for; false when nobody can ask any more.
+    fn hear(&mut self) -> bool {
         loop {
             match self.inbox.next() {
                 Ok(request) => self.take(request),
-                Err(TryRecvError::Empty) => {
-                    let patience = self.due.saturating_duration_since(Instant::now());
-                    let shared = Arc::clone(&self.shared);
-                    self.inbox.wait(Some(shared.news.as_fd()), patience);
-                }
-                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
             }
-            self.look();
         }
     }
 
     pub(crate) fn take(&mut self, request: Request) {
         match request {
-            Request::Open(port) => {
-                self.places.push(Place { number: None, port });
-                self.connect_queues();
-            }
+            Request::Open(port) => self.places.push(Place { seat: Seat::Wanted, port }),
             Request::Close(id) => self.places.retain(|place| place.port.id != id),
             Request::Lost(association, reason) => {
                 let used = self.uses.iter().find(|used| used.life.number == association);
@@ -147,8 +181,8 @@ impl Keeper {
         }
     }
 
-    /// Looks how the paths stand, and does what follows from it.
-    pub(crate) fn look(&mut self) {
+    /// Looks how the paths stand, and chooses the one that is used.
+    fn look_at_paths(&mut self) {
         // An eventfd that nobody has written to has nothing to read.
         let _ = rustix::io::read(&self.shared.news, &mut [0; 8]);
         self.end_uses();
@@ -161,11 +195,6 @@ impl Keeper {
             self.begin(path);
         }
         self.dismiss();
-        if Instant::now() >= self.due {
-            self.due = Instant::now() + KEEP_ALIVE_EVERY;
-            self.connect_queues();
-        }
-        self.tell_state();
     }
 
     /// Tells queues what became of associations whose paths are down.
@@ -274,7 +303,7 @@ impl Keeper {
     /// No queue is connected to what is used next.
     fn disconnect_queues(&mut self) {
         for place in &mut self.places {
-            place.number = None;
+            place.seat = Seat::Wanted;
             place.port.offer(None);
         }
     }
@@ -293,14 +322,20 @@ impl Keeper {
         self.shared.queues_granted.store(gate.queues, Ordering::Relaxed);
         let life = Life::new(self.association);
         self.uses.push(Use { path, session, life, settle_time: facts.settle_time });
-        self.active = Some(Active { path, session, gate, facts: Arc::new(facts) });
+        let facts = Arc::new(facts);
+        self.active = Some(Active { path, session, gate, facts, uncounted: follows_loss });
         (self.last, self.turned) = (Some(path), Instant::now());
         self.last_number = 0;
         self.shared.association.store(self.association, Ordering::Release);
         self.disconnect_queues();
         self.shared.down_at.store(u64::MAX, Ordering::Relaxed);
-        self.connect_queues();
-        if follows_loss && self.active.is_some() {
+    }
+
+    /// Counts an association that follows one that was lost, once its queues are connected.
+    fn count_reconnect(&mut self) {
+        if let Some(active) = &mut self.active
+            && std::mem::take(&mut active.uncounted)
+        {
             self.shared.reconnects.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -320,39 +355,43 @@ impl Keeper {
     /// A number that no queue has; not that of the queue that was closed last, which the target may not have noticed.
     fn free_number(&self) -> Option<u16> {
         let granted = self.shared.queues_granted.load(Ordering::Relaxed).max(1) as u16;
-        let taken = |number| self.places.iter().any(|place| place.number == Some(number));
+        let taken = |number| self.places.iter().any(|place| place.seat == Seat::Taken(number));
         let after = |step| (self.last_number + step) % granted + 1;
         (0..granted).map(after).find(|&number| !taken(number))
     }
 
-    /// Connects the queues that are not, as far as there are numbers. One that the target refuses is left for the next
-    /// time: the others are of use without it.
-    fn connect_queues(&mut self) {
-        for at in 0..self.places.len() {
-            let Some(Active { path, session, .. }) = self.active else { return };
-            if self.places[at].number.is_some() {
-                continue;
-            }
-            match self.connect(at) {
-                Ok(()) | Err(Reason::Refused(_)) => {}
-                Err(reason) => return self.condemn(path, session, reason),
-            }
+    /// Has the queues that the target refused be tried again.
+    fn want_refused(&mut self) {
+        for place in self.places.iter_mut().filter(|place| place.seat == Seat::Refused) {
+            place.seat = Seat::Wanted;
         }
     }
 
-    fn connect(&mut self, at: usize) -> Result<(), Reason> {
+    /// Connects a queue that is to be; false when there is none. One that the target refuses is left for the next time:
+    /// the others are of use without it.
+    fn connect_next(&mut self) -> bool {
+        let Some(Active { path, session, .. }) = self.active else { return false };
+        let wanted = self.places.iter().position(|place| place.seat == Seat::Wanted);
+        let Some(at) = wanted else { return false };
+        match self.connect(at) {
+            Ok(seat) => self.places[at].seat = seat,
+            Err(Reason::Refused(_)) => self.places[at].seat = Seat::Refused,
+            Err(reason) => self.condemn(path, session, reason),
+        }
+        true
+    }
+
+    fn connect(&mut self, at: usize) -> Result<Seat, Reason> {
         let (Some(active), Some(number), Some(used)) =
             (&self.active, self.free_number(), self.uses.last())
         else {
-            return Ok(());
+            return Ok(Seat::Refused);
         };
         self.last_number = number;
         let link = active.gate.queue(number, &self.shared.host(), (&used.life, &active.facts))?;
-        let place = &mut self.places[at];
-        place.number = Some(number);
         // A queue that is gone does not take it, and has said so or will.
-        place.port.offer(Some(link));
-        Ok(())
+        self.places[at].port.offer(Some(link));
+        Ok(Seat::Taken(number))
     }
 
     /// Lets go of paths that nobody wants any more and no queue waits for.
@@ -395,4 +434,4 @@ fn nanos(span: Duration) -> Nanos {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

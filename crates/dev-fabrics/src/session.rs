@@ -10,6 +10,8 @@ use crate::limits::{
 use crate::link::{Life, Link};
 use crate::look::{Facts, look_at_controller, look_at_namespace};
 use crate::proof::prove;
+use crate::stream::Until;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,6 +29,8 @@ use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, nqn};
 #[derive(Clone)]
 pub(crate) struct Gate {
     address: Address,
+    /// Where the admin queue was connected to: the name may be that of several machines, or be another's by now.
+    place: SocketAddr,
     digests: Digests,
     controller: u16,
     entries: u32,
@@ -43,9 +47,12 @@ impl Gate {
         host: &HostName,
         (life, facts): (&Arc<Life>, &Arc<Facts>),
     ) -> Result<Link, Reason> {
-        let mut dialog = Dialog::begin(&self.address, host, self.digests, SETUP_TIME_MAX)?;
+        let until = Until::within(SETUP_TIME_MAX);
+        let (places, address) = ([self.place], &self.address);
+        let mut dialog = Dialog::begin_at(&places, address, host, self.digests, until)?;
+        dialog.finish_by(until);
         let connect = connect_of(number, self.entries, 0);
-        join(&mut dialog, &self.address, host, (connect, self.controller))?;
+        join(&mut dialog, address, host, (connect, self.controller))?;
         // A queue is full with one entry left.
         let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
         let (life, facts) = (Arc::clone(life), Arc::clone(facts));
@@ -69,7 +76,7 @@ impl Session {
         host: &HostName,
         digests: Digests,
     ) -> Result<Self, Reason> {
-        let mut dialog = Dialog::begin(address, host, digests, SETUP_TIME_MAX)?;
+        let mut dialog = Dialog::begin(address, host, digests, Until::within(SETUP_TIME_MAX))?;
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         let entries = enable(&mut dialog)?;
@@ -87,6 +94,7 @@ impl Session {
         };
         let gate = Gate {
             address: address.clone(),
+            place: dialog.place()?,
             digests,
             controller: cqe.result as u16,
             // A queue has two entries at least, or nothing fits it.
@@ -100,6 +108,7 @@ impl Session {
     /// Shows that we are alive, and sees whether the target is. Returns what the namespace is now if that may have
     /// changed.
     pub(crate) fn keep_alive(&mut self) -> Result<Option<Facts>, Reason> {
+        self.dialog.finish_by(Until::within(KEEP_ALIVE_ANSWER_MAX));
         let sqe = command(admin::KEEP_ALIVE, 0);
         accepted(self.dialog.run(sqe, Load::Nothing, KEEP_ALIVE_ANSWER_MAX)?)?;
         self.news()
@@ -107,7 +116,8 @@ impl Session {
 
     /// Takes what the target says without being asked. Returns what the namespace is now if that may have changed.
     pub(crate) fn listen(&mut self) -> Result<Option<Facts>, Reason> {
-        self.dialog.listen(SETUP_TIME_MAX)?;
+        self.dialog.finish_by(Until::within(KEEP_ALIVE_ANSWER_MAX));
+        self.dialog.listen(KEEP_ALIVE_ANSWER_MAX)?;
         self.news()
     }
 
@@ -147,6 +157,7 @@ impl Session {
 pub(crate) fn leave(mut dialog: Dialog) {
     let value = Configuration::SHUTDOWN.0.into();
     let shutdown = Property { offset: property::CC, width: Width::Four, value };
+    dialog.finish_by(Until::within(KEEP_ALIVE_ANSWER_MAX));
     // Whatever it answers, the connection is closed next.
     let _ = dialog.run(shutdown.set(), Load::Nothing, KEEP_ALIVE_ANSWER_MAX);
 }
@@ -244,3 +255,6 @@ pub(crate) fn read_log(
     let read = Request { page, offset: 0, length, retains_event: false, specific }.command();
     accepted(dialog.run(read, Load::Received(room), SETUP_TIME_MAX)?).map(drop)
 }
+
+#[cfg(test)]
+mod tests;

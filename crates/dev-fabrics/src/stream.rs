@@ -4,9 +4,10 @@ use crate::address::Address;
 use crate::error::Reason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::getpeername;
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{IoSlice, IoSliceMut};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use strake_nvme_auth::Psk;
@@ -16,7 +17,7 @@ use strake_tls::{Client, TlsError, Wire, WireError};
 const HANDSHAKE_ROOM: usize = 4096;
 
 /// Time that is left for something.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Until(Instant);
 
 impl Until {
@@ -28,6 +29,12 @@ impl Until {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(Reason::Silent) } else { Ok(left) }
     }
+}
+
+/// Where the machine of an address may be reached now.
+pub(crate) fn places_of(address: &Address) -> Result<Vec<SocketAddr>, Reason> {
+    let places = (address.machine.as_str(), address.port).to_socket_addrs();
+    Ok(places.map_err(|_| Reason::NoSuchMachine)?.collect())
 }
 
 /// A connected socket.
@@ -43,8 +50,12 @@ impl AsFd for Stream {
 
 impl Stream {
     /// Connects, and agrees on TLS with the first of these keys that the target knows; without TLS if there are none.
-    pub(crate) fn open(address: &Address, offers: &[Psk], until: Until) -> Result<Self, Reason> {
-        let mut stream = Self::dial(address, until)?;
+    pub(crate) fn open(
+        places: &[SocketAddr],
+        offers: &[Psk],
+        until: Until,
+    ) -> Result<Self, Reason> {
+        let mut stream = Self::dial(places, until)?;
         for (at, psk) in offers.iter().enumerate() {
             match stream.secure(psk, until) {
                 Ok(()) => break,
@@ -52,7 +63,7 @@ impl Stream {
                 Err(refused @ (Reason::Tls(TlsError::Told(_)) | Reason::Closed))
                     if at + 1 < offers.len() =>
                 {
-                    stream = Self::dial(address, until).map_err(|_| refused)?;
+                    stream = Self::dial(places, until).map_err(|_| refused)?;
                 }
                 Err(reason) => return Err(reason),
             }
@@ -60,14 +71,11 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Connects to the first address of the machine that answers.
-    fn dial(address: &Address, until: Until) -> Result<Self, Reason> {
-        let places = (address.machine.as_str(), address.port)
-            .to_socket_addrs()
-            .map_err(|_| Reason::NoSuchMachine)?;
+    /// Connects to the first of these places that answers.
+    fn dial(places: &[SocketAddr], until: Until) -> Result<Self, Reason> {
         let mut last = Reason::NoSuchMachine;
         for place in places {
-            let socket = TcpStream::connect_timeout(&place, until.left()?);
+            let socket = TcpStream::connect_timeout(place, until.left()?);
             let ready = socket.and_then(|socket| {
                 socket.set_nodelay(true)?;
                 socket.set_nonblocking(true)?;
@@ -79,6 +87,12 @@ impl Stream {
             }
         }
         Err(last)
+    }
+
+    /// Where the other end is.
+    pub(crate) fn place(&self) -> Result<SocketAddr, Reason> {
+        let place = getpeername(&self.wire).map_err(Reason::Socket)?.ok_or(Reason::Closed)?;
+        place.try_into().map_err(Reason::Socket)
     }
 
     /// Agrees on TLS with this key.

@@ -1,0 +1,40 @@
+//! A session with Strake's own target.
+
+use super::Session;
+use crate::device::Options;
+use crate::error::Reason;
+use crate::keeper::tests::{address, host, target};
+use crate::link::Life;
+use crate::look::look_at_controller;
+use crate::stream::Until;
+use std::sync::Arc;
+use std::time::Duration;
+use strake_export_nvmet::{Target, TargetConfig};
+
+fn begin(target: &Target) -> Session {
+    let session = Session::begin(&address(target), &host(), Options::default().digests);
+    session.expect("the target takes us")
+}
+
+/// The name of a machine may be that of several, or another's by the time that a queue is connected: a queue of another
+/// controller may lead to another namespace.
+#[test]
+fn queues_are_connected_where_their_admin_queue_is() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut session = begin(&target);
+    session.gate.address.machine = "no-such-machine.invalid".to_owned();
+    let facts = Arc::new(session.facts.clone());
+    let link = session.gate.queue(1, &host(), (&Life::new(1), &facts));
+    assert!(link.is_ok(), "{:?}", link.err());
+}
+
+/// A target that answers each of many things late held the thread of a path for a minute, and with it whoever waited for
+/// the end of its association.
+#[test]
+fn what_has_to_be_over_is_over_however_long_each_thing_may_take() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut session = begin(&target);
+    assert!(look_at_controller(&mut session.dialog).is_ok());
+    session.dialog.finish_by(Until::within(Duration::ZERO));
+    assert_eq!(look_at_controller(&mut session.dialog).err(), Some(Reason::Silent));
+}

@@ -18,7 +18,7 @@
 use crate::cache::Instance;
 use crate::error::Reason;
 use crate::inbox::{Asker, Inbox};
-use crate::limits::{KEEP_ALIVE_EVERY, LEAVE_TIME_MAX, STAY_TIME_MIN};
+use crate::limits::{KEEP_ALIVE_EVERY, LEAVE_TIME_MAX, POOR_TIME, STAY_TIME_MIN};
 use crate::link::{Life, Port};
 use crate::look::Facts;
 use crate::path::GiveUp;
@@ -56,8 +56,11 @@ struct Place {
 enum Seat {
     /// It is to be.
     Wanted,
-    /// The target refused it, or has no number left for it. It is tried again with the next sign of life.
+    /// The target refused it, or has no number left for it. It is tried again with the next sign of life: the target
+    /// may not have noticed yet that a queue was closed.
     Refused,
+    /// It is to be, and was refused before.
+    Again,
     /// It is, with this number at the target.
     Taken(u16),
 }
@@ -90,6 +93,8 @@ pub(crate) struct Keeper {
     /// Associations that were told to end, and their paths.
     condemned: Vec<(PathId, GiveUp)>,
     places: Vec<Place>,
+    /// Paths over which a queue was not connected, and until when they rank behind others.
+    poor: Vec<(PathId, Instant)>,
     uses: Vec<Use>,
     active: Option<Active>,
     /// The path that carries I/O, or did last.
@@ -111,6 +116,7 @@ impl Keeper {
             threads: Vec::new(),
             condemned: Vec::new(),
             places: Vec::new(),
+            poor: Vec::new(),
             uses: Vec::new(),
             active: None,
             last: None,
@@ -187,6 +193,7 @@ impl Keeper {
         let _ = rustix::io::read(&self.shared.news, &mut [0; 8]);
         self.end_uses();
         self.refuse_others();
+        self.poor.retain(|(_, until)| Instant::now() < *until);
         let ways = self.ways();
         let lately = self.turned.elapsed() < STAY_TIME_MIN;
         let used = self.active.as_ref().map(|active| Used { path: active.path, lately });
@@ -258,6 +265,7 @@ impl Keeper {
                 path: entry.id,
                 access: live.facts.access,
                 leaving: entry.leaving,
+                poor: self.poor.iter().any(|(path, _)| *path == entry.id),
                 shares_cache: share_cache(&used, &live.facts),
             }),
             Standing::Up(_) | Standing::Down { .. } => None,
@@ -325,7 +333,6 @@ impl Keeper {
         let facts = Arc::new(facts);
         self.active = Some(Active { path, session, gate, facts, uncounted: follows_loss });
         (self.last, self.turned) = (Some(path), Instant::now());
-        self.last_number = 0;
         self.shared.association.store(self.association, Ordering::Release);
         self.disconnect_queues();
         self.shared.down_at.store(u64::MAX, Ordering::Relaxed);
@@ -363,7 +370,7 @@ impl Keeper {
     /// Has the queues that the target refused be tried again.
     fn want_refused(&mut self) {
         for place in self.places.iter_mut().filter(|place| place.seat == Seat::Refused) {
-            place.seat = Seat::Wanted;
+            place.seat = Seat::Again;
         }
     }
 
@@ -371,27 +378,51 @@ impl Keeper {
     /// the others are of use without it.
     fn connect_next(&mut self) -> bool {
         let Some(Active { path, session, .. }) = self.active else { return false };
-        let wanted = self.places.iter().position(|place| place.seat == Seat::Wanted);
+        let is_wanted = |place: &Place| matches!(place.seat, Seat::Wanted | Seat::Again);
+        let wanted = self.places.iter().position(is_wanted);
         let Some(at) = wanted else { return false };
         match self.connect(at) {
-            Ok(seat) => self.places[at].seat = seat,
-            Err(Reason::Refused(_)) => self.places[at].seat = Seat::Refused,
-            Err(reason) => self.condemn(path, session, reason),
+            Ok(number) => {
+                let seat = number.map_or(Seat::Refused, Seat::Taken);
+                let was = std::mem::replace(&mut self.places[at].seat, seat);
+                if (was, seat) == (Seat::Again, Seat::Refused) {
+                    self.is_poor(path);
+                }
+            }
+            Err(reason) => {
+                self.is_poor(path);
+                self.condemn(path, session, reason);
+            }
+        }
+        if self.places.iter().all(|place| matches!(place.seat, Seat::Taken(_))) {
+            self.poor.retain(|(id, _)| *id != path);
         }
         true
     }
 
-    fn connect(&mut self, at: usize) -> Result<Seat, Reason> {
+    /// A path did not connect a queue.
+    fn is_poor(&mut self, path: PathId) {
+        self.poor.retain(|(id, _)| *id != path);
+        self.poor.push((path, Instant::now() + POOR_TIME));
+    }
+
+    /// The number that a queue has got; `None` where it is refused, or there is none.
+    fn connect(&mut self, at: usize) -> Result<Option<u16>, Reason> {
         let (Some(active), Some(number), Some(used)) =
             (&self.active, self.free_number(), self.uses.last())
         else {
-            return Ok(Seat::Refused);
+            return Ok(None);
         };
         self.last_number = number;
-        let link = active.gate.queue(number, &self.shared.host(), (&used.life, &active.facts))?;
+        let queue = active.gate.queue(number, &self.shared.host(), (&used.life, &active.facts));
+        let link = match queue {
+            Ok(link) => link,
+            Err(Reason::Refused(_)) => return Ok(None),
+            Err(reason) => return Err(reason),
+        };
         // A queue that is gone does not take it, and has said so or will.
         self.places[at].port.offer(Some(link));
-        Ok(Seat::Taken(number))
+        Ok(Some(number))
     }
 
     /// Lets go of paths that nobody wants any more and no queue waits for.

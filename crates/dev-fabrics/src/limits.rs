@@ -80,6 +80,9 @@ pub const PATHS_MAX: usize = 8;
 /// moment to moment would have every queue connected anew.
 pub const STAY_TIME_MIN: Duration = Duration::from_secs(5);
 
+/// How long a path over which a queue was not connected is used only where no other serves better.
+pub const POOR_TIME: Duration = Duration::from_secs(60);
+
 /// How long a path that is to be left may still be used by queues that have got no answer.
 pub const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 

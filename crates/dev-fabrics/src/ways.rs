@@ -22,6 +22,8 @@ pub(crate) struct Way {
     pub(crate) leaving: bool,
     /// A flush over it covers what completed over the one in use.
     pub(crate) shares_cache: bool,
+    /// A queue could not be connected over it.
+    pub(crate) poor: bool,
 }
 
 /// The path that has carried I/O until now.
@@ -37,6 +39,7 @@ pub(crate) struct Used {
 enum Rank {
     Optimized,
     Roundabout,
+    Poor,
     Useless,
 }
 
@@ -45,6 +48,7 @@ impl Way {
     const fn rank(&self) -> Rank {
         match self.access {
             _ if self.leaving => Rank::Useless,
+            None | Some(Access::Optimized | Access::NonOptimized) if self.poor => Rank::Poor,
             None | Some(Access::Optimized) => Rank::Optimized,
             Some(Access::NonOptimized) => Rank::Roundabout,
             Some(Access::Inaccessible | Access::Lost | Access::Changing) => Rank::Useless,
@@ -60,7 +64,8 @@ pub(crate) fn choose(ways: &[Way], used: Option<Used>) -> Option<PathId> {
     let Some(Used { path, lately }) = used else { return Some(best.path) };
     let Some(way) = ways.iter().find(|way| way.path == path) else { return Some(best.path) };
     let change = match way.rank() {
-        Rank::Useless => best.rank() < Rank::Useless,
+        // What a queue is asked that has no connection fails in the end.
+        used @ (Rank::Poor | Rank::Useless) => best.rank() < used,
         Rank::Optimized | Rank::Roundabout => {
             best.rank() < way.rank() && best.shares_cache && !lately
         }

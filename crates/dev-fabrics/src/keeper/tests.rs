@@ -368,6 +368,29 @@ fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
     assert_eq!(rig.shared.reconnects.load(Ordering::Relaxed), 0);
 }
 
+/// It took over, being the better one, and was kept although a queue had no connection.
+#[test]
+fn a_path_that_connects_not_all_queues_is_left_for_one_that_does() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    let ((first, links), (second, others)) = (port(1), port(2));
+    rig.open(first);
+    rig.open(second);
+    rig.until("both are up", |rig| rig.ups() == 2);
+    if let Standing::Up(live) = &mut rig.shared.paths()[1].standing {
+        live.gate.queues = 1;
+    }
+    rig.keeper.turned -= STAY_TIME_MIN;
+    rig.reach(0, Access::NonOptimized);
+    assert_eq!(rig.used(), [false, true], "the target may not have noticed that a queue is closed");
+    rig.keeper.due = Instant::now();
+    rig.keeper.look();
+    assert_eq!((rig.keeper.association, rig.used()), (3, vec![true, false]), "there and back");
+    for links in [links, others] {
+        assert_eq!(links.take().expect("the queue is connected").life.number, 3);
+    }
+}
+
 #[test]
 fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
     let (target, _core) = target(TargetConfig::default());

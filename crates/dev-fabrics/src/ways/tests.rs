@@ -4,7 +4,7 @@ use super::{PathId, Used, Way, choose};
 use strake_nvme_wire::log::Access;
 
 const fn way(path: u64, access: Option<Access>) -> Way {
-    Way { path: PathId(path), access, leaving: false, shares_cache: true }
+    Way { path: PathId(path), access, leaving: false, shares_cache: true, poor: false }
 }
 
 /// A path that has been used for a while.
@@ -58,6 +58,17 @@ fn a_path_is_used_for_a_while_before_it_is_left_for_a_better_one() {
     for (access, expected) in [(ROUNDABOUT, 1), (USELESS[0], 2)] {
         assert_eq!(choose(&[way(1, access), way(2, BEST)], lately), Some(PathId(expected)));
     }
+}
+
+#[test]
+fn a_path_that_connects_no_queue_is_used_only_where_nothing_serves_better() {
+    let poor = Way { poor: true, ..way(1, BEST) };
+    for (access, expected) in [(ROUNDABOUT, 2), (USELESS[0], 1)] {
+        let other = Way { shares_cache: false, ..way(2, access) };
+        assert_eq!(choose(&[poor, other], long(1)), Some(PathId(expected)));
+    }
+    assert_eq!(choose(&[poor, Way { path: PathId(2), ..poor }], long(2)), Some(PathId(2)));
+    assert_eq!(choose(&[poor, way(2, ROUNDABOUT)], long(2)), Some(PathId(2)), "and stays so");
 }
 
 #[test]

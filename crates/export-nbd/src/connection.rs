@@ -82,7 +82,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Opens the device for a client.
-    pub(crate) fn open(new: Newcomer<Admission>, at: Berth) -> Result<Self, DeviceError> {
+    pub(crate) fn open(new: Newcomer<Admission>, at: &Berth) -> Result<Self, DeviceError> {
         let Admission { seat, agreement, pools } = new.admission;
         let queue = seat.export.device.open_queue(at.core, QUEUE_DEPTH)?;
         let mut replies = Replies::new(REPLIES_MAX);
@@ -237,7 +237,7 @@ impl Protocol for Registry {
     fn open(
         self: &Arc<Self>,
         newcomer: Newcomer<Admission>,
-        at: Berth,
+        at: &Berth,
         _now: Nanos,
     ) -> Result<Connection, DeviceError> {
         Connection::open(newcomer, at)

@@ -99,6 +99,7 @@ impl Server {
             doubt_time: Nanos(0),
             handshake_time_max: config.handshake_time_max,
             input_bytes: INPUT_BYTES,
+            stock: None,
         };
         let service = Service::start(Box::new(listener), cores, Arc::clone(&registry), setup)
             .map_err(refused)?;

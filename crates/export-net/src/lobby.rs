@@ -18,7 +18,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use strake_reactor::monotonic;
 use strake_tls::WireError;
 use strake_units::Nanos;
@@ -82,6 +82,8 @@ pub(crate) struct Lobby<P: Protocol> {
     setup: Setup,
     stopping: Stop,
     tickets: Arc<AtomicU32>,
+    /// Peers for whom there was no ticket. Relaxed: a count orders nothing.
+    turned_away: Arc<AtomicU64>,
     candidates: Vec<Candidate<P>>,
     doubts: Doubts,
     /// Peers refused for want of room for their address since the last rest.
@@ -106,11 +108,17 @@ impl<P: Protocol> Lobby<P> {
             setup,
             stopping,
             tickets,
+            turned_away: Arc::default(),
             candidates: Vec::new(),
             doubts: Doubts::new(setup.candidates_max, setup.doubt_time),
             refused: 0,
             resting: None,
         }
+    }
+
+    /// Counts peers for whom there was no ticket.
+    pub(crate) fn turned_away(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.turned_away)
     }
 
     /// Runs until told to stop. Candidates are disconnected then (CVE-2024-7409: a client that keeps its socket open
@@ -187,21 +195,23 @@ impl<P: Protocol> Lobby<P> {
             self.give_up(intruder, now);
         }
         let ticket = Ticket::take(&self.tickets, self.setup.connections_max);
-        if let Some(ticket) = ticket {
-            let (handshake, out) = self.protocol.greet(address);
-            self.candidates.push(Candidate {
-                peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
-                ticket,
-                handshake,
-                out,
-                sent: 0,
-                place,
-                since: now,
-                deadline: now.plus(self.setup.handshake_time_max),
-                part_deadline: None,
-                ending: Ending::None,
-            });
-        }
+        let Some(ticket) = ticket else {
+            self.turned_away.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let (handshake, out) = self.protocol.greet(address);
+        self.candidates.push(Candidate {
+            peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
+            ticket,
+            handshake,
+            out,
+            sent: 0,
+            place,
+            since: now,
+            deadline: now.plus(self.setup.handshake_time_max),
+            part_deadline: None,
+            ending: Ending::None,
+        });
     }
 
     const fn is_full(&self) -> bool {

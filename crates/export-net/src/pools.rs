@@ -1,6 +1,7 @@
-//! A connection's memory for data: two sizes of buffers, fixed when the connection is taken on.
+//! Memory for data: two sizes of buffers, fixed when it is made.
 
-use strake_block::{BufMut, BufPool, Sg, SgMut};
+use std::sync::Arc;
+use strake_block::{Arena, BufMut, BufPool, Sg, SgMut};
 
 /// How many buffers there are, and how large they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +16,23 @@ pub struct PoolSizes {
     pub large_buffers: usize,
 }
 
+/// One of the two sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Small,
+    Large,
+}
+
+/// What data needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) size: Size,
+    pub(crate) buffers: usize,
+}
+
 /// Small buffers so that many small requests are in flight, large ones so that few large ones are. A connection has its
-/// own: a peer that does not read what it asked for holds up nobody else.
+/// own: a peer that does not read what it asked for holds up nobody else. What a core has besides is lent, see
+/// [`Supply`](crate::Supply).
 pub struct Pools {
     small: BufPool,
     large: BufPool,
@@ -24,12 +40,23 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// All buffers of a connection.
+    /// All buffers, in memory.
     #[must_use]
     pub fn new(sizes: PoolSizes) -> Self {
+        Self::of(sizes, BufPool::new)
+    }
+
+    /// The same in memory that is taken from the machine as it is written to: for buffers that are there in case of
+    /// need.
+    #[must_use]
+    pub fn untouched(sizes: PoolSizes) -> Self {
+        Self::of(sizes, BufPool::untouched)
+    }
+
+    fn of(sizes: PoolSizes, pool: fn(usize, usize) -> BufPool) -> Self {
         Self {
-            small: BufPool::new(sizes.small_buffers, sizes.small_bytes),
-            large: BufPool::new(sizes.large_buffers, sizes.large_bytes),
+            small: pool(sizes.small_buffers, sizes.small_bytes),
+            large: pool(sizes.large_buffers, sizes.large_bytes),
             sizes,
         }
     }
@@ -41,6 +68,10 @@ impl Pools {
         {
             return Some(buf.into());
         }
+        self.take_large(bytes)
+    }
+
+    fn take_large(&mut self, bytes: usize) -> Option<SgMut> {
         if self.large.available() < bytes.div_ceil(self.sizes.large_bytes) {
             return None;
         }
@@ -74,13 +105,67 @@ impl Pools {
         }
     }
 
-    /// Takes back buffers that were written from.
+    /// Takes back buffers that were written from. New ones stand for such as somebody reads from yet.
     pub fn put_shared(&mut self, list: Sg) {
         for buf in list.into_parts() {
-            if let Ok(buf) = buf.reclaim() {
-                self.put_one(buf);
+            match buf.reclaim() {
+                Ok(buf) => self.put_one(buf),
+                Err(shared) if self.small.is_in(shared.arena()) => self.small.replace_lost(),
+                Err(shared) if self.large.is_in(shared.arena()) => self.large.replace_lost(),
+                Err(_) => {}
             }
         }
+    }
+
+    /// Whether buffers in this memory are of these.
+    pub(crate) fn are_in(&self, arena: &Arc<Arena>) -> bool {
+        self.small.is_in(arena) || self.large.is_in(arena)
+    }
+
+    /// Which buffers data of so many bytes is in, unless small ones lack.
+    pub(crate) const fn need(&self, bytes: usize) -> Need {
+        if bytes <= self.sizes.small_bytes {
+            Need { size: Size::Small, buffers: 1 }
+        } else {
+            Need { size: Size::Large, buffers: bytes.div_ceil(self.sizes.large_bytes) }
+        }
+    }
+
+    fn pool(&self, size: Size) -> &BufPool {
+        match size {
+            Size::Small => &self.small,
+            Size::Large => &self.large,
+        }
+    }
+
+    /// Buffers of a size that are here.
+    pub(crate) fn available(&self, size: Size) -> usize {
+        self.pool(size).available()
+    }
+
+    /// Makes new buffers for as many that do not come back.
+    pub(crate) fn replace(&mut self, lost: Need) {
+        let pool = match lost.size {
+            Size::Small => &mut self.small,
+            Size::Large => &mut self.large,
+        };
+        (0..lost.buffers).for_each(|_| pool.replace_lost());
+    }
+
+    /// Whether all of them are here.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.misses(Size::Small) && !self.misses(Size::Large)
+    }
+
+    /// Whether any of a size is not here.
+    pub(crate) fn misses(&self, size: Size) -> bool {
+        self.available(size) < self.pool(size).chunks()
+    }
+
+    /// Gives memory that was [`untouched`](Self::untouched) back to the machine, as far as all of it is here.
+    pub(crate) fn give_back(&mut self) {
+        self.small.give_back();
+        self.large.give_back();
     }
 
     fn put_one(&mut self, buf: BufMut) {

@@ -8,9 +8,11 @@
 use crate::peer::Peer;
 use crate::seats::Export;
 use crate::service::Ticket;
+use crate::stock::Stock;
 use rustix::io::Errno;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use strake_block::DeviceError;
 use strake_reactor::{Sleep, Turn};
@@ -84,7 +86,7 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     fn open(
         self: &Arc<Self>,
         newcomer: Newcomer<Self::Admission>,
-        at: Berth,
+        at: &Berth,
         now: Nanos,
     ) -> Result<Self::Connection, DeviceError>;
 }
@@ -102,12 +104,13 @@ pub struct Newcomer<A> {
 }
 
 /// The data core that serves a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Berth {
     /// Which core it is.
     pub core: CoreIndex,
     /// Its number among the cores of the service.
     pub lane: usize,
+    /// What memory it lends, if the service has it lend some.
+    pub stock: Option<Rc<Stock>>,
 }
 
 /// Whether a connection is still there after its turn.

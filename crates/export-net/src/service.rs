@@ -3,12 +3,15 @@
 use crate::error::ServiceError;
 use crate::limits::REPEAT_AFTER;
 use crate::lobby::{Lobby, Stop};
+use crate::pools::{PoolSizes, Pools};
 use crate::protocol::{Berth, Listener, Protocol};
 use crate::seats::Export;
 use crate::station::{Order, Station};
+use crate::stock::Stock;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
@@ -34,6 +37,8 @@ pub struct Setup {
     pub handshake_time_max: Nanos,
     /// Bytes read ahead of what is known to be data, more than any header or step of a negotiation has.
     pub input_bytes: usize,
+    /// What each core lends to connections, if it does.
+    pub stock: Option<PoolSizes>,
 }
 
 /// One place among the connections of a service; given back by dropping it.
@@ -83,14 +88,18 @@ impl<P: Protocol> Lane<P> {
         let (sender, orders) = mpsc::channel();
         let load = Arc::new(AtomicU32::new(0));
         let (theirs, protocol) = (Arc::clone(&load), Arc::clone(protocol));
-        let berth = Berth { core: core.index(), lane };
+        let index = core.index();
+        // Not on the core: it takes its time, and the core has other things to do.
+        let lent = setup.stock.map(Pools::new);
         let added = core.call(move |core| {
+            let stock = lent.map(|pools| Rc::new(Stock::new(pools)));
+            let berth = Berth { core: index, lane, stock };
             let station = Station::new(protocol, berth, orders, theirs)?;
             Ok(core.add(Box::new(station)))
         });
         let gone = |gone: &dyn std::fmt::Display| stopped(setup, gone);
         let poller = added.map_err(|error| gone(&error))?.map_err(|source: io::Error| {
-            let what = format!("cannot serve {} on core {}", setup.peers, berth.core);
+            let what = format!("cannot serve {} on core {index}", setup.peers);
             ServiceError::system(what, source)
         })?;
         Ok(Self { core, orders: sender, load, poller })
@@ -137,6 +146,7 @@ fn open_lanes<P: Protocol>(
 pub struct Service<P: Protocol> {
     lanes: Vec<Lane<P>>,
     stop: Stop,
+    turned_away: Arc<AtomicU64>,
     /// `None` once joined.
     thread: Option<JoinHandle<()>>,
 }
@@ -162,13 +172,20 @@ impl<P: Protocol> Service<P> {
         let (stop, stopping) = Stop::pair().map_err(no_thread)?;
         let lanes = open_lanes(cores, &protocol, &setup)?;
         let lobby = Lobby::new(listener, protocol, lanes.clone(), setup, stopping);
+        let turned_away = lobby.turned_away();
         match Builder::new().name(setup.thread.into()).spawn(move || lobby.run()) {
-            Ok(thread) => Ok(Self { lanes, stop, thread: Some(thread) }),
+            Ok(thread) => Ok(Self { lanes, stop, turned_away, thread: Some(thread) }),
             Err(source) => {
                 lanes.into_iter().for_each(Lane::close);
                 Err(no_thread(source))
             }
         }
+    }
+
+    /// How many peers were disconnected at once because there were as many as there can be.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away.load(Ordering::Relaxed)
     }
 
     /// Disconnects the peers of an export that takes no more of them. False when its device did not complete in time

@@ -75,7 +75,7 @@ impl<P: Protocol> Station<P> {
 
     /// Takes a connection on. One that cannot be served is closed: the end of its negotiation was not sent yet.
     fn adopt(&mut self, newcomer: Newcomer<P::Admission>, now: Nanos) {
-        let Ok(mut connection) = self.protocol.open(newcomer, self.berth, now) else {
+        let Ok(mut connection) = self.protocol.open(newcomer, &self.berth, now) else {
             self.load.fetch_sub(1, Ordering::Relaxed);
             return;
         };

@@ -101,6 +101,7 @@ pub(crate) struct Setting {
 pub(crate) fn decide(
     sqe: &Sqe,
     controller: &Controller,
+    registry: &Registry,
     setting: &mut Setting,
 ) -> Result<Decision, Status> {
     if sqe.is_fused() {
@@ -116,9 +117,8 @@ pub(crate) fn decide(
         admin::GET_LOG_PAGE => logged(sqe, controller).map(Decision::Page),
         admin::KEEP_ALIVE => Ok(Decision::Alive),
         admin::ASYNC_EVENT => Ok(Decision::Hold),
-        admin::SET_FEATURES => {
-            reserved::set(sqe, controller).unwrap_or_else(|| set_feature(sqe, controller, setting))
-        }
+        admin::SET_FEATURES => reserved::set(sqe, controller)
+            .unwrap_or_else(|| set_feature(sqe, controller, registry, setting)),
         admin::GET_FEATURES => reserved::get(sqe, controller)
             .unwrap_or_else(|| get_feature(sqe, controller, setting).map(Decision::Result)),
         // Commands cannot be called back from a device: "not aborted" (Base, section 5.1).
@@ -213,6 +213,7 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
 fn set_feature(
     sqe: &Sqe,
     controller: &Controller,
+    registry: &Registry,
     setting: &mut Setting,
 ) -> Result<Decision, Status> {
     let io = controller.kind() == ControllerKind::Io;
@@ -223,7 +224,7 @@ fn set_feature(
     let value = sqe.dword(11);
     match sqe.dword(10) as u8 {
         feature::QUEUES if io => {
-            let granted = feature::queues_granted(value, queues_free(controller))
+            let granted = feature::queues_granted(value, queues_free(controller, registry))
                 .ok_or(Status::INVALID_FIELD)?;
             setting.queues = feature::queues_of(granted) as u16;
             Ok(Decision::Result(granted.into()))
@@ -253,9 +254,9 @@ fn set_feature(
 }
 
 /// I/O queues that a host can connect now, at least one: it would not come back for more if it was told none.
-fn queues_free(controller: &Controller) -> u16 {
-    let subsystem = controller.subsystem.as_deref();
-    let room = subsystem.map_or(0, |subsystem| subsystem.room_for(&controller.host.nqn));
+fn queues_free(controller: &Controller, registry: &Registry) -> u16 {
+    let (subsystem, host) = (controller.subsystem.as_deref(), &controller.host.nqn);
+    let room = subsystem.map_or(0, |subsystem| registry.room_for(subsystem, host));
     room.clamp(1, QUEUES_MAX.into()) as u16
 }
 

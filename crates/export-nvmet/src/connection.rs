@@ -49,7 +49,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_block::DeviceError;
 use strake_export_net::{
-    After, Berth, Connection as _, Newcomer, Peer, Pools, Protocol, Replies, Sent, Step, Ticket,
+    After, Berth, Connection as _, Newcomer, Peer, Pools, Protocol, Replies, Sent, Step, Supply,
+    Ticket,
 };
 use strake_nvme_wire::Status;
 use strake_reactor::{Sleep, Turn};
@@ -64,13 +65,13 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// With all that the queue needs; 6 MiB take their time, so not on a data core.
+    /// With all that the queue needs; making it takes its time, so not on a data core.
     pub(crate) fn new(admission: Admission, agreement: Agreement) -> Self {
         let (sizes, copies) = match admission.place.queue {
             0 => (ADMIN_POOLS, Copies::none()),
             _ => (IO_POOLS, Copies::new()),
         };
-        Self { admission, agreement, pools: Pools::new(sizes), copies }
+        Self { admission, agreement, pools: Pools::untouched(sizes), copies }
     }
 }
 
@@ -130,7 +131,7 @@ pub(crate) struct Connection {
     replies: Replies<Reply>,
     /// Commands that wait for buffers, in order.
     waiting: VecDeque<SlotIndex>,
-    pools: Pools,
+    pools: Supply,
     copies: Copies,
     reserving: Reserving,
     pairs: Pairs,
@@ -152,12 +153,18 @@ impl Connection {
     /// Opens the device for a queue.
     pub(crate) fn open(
         new: Newcomer<Accepted>,
-        at: Berth,
+        at: &Berth,
         registry: &Arc<Registry>,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
         let Accepted { admission: Admission { place, room }, agreement, pools, copies } =
             new.admission;
+        let pools = match &at.stock {
+            Some(stock) if place.queue > 0 => {
+                Supply::borrowing(pools, stock, &place.controller.host.nqn)
+            }
+            Some(_) | None => Supply::alone(pools),
+        };
         let mut reserving = Reserving::default();
         let role = match &room {
             Room::Seat(seat) if place.queue > 0 => {
@@ -391,7 +398,7 @@ impl Connection {
 }
 
 /// What a queue is, for whoever asks.
-fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: Berth) -> QueueFacts {
+fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: &Berth) -> QueueFacts {
     let name = rustix::net::getpeername(peer).ok().flatten();
     let from = name.and_then(|name| SocketAddr::try_from(name).ok());
     let from = from.map(|at| SocketAddr::new(at.ip().to_canonical(), at.port()));
@@ -400,7 +407,7 @@ fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: Berth) -> QueueFac
 }
 
 /// Gives back what a reply consisted of.
-fn retire(reply: Reply, pools: &mut Pools, slots: &mut Slots) {
+fn retire(reply: Reply, pools: &mut Supply, slots: &mut Slots) {
     pools.put(reply.data);
     if let Some(slot) = reply.ends {
         slots.end(slot);
@@ -435,6 +442,7 @@ impl strake_export_net::Connection for Connection {
         self.ring(now);
         work += self.poll_devices(now);
         work += self.send();
+        self.pools.rest(now);
         self.check_life(now);
         if self.is_over() { After::Gone } else { After::Stays(Turn::from_count(work)) }
     }
@@ -447,6 +455,9 @@ impl strake_export_net::Connection for Connection {
                     sleep.until(deadline);
                 }
             }
+        }
+        if let Some(at) = self.pools.rests_at() {
+            sleep.until(at);
         }
         if let Life::Draining { since: Some(since), .. } = self.life {
             sleep.until(since.plus(LINGER_TIME_MAX));
@@ -476,7 +487,7 @@ impl Protocol for Registry {
     fn open(
         self: &Arc<Self>,
         newcomer: Newcomer<Accepted>,
-        at: Berth,
+        at: &Berth,
         now: Nanos,
     ) -> Result<Connection, DeviceError> {
         Connection::open(newcomer, at, self, now)

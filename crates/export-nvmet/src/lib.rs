@@ -41,6 +41,7 @@ pub mod target;
 mod visitors;
 mod watch;
 
+pub use strake_export_net::PoolSizes;
 pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
 pub use strake_nvme_wire::Digests;
 pub use strake_nvme_wire::nqn;

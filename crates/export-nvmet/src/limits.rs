@@ -25,14 +25,17 @@ pub const DRAIN_SECONDS_MAX: u64 = 60;
 pub const KEEP_ALIVE_MS_MAX: u32 = 120_000;
 
 /// Connections at a time, of all hosts.
-pub const CONNECTIONS_MAX: u32 = 256;
+pub const CONNECTIONS_MAX: u32 = 1024;
 
-/// Connections of one subsystem at a time.
-pub const CONNECTIONS_PER_EXPORT_MAX: u32 = 64;
+/// Connections of one subsystem at a time: others have room beside it.
+pub const CONNECTIONS_PER_EXPORT_MAX: u32 = 512;
 
 /// Connections of one host to one subsystem at a time: a controller with all its queues, and another while those of the
 /// one before it are still on their way out.
 pub const CONNECTIONS_PER_HOST_MAX: u32 = 2 * (QUEUES_MAX as u32 + 1);
+
+/// Connections of one host to all subsystems together.
+pub const CONNECTIONS_OF_HOST_MAX: u32 = CONNECTIONS_MAX / 4;
 
 /// Connections whose hosts are not believed yet.
 pub const CANDIDATES_MAX: usize = 64;
@@ -67,8 +70,8 @@ pub const COMMANDS_BEFORE_PROOF: u16 = 16;
 /// Most room that a host may offer for a message of authentication, in bytes.
 pub const MESSAGE_ROOM_MAX: u32 = 8 << 10;
 
-/// I/O queues of one controller; each is a connection.
-pub const QUEUES_MAX: u16 = 16;
+/// I/O queues of one controller; each is a connection. A controller keeps all its queues in one word.
+pub const QUEUES_MAX: u16 = u32::BITS as u16 - 1;
 
 /// Entries of an admin queue. The least that the specification allows is enough.
 pub const ADMIN_ENTRIES: u16 = 32;
@@ -131,20 +134,29 @@ pub const COPY_PIECE_BYTES: u64 = 256 << 10;
 /// Bytes of a small buffer; commands of up to this size take one.
 pub const SMALL_BYTES: usize = 16 << 10;
 
-/// Small buffers of an I/O queue: one for each command, so that none with its data in the capsule ever waits for
+/// Small buffers of an I/O queue's own: one for each command, so that none with its data in the capsule ever waits for
 /// memory, and behind it those whose data would free some.
 pub const SMALL_BUFFERS: usize = IO_ENTRIES as usize;
 
 /// Bytes of a large buffer.
 pub const LARGE_BYTES: usize = 256 << 10;
 
-/// Large buffers of an I/O queue.
-pub const LARGE_BUFFERS: usize = 16;
+/// Large buffers of an I/O queue's own: what a Compare of the largest size needs, so that whatever others hold, every
+/// command finds its memory in the end.
+pub const LARGE_BUFFERS: usize = 2 * SEGMENTS_MAX;
 
 /// Large buffers of an admin queue: one command of the largest size.
 pub const ADMIN_LARGE_BUFFERS: usize = SEGMENTS_MAX;
 
-/// The buffers of an I/O queue.
+/// What a data core lends to the I/O queues of one address, to those of one host half of it.
+pub const STOCK: PoolSizes = PoolSizes {
+    small_bytes: SMALL_BYTES,
+    small_buffers: 512,
+    large_bytes: LARGE_BYTES,
+    large_buffers: 64,
+};
+
+/// The buffers of an I/O queue's own, which take memory only while the core lends it none.
 pub const IO_POOLS: PoolSizes = PoolSizes {
     small_bytes: SMALL_BYTES,
     small_buffers: SMALL_BUFFERS,
@@ -161,7 +173,7 @@ pub const ADMIN_POOLS: PoolSizes = PoolSizes {
 };
 
 const _: () = assert!(TRANSFER_BYTES_MAX as usize == LARGE_BYTES * SEGMENTS_MAX);
-const _: () = assert!(LARGE_BUFFERS >= SEGMENTS_MAX);
+const _: () = assert!(LARGE_BUFFERS >= 2 * SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
 const _: () = assert!(SMALL_BYTES >= RANGES_MAX * SOURCE_BYTES && SOURCE_BYTES >= RANGE_BYTES);
 const _: () = assert!(IN_CAPSULE_BYTES as usize >= RANGES_MAX * SOURCE_BYTES);
@@ -172,7 +184,8 @@ const _: () = assert!(VISITORS_PER_ADDRESS_MAX < VISITORS_MAX);
 const _: () = assert!(CANDIDATES_MAX + VISITORS_MAX < CONNECTIONS_MAX as usize / 2);
 const _: () = assert!(TLS_TIME_MAX.0 < HANDSHAKE_TIME_MAX.0);
 const _: () = assert!(NOTICES_MAX <= u8::MAX as usize);
-const _: () = assert!(QUEUES_MAX < 32);
+const _: () = assert!(CONNECTIONS_PER_HOST_MAX <= CONNECTIONS_OF_HOST_MAX);
+const _: () = assert!(CONNECTIONS_PER_EXPORT_MAX < CONNECTIONS_MAX);
 const _: () = assert!(strake_nvme_auth::MESSAGE_BYTES_MAX <= IN_CAPSULE_BYTES as usize);
 const _: () =
     assert!(INPUT_BYTES > IN_CAPSULE_BYTES as usize + strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);

@@ -8,7 +8,8 @@ use crate::figures::ControllerStats;
 use crate::handshake::{Directory, Refusal, Welcome};
 use crate::kept::Kept;
 use crate::limits::{
-    ADMIN_ENTRIES, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX, NAMESPACES_MAX,
+    ADMIN_ENTRIES, CONNECTIONS_OF_HOST_MAX, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX,
+    NAMESPACES_MAX,
 };
 use crate::namespace::{Export, ExportStats, Facts, Served};
 use crate::referral::{self, Referral};
@@ -334,6 +335,13 @@ impl Registry {
         self.lock().as_ref()?.get(nqn).filter(|known| known.seats.is_open()).cloned()
     }
 
+    /// How many more queues of a subsystem a host can connect, of those it has everywhere.
+    pub(crate) fn room_for(&self, subsystem: &Subsystem, host: &str) -> u32 {
+        let taken: u32 =
+            self.lock().iter().flat_map(BTreeMap::values).map(|known| known.taken_by(host)).sum();
+        CONNECTIONS_OF_HOST_MAX.saturating_sub(taken).min(subsystem.room_for(host))
+    }
+
     fn open_admin(
         &self,
         connect: &Connect,
@@ -492,7 +500,8 @@ impl Directory for Desk {
 
     fn settle(&self, Claim { controller, queue }: Claim) -> Result<Admission, Refusal> {
         let host = &controller.host.nqn;
-        if controller.subsystem.as_ref().is_some_and(|known| known.room_for(host) == 0) {
+        let subsystem = controller.subsystem.as_ref();
+        if subsystem.is_some_and(|known| self.registry.room_for(known, host) == 0) {
             return Err(Refusal::plain(Status::BUSY));
         }
         let place = Place::take(&controller, queue).ok_or(Refusal::plain(Status::QUEUE_TAKEN))?;

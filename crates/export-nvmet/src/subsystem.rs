@@ -143,12 +143,16 @@ impl Subsystem {
         self.controllers().iter().find(|controller| controller.id == id)
     }
 
-    /// How many more queues a host can connect: as many as there are seats, and no more than one host may have.
-    pub(crate) fn room_for(&self, host: &str) -> u32 {
+    /// How many queues a host has connected.
+    pub(crate) fn taken_by(&self, host: &str) -> u32 {
         let controllers = self.controllers();
         let of_it = controllers.iter().filter(|controller| controller.host.nqn == host);
-        let taken: u32 = of_it.map(|controller| controller.places()).sum();
-        CONNECTIONS_PER_HOST_MAX.saturating_sub(taken).min(self.seats.free())
+        of_it.map(|controller| controller.places()).sum()
+    }
+
+    /// How many more it can connect here: as many as there are seats, and no more than one host may have.
+    pub(crate) fn room_for(&self, host: &str) -> u32 {
+        CONNECTIONS_PER_HOST_MAX.saturating_sub(self.taken_by(host)).min(self.seats.free())
     }
 
     /// Puts a namespace in, or gives one that is here its device.

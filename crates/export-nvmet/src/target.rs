@@ -5,7 +5,7 @@ use crate::error::{TargetError, TargetErrorKind};
 use crate::figures::ControllerStats;
 use crate::limits::{
     CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX,
-    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, SOCKET_BYTES,
+    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, SOCKET_BYTES, STOCK,
     VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strake_export_net::limits::BACKLOG;
-use strake_export_net::{Listener, Service, ServiceError, ServiceErrorKind, Setup};
+use strake_export_net::{Listener, PoolSizes, Service, ServiceError, ServiceErrorKind, Setup};
 use strake_nvme_auth::{Keys, TlsKey};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
@@ -34,6 +34,8 @@ pub struct TargetConfig {
     pub connections_max: u32,
     /// Connections of one subsystem at a time.
     pub connections_per_export_max: u32,
+    /// What each data core lends to I/O queues.
+    pub stock: PoolSizes,
     /// How long a host may take from connecting to the end of its Connect command.
     pub handshake_time_max: Nanos,
     /// How long a connection that did not get as far counts on for its address.
@@ -49,6 +51,7 @@ impl Default for TargetConfig {
         Self {
             connections_max: CONNECTIONS_MAX,
             connections_per_export_max: CONNECTIONS_PER_EXPORT_MAX,
+            stock: STOCK,
             handshake_time_max: HANDSHAKE_TIME_MAX,
             doubt_time: DOUBT_TIME,
             visit_silence_max: VISIT_SILENCE_MAX,
@@ -172,6 +175,7 @@ impl Target {
             handshake_time_max: config.handshake_time_max,
             doubt_time: config.doubt_time,
             input_bytes: INPUT_BYTES,
+            stock: Some(config.stock),
         };
         let service = Service::start(Box::new(Port(socket)), cores, Arc::clone(&registry), setup)
             .map_err(|error| {
@@ -179,6 +183,12 @@ impl Target {
             refused(error)
         })?;
         Ok(Self { registry, service, clerk: Some(thread), address, config })
+    }
+
+    /// How many connections were closed at once because there were as many as there can be.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.service.turned_away()
     }
 
     /// The address it listens on, with the port the kernel chose if none was given.

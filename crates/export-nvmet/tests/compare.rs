@@ -5,7 +5,8 @@ mod common;
 use common::{BLOCK, BLOCKS, Host, Machine, h2c, u32_of};
 use std::sync::Arc;
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
-use strake_export_nvmet::limits::{LARGE_BUFFERS, SMALL_BUFFERS};
+use strake_export_nvmet::limits::{LARGE_BUFFERS, SMALL_BUFFERS, STOCK};
+use strake_export_nvmet::{PoolSizes, TargetConfig};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
 
@@ -88,11 +89,13 @@ fn more_than_fits_is_compared_one_after_another() {
 fn room_that_lacks_is_said_and_comes_back() {
     let plan = FaultPlan::new(1);
     let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
-    let machine = Machine::with(Arc::new(Faulty::new(ram, plan.clone())));
+    let stock = PoolSizes { small_buffers: 2, large_buffers: 2, ..STOCK };
+    let config = TargetConfig { stock, ..TargetConfig::default() };
+    let machine = Machine::set_up(Arc::new(Faulty::new(ram, plan.clone())), config);
     let (_admin, mut io) = machine.controller();
     let sgl = Sgl::InCapsule { offset: 0, length: 2 * BLOCK as u32 };
-    // A read has one buffer, so that the first who lacks room finds half of it.
-    let fit = (SMALL_BUFFERS + LARGE_BUFFERS - 1) / 2;
+    // The read has the only small buffer that is lent; what is left is taken by two.
+    let fit = (SMALL_BUFFERS + LARGE_BUFFERS) / 2;
     for _ in 0..3 {
         plan.add(Rule::new(Ops::READ, Effect::Hang));
         let read = Sgl::Transport { length: BLOCK as u32 };

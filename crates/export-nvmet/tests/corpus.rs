@@ -4,7 +4,7 @@
 mod common;
 
 use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, u32_of, until};
-use strake_export_nvmet::limits::REGISTRANTS_MAX;
+use strake_export_nvmet::limits::{QUEUES_MAX, REGISTRANTS_MAX};
 use strake_export_nvmet::nqn;
 use strake_nvme_wire::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Sgl, digest};
@@ -169,7 +169,7 @@ fn spdk_9e3d841d3e_queues_twice_and_of_no_size() {
         let refused = connect(&mut Host::asked(&machine), 2, id, size, NAMES);
         assert_eq!(refused, 0x182, "{size} entries of an I/O queue");
     }
-    for queue in [17, 0xffff] {
+    for queue in [QUEUES_MAX + 1, 0xffff] {
         let refused = connect(&mut Host::asked(&machine), queue, id, 127, NAMES);
         assert_eq!(refused, 0x182, "queue {queue}");
     }

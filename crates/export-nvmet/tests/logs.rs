@@ -6,7 +6,7 @@ use common::{BLOCK, BLOCKS, Host, Machine, u32_of};
 use std::sync::Arc;
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
-use strake_export_nvmet::limits::DATASET_BLOCKS_MAX;
+use strake_export_nvmet::limits::{DATASET_BLOCKS_MAX, QUEUES_MAX};
 use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
@@ -109,8 +109,9 @@ fn health_counts_what_hosts_did() {
 fn every_feature_that_must_be_there_has_a_value() {
     let machine = Machine::start();
     let (mut admin, _io) = machine.controller();
+    let queues = u64::from(QUEUES_MAX - 1) * 0x1_0001;
     for (feature, value) in
-        [(1, 7), (2, 0), (4, 0), (5, 0), (6, 1), (7, 0xf_000f), (0xa, 0), (0xb, 0), (0xf, 0)]
+        [(1, 7), (2, 0), (4, 0), (5, 0), (6, 1), (7, queues), (0xa, 0), (0xb, 0), (0xf, 0)]
     {
         admin.send(0xa, Sgl::Transport { length: 0 }, &[(10, feature)], &[]);
         let (_, result, status) = admin.finish();

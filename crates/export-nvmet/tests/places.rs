@@ -5,10 +5,8 @@ mod common;
 use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, export, until};
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::limits::{
-    CONNECTIONS_PER_EXPORT_MAX, CONNECTIONS_PER_HOST_MAX, QUEUES_MAX,
-};
-use strake_export_nvmet::{Export, Removal};
+use strake_export_nvmet::limits::{CONNECTIONS_PER_HOST_MAX, QUEUES_MAX};
+use strake_export_nvmet::{Export, Removal, TargetConfig};
 use strake_nvme_wire::{Sgl, Status, feature};
 use strake_units::BlockSize;
 
@@ -40,7 +38,9 @@ fn queue(machine: &Machine, host: &str, number: u16, id: u16) -> Result<Host, St
 /// What a host is granted it can connect, and one host leaves room for another.
 #[test]
 fn what_is_granted_is_there_and_no_host_has_all() {
-    let machine = Machine::start();
+    let seats = CONNECTIONS_PER_HOST_MAX + u32::from(QUEUES_MAX) + 1 + 13;
+    let config = TargetConfig { connections_per_export_max: seats, ..TargetConfig::default() };
+    let machine = Machine::set_up(Arc::new(RamDevice::new(16, BlockSize::B4096)), config);
     machine.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
     let device = Arc::new(RamDevice::new(16, BlockSize::B4096));
     let hosts = vec![HOST.to_owned(), OTHER.to_owned()];
@@ -62,9 +62,8 @@ fn what_is_granted_is_there_and_no_host_has_all() {
     assert_eq!(third.said, Status::BUSY);
 
     connect_all(OTHER, QUEUES_MAX);
-    let left = CONNECTIONS_PER_EXPORT_MAX - CONNECTIONS_PER_HOST_MAX - u32::from(QUEUES_MAX) - 1;
-    let id = connect_all(OTHER, left as u16 - 1);
-    let more = queue(&machine, OTHER, left as u16, id);
+    let id = connect_all(OTHER, 12);
+    let more = queue(&machine, OTHER, 13, id);
     assert_eq!(more.err(), Some(Status::BUSY), "there is no seat");
 }
 

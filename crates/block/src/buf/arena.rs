@@ -24,11 +24,20 @@ impl Arena {
     /// When the size overflows or memory is exhausted: arenas are made at start, where stopping is right.
     #[must_use]
     pub fn carve(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
+        Self::carve_of(chunks, chunk_bytes, Memory::new)
+    }
+
+    /// The same in memory that is taken page by page as it is written to.
+    pub(super) fn carve_untouched(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
+        Self::carve_of(chunks, chunk_bytes, Memory::untouched)
+    }
+
+    fn carve_of(chunks: usize, chunk_bytes: usize, memory: fn(usize) -> Memory) -> Vec<BufMut> {
         assert!(chunks > 0 && chunk_bytes > 0, "an arena holds at least one byte");
         let stride = chunk_bytes.next_multiple_of(CHUNK_ALIGN);
         let bytes = stride.checked_mul(chunks).expect("arena size overflows");
         assert!(u32::try_from(stride).is_ok(), "a chunk is addressed with 32 bits");
-        let arena = Arc::new(Self { memory: Memory::new(bytes) });
+        let arena = Arc::new(Self { memory: memory(bytes) });
         (0..chunks)
             .map(|i| BufMut {
                 chunk: Arc::new(Chunk {
@@ -46,6 +55,15 @@ impl Arena {
     pub fn address_range(&self) -> Range<usize> {
         let start = self.memory.base().as_ptr() as usize;
         start..start + self.memory.len()
+    }
+
+    /// Gives its pages back to the machine.
+    ///
+    /// # Safety
+    /// The caller holds every chunk of it exclusively, and no driver has it registered.
+    pub(super) unsafe fn give_back(&self) {
+        // SAFETY: whoever holds all chunks exclusively is the only one who could look.
+        unsafe { self.memory.give_back() };
     }
 
     /// What kind of pages it is in.

@@ -65,6 +65,36 @@ impl Memory {
         Self::ordinary(bytes)
     }
 
+    /// The same, none of which is touched: ordinary pages that come one by one as they are written to.
+    ///
+    /// # Panics
+    /// When there is not that much memory.
+    pub(super) fn untouched(bytes: usize) -> Self {
+        // Miri maps nothing.
+        let mapped = if cfg!(miri) { None } else { Self::map(bytes, MapFlags::NORESERVE) };
+        let Some(base) = mapped else { return Self::ordinary(bytes) };
+        // Where huge pages are the rule, the first byte of a buffer would bring as many as two megabytes. A kernel that
+        // knows of none of this has no huge pages to spare us.
+        // SAFETY: the advice changes no content, and the range is mapped.
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
+        Self { base, len: bytes, pages: Pages::Ordinary, mapped: true }
+    }
+
+    /// Gives the pages back to the machine; what comes in their place is zero. Memory that is a piece of the heap keeps
+    /// them.
+    ///
+    /// # Safety
+    /// Nobody reads or writes the memory meanwhile.
+    pub(super) unsafe fn give_back(&self) {
+        if self.mapped {
+            // SAFETY: the range is mapped, private and anonymous, so it reads as zeroes afterwards, which is
+            // initialized memory; as promised, nobody looks.
+            let given =
+                unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
+            debug_assert!(given.is_ok(), "pages of a mapping can be given back");
+        }
+    }
+
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -169,6 +199,17 @@ mod tests {
     fn large_memory_begins_at_a_huge_page() {
         let bytes = if cfg!(miri) { 3 * CHUNK_ALIGN } else { HUGE + CHUNK_ALIGN };
         check(Memory::new(bytes), bytes, if cfg!(miri) { CHUNK_ALIGN } else { HUGE });
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn memory_that_is_given_back_is_zero_again() {
+        let memory = Memory::untouched(3 * CHUNK_ALIGN);
+        // SAFETY: the memory is this long, and nobody else has it.
+        unsafe { memory.base().as_ptr().write_bytes(7, memory.len()) };
+        // SAFETY: nobody else has it.
+        unsafe { memory.give_back() };
+        check(memory, 3 * CHUNK_ALIGN, CHUNK_ALIGN);
     }
 
     #[test]

@@ -17,7 +17,18 @@ impl BufPool {
     /// A pool of `chunks` buffers of `chunk_bytes` bytes, in one arena.
     #[must_use]
     pub fn new(chunks: usize, chunk_bytes: usize) -> Self {
-        let free = Arena::carve(chunks, chunk_bytes);
+        Self::of(Arena::carve(chunks, chunk_bytes), chunk_bytes)
+    }
+
+    /// The same in memory of which only as much is taken from the machine as is written to, page by page: for buffers
+    /// that are there in case of need. Not for registration.
+    #[must_use]
+    pub fn untouched(chunks: usize, chunk_bytes: usize) -> Self {
+        Self::of(Arena::carve_untouched(chunks, chunk_bytes), chunk_bytes)
+    }
+
+    fn of(free: Vec<BufMut>, chunk_bytes: usize) -> Self {
+        let chunks = free.len();
         let arena = Arc::clone(free[0].arena());
         Self { free, arena, chunk_bytes, chunks, replacements: Vec::new() }
     }
@@ -77,8 +88,25 @@ impl BufPool {
     #[inline]
     #[must_use]
     pub fn owns(&self, buf: &BufMut) -> bool {
-        Arc::ptr_eq(buf.arena(), &self.arena)
-            || self.replacements.iter().any(|arena| Arc::ptr_eq(arena, buf.arena()))
+        self.is_in(buf.arena())
+    }
+
+    /// The same of the memory that a buffer is in.
+    #[inline]
+    #[must_use]
+    pub fn is_in(&self, arena: &Arc<Arena>) -> bool {
+        Arc::ptr_eq(arena, &self.arena)
+            || self.replacements.iter().any(|known| Arc::ptr_eq(known, arena))
+    }
+
+    /// Gives the memory of a pool that was made [`untouched`](Self::untouched) back to the machine, if every buffer is
+    /// here and none was ever lost: it comes again as it is written to. A system call.
+    pub fn give_back(&mut self) {
+        if self.free.len() == self.chunks && self.replacements.is_empty() {
+            // SAFETY: without replacements every buffer here is a whole chunk of the arena, and no two are the same, so
+            // as many as there are chunks are all of it. Such a pool is not registered.
+            unsafe { self.arena.give_back() };
+        }
     }
 
     /// Makes a new buffer in place of one that does not come back. Memory of its own, so not for a data path.

@@ -109,3 +109,17 @@ fn writes_through_one_half_do_not_show_in_the_other() {
     head.join(tail).expect("they continue each other");
     assert_eq!(head.len(), 16);
 }
+
+#[test]
+fn memory_is_given_back_only_when_nobody_has_any_of_it() {
+    let mut pool = BufPool::untouched(2, 8192);
+    let mut lent = pool.get(8192).expect("two are free");
+    lent.as_mut_slice().fill(7);
+    pool.give_back();
+    assert!(lent.as_slice().iter().all(|byte| *byte == 7), "it is in use");
+    pool.put(lent);
+    pool.give_back();
+    let again = pool.get(8192).expect("it came back");
+    let expected = if cfg!(miri) { 7 } else { 0 };
+    assert!(again.as_slice().iter().all(|byte| *byte == expected), "the machine has the pages");
+}

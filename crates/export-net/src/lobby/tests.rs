@@ -48,7 +48,7 @@ impl Protocol for Brackets {
         inside.0.then_some(PART)
     }
 
-    fn open(self: &Arc<Self>, _: Newcomer<()>, _: Berth, _: Nanos) -> Result<Nobody, DeviceError> {
+    fn open(self: &Arc<Self>, _: Newcomer<()>, _: &Berth, _: Nanos) -> Result<Nobody, DeviceError> {
         unreachable!("nobody is served here")
     }
 }

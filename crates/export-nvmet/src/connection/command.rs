@@ -126,7 +126,9 @@ impl Connection {
             _ if sqe.opcode() == FABRICS => {
                 admin::decide_fabrics(sqe, controller, self.place.queue)?
             }
-            Role::Admin(admin) => admin::decide(sqe, controller, &mut admin.setting)?,
+            Role::Admin(admin) => {
+                admin::decide(sqe, controller, &self.registry, &mut admin.setting)?
+            }
             Role::Io(devices) => {
                 let (at, facts) = devices.of(sqe.nsid())?;
                 if let Some(decided) = reserving::decide(sqe) {

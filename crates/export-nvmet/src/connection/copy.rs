@@ -44,7 +44,7 @@ enum Piece {
 impl Copies {
     /// None yet, and the buffer for all that come.
     pub(super) fn new() -> Self {
-        let buffer = Some(BufPool::new(1, COPY_PIECE_BYTES as usize));
+        let buffer = Some(BufPool::untouched(1, COPY_PIECE_BYTES as usize));
         Self { buffer, line: VecDeque::with_capacity(IO_ENTRIES.into()) }
     }
 

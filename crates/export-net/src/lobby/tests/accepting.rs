@@ -49,6 +49,7 @@ fn open() -> (Lobby<Brackets>, SocketAddr) {
         doubt_time: Nanos::SECOND,
         handshake_time_max: Nanos::SECOND.times(100),
         input_bytes: 64,
+        stock: None,
     };
     let (_, stopping) = Stop::pair().expect("an event");
     let port = Box::new(Port(listener));

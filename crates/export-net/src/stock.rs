@@ -1,0 +1,239 @@
+//! Memory that a core has for all its connections, and lends.
+//!
+//! ```text
+//! Supply of a connection --+-- buffers of the core's Stock, as far as its Borrower may have more
+//!                          '-- buffers of its own: untouched until they are needed, and never anybody else's
+//! ```
+//! Data lies in lent buffers as a rule: they are in memory, in huge pages where there are any, and the last that came
+//! back is warm. A borrower, which is all connections of one peer, gets no more than it leaves, so that the next one
+//! finds something. Peers that hold what they were lent may yet leave nothing of it: what everybody is sure of is the
+//! memory of its own, with which a connection goes on as if it were alone.
+
+use crate::limits::REST_AFTER_USE;
+use crate::pools::{Need, Pools, Size};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use strake_block::{Sg, SgMut};
+use strake_units::Nanos;
+
+/// The memory that a core lends.
+pub struct Stock {
+    pools: RefCell<Pools>,
+    borrowers: RefCell<Vec<Weak<Borrower>>>,
+}
+
+impl Stock {
+    /// Lends these buffers.
+    #[must_use]
+    pub fn new(pools: Pools) -> Self {
+        Self { pools: RefCell::new(pools), borrowers: RefCell::default() }
+    }
+
+    /// Who borrows under a name.
+    fn borrower(&self, name: &str) -> Rc<Borrower> {
+        let mut known = self.borrowers.borrow_mut();
+        known.retain(|borrower| borrower.strong_count() > 0);
+        let found = known.iter().filter_map(Weak::upgrade).find(|known| known.name == name);
+        found.unwrap_or_else(|| {
+            let borrower = Rc::new(Borrower { name: name.to_owned(), lent: Counts::default() });
+            known.push(Rc::downgrade(&borrower));
+            borrower
+        })
+    }
+}
+
+/// All connections of one peer, as far as the stock of their core is concerned.
+struct Borrower {
+    name: String,
+    lent: Counts,
+}
+
+/// Buffers of both sizes.
+#[derive(Default)]
+struct Counts {
+    small: Cell<usize>,
+    large: Cell<usize>,
+}
+
+impl Counts {
+    const fn of(&self, size: Size) -> &Cell<usize> {
+        match size {
+            Size::Small => &self.small,
+            Size::Large => &self.large,
+        }
+    }
+
+    fn add(&self, need: Need) {
+        let count = self.of(need.size);
+        count.set(count.get() + need.buffers);
+    }
+
+    fn subtract(&self, need: Need) {
+        let count = self.of(need.size);
+        count.set(count.get() - need.buffers);
+    }
+
+    fn have(&self, need: Need) -> bool {
+        self.of(need.size).get() >= need.buffers
+    }
+}
+
+/// What a connection was lent.
+struct Loan {
+    stock: Rc<Stock>,
+    borrower: Rc<Borrower>,
+    /// The part of it that this connection has.
+    here: Counts,
+}
+
+impl Loan {
+    fn take(&self, bytes: usize) -> Option<SgMut> {
+        let mut pools = self.stock.pools.borrow_mut();
+        let need = pools.need(bytes);
+        let left = pools.available(need.size).checked_sub(need.buffers)?;
+        if self.borrower.lent.of(need.size).get() + need.buffers > left {
+            return None;
+        }
+        let list = pools.take(bytes)?;
+        self.borrower.lent.add(need);
+        self.here.add(need);
+        Some(list)
+    }
+
+    /// Whether buffers were lent, and are not the connection's own. Where a drive kept them all, and others came home
+    /// in their place, nothing tells: if own ones are out, it was those.
+    fn has(&self, list: &SgMut, own: &Pools) -> bool {
+        let pools = self.stock.pools.borrow();
+        let mut parts = list.parts().iter();
+        if parts.clone().any(|part| pools.are_in(part.arena())) {
+            return true;
+        }
+        let need = pools.need(list.len());
+        self.here.have(need)
+            && !own.misses(need.size)
+            && !parts.any(|part| own.are_in(part.arena()))
+    }
+
+    fn put(&self, list: SgMut) {
+        let mut pools = self.stock.pools.borrow_mut();
+        if self.give_back(pools.need(list.len())) {
+            pools.put(list);
+        }
+    }
+
+    fn put_shared(&self, list: Sg) {
+        let mut pools = self.stock.pools.borrow_mut();
+        if self.give_back(pools.need(list.len())) {
+            pools.put_shared(list);
+        }
+    }
+
+    /// Notes that buffers come back. False when others came in their place before: the stock has as many as it lent.
+    fn give_back(&self, need: Need) -> bool {
+        let is_lent = self.here.have(need);
+        if is_lent {
+            self.borrower.lent.subtract(need);
+            self.here.subtract(need);
+        }
+        is_lent
+    }
+}
+
+impl Drop for Loan {
+    /// What a connection has yet when it goes was lost on the way (or taken for its own): the stock gets new buffers.
+    fn drop(&mut self) {
+        for size in [Size::Small, Size::Large] {
+            let need = Need { size, buffers: self.here.of(size).get() };
+            self.stock.pools.borrow_mut().replace(need);
+            self.borrower.lent.subtract(need);
+        }
+    }
+}
+
+/// What is known of the memory of a connection's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Own {
+    /// The machine has it.
+    Untouched,
+    /// Some of it was used.
+    Used,
+    /// Since then all of it is here again.
+    Rests(Nanos),
+}
+
+/// The memory of a connection: its own, and what it is lent.
+pub struct Supply {
+    own: Pools,
+    state: Own,
+    loan: Option<Loan>,
+}
+
+impl Supply {
+    /// Memory of its own only.
+    #[must_use]
+    pub const fn alone(own: Pools) -> Self {
+        Self { own, state: Own::Untouched, loan: None }
+    }
+
+    /// Memory of its own, and what the stock of its core lends to the peer of this name, whose small buffers are as
+    /// large.
+    #[must_use]
+    pub fn borrowing(own: Pools, stock: &Rc<Stock>, peer: &str) -> Self {
+        let (stock, borrower) = (Rc::clone(stock), stock.borrower(peer));
+        let loan = Some(Loan { stock, borrower, here: Counts::default() });
+        Self { own, state: Own::Untouched, loan }
+    }
+
+    /// Buffers for `bytes` bytes, at most what one list of large buffers holds; `None` until enough come back.
+    pub fn take(&mut self, bytes: usize) -> Option<SgMut> {
+        if let Some(lent) = self.loan.as_ref().and_then(|loan| loan.take(bytes)) {
+            return Some(lent);
+        }
+        self.state = Own::Used;
+        self.own.take(bytes)
+    }
+
+    /// Takes back what was taken at once, as [`Pools::put`] does.
+    pub fn put(&mut self, list: SgMut) {
+        match &self.loan {
+            _ if list.parts().is_empty() => {}
+            Some(loan) if loan.has(&list, &self.own) => loan.put(list),
+            Some(_) | None => self.own.put(list),
+        }
+    }
+
+    /// Takes back buffers that were written from.
+    pub fn put_shared(&mut self, list: Sg) {
+        let Some(first) = list.parts().first() else { return };
+        match &self.loan {
+            Some(loan) if !self.own.are_in(first.arena()) => loan.put_shared(list),
+            Some(_) | None => self.own.put_shared(list),
+        }
+    }
+
+    /// Gives memory of its own back to the machine when it was not needed for a while.
+    pub fn rest(&mut self, now: Nanos) {
+        match self.state {
+            Own::Untouched => {}
+            Own::Used if self.own.is_whole() => self.state = Own::Rests(now),
+            Own::Used => {}
+            Own::Rests(since) if now.since(since) >= REST_AFTER_USE => {
+                self.own.give_back();
+                self.state = Own::Untouched;
+            }
+            Own::Rests(_) => {}
+        }
+    }
+
+    /// When [`rest`](Self::rest) has something to do, if nothing is taken before.
+    #[must_use]
+    pub fn rests_at(&self) -> Option<Nanos> {
+        match self.state {
+            Own::Rests(since) => Some(since.plus(REST_AFTER_USE)),
+            Own::Untouched | Own::Used => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

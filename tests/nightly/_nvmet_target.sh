@@ -1,12 +1,9 @@
-# What the target in the guest of nvmet-guest.sh does: Linux's own, which the script sets up and disturbs by lines of
-# words on the second serial line. Each is answered with "done", or with what went wrong.
+# What the target in the guest of nvmet-guest.sh does: Linux's own, which the script sets up and disturbs by words
+# (`_words.sh`).
 # shellcheck shell=bash disable=SC2317
-set -u
+. "$(dirname "$0")/_words.sh"
 root=/sys/kernel/config/nvmet
-link=$(find /sys/class/net -mindepth 1 -not -name lo -printf '%f\n' | head -1)
-ip addr add 10.0.2.15/24 dev "$link"
-ip link set "$link" up
-ip route add default via 10.0.2.2
+connect_link
 
 put() { printf '%s' "$2" >"$1"; }
 
@@ -40,7 +37,7 @@ open_port() {
 offer() { ln -s "$root/subsystems/$1" "$root/ports/1/subsystems/"; }
 withdraw() { rm "$root/ports/1/subsystems/$1"; }
 cut() { ip link set "$link" down; }
-mend() { ip link set "$link" up && ip route add default via 10.0.2.2; }
+mend() { ip link set "$link" up && ip route add default via "$gateway"; }
 namespace() { put "$root/subsystems/$1/namespaces/$2/enable" "$3"; }
 
 # secrets HOST HASH GROUP SECRET [SECRET_OF_THE_TARGET]
@@ -50,12 +47,5 @@ secrets() {
     [[ -z ${5:-} ]] || put "$at/dhchap_ctrl_key" "$5"
 }
 
-stty -F /dev/ttyS1 raw -echo
-exec 3<>/dev/ttyS1
-echo "ready $(uname -r)" >&3
-while read -ru 3 -a words; do
-    echo "guest: ${words[*]}"
-    [[ ${words[0]} != end ]] || break
-    if said=$("${words[@]}" 2>&1); then echo "done $said" >&3; else echo "failed: ${said//$'\n'/ }" >&3; fi
-done
+obey "$(uname -r)"
 dmesg | grep nvmet | tail -20

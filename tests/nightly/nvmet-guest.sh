@@ -25,28 +25,6 @@ kernels=nqn.2014-08.org.nvmexpress:nvmet
 proving=nqn.2014-08.org.nvmexpress:proving
 declare -A told=()
 
-# guest WORD...: has the target do something, which must succeed; what it printed is in `answer`.
-guest() {
-    echo "$*" >&"$to_guest"
-    read -r -t 120 -u "$from_guest" answer || fail "the guest does not answer to: $*"
-    [[ $answer == done* ]] || fail "the guest, $*: $answer"
-    answer=${answer#done }
-}
-
-# boot: starts the guest, whose port 4420 is `port` here.
-boot() {
-    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-    mkfifo "$work/guest.in" "$work/guest.out"
-    exec {to_guest}<>"$work/guest.in" {from_guest}<>"$work/guest.out"
-    TIMEOUT=2400 SMP=2 MEM=1280 MODS=virtio_net,nvmet_tcp,loop LOG=$work/guest.log "$rig/run-vm.sh" "$kernel" \
-        "$PWD/tests/nightly/_nvmet_target.sh" -netdev "user,id=n0,hostfwd=tcp:127.0.0.1:$port-:4420" \
-        -device virtio-net-pci,netdev=n0,romfile= -serial "pipe:$work/guest" >"$work/guest.said" 2>&1 &
-    vm=$!
-    read -r -t 900 -u "$from_guest" answer || fail "the guest does not start: $(tail -n 5 "$work/guest.said")"
-    [[ $answer == ready* ]] || fail "the guest began with: $answer"
-    told[kernel]=${answer#ready }
-}
-
 # serve_ours: a second daemon with four namespaces; their addresses are added to `remotes`.
 serve_ours() {
     local listen=127.0.0.1:0 n array_socket=$STRAKE_SOCKET
@@ -97,7 +75,10 @@ returns() {
 copied_most() { returns | grep -o '[0-9]* MiB are copied' | sort -n | tail -1 | cut -d' ' -f1; }
 returned() { [[ $(returns | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))') -ge $1 ]]; }
 
-boot
+# Its port 4420 is `port` here.
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+guest_boot "$PWD/tests/nightly/_nvmet_target.sh" nvmet_tcp,loop "tcp:127.0.0.1:$port-:4420"
+told[kernel]=$answer
 say "Linux's target: ${told[kernel]}"
 guest open_port
 guest serve "$kernels" "$host"
@@ -204,7 +185,6 @@ proves sha256 null
 proves sha384 ffdhe2048
 proves sha512 ffdhe3072 both
 
-echo end >&"$to_guest"
-wait "$vm" || true
+guest_ends
 python3 -c 'import json, sys; print(json.dumps(dict(zip(sys.argv[1::2], sys.argv[2::2]), verdict="held")))' \
     $(for key in "${!told[@]}"; do printf '%s %s ' "$key" "${told[$key]// /_}"; done)

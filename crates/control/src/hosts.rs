@@ -55,7 +55,7 @@ fn no_random(error: getrandom::Error) -> ControlError {
 
 /// A key for TLS that nobody has yet.
 fn fresh_tls_key() -> Result<TlsKey, ControlError> {
-    let mut bytes = [0; 48];
+    let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(no_random)?;
     Ok(TlsKey::from(bytes))
 }

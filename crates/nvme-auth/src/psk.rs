@@ -136,10 +136,10 @@ impl FromStr for TlsKey {
     }
 }
 
-/// A new key for `TLS_AES_256_GCM_SHA384`, of random bytes.
-impl From<[u8; 48]> for TlsKey {
-    fn from(key: [u8; 48]) -> Self {
-        Self { key: Zeroizing::new(key.to_vec()), transform: Some(PskHash::Sha384) }
+/// A new key for `TLS_AES_128_GCM_SHA256`, of random bytes: one that every host can use.
+impl From<[u8; 32]> for TlsKey {
+    fn from(key: [u8; 32]) -> Self {
+        Self { key: Zeroizing::new(key.to_vec()), transform: Some(PskHash::Sha256) }
     }
 }
 

@@ -45,7 +45,7 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 18] = [
+pub const NIGHTLY: [Step; 19] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
@@ -61,6 +61,7 @@ pub const NIGHTLY: [Step; 18] = [
     Step { name: "kill -9 in a guest", run: |root| nightly_script(root, "kill9-guest") },
     Step { name: "power cuts in a guest", run: |root| nightly_script(root, "power-cuts") },
     Step { name: "NVMe/TCP host in a guest", run: |root| nightly_script(root, "nvme-tcp-guest") },
+    Step { name: "host with TLS in a guest", run: |root| nightly_script(root, "nvme-tls-guest") },
     Step { name: "NVMe/TCP target in a guest", run: |root| nightly_script(root, "nvmet-guest") },
     Step { name: "faults without what can be turned off", run: engine_switched_off },
     Step { name: "bench G9", run: bench_g9 },

@@ -46,8 +46,8 @@ cargo xtask COMMAND
   ci          all of the above, formatting only checked: what continuous integration runs
   nightly     the long checks: 3000000 crash states, pairs of events, 300000 corruptions, 200000 worlds, mutants,
               100000 stripes per parity kernel, fuzzing, Miri, aarch64 under emulation, the parity of Linux md,
-              kill -9, power cuts and an NVMe/TCP host in a guest, faults without merging, steering and caching, all
-              of `strake bench run G9`; what this machine lacks is skipped with the reason
+              kill -9, power cuts, NVMe/TCP hosts and a target in a guest, faults without merging, steering and
+              caching, all of `strake bench run G9`; what this machine lacks is skipped with the reason
                 [--minutes N] only what looks for lost data (crash states, pairs, corruptions, worlds, mutants), in so
                 many minutes; all counts in a closing line of JSON
   crash       cut short histories of small arrays at every write and look at what comes of every state

@@ -9,6 +9,8 @@ const EXAMPLE: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdW
 /// 48 bytes, counted up.
 const LONG: &str =
     "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
+/// 32 bytes, counted up.
+const COUNTED: &str = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const AS_IT_IS: &str =
     "NVMeTLSkey-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
 
@@ -111,9 +113,11 @@ fn a_key_is_read_as_it_is_written_and_shown_to_nobody() {
         assert_eq!(format!("{:?}", key(text)), "TlsKey { .. }");
     }
     let made = TlsKey::from(std::array::from_fn(|at| at as u8));
-    assert_eq!(*made.reveal(), LONG);
-    let shown = format!("{:?}", made.offers(&names())[0]);
-    assert!(!shown.contains("secret") && !shown.contains("f219"), "{shown}");
+    assert_eq!(*made.reveal(), COUNTED);
+    let offer = &made.offers(&names())[0];
+    assert_eq!((offer.hash, key(COUNTED)), (PskHash::Sha256, made));
+    let shown = format!("{offer:?}");
+    assert!(!shown.contains("secret") && !shown.contains(&hex(offer)[..4]), "{shown}");
 }
 
 #[test]

@@ -86,11 +86,12 @@ impl Server {
             let mut agreement = Box::new(Agreement::knowing(Some(&psk))?);
             match agreement.advance(&self.heard) {
                 Ok(_) => return Ok(Some(agreement)),
-                Err(TlsError::Breach(Alert::DecryptError)) => {}
+                // The scout found nothing wrong, so it is about this key.
+                Err(TlsError::Breach(_)) => {}
                 Err(error) => refusal = error,
             }
         }
-        // Nobody is told whether it was the name or the key that is wrong.
+        // Nobody is told whether it was the name or the key that is wrong, or what about the key.
         out.extend(refusal.alert().map(Alert::record).unwrap_or_default());
         Err(refusal)
     }

@@ -5,7 +5,7 @@ mod channel;
 
 use crate::{Channel, Client, KnownKeys, Secured, Server, TlsError};
 use std::io::{IoSlice, IoSliceMut};
-use strake_nvme_auth::{Identity, Names, Psk, TlsKey};
+use strake_nvme_auth::{Identity, Names, Psk, PskHash, TlsKey};
 
 /// What a socket says that has nothing for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,18 @@ fn whoever_has_another_key_is_told_that_and_nothing_else() {
     for (theirs, ours) in [(SHORT, LONG), (LONG, SHORT), (LONG, &*other.reveal())] {
         let (client, server) = meet(theirs, ours, usize::MAX);
         assert_eq!(client.err(), Some(TlsError::Told(51)));
+        assert_eq!(server.err(), Some(TlsError::Breach(crate::Alert::DecryptError)));
+    }
+}
+
+/// As GnuTLS does before 3.8.11 with a key that goes with SHA-384.
+#[test]
+fn whoever_proves_a_key_with_another_hash_learns_nothing_of_whose_it_is() {
+    for (text, hash) in [(LONG, PskHash::Sha256), (SHORT, PskHash::Sha384)] {
+        let mut hello = Vec::new();
+        let client = Client::begin(&Psk { hash, ..offer(text) }, &mut hello).expect("it offers it");
+        let (client, server) = shake(client, hello, &Knows(key(text)), usize::MAX);
+        assert_eq!(client.err(), Some(TlsError::Told(51)), "as if nobody knew the name");
         assert_eq!(server.err(), Some(TlsError::Breach(crate::Alert::DecryptError)));
     }
 }

@@ -216,6 +216,7 @@ impl Bench {
                 read_only: false,
                 ledger: None,
                 hosts: vec![HOST.to_owned()],
+                secure: false,
             };
             target.add_export(&export).map_err(|e| e.to_string())?;
         }

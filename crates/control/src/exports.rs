@@ -10,7 +10,7 @@ use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
-use crate::hosts::keys_of;
+use crate::hosts::{check_keys, keys_of};
 use crate::limits::EXPORTS_MAX;
 use crate::manager::Manager;
 use crate::reserved;
@@ -25,8 +25,8 @@ const NVME_TCP: &str = "nvme-tcp";
 pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
     let nvme = record.nvme.clone();
     let via = if nvme.is_some() { NVME_TCP } else { NBD }.to_owned();
-    let (nqn, allow_hosts, namespace) =
-        nvme.map(|nvme| (nvme.nqn, nvme.hosts, nvme.namespace)).unwrap_or_default();
+    let (nqn, allow_hosts, namespace, secure) =
+        nvme.map(|nvme| (nvme.nqn, nvme.hosts, nvme.namespace, nvme.secure)).unwrap_or_default();
     CreateExportRequest {
         array: record.array.clone(),
         name: record.name.clone(),
@@ -36,12 +36,14 @@ pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
         nqn,
         allow_hosts,
         namespace,
+        secure,
     }
 }
 
 /// True when a request says something that only NVMe/TCP knows.
 fn says_nvme(request: &CreateExportRequest) -> bool {
-    !request.nqn.is_empty() || !request.allow_hosts.is_empty() || request.namespace > 0
+    let named = !request.nqn.is_empty() || !request.allow_hosts.is_empty();
+    named || request.namespace > 0 || request.secure
 }
 
 /// What NVMe/TCP needs to know, if that is what is asked for.
@@ -53,8 +55,8 @@ fn subsystem_of(
     match request.via.as_str() {
         "" | NBD if says_nvme(request) => {
             return Err(ControlError::usage(
-                "NBD knows neither subsystems, namespaces nor names of hosts; leave --nqn, --namespace and \
-                 --allow-host out, or export --via nvme-tcp",
+                "NBD knows neither subsystems, namespaces, names of hosts nor their keys; leave --nqn, --namespace, \
+                 --allow-host and --secure out, or export --via nvme-tcp",
             ));
         }
         "" | NBD => return Ok(None),
@@ -81,7 +83,8 @@ fn subsystem_of(
         nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
     }
     let namespace = namespace_of(request.namespace, &nqn, array, config)?;
-    Ok(Some(SubsystemRecord { nqn, hosts, namespace }))
+    let secure = request.secure;
+    Ok(Some(SubsystemRecord { nqn, hosts, namespace, secure }))
 }
 
 /// The number of an array's namespace: the one `given`, the one that it has, or the lowest that is free in the
@@ -121,16 +124,15 @@ fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), Control
                 "export {name} is namespace {} of this subsystem already; choose another --namespace",
                 nvme.namespace
             )
-        } else if (&other.listen, &nvme.hosts) != (&record.listen, &wanted.hosts) {
+        } else if (&other.listen, &nvme.hosts, nvme.secure)
+            != (&record.listen, &wanted.hosts, wanted.secure)
+        {
             format!(
-                "export {name} is in this subsystem, and all of its namespaces have one address and the same hosts: \
-                 --listen {} and {}",
+                "export {name} is in this subsystem, and all of its namespaces have one address and the same hosts, \
+                 and are secure or not: --listen {}{}{}",
                 other.listen,
-                nvme.hosts
-                    .iter()
-                    .map(|h| format!("--allow-host {h}"))
-                    .collect::<Vec<_>>()
-                    .join(" ")
+                if nvme.secure { " --secure" } else { "" },
+                nvme.hosts.iter().map(|host| format!(" --allow-host {host}")).collect::<String>()
             )
         } else {
             continue;
@@ -163,6 +165,7 @@ fn record_of(
     };
     servers::check_listen(&record)?;
     check_subsystem(&record, config)?;
+    check_keys(&record, config)?;
     match config.exports.iter().find(|e| e.name == record.name) {
         Some(existing) if *existing != record => Err(ControlError::new(
             ControlErrorKind::Exists,
@@ -386,7 +389,8 @@ impl Manager {
             (None, None) => "its array is not running".to_owned(),
             (None, Some(_)) => self.export_trouble.get(&record.name).cloned().unwrap_or_default(),
         };
-        let CreateExportRequest { via, nqn, allow_hosts, namespace, .. } = request_of(record);
+        let CreateExportRequest { via, nqn, allow_hosts, namespace, secure, .. } =
+            request_of(record);
         let mut message = ExportMessage {
             name: record.name.clone(),
             array: name.unwrap_or_else(|| record.array.clone()),
@@ -396,6 +400,7 @@ impl Manager {
             nqn,
             allow_hosts,
             namespace,
+            secure,
             uri: servers::uri(record),
             size_bytes: running.map_or(0, |r| r.array.device().info().bytes()),
             state: if done.is_some() { "online" } else { "offline" }.to_owned(),

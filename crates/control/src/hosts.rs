@@ -9,7 +9,7 @@ use crate::events::{EventKind, Note};
 use crate::limits::HOSTS_MAX;
 use crate::manager::Manager;
 use crate::remote::check_secrets;
-use crate::store::HostRecord;
+use crate::store::{Config, ExportRecord, HostRecord};
 
 /// What a target has to know of a recorded host.
 pub(crate) struct HostKeys {
@@ -58,6 +58,21 @@ fn fresh_tls_key() -> Result<TlsKey, ControlError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(no_random)?;
     Ok(TlsKey::from(bytes))
+}
+
+/// Refuses a secure export to which one of its hosts could not connect. One with everything covered is passed over: it
+/// connects to nothing before it has its key again.
+pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), ControlError> {
+    let Some(nvme) = export.nvme.as_ref().filter(|nvme| nvme.secure) else { return Ok(()) };
+    let known = |name: &str| config.hosts.iter().find(|host| host.nqn == name);
+    let may_have = |host: &HostRecord| !host.tls_key.is_empty() || host.is_locked();
+    match nvme.hosts.iter().find(|name| !known(name).is_some_and(may_have)) {
+        None => Ok(()),
+        Some(name) => Err(ControlError::state(format!(
+            "host {name} has no key for TLS and could not connect to a secure export: give it one first (strake host \
+             add {name} --new-tls-key, with its secret if it has one), or leave --secure or the host out"
+        ))),
+    }
 }
 
 fn message(record: &HostRecord) -> Host {
@@ -124,6 +139,7 @@ impl Manager {
         }
         config.hosts.retain(|h| h.nqn != record.nqn);
         config.hosts.push(record.clone());
+        self.check_secure_exports_of(&record, &config)?;
         self.config = self.store.prepare(&config)?.commit()?;
         for server in self.servers.values() {
             server.set_keys(&record.nqn, &keys);
@@ -136,6 +152,27 @@ impl Manager {
         let what = format!("host {} has to {what} from now on", record.nqn);
         self.record(Note::new(EventKind::HostChanged, "daemon", what));
         Ok(change(result, &record))
+    }
+
+    /// Refuses to take the key for TLS from a host that needs it.
+    fn check_secure_exports_of(
+        &self,
+        record: &HostRecord,
+        config: &Config,
+    ) -> Result<(), ControlError> {
+        let names = |export: &&ExportRecord| {
+            export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(&record.nqn))
+        };
+        for export in self.config.exports.iter().filter(names) {
+            check_keys(export, config).map_err(|_| {
+                ControlError::state(format!(
+                    "host {} may connect to export {}, which is secure, and needs a key for TLS: give it again with \
+                     --tls-key-file FILE, or another with --new-tls-key",
+                    record.nqn, export.name
+                ))
+            })?;
+        }
+        Ok(())
     }
 
     /// Believes a host by its name again.

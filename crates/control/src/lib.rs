@@ -41,6 +41,7 @@ mod prospects;
 mod queues;
 mod readd;
 mod referrals;
+mod rejections;
 mod remote;
 mod remove;
 mod reserved;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use strake_engine::Array;
 use strake_export_nbd::{self as nbd, Listen, Removal};
-use strake_export_nvmet::{self as nvmet, ControllerStats, Reservations, Target, TargetConfig};
+use strake_export_nvmet::{
+    self as nvmet, ControllerStats, Rejection, Reservations, Target, TargetConfig,
+};
 use strake_reactor::CoreHandle;
-use strake_units::Uuid;
+use strake_units::{Nanos, Uuid};
 
 use crate::error::ControlError;
 use crate::hosts::HostKeys;
@@ -95,6 +97,7 @@ fn namespace_of(
         read_only: record.read_only,
         ledger: None,
         hosts: subsystem.hosts.clone(),
+        secure: subsystem.secure,
     })
 }
 
@@ -143,6 +146,14 @@ impl ExportServer {
                 let all = referrals.iter().map(|address| referral_of(address));
                 Ok(target.set_referrals(all.collect::<Result<_, _>>()?)?)
             }
+        }
+    }
+
+    /// Hosts that were not let in and are to be told of now. Protocols without names of hosts let all in.
+    pub(crate) fn take_rejections(&self, now: Nanos) -> Vec<Rejection> {
+        match self {
+            Self::Nbd(_) => Vec::new(),
+            Self::Nvme(target) => target.take_rejections(now),
         }
     }
 

@@ -289,6 +289,9 @@ pub struct SubsystemRecord {
     /// The number of the namespace in it.
     #[serde(default = "first_namespace", skip_serializing_if = "is_first_namespace")]
     pub namespace: u32,
+    /// Nobody connects without TLS.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub secure: bool,
 }
 
 const fn first_namespace() -> u32 {
@@ -296,6 +299,11 @@ const fn first_namespace() -> u32 {
 }
 
 // Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_first_namespace(namespace: &u32) -> bool {
     *namespace == first_namespace()

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use strake_engine::Pending;
+use strake_reactor::monotonic;
 use strake_units::MemberIndex;
 
 use crate::control::Control;
@@ -75,6 +76,7 @@ impl Control {
         self.note_newest()?;
         self.run(|m| {
             m.observe();
+            m.tell_rejections(monotonic());
             m.watch_state_dir();
             m.watch_hooks();
             Ok(())

@@ -41,6 +41,7 @@ impl Machine {
             device: Some(Arc::new(RamDevice::new(64, BlockSize::B4096))),
             read_only: false,
             hosts: vec![HOST.to_owned()],
+            secure: false,
             ledger: None,
         };
         target.add_export(&export).expect("a fresh name can be exported");

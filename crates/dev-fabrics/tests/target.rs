@@ -52,6 +52,7 @@ impl Machine {
             read_only: false,
             ledger: None,
             hosts: vec![HOST.to_owned()],
+            secure: false,
         };
         self.target.add_export(&export).expect("a fresh number can be exported");
     }

@@ -6,9 +6,10 @@
 //! ```
 //! Both come to one address, and a host that has a key gets no further without TLS (`docs/decisions/0021-tls.md`).
 
+use crate::audit::Reason;
 use crate::connection::Accepted;
+use crate::desk::{Desk, Names};
 use crate::handshake::{self, Handshake};
-use crate::registry::{Desk, Names};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use strake_export_net::{Next, Step};
@@ -107,7 +108,11 @@ impl Beginning {
                         self.stage = Stage::Talking(Handshake::default());
                         Next::Secure(secured.channel)
                     }
-                    Err(_) => Next::Close,
+                    Err(_) => {
+                        // What it is called is not known: nothing was proven.
+                        self.desk.note(Reason::Tls, "");
+                        Next::Close
+                    }
                 };
                 Step { taken: input.len(), next }
             }

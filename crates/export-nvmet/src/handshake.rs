@@ -44,6 +44,9 @@ pub trait Directory {
     /// # Errors
     /// With what to tell the host.
     fn settle(&self, claim: Self::Claim) -> Result<Self::Admission, Refusal>;
+
+    /// Takes note of a host that did not prove who it is.
+    fn doubt(&self, claim: &Self::Claim);
 }
 
 /// What becomes of a host that may connect.

@@ -18,10 +18,12 @@
 
 mod admin;
 pub mod admit;
+pub mod audit;
 mod beginning;
 mod clerk;
 mod connection;
 mod controller;
+mod desk;
 pub mod error;
 mod failures;
 mod figures;
@@ -49,6 +51,7 @@ pub use strake_nvme_wire::pdu::Use;
 
 pub use strake_nvme_wire::reservation::{HostId, ReservationType};
 
+pub use audit::{Reason, Rejection};
 pub use error::{TargetError, TargetErrorKind};
 pub use figures::{ControllerStats, QueueFacts, QueueStats};
 pub use kept::Ledger;

@@ -52,6 +52,12 @@ pub const VISITORS_PER_ADDRESS_MAX: usize = 8;
 /// How long a connection to discovery may be silent whose host asked for no other time.
 pub const VISIT_SILENCE_MAX: Nanos = Nanos(120 * Nanos::SECOND.0);
 
+/// Addresses, with reasons, of which it is told one by one that hosts are not let in; all others are told of together.
+pub const REJECTION_PLACES_MAX: usize = 32;
+
+/// Time between two tellings of the same address and reason.
+pub const REJECTIONS_TOLD_EVERY: Nanos = Nanos(600 * Nanos::SECOND.0);
+
 /// Other discovery services that hosts are told of.
 pub const REFERRALS_MAX: usize = 64;
 

@@ -31,6 +31,8 @@ pub struct Export {
     pub ledger: Option<Arc<dyn Ledger>>,
     /// NQNs of the hosts that may connect, at least one. All namespaces of a subsystem have the same.
     pub hosts: Vec<String>,
+    /// Have nobody connect without TLS, not even hosts that have no key. The same for all namespaces of a subsystem.
+    pub secure: bool,
 }
 
 impl fmt::Debug for Export {
@@ -40,6 +42,7 @@ impl fmt::Debug for Export {
             .field("namespace", &self.namespace)
             .field("read_only", &self.read_only)
             .field("hosts", &self.hosts)
+            .field("secure", &self.secure)
             .finish_non_exhaustive()
     }
 }

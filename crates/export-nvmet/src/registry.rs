@@ -1,11 +1,13 @@
 //! The subsystems of a target, and who may connect to which.
 
-use crate::beginning::{Proven, TlsKeys};
+use crate::audit::Audit;
+use crate::beginning::TlsKeys;
 use crate::clerk::{self, Clerk, Wish};
 use crate::controller::{Controller, Host, Place};
+use crate::desk::Names;
 use crate::error::{TargetError, TargetErrorKind};
 use crate::figures::ControllerStats;
-use crate::handshake::{Directory, Refusal, Welcome};
+use crate::handshake::Refusal;
 use crate::kept::Kept;
 use crate::limits::{
     ADMIN_ENTRIES, CONNECTIONS_OF_HOST_MAX, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX,
@@ -19,10 +21,10 @@ use crate::target::{Removal, TargetConfig};
 use crate::visitors::{Visit, Visitors};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use strake_export_net::{NoSeat, Seat};
+use strake_export_net::Seat;
 use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::Security;
@@ -31,8 +33,8 @@ use strake_reactor::CoreHandle;
 
 /// What a host wants to connect to.
 pub(crate) struct Claim {
-    controller: Arc<Controller>,
-    queue: u16,
+    pub(crate) controller: Arc<Controller>,
+    pub(crate) queue: u16,
 }
 
 /// What a connection is for.
@@ -65,7 +67,7 @@ pub(crate) struct Registry {
     seats_per_export: u32,
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
-    visitors: Arc<Visitors>,
+    pub(crate) visitors: Arc<Visitors>,
     /// Other discovery services that hosts are told of.
     referrals: Mutex<Vec<Referral>>,
     /// Who changes reservations.
@@ -74,6 +76,8 @@ pub(crate) struct Registry {
     keys: Mutex<BTreeMap<String, Keys>>,
     /// Keys of those that have to use TLS.
     pub(crate) tls: TlsKeys,
+    /// Hosts that were not let in.
+    pub(crate) audit: Audit,
 }
 
 impl Registry {
@@ -88,6 +92,7 @@ impl Registry {
             clerk,
             keys: Mutex::new(BTreeMap::new()),
             tls: TlsKeys::default(),
+            audit: Audit::default(),
         }
     }
 
@@ -133,8 +138,7 @@ impl Registry {
                 Err(TargetError::new(TargetErrorKind::Duplicate, what))
             }
             Entry::Vacant(entry) => {
-                let (nqn, hosts) = (export.nqn.clone(), export.hosts.clone());
-                let subsystem = Subsystem::new(nqn, hosts, self.seats_per_export);
+                let subsystem = Subsystem::of(export, self.seats_per_export);
                 subsystem.put(export, served)?;
                 entry.insert(Arc::new(subsystem));
                 self.note_change();
@@ -321,12 +325,13 @@ impl Registry {
         let referrals = self.referrals().clone();
         let records = open.len() + referrals.len();
         let mut page = log::discovery_header(generation, records as u64).to_vec();
-        let security = if self.tls.has(host) { Security::Tls } else { Security::None };
-        referral::with_portal(address, security, |portal| {
-            for subsystem in open {
+        for subsystem in open {
+            let is_secure = subsystem.secure || self.tls.has(host);
+            let security = if is_secure { Security::Tls } else { Security::None };
+            referral::with_portal(address, security, |portal| {
                 page.extend_from_slice(&log::discovery_entry(&subsystem.nqn, portal));
-            }
-        });
+            });
+        }
         page.extend(referrals.iter().flat_map(Referral::entry));
         page
     }
@@ -342,7 +347,7 @@ impl Registry {
         CONNECTIONS_OF_HOST_MAX.saturating_sub(taken).min(subsystem.room_for(host))
     }
 
-    fn open_admin(
+    pub(crate) fn open_admin(
         &self,
         connect: &Connect,
         data: &ConnectData,
@@ -367,24 +372,28 @@ impl Registry {
         Ok(Claim { controller, queue: 0 })
     }
 
+    /// Whether any subsystem has a host on its list.
+    pub(crate) fn lists(&self, host: &str) -> bool {
+        self.lock().iter().flat_map(BTreeMap::values).any(|known| known.admits(host))
+    }
+
+    /// Whether nobody comes to a subsystem without TLS.
+    pub(crate) fn is_secure(&self, subsystem: &str) -> bool {
+        self.find(subsystem).is_some_and(|known| known.secure)
+    }
+
     /// Whether a host may connect: to a subsystem that has it on its list, and to discovery when any subsystem has.
     fn admit(&self, names: Names<'_>) -> Result<Option<Arc<Subsystem>>, Refusal> {
         let not_allowed = Refusal::plain(Status::INVALID_HOST);
         if names.subsystem == nqn::DISCOVERY {
-            let subsystems = self.lock();
-            let mut known = subsystems.iter().flat_map(BTreeMap::values);
-            return if known.any(|known| known.admits(names.host)) {
-                Ok(None)
-            } else {
-                Err(not_allowed)
-            };
+            return if self.lists(names.host) { Ok(None) } else { Err(not_allowed) };
         }
         let found =
             self.find(names.subsystem).ok_or(Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
         if found.admits(names.host) { Ok(Some(found)) } else { Err(not_allowed) }
     }
 
-    fn open_io(
+    pub(crate) fn open_io(
         &self,
         connect: &Connect,
         data: &ConnectData,
@@ -419,7 +428,7 @@ impl Registry {
     }
 
     /// The proof that a host owes, if it does. Discovery goes by names: it tells names only.
-    fn proof(&self, names: Names<'_>) -> Result<Option<Exchange>, Refusal> {
+    pub(crate) fn proof(&self, names: Names<'_>) -> Result<Option<Exchange>, Refusal> {
         let known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(keys) = known.get(names.host).filter(|_| names.subsystem != nqn::DISCOVERY) else {
             return Ok(None);
@@ -437,87 +446,6 @@ impl Registry {
     }
 }
 
-/// Who connects to what.
-#[derive(Clone, Copy)]
-pub(crate) struct Names<'a> {
-    pub(crate) subsystem: &'a str,
-    pub(crate) host: &'a str,
-}
-
-fn no_seat(why: NoSeat) -> Refusal {
-    match why {
-        NoSeat::Closed => Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT),
-        NoSeat::Full => Refusal::plain(Status::BUSY),
-    }
-}
-
 fn stopped() -> TargetError {
     TargetError::new(TargetErrorKind::Stopped, "the NVMe/TCP target is stopping")
-}
-
-/// The registry as one peer meets it.
-pub(crate) struct Desk {
-    pub(crate) registry: Arc<Registry>,
-    /// Where the peer is; `None` when the kernel does not say.
-    pub(crate) from: Option<IpAddr>,
-    /// What it has proven by a key for TLS; `None` without TLS.
-    pub(crate) proven: Option<Proven>,
-}
-
-impl Desk {
-    /// Whether a host may go on over this connection: one that has a key for TLS has to have used it, and for these
-    /// names.
-    fn check_channel(&self, names: Names<'_>) -> Result<(), Refusal> {
-        let may = match &self.proven {
-            Some(proven) => proven.is(names),
-            None => !self.registry.tls.has(names.host),
-        };
-        if may { Ok(()) } else { Err(Refusal::plain(Status::INVALID_HOST)) }
-    }
-}
-
-impl Directory for Desk {
-    type Claim = Claim;
-    type Admission = Admission;
-
-    fn connect(&self, connect: &Connect, data: &ConnectData) -> Result<Welcome<Claim>, Refusal> {
-        if connect.format != 0 {
-            return Err(Refusal::plain(Status::INCOMPATIBLE_FORMAT));
-        }
-        let subsystem = nqn::parse(&data.subsystem)
-            .map_err(|_| Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
-        let host =
-            nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
-        let names = Names { subsystem, host };
-        self.check_channel(names)?;
-        let claim = match connect.queue {
-            0 => self.registry.open_admin(connect, data, names)?,
-            _ => self.registry.open_io(connect, data, names)?,
-        };
-        let proof = self.registry.proof(names)?;
-        Ok(Welcome { controller: claim.controller.id, claim, proof })
-    }
-
-    fn settle(&self, Claim { controller, queue }: Claim) -> Result<Admission, Refusal> {
-        let host = &controller.host.nqn;
-        let subsystem = controller.subsystem.as_ref();
-        if subsystem.is_some_and(|known| self.registry.room_for(known, host) == 0) {
-            return Err(Refusal::plain(Status::BUSY));
-        }
-        let place = Place::take(&controller, queue).ok_or(Refusal::plain(Status::QUEUE_TAKEN))?;
-        // Asked after the place was taken: a controller that is disabled after this makes the queue leave.
-        if queue > 0 && !controller.is_ready() {
-            return Err(Refusal::plain(Status::SEQUENCE_ERROR));
-        }
-        let Some(subsystem) = &controller.subsystem else {
-            let visit = self.registry.visitors.receive(self.from);
-            let visit = visit.ok_or(Refusal::plain(Status::BUSY))?;
-            return Ok(Admission { place, room: Room::Visit(visit) });
-        };
-        let seat = Seat::take(subsystem).map_err(no_seat)?;
-        if queue == 0 && !subsystem.add_controller(&controller) {
-            return Err(Refusal::plain(Status::BUSY));
-        }
-        Ok(Admission { place, room: Room::Seat(seat) })
-    }
 }

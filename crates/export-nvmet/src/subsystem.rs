@@ -18,6 +18,8 @@ use strake_nvme_wire::reservation::{HostId, NoticeKind};
 pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     hosts: Vec<String>,
+    /// Nobody connects without TLS.
+    pub(crate) secure: bool,
     /// Whoever is connected.
     pub(crate) seats: Seats,
     controllers: Mutex<Controllers>,
@@ -85,11 +87,12 @@ impl strake_export_net::Export for Subsystem {
 }
 
 impl Subsystem {
-    /// One without namespaces.
-    pub(crate) fn new(nqn: String, hosts: Vec<String>, seats: u32) -> Self {
+    /// The one that an export belongs to, without namespaces.
+    pub(crate) fn of(export: &Export, seats: u32) -> Self {
         Self {
-            nqn,
-            hosts,
+            nqn: export.nqn.clone(),
+            hosts: export.hosts.clone(),
+            secure: export.secure,
             seats: Seats::new(seats),
             controllers: Mutex::new(Controllers::default()),
             namespaces: Mutex::new(Namespaces::default()),
@@ -169,6 +172,9 @@ impl Subsystem {
         let mut namespaces = self.lock();
         if export.hosts != self.hosts {
             return refuse(TargetErrorKind::BadExport, "has other hosts than the others");
+        }
+        if export.secure != self.secure {
+            return refuse(TargetErrorKind::BadExport, "is not secure as the others are, or alone");
         }
         if let Some(known) = namespaces.there.get(&export.namespace) {
             if known.uuid != export.uuid || known.online().is_some() {
@@ -324,11 +330,18 @@ pub(crate) const fn is_number(namespace: u32) -> bool {
 mod tests {
     use super::Subsystem;
     use crate::controller::{CONTROLLER_MAX, Controller, Host};
+    use crate::namespace::Export;
     use std::sync::Arc;
+
+    fn export() -> Export {
+        let (nqn, hosts) = (String::new(), Vec::new());
+        let (device, ledger, read_only, secure) = (None, None, false, false);
+        Export { nqn, namespace: 1, uuid: [1; 16], device, read_only, ledger, hosts, secure }
+    }
 
     #[test]
     fn no_number_is_given_twice_while_its_controller_is_there() {
-        let subsystem = Subsystem::new(String::new(), Vec::new(), 4);
+        let subsystem = Subsystem::of(&export(), 4);
         let controller = |id| {
             let host = Host { nqn: String::new(), id: [0; 16] };
             Arc::new(Controller::new(id, host, None, Vec::new()))

@@ -1,5 +1,6 @@
 //! The target as control threads see it.
 
+use crate::audit::Rejection;
 use crate::clerk::Clerk;
 use crate::error::{TargetError, TargetErrorKind};
 use crate::figures::ControllerStats;
@@ -264,6 +265,13 @@ impl Target {
     /// When there are too many, or one has no address or name that a host could use.
     pub fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), TargetError> {
         self.registry.refer(referrals)
+    }
+
+    /// Hosts that were not let in since this was last asked, as far as that is to be told now: of each address and
+    /// reason the first at once, and those after it as a number, now and then. `now` only ever grows.
+    #[must_use]
+    pub fn take_rejections(&self, now: Nanos) -> Vec<Rejection> {
+        self.registry.audit.take(now)
     }
 
     /// What each export has done whose device is served.

@@ -5,7 +5,7 @@ mod common;
 use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, u32_of};
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Keys, Secret, TargetConfig, nqn};
+use strake_export_nvmet::{Keys, Reason, Rejection, Secret, TargetConfig, nqn};
 use strake_nvme_auth::{Challenge, Group, Hash, Names, Side, respond};
 use strake_nvme_wire::Sgl;
 use strake_units::{BlockSize, Nanos};
@@ -276,4 +276,25 @@ fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
     let (mut host, _) = connect(&machine, 0, 0xffff);
     say(&mut host, &offer(Hash::Sha256, Group::Null));
     assert!(host.pdu().is_none(), "the connection is closed");
+}
+
+/// It is told of when it is known: a host that has failed need not stay to hear of it.
+#[test]
+fn a_host_that_does_not_prove_who_it_is_is_told_of_once() {
+    let machine = guarded();
+    for hears in [true, false] {
+        let (mut host, _) = connect(&machine, 0, 0xffff);
+        assert_eq!(say(&mut host, &offer(Hash::Sha256, Group::Null)), 0);
+        let (challenge, _) = hear(&mut host, 4096);
+        let (message, _) = reply(&challenge, OTHER, false);
+        assert_eq!(say(&mut host, &message), 0);
+        if hears {
+            is_refused(&mut host, 1);
+        }
+    }
+    let (mut host, _) = connect(&machine, 0, 0xffff);
+    prove(&mut host, Hash::Sha256, Group::Null, false);
+    let from = Some(std::net::IpAddr::from([127, 0, 0, 1]));
+    let expected = Rejection { from, reason: Reason::Unproven, host: HOST.to_owned(), count: 2 };
+    assert_eq!(machine.target.take_rejections(Nanos(1)), [expected]);
 }

@@ -7,7 +7,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Keys, TargetConfig, TlsKey, nqn};
+use strake_export_nvmet::{
+    Export, Keys, Reason, Rejection, TargetConfig, TargetErrorKind, TlsKey, nqn,
+};
 use strake_nvme_wire::Sgl;
 use strake_tls::{Client, TlsError};
 use strake_units::{BlockSize, Nanos};
@@ -15,6 +17,8 @@ use strake_units::{BlockSize, Nanos};
 const KEY: &str =
     "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
 const OTHER: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+/// A subsystem that nobody comes to without TLS.
+const STRICT: &str = "nqn.2014-08.org.nvmexpress:uuid:strict";
 const NAMES: (&str, &str) = (HOST, SUBSYSTEM);
 /// Connect Invalid Host (Base, Figure 102).
 const INVALID_HOST: u16 = 0x184;
@@ -156,6 +160,82 @@ fn discovery_says_who_has_to_use_tls() {
         let entry = &page[1024..];
         assert_eq!((entry[3], entry[768]), expected, "TREQ and SECTYPE");
     }
+}
+
+/// The discovery page as a host reads it over TLS or without: TREQ and SECTYPE of each subsystem, by name.
+fn discovered(host: &mut Host) -> Vec<(String, u8, u8)> {
+    host.connect_as((HOST, nqn::DISCOVERY), 0, 0xffff, 0).expect("discovery");
+    host.enable();
+    let words = [(10, 0x70 | 767 << 16)];
+    host.send(2, Sgl::Transport { length: 3072 }, &words, &[]);
+    let (page, _, status) = host.finish();
+    assert_eq!(status, 0);
+    let name = |entry: &[u8]| {
+        let end = entry[256..512].iter().position(|&byte| byte == 0).expect("an end");
+        String::from_utf8_lossy(&entry[256..256 + end]).into_owned()
+    };
+    page[1024..].chunks(1024).map(|entry| (name(entry), entry[3], entry[768])).collect()
+}
+
+#[test]
+fn nobody_comes_to_a_secure_subsystem_without_tls() {
+    let machine = Machine::start();
+    let ram = || Arc::new(RamDevice::new(common::BLOCKS, BlockSize::B4096));
+    let strict = Export { nqn: STRICT.to_owned(), secure: true, ..common::export(ram()) };
+    machine.target.add_export(&strict).expect("a fresh name");
+    let mut bare = Host::asked(&machine);
+    assert_eq!(bare.connect_as((HOST, STRICT), 0, 0xffff, 0), Err(INVALID_HOST), "it has no key");
+    Host::asked(&machine).connect(0, 0xffff, 0).expect("the other subsystem takes it as it is");
+    let entry = |name: &str, treq, sectype| (name.to_owned(), treq, sectype);
+    let (free, strict_entry) = (entry(SUBSYSTEM, 2, 0), entry(STRICT, 1, 2));
+    assert_eq!(discovered(&mut Host::asked(&machine)), [free, strict_entry.clone()]);
+
+    machine.target.set_tls_key(HOST, Some(key(KEY)));
+    secured(&machine, KEY, (HOST, STRICT)).connect_as((HOST, STRICT), 0, 0xffff, 0).expect("TLS");
+    let mut host = secured(&machine, KEY, (HOST, nqn::DISCOVERY));
+    assert_eq!(discovered(&mut host), [entry(SUBSYSTEM, 1, 2), strict_entry]);
+
+    let second = Export { namespace: 2, uuid: [2; 16], ..strict };
+    let joins = |export: Export| machine.target.add_export(&export).map_err(|error| error.kind);
+    let lax = Export { secure: false, ..second.clone() };
+    assert_eq!(joins(lax), Err(TargetErrorKind::BadExport), "one way for all of a subsystem");
+    assert_eq!(joins(second), Ok(()));
+}
+
+#[test]
+fn whoever_is_not_let_in_is_told_of() {
+    let machine = guarded();
+    let mut bare = Host::asked(&machine);
+    assert_eq!(bare.connect(0, 0xffff, 0), Err(INVALID_HOST));
+    let refused = Err(TlsError::Told(51));
+    assert_eq!(machine.dial().secure(&key(OTHER), NAMES), refused, "it has another key");
+    let mut elsewhere = secured(&machine, KEY, (HOST, nqn::DISCOVERY));
+    assert_eq!(elsewhere.connect(0, 0xffff, 0), Err(INVALID_HOST), "it is for another subsystem");
+    let stranger = "nqn.2014-08.org.stranger:\u{202e}\u{1f980}";
+    for (subsystem, status) in
+        [(SUBSYSTEM, INVALID_HOST), (nqn::DISCOVERY, INVALID_HOST), (STRICT, 0x182)]
+    {
+        let mut host = Host::asked(&machine);
+        assert_eq!(host.connect_as((stranger, subsystem), 0, 0xffff, 0), Err(status));
+    }
+    // What a host asks for that is welcome here, and is not there, is no reason to be wary of it.
+    let mut welcome = secured(&machine, KEY, (HOST, STRICT));
+    assert_eq!(welcome.connect_as((HOST, STRICT), 0, 0xffff, 0), Err(0x182));
+
+    let told = machine.target.take_rejections(Nanos(1));
+    let here = Some(std::net::IpAddr::from([127, 0, 0, 1]));
+    let one =
+        |reason, host: &str, count| Rejection { from: here, reason, host: host.into(), count };
+    assert_eq!(
+        told,
+        [
+            one(Reason::NotListed, stranger, 3),
+            one(Reason::Bare, HOST, 1),
+            one(Reason::OtherNames, HOST, 1),
+            one(Reason::Tls, "", 1),
+        ]
+    );
+    assert_eq!(machine.target.take_rejections(Nanos(1)), [], "it is told");
 }
 
 #[test]

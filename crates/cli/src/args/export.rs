@@ -110,6 +110,9 @@ pub struct Create {
     /// Number of the namespace in the subsystem [default: the lowest that is free].
     #[arg(long, value_name = "NUMBER")]
     pub namespace: Option<u32>,
+    /// Have nobody connect over NVMe/TCP without TLS; every host that may connect needs a key (strake host add).
+    #[arg(long)]
+    pub secure: bool,
 }
 
 /// Protocols that an array can be offered by.

@@ -89,5 +89,6 @@ fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {
         nqn: arguments.nqn.unwrap_or_default(),
         allow_hosts: arguments.allow_host,
         namespace: arguments.namespace.unwrap_or_default(),
+        secure: arguments.secure,
     })
 }

@@ -67,6 +67,8 @@ pub fn show(export: &Export, width: usize) -> String {
         let _ = writeln!(out, "uri        {}", export.uri);
     }
     field(&mut out, "hosts", &export.allow_hosts.join(", "), width);
+    let secure = if export.secure { "nobody connects without TLS" } else { "" };
+    field(&mut out, "secure", secure, width);
     field(&mut out, "reason", &export.reason, width);
     if let Some(reservation) = &export.reservation {
         let lasts = if reservation.persistent { ", also after a restart" } else { "" };

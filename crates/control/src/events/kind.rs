@@ -132,6 +132,7 @@ kinds! {
     HookChanged "hook_changed" Info "Somebody outside is told about events from now on, or no more."
     HookFailed "hook_failed" Warning "Somebody outside could not be told about events."
     HostChanged "host_changed" Info "A host has to prove who it is from now on, or no more."
+    HostRefused "host_refused" Warning "Hosts were not let in; told at once, and every 10 minutes how many."
 }
 
 impl EventKind {

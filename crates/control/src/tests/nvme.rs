@@ -3,14 +3,17 @@
 use super::{Folder, check_refused, exports, raid6, stop};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
+use crate::manager::Manager;
 use crate::reserved::ReservationFile;
 use crate::store::Config;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
-    DestroyArrayRequest, DiscoverDrivesRequest, Export, ReleaseExportRequest, RemoveExportRequest,
-    RemoveHostRequest, RemoveReferralRequest, RestoreConfigRequest, UndeleteArrayRequest,
+    DestroyArrayRequest, DiscoverDrivesRequest, Export, ListEventsRequest, ReleaseExportRequest,
+    RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest, RestoreConfigRequest,
+    UndeleteArrayRequest,
 };
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
+use strake_units::Nanos;
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 
@@ -79,8 +82,8 @@ fn host(secret: &str, controller_secret: &str) -> AddHostRequest {
     }
 }
 
-/// Whether the target at an address wants proof of a host (Base, Figure 393): the result of its Connect command.
-fn asks_for_proof(address: &str, subsystem: &str) -> bool {
+/// Connects to a subsystem as this host: the completion of its Connect command.
+fn connect_as(address: &str, host: &str, subsystem: &str) -> [u8; 16] {
     let mut stream = std::net::TcpStream::connect(address).expect("the target listens");
     let mut bytes = vec![0; 128];
     (bytes[2], bytes[4]) = (128, 128);
@@ -94,13 +97,19 @@ fn asks_for_proof(address: &str, subsystem: &str) -> bool {
     let mut data = vec![0; 1024];
     data[16..18].fill(0xff);
     data[256..256 + subsystem.len()].copy_from_slice(subsystem.as_bytes());
-    data[512..512 + HOST.len()].copy_from_slice(HOST.as_bytes());
+    data[512..512 + host.len()].copy_from_slice(host.as_bytes());
     bytes.extend(data);
     std::io::Write::write_all(&mut stream, &bytes).expect("the target takes it");
     let mut answer = [0; 128 + 24];
     std::io::Read::read_exact(&mut stream, &mut answer).expect("the target answers");
-    assert_eq!(answer[128 + 22..], [0, 0], "the host may connect");
-    answer[128 + 10] & 2 != 0
+    answer[128 + 8..].try_into().expect("16 bytes")
+}
+
+/// Whether the target at an address wants proof of a host (Base, Figure 393): the result of its Connect command.
+fn asks_for_proof(address: &str, subsystem: &str) -> bool {
+    let answer = connect_as(address, HOST, subsystem);
+    assert_eq!(answer[14..], [0, 0], "the host may connect");
+    answer[2] & 2 != 0
 }
 
 /// Hosts with a secret prove who they are, after a restart and after a restored configuration too; nothing shows it.
@@ -252,6 +261,81 @@ fn a_key_for_tls_is_made_and_shown_once() {
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     control.restore_config(&restore).expect("it is understood");
     assert_eq!(is(&listed()), ("locked".to_owned(), true, false));
+    stop(&control);
+}
+
+/// A secure export is refused while a host of it could not connect, and keeps keys from being taken away; it is secure
+/// after a restart and from a backup too.
+#[test]
+fn a_secure_export_has_hosts_with_keys_only() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let add = |control: &Control, r: AddHostRequest| control.run(|m| m.add_host(&r));
+    let offer = |r: CreateExportRequest| control.run(|m| m.create_export(&r));
+    let secure = || CreateExportRequest { secure: true, ..request() };
+    let (usage, state) = (ControlErrorKind::Usage, ControlErrorKind::State);
+    let nbd = CreateExportRequest { via: "nbd".into(), allow_hosts: Vec::new(), ..secure() };
+    check_refused(offer(nbd), usage, "--secure");
+    check_refused(offer(secure()), state, "--new-tls-key");
+    add(&control, host(SECRET, "")).expect("a secret");
+    check_refused(offer(secure()), state, "has no key for TLS");
+    let keyed = || AddHostRequest { new_tls_key: true, ..host("", "") };
+    add(&control, keyed()).expect("a key");
+    let lone = offer(secure()).expect("it is offered").export.expect("it says which");
+    assert!(lone.secure);
+    check_refused(add(&control, host(SECRET, "")), state, "export tank, which is secure");
+    add(&control, keyed()).expect("another key");
+    let remove = RemoveHostRequest { nqn: HOST.into() };
+    check_refused(control.run(|m| m.remove_host(&remove)), state, "export tank");
+
+    let json = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    assert!(only_export(&control).secure, "after a restart");
+    stop(&control);
+    drop(control);
+    std::fs::remove_dir_all(folder.path("state")).expect("it can be removed");
+    let control = folder.control();
+    let restore = RestoreConfigRequest { json, ..Default::default() };
+    let restored = control.restore_config(&restore).expect("it is understood");
+    assert!(restored.warnings.iter().all(|warning| !warning.contains("export")), "{restored:?}");
+    assert!(only_export(&control).secure, "from a backup, though its host has no key yet");
+    stop(&control);
+}
+
+/// What hosts call themselves is quoted, and no flood of theirs is one of events.
+#[test]
+fn hosts_that_are_not_let_in_are_told_of_once() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let export = control.run(|m| m.create_export(&request())).expect("it is offered");
+    let export = export.export.expect("it says which");
+    let stranger = "nqn.\u{202e}\"x\u{1f980}";
+    let told = |second: u64| {
+        let now = Nanos(second * Nanos::SECOND.0);
+        let tell = |m: &mut Manager| {
+            m.tell_rejections(now);
+            Ok(())
+        };
+        control.run(tell).expect("it answers");
+        let wanted = ListEventsRequest { kind: "host_refused".into(), ..Default::default() };
+        control.events().list(&wanted).expect("the request is fine")
+    };
+    connect_as(&export.listen, stranger, &export.nqn);
+    let [first] = &told(1)[..] else { panic!("one event") };
+    let Export { listen, .. } = &export;
+    let expected =
+        format!("host \"nqn.\\u{{202e}}\\\"x\u{1f980}\" at 127.0.0.1 was not let in on {listen}");
+    assert_eq!((first.what.as_str(), first.severity.as_str()), (&expected[..], "warning"));
+    for _ in 0..3 {
+        connect_as(&export.listen, stranger, &export.nqn);
+    }
+    assert_eq!(told(2).len(), 1);
+    let [_, more] = &told(601)[..] else { panic!("one event more") };
+    assert_eq!(more.what, format!("{expected}, and 2 connections more for the same reason"));
     stop(&control);
 }
 

@@ -47,6 +47,7 @@ fn export(namespace: u32) -> Export {
         read_only: false,
         ledger: None,
         hosts: vec![HOST.to_owned()],
+        secure: false,
     }
 }
 

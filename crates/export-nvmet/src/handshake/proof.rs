@@ -56,7 +56,14 @@ impl<D: Directory> Proving<D> {
             return Ok(Step::more(0));
         };
         self.link.taken += 1;
+        let was_sound = self.exchange.failure().is_none();
         let (mut reply, answer) = self.decide(&capsule);
+        // Noted when it is known: a host need not come back to hear of it.
+        if let (true, true, Stand::Claims(claim)) =
+            (was_sound, self.has_failed(answer), &self.stand)
+        {
+            directory.doubt(claim);
+        }
         let mut next = Next::More;
         match answer {
             Answer::Proven => match self.admit(directory) {
@@ -68,6 +75,11 @@ impl<D: Directory> Proving<D> {
         }
         out.extend(self.bytes(capsule.sqe.cid(), reply));
         Ok(Step { taken: capsule.bytes, next })
+    }
+
+    /// Whether the host has not proven who it is, or has given up.
+    fn has_failed(&self, answer: Answer) -> bool {
+        answer == Answer::Failed || self.exchange.failure().is_some()
     }
 
     /// Lets a host in that is who it says.

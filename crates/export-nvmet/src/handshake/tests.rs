@@ -21,6 +21,8 @@ impl Directory for Door {
     fn settle(&self, (): ()) -> Result<(), Refusal> {
         Ok(())
     }
+
+    fn doubt(&self, (): &()) {}
 }
 
 const BOTH: Digests = Digests { header: Use::On, data: Use::On };

@@ -105,6 +105,7 @@ pub fn export(device: Arc<dyn BlockDevice>) -> Export {
         read_only: false,
         ledger: None,
         hosts: vec![HOST.to_owned()],
+        secure: false,
     }
 }
 

@@ -297,7 +297,8 @@ fn exports_and_the_daemon() {
     };
     let uri = "nvme-tcp://192.0.2.1:4420/nqn.2014-08.org.nvmexpress:uuid:tank".into();
     let allow_hosts = vec!["nqn.2014-08.org.nvmexpress:uuid:db1".into()];
-    let reserved = Export { reservation: Some(reservation), uri, allow_hosts, ..export() };
+    let (reservation, secure) = (Some(reservation), true);
+    let reserved = Export { reservation, uri, allow_hosts, secure, ..export() };
     check("export-show", |width| export::show(&reserved, width));
     let connected = Export { controllers: vec![controller()], ..reserved };
     check("export-show-queues", |width| export::show(&connected, width));

@@ -1,0 +1,163 @@
+//! Hosts that were not let in, for whoever keeps an eye on that.
+//!
+//! Hosts decide how often that happens, from where, and by what name. So it is counted: of each address and reason the
+//! first is told at once, and those after it as a number, once in a while; and when there are too many addresses, those
+//! that come late are told of together. Noted when a connection is refused, on the thread that accepts them.
+
+use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_TOLD_EVERY};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use strake_units::Nanos;
+
+/// Why a host was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// What it asked for does not have it on its list, or nothing has.
+    NotListed,
+    /// It had to use TLS and did not.
+    Bare,
+    /// It used a key for TLS that is another's, or for another subsystem.
+    OtherNames,
+    /// TLS was not agreed on: its name or key is not known, or it broke the protocol.
+    Tls,
+    /// It did not prove who it is, or gave up proving it (DH-HMAC-CHAP).
+    Unproven,
+}
+
+/// Hosts that were not let in, from one address and for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Where they are; `None` for addresses that are not told of one by one.
+    pub from: Option<IpAddr>,
+    /// Why.
+    pub reason: Reason,
+    /// The name that the first of them gave, which is whatever it liked; empty when it got to give none.
+    pub host: String,
+    /// How many there were since that was last told.
+    pub count: u64,
+}
+
+/// What is known of one address and reason.
+#[derive(Default)]
+struct Entry {
+    /// The name that the first gave who is not told of yet.
+    host: String,
+    /// How many those are.
+    count: u64,
+    /// When it was last told.
+    told: Option<Nanos>,
+}
+
+impl Entry {
+    /// Whether there was a telling so recently that it counts.
+    fn rests(&self, now: Nanos) -> bool {
+        self.told.is_some_and(|told| now < told.plus(REJECTIONS_TOLD_EVERY))
+    }
+}
+
+type Entries = BTreeMap<(Option<IpAddr>, Reason), Entry>;
+
+/// All of them at one target.
+#[derive(Default)]
+pub(crate) struct Audit(Mutex<Entries>);
+
+impl Audit {
+    /// Nothing panics while holding the lock, so a poisoned one guards sound entries.
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes one.
+    pub(crate) fn note(&self, from: Option<IpAddr>, reason: Reason, host: &str) {
+        let mut entries = self.lock();
+        let is_known = entries.contains_key(&(from, reason));
+        let has_room =
+            entries.keys().filter(|(from, _)| from.is_some()).count() < REJECTION_PLACES_MAX;
+        let from = from.filter(|_| is_known || has_room);
+        let entry = entries.entry((from, reason)).or_default();
+        if entry.count == 0 {
+            host.clone_into(&mut entry.host);
+        }
+        entry.count = entry.count.saturating_add(1);
+    }
+
+    /// What is to be told now.
+    pub(crate) fn take(&self, now: Nanos) -> Vec<Rejection> {
+        let mut entries = self.lock();
+        let mut due = Vec::new();
+        for (&(from, reason), entry) in entries.iter_mut() {
+            if entry.count > 0 && !entry.rests(now) {
+                let (host, count) =
+                    (std::mem::take(&mut entry.host), std::mem::take(&mut entry.count));
+                due.push(Rejection { from, reason, host, count });
+                entry.told = Some(now);
+            }
+        }
+        entries.retain(|_, entry| entry.count > 0 || entry.rests(now));
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Audit, Reason, Rejection};
+    use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_TOLD_EVERY};
+    use std::net::IpAddr;
+    use strake_units::Nanos;
+
+    fn address(number: usize) -> IpAddr {
+        IpAddr::from([192, 0, 2, number as u8])
+    }
+
+    /// Reads like a sentence: who, why, how often.
+    fn told(rejection: &Rejection) -> (Option<IpAddr>, Reason, &str, u64) {
+        (rejection.from, rejection.reason, &rejection.host, rejection.count)
+    }
+
+    #[test]
+    fn the_first_is_told_at_once_and_the_rest_as_a_number() {
+        let (audit, a) = (Audit::default(), Some(address(1)));
+        let at = |seconds| Nanos(seconds * Nanos::SECOND.0);
+        audit.note(a, Reason::NotListed, "first");
+        let [first] = &audit.take(at(1))[..] else { panic!("one") };
+        assert_eq!(told(first), (a, Reason::NotListed, "first", 1));
+        for name in ["second", "third"] {
+            audit.note(a, Reason::NotListed, name);
+        }
+        assert_eq!(audit.take(at(600)), []);
+        // Another reason, and another address, are told at once.
+        audit.note(a, Reason::Tls, "");
+        audit.note(Some(address(2)), Reason::NotListed, "other");
+        let both = audit.take(at(600));
+        assert_eq!(
+            both.iter().map(told).collect::<Vec<_>>(),
+            [(a, Reason::Tls, "", 1), (Some(address(2)), Reason::NotListed, "other", 1)]
+        );
+        let [more] = &audit.take(at(601))[..] else { panic!("the rest") };
+        assert_eq!(told(more), (a, Reason::NotListed, "second", 2));
+        assert_eq!(audit.take(at(1201)), [], "none came since");
+        audit.note(a, Reason::NotListed, "much later");
+        assert_eq!(audit.take(at(1201)).len(), 1, "after so long one is a first one again");
+    }
+
+    #[test]
+    fn a_flood_from_everywhere_takes_no_more_room_than_this() {
+        let audit = Audit::default();
+        for round in 0..1000 {
+            audit.note(Some(address(round % 200)), Reason::Bare, "nqn.x");
+        }
+        let mut first = audit.take(Nanos(1));
+        assert_eq!(first.len(), REJECTION_PLACES_MAX + 1);
+        assert_eq!(first.iter().map(|some| some.count).sum::<u64>(), 1000, "all are counted");
+        let others = first.remove(0);
+        assert_eq!((others.from, others.count), (None, 1000 - 5 * REJECTION_PLACES_MAX as u64));
+        audit.note(Some(address(201)), Reason::Bare, "nqn.x");
+        assert_eq!(audit.take(Nanos(2)), [], "it is one of the others, who were told of just now");
+        // Whoever has been quiet makes room.
+        let later = Nanos(2).plus(REJECTIONS_TOLD_EVERY);
+        assert_eq!(audit.take(later).len(), 1, "the one above");
+        audit.note(Some(address(202)), Reason::Bare, "nqn.x");
+        assert_eq!(audit.take(later)[0].from, Some(address(202)));
+    }
+}

@@ -245,7 +245,7 @@ impl Drives {
         let open = self.open.iter().find(|d| d.drive.path == path)?;
         let device = open.remote.as_ref().filter(|device| device.state() == LinkState::Up)?;
         match open.key {
-            Key::Remote(number) => Some((u64::MAX, u64::from(number), device.reconnects())),
+            Key::Remote(number) => Some((u64::MAX, u64::from(number), device.renewals())),
             Key::Memory(_) | Key::Block(_) | Key::File(..) => None,
         }
     }

@@ -87,9 +87,14 @@ impl Cache {
         self.current.load(Ordering::SeqCst)
     }
 
+    /// A number that grows whenever something may have been lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::SeqCst)
+    }
+
     /// Whether something may have been lost that completed over association `since` or a later one.
     pub(crate) fn has_lost(&self, since: u64) -> bool {
-        self.lost.load(Ordering::SeqCst) > since
+        self.lost() > since
     }
 }
 

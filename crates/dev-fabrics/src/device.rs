@@ -209,8 +209,8 @@ impl FabricsDevice {
         }
         let session = Session::begin(address, &shared.host(), shared.options.digests);
         let session = session.and_then(|session| {
+            shared.promise().check(&session.facts)?;
             let facts = shared.facts();
-            facts.check(&session.facts)?;
             let named = facts.is_named() && address.nqn == shared.address.nqn;
             if !named {
                 return Err(Reason::Nameless);
@@ -271,6 +271,13 @@ impl FabricsDevice {
         self.shared.reconnects.load(Ordering::Relaxed)
     }
 
+    /// Another number, and a larger one, each time that whoever uses the drive has reason to begin anew: when its
+    /// association was made anew after a loss, and when what was not flushed may have been lost.
+    #[must_use]
+    pub fn renewals(&self) -> u64 {
+        self.reconnects() + self.shared.cache.lost()
+    }
+
     /// The model and the serial number that its controller tells.
     #[must_use]
     pub fn model_and_serial(&self) -> (String, String) {
@@ -288,14 +295,15 @@ impl FabricsDevice {
 impl BlockDevice for FabricsDevice {
     fn info(&self) -> DeviceInfo {
         let facts = self.shared.facts().clone();
+        let promise = self.shared.promise().clone();
         DeviceInfo {
             identity: facts.identity,
             blocks: facts.blocks,
             block_size: facts.block,
             io_bytes_max: IO_BYTES_MAX,
             io_bytes_optimal: facts.optimal_bytes,
-            cache: facts.cache,
-            deallocate: facts.deallocate,
+            cache: promise.cache,
+            deallocate: promise.deallocate,
             fast_zeroes: facts.zeroes_bytes.is_some(),
             read_only: facts.read_only,
         }

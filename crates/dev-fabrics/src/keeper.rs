@@ -216,7 +216,7 @@ impl Keeper {
         };
         self.condemned.retain(|(_, order)| up.contains(&order.session));
         if self.active.as_ref().is_some_and(|active| !up.contains(&active.session)) {
-            self.stop();
+            self.stop(Reason::Closed);
         }
         let (current, count) = (self.association, self.uses.len());
         self.uses.retain(|used| {
@@ -288,17 +288,17 @@ impl Keeper {
             used.life.condemn();
         }
         if self.active.as_ref().is_some_and(|active| active.session == session) {
-            self.stop();
-            *self.shared.state_lock() = LinkState::Down(reason, 0);
+            self.stop(reason);
         }
         if let Some((_, thread)) = self.threads.iter().find(|(id, _)| *id == path) {
             thread.ask(order);
         }
     }
 
-    /// Has queues send no more.
-    fn stop(&mut self) {
+    /// Has queues send no more, because of this unless the path knows better.
+    fn stop(&mut self, reason: Reason) {
         self.active = None;
+        *self.shared.state_lock() = LinkState::Down(reason, 0);
         for entry in self.shared.paths().iter_mut() {
             entry.used = false;
         }
@@ -318,7 +318,14 @@ impl Keeper {
 
     /// Has queues send what comes next over `path`.
     fn begin(&mut self, path: PathId) {
-        let Some(Live { session, gate, facts }) = self.turn_to(path) else { return };
+        let Some(Live { session, gate, facts }) = self.live(path) else { return };
+        // It may have come up when users were told less.
+        let kept = self.shared.promise().check(&facts);
+        if let Err(reason) = kept {
+            return self.condemn(path, session, reason);
+        }
+        self.shared.promise().tell(&facts);
+        self.turn_to(path);
         let follows_loss = self.active.is_none() && self.association > 0;
         let was = std::mem::replace(&mut *self.shared.facts(), facts.clone());
         self.association += 1;
@@ -347,16 +354,21 @@ impl Keeper {
         }
     }
 
-    /// Notes that a path comes to be used, if it is still up, and returns what it is used with.
-    fn turn_to(&self, path: PathId) -> Option<Live> {
-        let mut paths = self.shared.paths();
-        for entry in paths.iter_mut() {
-            entry.used = entry.id == path;
+    /// What a path is used with, if it is up.
+    fn live(&self, path: PathId) -> Option<Live> {
+        let paths = self.shared.paths();
+        match &paths.iter().find(|entry| entry.id == path)?.standing {
+            Standing::Up(live) => Some(Live::clone(live)),
+            Standing::Down { .. } => None,
         }
-        let entry = paths.iter_mut().find(|entry| entry.used)?;
-        let Standing::Up(live) = &entry.standing else { return None };
-        entry.turns += 1;
-        Some(Live::clone(live))
+    }
+
+    /// Notes that a path comes to be used.
+    fn turn_to(&self, path: PathId) {
+        for entry in self.shared.paths().iter_mut() {
+            entry.used = entry.id == path;
+            entry.turns += u64::from(entry.used);
+        }
     }
 
     /// A number that no queue has; not that of the queue that was closed last, which the target may not have noticed.

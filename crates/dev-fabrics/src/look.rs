@@ -63,6 +63,12 @@ impl Facts {
         Ok(())
     }
 
+    /// Takes what may be told besides when the namespace is as in `is`: it may have grown, and writes may be allowed.
+    pub(crate) fn tell(&mut self, is: &Self) {
+        self.blocks = self.blocks.max(is.blocks);
+        self.read_only &= is.read_only;
+    }
+
     /// Whether the namespace has a name that no other one in the world has.
     pub(crate) fn is_named(&self) -> bool {
         !self.identity.starts_with(NAMELESS)

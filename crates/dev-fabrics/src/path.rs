@@ -13,13 +13,14 @@ use crate::inbox::{Asker, Inbox};
 use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY};
 use crate::look::Facts;
 use crate::session::Session;
-use crate::shared::{Live, Shared, Standing, now};
-use crate::ways::PathId;
+use crate::shared::{LinkState, Live, Shared, Standing, now};
+use crate::ways::{PathId, are_one};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
 use std::thread;
 use std::time::{Duration, Instant};
+use strake_units::Nanos;
 
 /// What the keeper has the thread do.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,16 @@ pub(crate) struct GiveUp {
     /// The association that is of no use any more.
     pub(crate) session: u64,
     pub(crate) reason: Reason,
+}
+
+/// What serves the namespace at the end of a path, while something else does at the end of the one in use.
+struct Other {
+    instance: Option<[u8; 16]>,
+    /// The one in use.
+    used: Option<[u8; 16]>,
+    since: Nanos,
+    /// Both were there at a time, so neither is what became of the other.
+    is_proven: bool,
 }
 
 /// A path, as its thread has it.
@@ -39,6 +50,8 @@ pub(crate) struct Path {
     /// When to show that we are alive, or to try again.
     due: Instant,
     back_off: Duration,
+    /// Another instance than the one in use, that was found at its end.
+    other: Option<Other>,
     /// Tries since it was last up for longer than a moment.
     tries: u32,
 }
@@ -59,6 +72,7 @@ impl Path {
             session: None,
             due: Instant::now(),
             back_off: BACK_OFF_MIN,
+            other: None,
             tries: 0,
         };
         if let Some(session) = session {
@@ -142,8 +156,14 @@ impl Path {
     fn show_life(&mut self) -> Result<(), Reason> {
         let Some((_, session)) = &mut self.session else { return Ok(()) };
         self.due = Instant::now() + KEEP_ALIVE_EVERY;
+        let asked = now();
         let news = session.keep_alive();
         self.judge(news)?;
+        if let Some((_, session)) = &self.session {
+            let alive = Some((session.facts.instance, asked));
+            let mut paths = self.shared.paths();
+            paths.iter_mut().filter(|it| it.id == self.id).for_each(|it| it.alive = alive);
+        }
         (self.back_off, self.tries) = (BACK_OFF_MIN, 0);
         Ok(())
     }
@@ -157,11 +177,11 @@ impl Path {
         if is.instance != session.facts.instance {
             return Err(Reason::AnotherInstance);
         }
-        if is.access != session.facts.access {
-            session.facts.access = is.access;
+        if is != session.facts {
+            session.facts = is.clone();
             self.shared.note(self.id, |entry| {
                 if let Standing::Up(live) = &mut entry.standing {
-                    live.facts.access = is.access;
+                    live.facts = is;
                 }
             });
         }
@@ -172,17 +192,47 @@ impl Path {
         self.tries = self.tries.saturating_add(1);
         let (address, host) = (&self.address, self.shared.host());
         let session = Session::begin(address, &host, self.shared.options.digests);
-        let checked = session.and_then(|session| {
-            self.shared.facts().check(&session.facts)?;
-            Ok(session)
-        });
-        match checked {
+        match session.and_then(|session| self.accept(session)) {
             Ok(session) => {
                 self.begin(session);
                 self.shared.note(self.id, |entry| entry.reconnects += 1);
             }
             Err(reason) => self.fall(reason),
         }
+    }
+
+    /// Whether what was connected to is what can be used.
+    fn accept(&mut self, session: Session) -> Result<Session, Reason> {
+        self.shared.promise().check(&session.facts)?;
+        if self.is_other(&session.facts) {
+            return Err(Reason::OtherInstance);
+        }
+        Ok(session)
+    }
+
+    /// Whether it is another instance than the one in use, or than one that was in use beside it: a copy. A target that
+    /// was started anew is another instance as well, but never beside the one before.
+    fn is_other(&mut self, is: &Facts) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut other = self.other.take().filter(|other| other.instance == is.instance);
+        if let Some(other) = &mut other {
+            other.is_proven |= shared.was_alive(other.used, other.since);
+        }
+        let refused = if shared.state() == LinkState::Up {
+            let used = shared.facts().clone();
+            let seen = Other {
+                instance: is.instance,
+                used: used.instance,
+                since: now(),
+                is_proven: false,
+            };
+            other = (!are_one(&used, is)).then(|| other.unwrap_or(seen));
+            other.is_some()
+        } else {
+            other.as_ref().is_some_and(|other| other.is_proven)
+        };
+        self.other = other;
+        refused
     }
 
     fn begin(&mut self, session: Session) {
@@ -217,3 +267,6 @@ impl Path {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

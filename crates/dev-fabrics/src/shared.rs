@@ -57,6 +57,8 @@ pub(crate) struct PathEntry {
     pub(crate) turns: u64,
     /// Somebody wants to do without it.
     pub(crate) leaving: bool,
+    /// When it was last asked for a sign of life that came, and which instance it led to then.
+    pub(crate) alive: Option<(Option<[u8; 16]>, Nanos)>,
 }
 
 impl PathEntry {
@@ -70,6 +72,7 @@ impl PathEntry {
             used: false,
             turns: 0,
             leaving: false,
+            alive: None,
         }
     }
 }
@@ -93,6 +96,8 @@ pub(crate) struct Shared {
     pub(crate) reconnects: AtomicU64,
     pub(crate) cache: Cache,
     facts: Mutex<Facts>,
+    /// What users were told of the namespace, which every path has to keep.
+    promise: Mutex<Facts>,
     state: Mutex<LinkState>,
     paths: Mutex<Vec<PathEntry>>,
     /// Readable once a path stands in another way.
@@ -117,6 +122,7 @@ impl Shared {
             queues_granted: AtomicU32::new(0),
             reconnects: AtomicU64::new(0),
             cache: Cache::new(),
+            promise: Mutex::new(facts.clone()),
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
             paths: Mutex::new(Vec::new()),
@@ -138,6 +144,17 @@ impl Shared {
     /// What is known of the namespace as it is reached now, or was last.
     pub(crate) fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What users rely on, however the namespace is reached.
+    pub(crate) fn promise(&self) -> MutexGuard<'_, Facts> {
+        self.promise.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `instance` was there when it was asked for a sign of life after `since`.
+    pub(crate) fn was_alive(&self, instance: Option<[u8; 16]>, since: Nanos) -> bool {
+        let is = |(it, asked)| it == instance && asked > since;
+        self.paths().iter().any(|entry| entry.alive.is_some_and(is))
     }
 
     pub(crate) fn state(&self) -> LinkState {

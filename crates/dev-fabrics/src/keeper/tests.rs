@@ -322,23 +322,81 @@ fn no_more_than_one_connection_waits_for_a_queue() {
     assert!(links.take().is_none(), "and so is what waits when there is no association");
 }
 
-/// Two targets serve namespaces of one name: one of them is a copy, or has a cache of its own.
+/// Whether the second path was refused since it leads to another instance.
+fn second_is_refused(rig: &Rig) -> bool {
+    let paths = rig.shared.paths();
+    matches!(paths[1].standing, Standing::Down { reason: Some(Reason::OtherInstance), .. })
+}
+
+/// A target that starts anew is found by one path before the other is lost.
 #[test]
-fn what_another_instance_serves_is_no_path() {
+fn another_instance_is_used_when_the_one_before_is_gone() {
     let ((one, _core), (other, _other_core)) =
         (target(TargetConfig::default()), target(TargetConfig::default()));
     let mut rig = Rig::to(&[&one, &other]);
-    let refused = |rig: &Rig| {
-        let paths = rig.shared.paths();
-        matches!(paths[1].standing, Standing::Down { reason: Some(Reason::OtherInstance), .. })
-    };
-    rig.until("it is refused", refused);
+    rig.until("it is refused", second_is_refused);
     assert_eq!(rig.used(), [true, false]);
+    assert_eq!(rig.shared.paths()[1].reconnects, 0, "it never was one");
     drop(one);
     rig.lose(0, Reason::Closed);
     rig.shared.cache.changed(1);
     rig.until("there is no other", |rig| rig.used() == [false, true]);
     assert!(rig.shared.cache.has_lost(1), "what was not flushed is not in its cache");
+}
+
+/// Two targets serve namespaces of one name at a time, so one of them is a copy: it was used, without a word, as soon as
+/// the path to the other was down.
+#[test]
+fn a_copy_is_no_path_when_there_is_no_other_either() {
+    let ((one, _core), (other, _other_core)) =
+        (target(TargetConfig::default()), target(TargetConfig::default()));
+    let mut rig = Rig::to(&[&one, &other]);
+    rig.until("it is refused", second_is_refused);
+    // It shows life, after the other was found.
+    rig.step();
+    drop(one);
+    rig.lose(0, Reason::Closed);
+    let tries = |rig: &Rig| match rig.shared.paths()[1].standing {
+        Standing::Down { tries, .. } => tries,
+        Standing::Up(_) => panic!("it is a copy"),
+    };
+    let before = tries(&rig);
+    rig.until("it is tried again", |rig| tries(rig) > before);
+    assert!(second_is_refused(&rig));
+    assert_eq!(rig.used(), [false, false]);
+}
+
+/// A move that costs a cache is no loss of an association, but arrays have to take their members back after it.
+#[test]
+fn users_begin_anew_after_a_move_that_cost_a_cache() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    rig.until("both are up", |rig| rig.ups() == 2);
+    rig.shared.facts().instance = None;
+    for entry in rig.shared.paths().iter_mut() {
+        let Standing::Up(live) = &mut entry.standing else { panic!("it is up") };
+        live.facts.instance = None;
+    }
+    rig.shared.cache.changed(1);
+    assert_eq!(rig.shared.cache.lost(), 0);
+    rig.reach(0, Access::Inaccessible);
+    assert_eq!((rig.used(), rig.shared.cache.lost()), (vec![false, true], 2));
+    assert_eq!(rig.shared.reconnects.load(Ordering::Relaxed), 0);
+}
+
+/// A path came up when nobody had been told of what it does not have.
+#[test]
+fn a_path_that_breaks_a_promise_is_not_used() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    rig.until("both are up", |rig| rig.ups() == 2);
+    rig.shared.promise().blocks += 1;
+    rig.lose(0, Reason::Closed);
+    assert_eq!(rig.used(), [false, false]);
+    assert_eq!(rig.shared.state(), LinkState::Down(Reason::Closed, 0));
+    rig.step();
+    let standing = &rig.shared.paths()[1].standing;
+    assert!(matches!(standing, Standing::Down { reason: Some(Reason::Replaced), .. }));
 }
 
 /// A namespace that is not reached over a path any more is reached over another without any loss.

@@ -1,0 +1,28 @@
+//! What a path notes of its target.
+
+use super::Path;
+use crate::device::Options;
+use crate::inbox::Inbox;
+use crate::keeper::tests::{address, host, target};
+use crate::look::Facts;
+use crate::session::Session;
+use crate::shared::{Shared, Standing, enlist};
+use std::sync::Arc;
+use strake_export_nvmet::TargetConfig;
+
+/// A namespace had grown, and was as small as before when the path was used.
+#[test]
+fn what_has_changed_is_what_the_path_is_used_with() {
+    let (target, _core) = target(TargetConfig::default());
+    let (address, options) = (address(&target), Options::default());
+    let session = Session::begin(&address, &host(), options.digests).expect("it takes us");
+    let facts = session.facts.clone();
+    let shared = Shared::new(&address, &host(), facts.clone(), options).expect("descriptors");
+    let (shared, (_asker, inbox)) = (Arc::new(shared), Inbox::open().expect("descriptors"));
+    let id = enlist(&shared, &address);
+    let mut path = Path::new(&shared, (id, &address), Some(session), inbox);
+    let grown = Facts { blocks: facts.blocks + 1, ..facts };
+    assert_eq!(path.judge(Ok(Some(grown.clone()))), Ok(()));
+    let Standing::Up(live) = &shared.paths()[0].standing else { panic!("it is up") };
+    assert_eq!(live.facts, grown);
+}

@@ -32,15 +32,15 @@ pub const KEEP_ALIVES_MISSED_IN_TRAFFIC: u64 = 3;
 pub const QUIESCE_UNTOLD: Nanos = Nanos(2 * Nanos::SECOND.0);
 
 /// The longest that a change may have to wait after the end of an association: what can be waited for within
-/// [`LOSS_TIME_MAX`].
-pub const SETTLE_TIME_MAX: Nanos = Nanos(23 * Nanos::SECOND.0);
+/// [`MEMBER_TIME_MAX`], after a target that did not answer for [`ANSWER_TIME_MAX`].
+pub const SETTLE_TIME_MAX: Nanos = Nanos(13 * Nanos::SECOND.0);
 
 /// How much longer than that requests are held at least: a change that fails is not to be carried out by the target
 /// afterwards.
 pub const SETTLE_MARGIN: Nanos = Nanos::SECOND;
 
 /// How long a command may go without an answer before its association counts as lost.
-pub const ANSWER_TIME_MAX: Nanos = Nanos(15 * Nanos::SECOND.0);
+pub const ANSWER_TIME_MAX: Nanos = Nanos(12 * Nanos::SECOND.0);
 
 /// How long requests are held without an association before they fail, unless somebody asked for another time.
 pub const LOSS_TIME: Nanos = Nanos(15 * Nanos::SECOND.0);
@@ -48,7 +48,10 @@ pub const LOSS_TIME: Nanos = Nanos(15 * Nanos::SECOND.0);
 /// The least that can be asked for: what a change waits, with a target that does not say how long it takes to stop.
 pub const LOSS_TIME_MIN: Nanos = Nanos(12 * Nanos::SECOND.0);
 
-/// The most: an array throws out a member, for good, that has not answered for 30 seconds.
+/// How long an array waits for a member before it throws it out for good (`IO_TIMEOUT` of `strake-engine`).
+pub const MEMBER_TIME_MAX: Nanos = Nanos(30 * Nanos::SECOND.0);
+
+/// The most: less than [`MEMBER_TIME_MAX`].
 pub const LOSS_TIME_MAX: Nanos = Nanos(24 * Nanos::SECOND.0);
 
 /// Time before the first try to connect again; each further try waits twice as long as the one before.
@@ -139,6 +142,12 @@ pub const SENDS_PER_TURN: usize = 8;
 
 const _: () = assert!(LOSS_TIME_MIN.0 <= LOSS_TIME.0 && LOSS_TIME.0 <= LOSS_TIME_MAX.0);
 const _: () = assert!(SETTLE_TIME_MAX.0 + SETTLE_MARGIN.0 <= LOSS_TIME_MAX.0);
+const _: () = assert!(LOSS_TIME_MAX.0 < MEMBER_TIME_MAX.0);
+// A change that gets no answer fails before that: its target is silent, its path finds out, and then it is waited for.
+const _: () = assert!(
+    ANSWER_TIME_MAX.0 + KEEP_ALIVE_MS as u64 * Nanos::MILLI.0 + SETTLE_TIME_MAX.0 + SETTLE_MARGIN.0
+        < MEMBER_TIME_MAX.0
+);
 const _: () = assert!(
     KEEP_ALIVES_MISSED_IN_TRAFFIC * KEEP_ALIVE_MS as u64 * Nanos::MILLI.0
         + QUIESCE_UNTOLD.0

@@ -13,7 +13,9 @@ use strake_block::{DeallocateReads, VolatileCache};
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
 use strake_nvme_wire::identify::{Deallocated, IDENTIFY_BYTES, Page, cns, optional};
-use strake_nvme_wire::log::{ACCESS_BYTES, ACCESS_GROUP_BYTES, Access, access_in, page};
+use strake_nvme_wire::log::{
+    ACCESS_BYTES, ACCESS_GROUP_BYTES, Access, access_groups_in, access_in, page,
+};
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::{Sgl, Sqe};
 use strake_units::{BlockSize, Nanos};
@@ -140,7 +142,7 @@ pub(crate) fn look_at_namespace(
     let optimal = u32::from(namespace.optimal_blocks) << block.shift();
     let access = match controller.access_groups {
         0 => None,
-        groups => Some(access_to(dialog, groups, namespace.access_group)?),
+        groups => access_to(dialog, groups, namespace.access_group)?,
     };
     Ok(Facts {
         identity: identity_of(&namespace, descriptors, address, controller),
@@ -171,12 +173,20 @@ pub(crate) fn look_at_namespace(
 }
 
 /// Reads how the namespaces of `group` are reached, which has the controller tell when that changes (Base, section
-/// 8.1.1.3). A group of which it says nothing is not reached.
-fn access_to(dialog: &mut Dialog, groups: u32, group: u32) -> Result<Access, Reason> {
+/// 8.1.1.3).
+fn access_to(dialog: &mut Dialog, groups: u32, group: u32) -> Result<Option<Access>, Reason> {
     let groups = groups.min(ACCESS_GROUPS_MAX) as usize;
     let mut read = vec![0; ACCESS_BYTES + groups * ACCESS_GROUP_BYTES];
     read_log(dialog, page::ACCESS, GROUPS_ONLY, &mut read)?;
-    Ok(access_in(&read, group).unwrap_or(Access::Inaccessible))
+    Ok(access_of(&read, group))
+}
+
+/// How the namespaces of `group` are reached. One of which the page says nothing is not reached, but nobody knows of
+/// groups that did not fit what was read of it.
+fn access_of(read: &[u8], group: u32) -> Option<Access> {
+    let room = (read.len() - ACCESS_BYTES) / ACCESS_GROUP_BYTES;
+    let whole = usize::from(access_groups_in(read)) <= room;
+    access_in(read, group).or(whole.then_some(Access::Inaccessible))
 }
 
 /// The groups without the namespaces in them (RGO; Base, section 5.16.1.13).
@@ -238,10 +248,27 @@ fn identity_of(
 
 #[cfg(test)]
 mod tests {
-    use super::settle_time;
+    use super::{access_of, settle_time};
+    use crate::limits::ACCESS_GROUPS_MAX;
     use strake_nvme_wire::identified::ControllerFacts;
     use strake_nvme_wire::identify::IDENTIFY_BYTES;
+    use strake_nvme_wire::log::{ACCESS_BYTES, ACCESS_GROUP_BYTES, Access};
     use strake_units::Nanos;
+
+    #[test]
+    fn what_is_not_read_of_the_page_about_access_is_not_known() {
+        let mut read = vec![0; ACCESS_BYTES + ACCESS_GROUPS_MAX as usize * ACCESS_GROUP_BYTES];
+        for (groups, expected) in [
+            (ACCESS_GROUPS_MAX as u16, Some(Access::Inaccessible)),
+            (ACCESS_GROUPS_MAX as u16 + 1, None),
+        ] {
+            read[8..10].copy_from_slice(&groups.to_le_bytes());
+            assert_eq!(access_of(&read, 500), expected, "{groups}");
+        }
+        read[ACCESS_BYTES] = 1;
+        read[ACCESS_BYTES + 16] = 1;
+        assert_eq!(access_of(&read, 1), Some(Access::Optimized));
+    }
 
     /// TP4129: twice or three times KATO until the target misses its host, and then CQT.
     #[test]

@@ -290,6 +290,13 @@ pub fn access(changes: u64, groups: &[AccessGroup], names: Names) -> Vec<u8> {
     out
 }
 
+/// The groups of which the page tells (NAGRPD; Base, Figure 231).
+#[must_use]
+pub fn access_groups_in(page: &[u8]) -> u16 {
+    let count = page.get(8..).and_then(|rest| rest.first_chunk());
+    count.map_or(0, |count| u16::from_le_bytes(*count))
+}
+
 /// How the namespaces of `group` are reached, as a page about access says; `None` when it says nothing of that group.
 #[must_use]
 pub fn access_in(page: &[u8], group: u32) -> Option<Access> {

@@ -344,8 +344,8 @@ fn another_instance_is_used_when_the_one_before_is_gone() {
     assert!(rig.shared.cache.has_lost(1), "what was not flushed is not in its cache");
 }
 
-/// Two targets serve namespaces of one name at a time, so one of them is a copy: it was used, without a word, as soon as
-/// the path to the other was down.
+/// Two targets serve namespaces of one name at a time, so one of them is a copy: it was used, without a word, as soon
+/// as the path to the other was down.
 #[test]
 fn a_copy_is_no_path_when_there_is_no_other_either() {
     let ((one, _core), (other, _other_core)) =

@@ -9,7 +9,8 @@ happens between the commands, without anybody typing it, stands in comments that
 
 The verbs are the functions below that begin with `do_`. Drives are files with the names of NVMe drives; the page's
 `nvme3n1` becomes the path of such a file before a command runs, and paths of such files become `/dev/nvme3n1` in what
-it printed. At its end a page must read back everything that was ever written, unless it says `no data`.
+it printed. Machines are daemons on this one: the page's addresses `192.0.2.N` become ones of loopback, and its port `:4420`
+one that is free. At its end a page must read back everything that was ever written, unless it says `no data`.
 """
 
 import argparse
@@ -17,13 +18,16 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 PATIENCE = 60
 DRIVE = re.compile(r"(?<![\w/])nvme(\d+)n1\b")
+SHOWN, REAL = "192.0.2.", "127.0.2."
 
 
 class Wrong(Exception):
@@ -68,6 +72,12 @@ class Machine:
         return self.process.wait(PATIENCE)
 
 
+def free_port():
+    """One that nobody listens on at any address of loopback."""
+    with socket.create_server((REAL + "1", 0)) as door:
+        return door.getsockname()[1]
+
+
 def wait(what, holds):
     end = time.monotonic() + PATIENCE
     while not holds():
@@ -92,6 +102,8 @@ class Walk:
         self.refusal = ""
         self.written = []
         self.verified = True
+        self.way = None
+        self.port = free_port()
         self.client = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_nbd.py")
 
     def machine(self, name):
@@ -181,6 +193,44 @@ class Walk:
         """NAME: what follows is typed on another machine, which sees the same drives."""
         self.host = self.machine(name)
 
+    def do_carry(self, file, name):
+        """FILE NAME: somebody carries a file to that machine."""
+        shutil.copy(os.path.join(self.host.home, file), os.path.join(self.machine(name).home, file))
+
+    def do_way(self, place, target):
+        """ADDRESS:PORT ADDRESS:PORT: a second network, over which the machine at the other address is reached."""
+        self.do_cut()
+        portal = os.path.join(os.path.dirname(self.client), "_portal.py")
+        told = os.path.join(self.work, "way")
+        self.way = subprocess.Popen([sys.executable, portal, self.real(place), self.real(target), told])
+        wait("the way is open", lambda: os.path.exists(told))
+
+    def do_cut(self):
+        """that network is gone."""
+        if self.way:
+            self.way.kill()
+            self.way.wait()
+            self.way = None
+            os.remove(os.path.join(self.work, "way"))
+
+    def do_event(self, kind):
+        """KIND: until an event of this kind has been told."""
+
+        def holds():
+            ran = self.host.run(["strake", "event", "list", "--kind", kind, "--output", "json"])
+            return ran.returncode == 0 and bool(json.loads(ran.stdout)["events"])
+
+        wait(f"an event {kind}", holds)
+
+    def do_paths(self, drive, *wanted):
+        """DRIVE STATE...: until the paths of a drive of another machine are in these states."""
+
+        def holds():
+            ran = self.host.run(["strake", "drive", "show", self.real(drive), "--output", "json"])
+            return ran.returncode == 0 and [path["state"] for path in json.loads(ran.stdout)["paths"]] == list(wanted)
+
+        wait(f"the paths of {drive} are {' '.join(wanted)}", holds)
+
     def do_state(self, array, *wanted):
         """ARRAY STATE...: until the array is in all of these states (none with a ! before it)."""
 
@@ -226,6 +276,10 @@ class Walk:
     def substitute(self, match):
         return self.path(match[0])
 
+    def real(self, text):
+        """What the page's addresses are here."""
+        return text.replace(SHOWN, REAL).replace(":4420", f":{self.port}")
+
     def nbd(self):
         return os.path.join(self.work, "nbd.sock")
 
@@ -238,10 +292,11 @@ class Walk:
     # The page.
 
     def command(self, text, exits):
-        typed = DRIVE.sub(self.substitute, text.replace("/dev/nvme", "nvme"))
+        typed = self.real(DRIVE.sub(self.substitute, text.replace("/dev/nvme", "nvme")))
         ran = self.host.run(["bash", "-c", typed])
         self.commands += 1
         printed = re.sub(re.escape(self.dev) + "/", "/dev/", ran.stdout + ran.stderr).replace(self.work, "/tmp/guide")
+        printed = printed.replace(f":{self.port}", ":4420").replace(REAL, SHOWN)
         if exits:
             self.refusal = squeezed(printed)  # folded to the width of the terminal
         if ran.returncode != exits:
@@ -329,6 +384,7 @@ def main():
         walk.walk()
     except Wrong as error:
         failure = str(error)
+    walk.do_cut()
     for machine in walk.machines.values():
         machine.end(signal.SIGKILL)
     if failure:

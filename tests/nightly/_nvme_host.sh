@@ -97,6 +97,7 @@ for feature in 0x82 0x83; do
     shows "Current value" nvme get-feature "$device" -f "$feature"
 done
 shows "Host Identifier" nvme get-feature "$char" -f 0x81 --cdw11=1 --data-len=16
+shows "ACS2 .*Get Log Page" nvme effects-log "$char" --csi=0
 shows "frs1" nvme fw-log "$char"
 shows "optimized" nvme ana-log "$char"
 shows "^0000: (00 ){8}01 00" nvme get-log "$char" --log-id=5 --log-len=64

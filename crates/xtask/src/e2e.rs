@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::ci::{step_line, target_folder};
-use crate::run::{self, Outcome, Tally};
+use crate::run::{self, Ending, Outcome, Tally};
 
 #[cfg(test)]
 mod tests;
@@ -80,18 +80,12 @@ fn scripts(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// What came of a script, and what it said.
 fn outcome(root: &Path, script: &Path) -> (Outcome, String) {
-    let limit = SECONDS_MAX.to_string();
-    let words = ["timeout", "--kill-after=20", &limit, "bash"];
-    let mut command = run::command(root, &words);
+    let mut command = run::command(root, &["bash"]);
     command.arg(script).env("STRAKE_BIN_DIR", target_folder(root).join("debug"));
-    match run::heard(&mut command) {
-        Ok((Some(0), said)) => (Outcome::passed(""), said),
-        Ok((Some(SKIPPED), said)) => (Outcome::skipped("the script says why above"), said),
-        Ok((Some(124 | 137), said)) => {
-            (Outcome::failed(format!("still running after {limit} s, killed")), said)
-        }
-        Ok((Some(code), said)) => (Outcome::failed(format!("exit code {code}")), said),
-        Ok((None, said)) => (Outcome::failed("ended by a signal"), said),
+    match run::heard(&command, SECONDS_MAX) {
+        Ok((Ending::Exit(0), said)) => (Outcome::passed(""), said),
+        Ok((Ending::Exit(SKIPPED), said)) => (Outcome::skipped("the script says why above"), said),
+        Ok((ending, said)) => (Outcome::failed(ending.to_string()), said),
         Err(error) => (Outcome::failed(format!("cannot run timeout: {error}")), String::new()),
     }
 }

@@ -1,14 +1,24 @@
 //! Running one step and counting what it showed.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Instant;
 
 #[cfg(test)]
 mod tests;
+
+/// Exit code of timeout(1) when it had to end the command.
+const TIMED_OUT: i32 = 124;
+/// The signal that nobody can ignore (signal(7)).
+const SIGKILL: i32 = 9;
 
 /// How many checks passed, failed and were skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -105,16 +115,74 @@ pub fn side_by_side<T: Send>(at_once: usize, items: Vec<T>, work: impl Fn(T) + S
     });
 }
 
-/// Runs a command, and returns its exit code and what it printed, errors in their places.
-pub fn heard(command: &mut Command) -> io::Result<(Option<i32>, String)> {
-    let (mut reader, writer) = io::pipe()?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    let mut child = command.spawn()?;
-    // The command holds the other ends of the pipe, which would never end.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
+/// How a command ended that had only so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Exit(i32),
+    /// By a signal of this number.
+    Signal(i32),
+    /// It was still running after this many seconds, and was killed with all that it had started.
+    Hung(u32),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ending::Exit(code) => write!(f, "exit code {code}"),
+            Ending::Signal(signal) => write!(f, "ended by signal {signal}"),
+            Ending::Hung(seconds) => write!(f, "still running after {seconds} s, killed"),
+        }
+    }
+}
+
+/// Runs a command for at most `seconds_max`, and returns how it ended and what it printed, errors in their places.
+pub fn heard(command: &Command, seconds_max: u32) -> io::Result<(Ending, String)> {
+    // No pipe: a process that the command leaves behind would hold it open, and the end would never be seen.
+    let mut file = nameless_file()?;
+    let started = Instant::now();
+    let mut timed = limited(command, seconds_max);
+    timed.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?);
+    let status = timed.status()?;
+    let out_of_time = started.elapsed().as_secs() >= u64::from(seconds_max);
+    let ending = match (status.code(), status.signal()) {
+        (Some(TIMED_OUT), _) => Ending::Hung(seconds_max),
+        // Who does not end when asked takes timeout(1) along.
+        (None, Some(SIGKILL)) if out_of_time => Ending::Hung(seconds_max),
+        (Some(code), _) => Ending::Exit(code),
+        (None, signal) => Ending::Signal(signal.unwrap_or_default()),
+    };
     let mut said = Vec::new();
-    reader.read_to_end(&mut said)?;
-    Ok((child.wait()?.code(), String::from_utf8_lossy(&said).into_owned()))
+    file.rewind()?;
+    file.read_to_end(&mut said)?;
+    Ok((ending, String::from_utf8_lossy(&said).into_owned()))
+}
+
+/// The same command under timeout(1), which also ends what the command started.
+fn limited(command: &Command, seconds_max: u32) -> Command {
+    let mut timed = Command::new("timeout");
+    timed.arg("--kill-after=20").arg(seconds_max.to_string());
+    timed.arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        timed.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => timed.env(name, value),
+            None => timed.env_remove(name),
+        };
+    }
+    timed
+}
+
+/// A temporary file that is gone once it is closed.
+fn nameless_file() -> io::Result<File> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("strake-xtask-{}.{number}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Runs a command for its exit code only and returns the last line it wrote to standard error on failure.
@@ -171,26 +239,29 @@ pub fn told(command: &mut Command) -> (Outcome, String) {
     }
 }
 
-/// Runs a program of tests, which prints result lines. Returns what it came to, and what it said, for whoever runs
-/// several at once.
-pub fn quiet_test_run(command: &mut Command) -> (Outcome, String) {
-    match heard(command) {
-        Ok((code, said)) => {
+/// Runs a program of tests, which prints result lines, for at most `seconds_max`. Returns what it came to, and what it
+/// said, for whoever runs several at once.
+pub fn quiet_test_run(command: &Command, seconds_max: u32) -> (Outcome, String) {
+    match heard(command, seconds_max) {
+        Ok((ending, said)) => {
             let results = said.lines().filter_map(result_line);
             let sum = results.reduce(|mut sum, one| {
                 sum.add(one);
                 sum
             });
-            let outcome = match (sum, code) {
+            let outcome = match (sum, ending) {
                 // Of the programs of a workspace some have no test.
-                (Some(tally), Some(0)) => Outcome { tally, note: String::new() },
-                (sum, _) => judge(sum.unwrap_or_default(), false, &name(command)),
+                (Some(tally), Ending::Exit(0)) => Outcome { tally, note: String::new() },
+                (None, Ending::Exit(0)) => Outcome::failed("told of no test"),
+                (sum, ending) => {
+                    let mut tally = sum.unwrap_or_default();
+                    tally.failed = tally.failed.max(1);
+                    Outcome { tally, note: ending.to_string() }
+                }
             };
             (outcome, said)
         }
-        Err(error) => {
-            (Outcome::failed(format!("cannot run {}: {error}", name(command))), String::new())
-        }
+        Err(error) => (Outcome::failed(format!("cannot run timeout: {error}")), String::new()),
     }
 }
 

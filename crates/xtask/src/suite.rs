@@ -13,6 +13,8 @@ mod tests;
 
 /// Programs that run side by side.
 const AT_ONCE: usize = 2;
+/// Seconds after which a program is taken for hung.
+const SECONDS_MAX: u32 = 1800;
 
 /// A program of tests, and the folder of its package, in which it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub fn run(root: &Path) -> Outcome {
         Ok(programs) => programs,
         Err(why) => return Outcome::failed(why),
     };
-    let (mut tally, mut failed) = run_all(programs);
+    let (mut tally, mut failed) = run_all(programs, SECONDS_MAX);
     let words = ["cargo", "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"];
     let examples = run::test_run(&mut run::command(root, &words));
     tally.add(examples.tally);
@@ -40,14 +42,15 @@ pub fn run(root: &Path) -> Outcome {
 }
 
 /// What all of them came to, and which failed.
-fn run_all(programs: Vec<Program>) -> (Tally, Vec<String>) {
+fn run_all(programs: Vec<Program>, seconds_max: u32) -> (Tally, Vec<String>) {
     let results = Mutex::new((Tally::default(), Vec::new()));
     run::side_by_side(AT_ONCE, programs, |program| {
         let started = Instant::now();
+        println!("-- begins {}", program.name);
         let mut command = Command::new(&program.path);
         command.arg("--quiet").current_dir(&program.folder);
         command.env("CARGO_MANIFEST_DIR", &program.folder);
-        let (outcome, said) = run::quiet_test_run(&mut command);
+        let (outcome, said) = run::quiet_test_run(&command, seconds_max);
         if let Ok(mut results) = results.lock() {
             print!("{said}");
             println!("-- {}", step_line(&program.name, started.elapsed(), &outcome));

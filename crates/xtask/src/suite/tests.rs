@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Program, program, run_all};
-use crate::run::Tally;
+use super::{Program, SECONDS_MAX, program, run_all};
+use crate::run::{Tally, quiet_test_run};
 
 fn script(folder: &Path, name: &str, text: &str) -> Program {
     let path = folder.join(name);
@@ -13,10 +13,16 @@ fn script(folder: &Path, name: &str, text: &str) -> Program {
     Program { name: name.into(), path, folder: folder.to_path_buf() }
 }
 
+fn folder_of(test: &str) -> PathBuf {
+    let name = format!("strake-xtask-suite-{}-{test}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    folder
+}
+
 #[test]
 fn each_program_counts_its_tests_and_none_hides_a_failure() {
-    let folder = std::env::temp_dir().join(format!("strake-xtask-suite-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    let folder = folder_of("counts");
     let line = |passed, failed| {
         format!("echo 'test result: ok. {passed} passed; {failed} failed; 0 ignored; 0 measured'")
     };
@@ -28,11 +34,37 @@ fn each_program_counts_its_tests_and_none_hides_a_failure() {
         script(&folder, "nothing", "exit 0"),
         Program { path: "/no/such/program".into(), ..script(&folder, "gone", "exit 0") },
     ];
-    let (tally, mut failed) = run_all(programs);
+    let (tally, mut failed) = run_all(programs, SECONDS_MAX);
     std::fs::remove_dir_all(&folder).expect("it was made above");
     failed.sort();
     assert_eq!(tally, Tally { passed: 9, failed: 5, skipped: 0 });
     assert_eq!(failed, ["bad", "crash", "gone", "nothing"]);
+}
+
+/// A program that hung kept the whole run waiting without a word, and one that a signal ended was not told from others.
+#[test]
+fn a_program_that_hangs_or_that_a_signal_ends_is_told() {
+    let folder = folder_of("ends");
+    let cases = [
+        ("hung", "cat $0.fifo", 1, "still running after 1 s, killed"),
+        ("left", "cat $0.fifo & exit 3", SECONDS_MAX, "exit code 3"),
+        ("signal", "kill -SEGV $$", SECONDS_MAX, "ended by signal 11"),
+        ("killed", "kill -KILL $$", SECONDS_MAX, "ended by signal 9"),
+    ];
+    for (name, text, seconds_max, told) in cases {
+        let text = format!("mkfifo $0.fifo; {text}");
+        let program = script(&folder, name, &text);
+        let (outcome, said) =
+            quiet_test_run(&std::process::Command::new(&program.path), seconds_max);
+        assert_eq!(
+            (outcome.tally, outcome.note.as_str()),
+            (Tally::of(false), told),
+            "{name}: {said}"
+        );
+    }
+    // The one that was left behind ends once somebody was there to be read from.
+    std::fs::write(folder.join("left.fifo"), "").expect("it reads");
+    std::fs::remove_dir_all(&folder).expect("it was made above");
 }
 
 #[test]

@@ -91,8 +91,8 @@ pub const EVENT_REQUESTS_MAX: u8 = 4;
 /// Commands that failed which a controller remembers.
 pub const FAILURES_MAX: u8 = 64;
 
-/// Hosts that are registrants of one namespace: far more than a subsystem has connections for.
-pub const REGISTRANTS_MAX: usize = 128;
+/// Hosts that are registrants of one namespace: far more than clusters have.
+pub const REGISTRANTS_MAX: usize = 256;
 
 /// Commands about reservations of one I/O queue that are being carried out: each may have to be written down.
 pub const RESERVATIONS_ASKED_MAX: usize = 8;

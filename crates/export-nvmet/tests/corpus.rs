@@ -3,11 +3,15 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, u32_of, until};
+use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM};
+use common::{capsule, connect_data, export, h2c, u32_of, until};
+use std::sync::{Arc, Mutex};
+use strake_dev_mem::RamDevice;
 use strake_export_nvmet::limits::{QUEUES_MAX, REGISTRANTS_MAX};
-use strake_export_nvmet::nqn;
+use strake_export_nvmet::{Export, Ledger, Registrant, Reservations, nqn};
 use strake_nvme_wire::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Sgl, digest};
+use strake_units::BlockSize;
 
 /// Runs an attack on an admin queue, then sees that the controller works.
 fn check_admin(attack: impl FnOnce(&mut Host)) {
@@ -135,7 +139,7 @@ fn spdk_7a2a588c62_log_pages_from_behind_their_ends() {
     }
 }
 
-/// SPDK `6b372f419d`, `acc4d1766c`, `e749fa9c27`: answers that need several buffers.
+/// SPDK `acc4d1766c`, `e749fa9c27`: answers that need several buffers.
 #[test]
 fn spdk_acc4d1766c_an_answer_in_several_buffers() {
     let machine = Machine::start();
@@ -193,42 +197,138 @@ fn spdk_9e3d841d3e_queues_twice_and_of_no_size() {
     assert_eq!(admin.finish().2, 0, "Keep Alive");
 }
 
-/// CVE-2025-57275: more registrants than a list has room for, and reports into less room than they take.
+/// What outlasts a target.
+#[derive(Default)]
+struct Page(Mutex<Option<Reservations>>);
+
+impl Ledger for Page {
+    fn read(&self) -> Result<Option<Reservations>, String> {
+        Ok(self.0.lock().expect("no panic").clone())
+    }
+
+    fn write(&self, reservations: Option<&Reservations>) -> Result<(), String> {
+        *self.0.lock().expect("no panic") = reservations.cloned();
+        Ok(())
+    }
+}
+
+/// A machine with a second namespace, whose reservations are on this page.
+fn kept_on(page: &Arc<Page>) -> Machine {
+    let machine = Machine::start();
+    let ledger: Arc<dyn Ledger> = Arc::clone(page) as _;
+    let ram = Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096));
+    let second = Export { ledger: Some(ledger), namespace: 2, uuid: [2; 16], ..export(ram) };
+    machine.target.add_export(&second).expect("a second namespace");
+    machine
+}
+
+fn identifier(id: u16) -> [u8; 16] {
+    let mut host = [1; 16];
+    host[..2].copy_from_slice(&id.to_le_bytes());
+    host
+}
+
+/// The queues of a host with an identifier of its own.
+fn controller_of(machine: &Machine, id: u16) -> (Host, Host) {
+    let mut data = connect_data((HOST, SUBSYSTEM), 0xffff);
+    data[..16].copy_from_slice(&identifier(id));
+    let mut connect = |queue: u32| {
+        let mut host = Host::asked(machine);
+        let words = [(1, 1), (10, queue << 16), (11, 31)];
+        host.send(0x7f, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data);
+        let (_, number, status) = host.finish();
+        assert_eq!(status, 0, "queue {queue} of host {id}");
+        data[16..18].copy_from_slice(&(number as u16).to_le_bytes());
+        host
+    };
+    let mut admin = connect(0);
+    admin.enable();
+    let io = connect(1);
+    (admin, io)
+}
+
+/// Reservation Report of the second namespace in its extended form, into so much room.
+fn report(io: &mut Host, length: u32) -> Vec<u8> {
+    let words = [(1, 2), (10, length / 4 - 1), (11, 1)];
+    io.send(0x0e, Sgl::Transport { length }, &words, &[]);
+    let (report, _, status) = io.finish();
+    assert_eq!((report.len(), status), (length as usize, 0), "{length} bytes");
+    report
+}
+
+const WHOLE_REPORT: u32 = 64 * (REGISTRANTS_MAX as u32 + 1);
+
+/// CVE-2025-57275: more registrants than a list has room for, written down so that they outlast a restart.
 #[test]
 fn cve_2025_57275_more_registrants_than_there_is_room_for() {
-    let machine = Machine::start();
+    let page = Arc::new(Page::default());
+    let machine = kept_on(&page);
     let register = |id: u16| {
-        let mut data = connect_data((HOST, SUBSYSTEM), 0xffff);
-        data[..2].copy_from_slice(&id.to_le_bytes());
-        let sgl = |length| Sgl::InCapsule { offset: 0, length };
-        let mut connect = |queue: u32| {
-            let mut host = Host::asked(&machine);
-            let words = [(1, 1), (10, queue << 16), (11, 31)];
-            host.send(0x7f, sgl(1024), &words, &data);
-            let (_, number, status) = host.finish();
-            assert_eq!(status, 0, "queue {queue} of host {id}");
-            data[16..18].copy_from_slice(&(number as u16).to_le_bytes());
-            host
-        };
-        let mut admin = connect(0);
-        admin.enable();
-        let mut io = connect(1);
-        io.send(0x0d, sgl(16), &[(1, 1), (10, 0)], &[[0; 8], [1; 8]].concat());
+        let (admin, mut io) = controller_of(&machine, id);
+        let sgl = Sgl::InCapsule { offset: 0, length: 16 };
+        // They are to outlast a loss of power (CPTPL of 3).
+        io.send(0x0d, sgl, &[(1, 2), (10, 3 << 30)], &[[0; 8], [1; 8]].concat());
         let status = io.finish().2;
-        for length in [4_u32, 64, 100, 4096] {
-            let words = [(1, 1), (10, length / 4 - 1), (11, 1)];
-            io.send(0x0e, Sgl::Transport { length }, &words, &[]);
-            let (report, _, ended) = io.finish();
-            assert_eq!((report.len(), ended), (length as usize, 0), "{length} bytes");
-            assert!(length < 64 || report[5] >= 1, "registrants");
-        }
+        let seen = report(&mut io, 64);
         drop((admin, io));
         until("places are free", || machine.target.exports()[0].connections < 8);
-        status
+        (status, u16::from_le_bytes([seen[5], seen[6]]), seen[9])
     };
     let most = u16::try_from(REGISTRANTS_MAX).expect("it is small");
     for id in 1..=most {
-        assert_eq!(register(id), 0, "host {id}");
+        assert_eq!(register(id), (0, id, 1), "host {id}");
     }
-    assert_eq!(register(most + 1), 0x06, "there is no room, and nothing breaks");
+    assert_eq!(register(most + 1), (0x06, most, 1), "there is no room, and nothing breaks");
+    let before = report(&mut controller_of(&machine, 1).1, WHOLE_REPORT);
+    drop(machine);
+    let again = kept_on(&page);
+    let (_admin, mut io) = controller_of(&again, most + 1);
+    assert!(report(&mut io, WHOLE_REPORT) == before, "what a restart left is what was there");
+}
+
+/// SPDK `6b372f419d`: a report of more registrants than there are hosts, into less room than it takes, and into more.
+#[test]
+fn spdk_6b372f419d_a_report_of_more_registrants_than_hosts() {
+    let registrant = |number: usize| Registrant {
+        host: identifier(number as u16),
+        name: HOST.into(),
+        key: number as u64 + 1,
+    };
+    let registrants = (0..REGISTRANTS_MAX).map(registrant).collect();
+    let kept = Reservations { persists: true, registrants, ..Reservations::default() };
+    let machine = kept_on(&Arc::new(Page(Mutex::new(Some(kept)))));
+    let (_admin, mut io) = controller_of(&machine, 3);
+    let whole = report(&mut io, WHOLE_REPORT);
+    assert_eq!(whole[5..7], (REGISTRANTS_MAX as u16).to_le_bytes());
+    for (number, one) in whole[64..].chunks(64).enumerate() {
+        assert_eq!(one[8..16], (number as u64 + 1).to_le_bytes(), "key {number}");
+        assert_eq!(one[16..32], identifier(number as u16), "host {number}");
+    }
+    for length in [4, 8, 64, 100, 4096, WHOLE_REPORT - 4] {
+        assert!(report(&mut io, length) == whole[..length as usize], "{length} bytes");
+    }
+    let longer = report(&mut io, WHOLE_REPORT + 4096);
+    assert!(longer[..whole.len()] == whole && longer[whole.len()..].iter().all(|byte| *byte == 0));
+}
+
+/// nvmet `cb8563f5`: the data of one command in several PDUs, whose offsets are no multiples of anything large.
+#[test]
+fn nvmet_cb8563f5_data_in_pieces_of_odd_sizes() {
+    let machine = Machine::start();
+    let (_admin, mut io) = machine.controller();
+    let data: Vec<u8> = (0..4 * BLOCK as u32).map(|at| (at / 4 + at) as u8).collect();
+    for sizes in [&[4, 508, 3584][..], &[4092, 8, 4092], &[511, 2, 1], &[16383]] {
+        assert_eq!(io.write(0, &[0; BLOCK]), 0);
+        let (cid, tag) = io.announce(0, 4);
+        let rest = data.len() - sizes.iter().sum::<usize>();
+        let mut at = 0;
+        for size in sizes.iter().copied().chain([rest]) {
+            let last = if at + size == data.len() { 4 } else { 0 };
+            let piece = &data[at..at + size];
+            io.put(&h2c(cid, tag, at as u32, size as u32, last, piece));
+            at += size;
+        }
+        assert_eq!(io.finish().2, 0, "{sizes:?} and the rest");
+        assert!(io.read(0, 4) == (data.clone(), 0), "{sizes:?} and the rest");
+    }
 }

@@ -52,7 +52,7 @@ const LAST: u8 = 4;
 
 /// CVE-2022-50717: a tag beyond the queue, and one that no command has.
 #[test]
-fn data_with_a_tag_that_was_not_given_out_ends_the_connection() {
+fn cve_2022_50717_data_with_a_tag_that_was_not_given_out() {
     check(|io| {
         io.put(&h2c(1, 0xffff, 0, 4096, LAST, &[0; 4096]));
         io.is_ended_because(1, 10);
@@ -63,9 +63,9 @@ fn data_with_a_tag_that_was_not_given_out_ends_the_connection() {
     });
 }
 
-/// CVE-2023-6356, CVE-2023-52454, CVE-2026-23112, nvmet `cb8563f5`: data that is not what was asked for.
+/// CVE-2023-6356, CVE-2023-52454, CVE-2026-23112: data that is not what was asked for.
 #[test]
-fn data_outside_what_was_asked_for_ends_the_connection() {
+fn cve_2023_6356_data_outside_what_was_asked_for() {
     let pieces: [(u32, u32, u8, u16, u32); 6] = [
         (4, 4096, 0, 4, 12),            // from an odd place
         (16384, 4096, 0, 4, 12),        // behind the end
@@ -93,9 +93,9 @@ fn data_outside_what_was_asked_for_ends_the_connection() {
     });
 }
 
-/// CVE-2023-6535, CVE-2023-6536, CVE-2026-22998: data for a command that was answered already.
+/// CVE-2023-6535, CVE-2023-6536: data for a command that was answered already.
 #[test]
-fn data_for_a_command_that_is_over_ends_the_connection() {
+fn cve_2023_6535_data_for_a_command_that_is_over() {
     check(|io| {
         let (cid, tag) = io.announce(0, 4);
         io.put(&h2c(cid, tag, 0, 16384, LAST, &[7; 16384]));
@@ -106,8 +106,9 @@ fn data_for_a_command_that_is_over_ends_the_connection() {
     });
 }
 
+/// CVE-2026-22998: data before its command has buffers, which it has once it was asked for.
 #[test]
-fn data_that_was_not_asked_for_yet_is_taken_when_it_is_right() {
+fn cve_2026_22998_data_before_it_was_asked_for() {
     check(|io| {
         // The tag can be guessed; whoever does gets what a patient host gets.
         let sgl = Sgl::Transport { length: 16384 };
@@ -125,7 +126,7 @@ fn data_that_was_not_asked_for_yet_is_taken_when_it_is_right() {
 
 /// SPDK `8d1c4f74d4`: the capsule's length and the descriptor's differ.
 #[test]
-fn a_capsule_that_contradicts_its_descriptor_is_refused_and_changes_nothing() {
+fn spdk_8d1c4f74d4_a_capsule_that_contradicts_its_descriptor() {
     check(|io| {
         let before = io.read(0, 2);
         for (said, carried) in [(8192, 4096), (4096, 8192), (0, 4096), (u32::MAX, 4096)] {
@@ -143,7 +144,7 @@ fn a_capsule_that_contradicts_its_descriptor_is_refused_and_changes_nothing() {
 
 /// SPDK `414f91a0c7` and its neighbours: fused commands, unknown opcodes, reserved descriptors.
 #[test]
-fn commands_that_are_not_possible_are_refused() {
+fn spdk_414f91a0c7_commands_that_are_not_possible() {
     check(|io| {
         let all = Sgl::Transport { length: 4096 };
         let words = [(1, 1), (10, 0), (12, 0)];
@@ -221,7 +222,7 @@ fn a_host_that_never_reads_holds_up_only_itself() {
 
 /// CVE-2023-5178 and others around the beginning: wrong PDUs, wrong orders, halves.
 #[test]
-fn a_connection_that_begins_wrongly_ends() {
+fn cve_2023_5178_a_connection_that_begins_wrongly() {
     let machine = Machine::start();
     let mut bystander = Bystander::of(&machine);
     let capsule_first = capsule(6, 1, Sgl::Transport { length: 4096 }, &[], &[]);

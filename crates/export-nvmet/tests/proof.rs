@@ -182,7 +182,7 @@ fn whoever_knows_no_secret_is_refused() {
 
 /// nvmet-auth: repeated negotiation, steps out of order, SC_C that does not fit.
 #[test]
-fn a_conversation_out_of_order_ends_the_connection() {
+fn nvmet_auth_a_conversation_out_of_order() {
     let machine = guarded();
     let good = offer(Hash::Sha256, Group::Ffdhe2048);
     let mut secure = good.clone();

@@ -1,4 +1,5 @@
-//! Every scenario that the project owes an answer: the failure matrix, the known bugs of others and mdadm's tests.
+//! Every scenario that the project owes an answer: the failure matrix, the known bugs of others, input over NVMe/TCP that
+//! broke others, and mdadm's tests.
 //!
 //! The list is code and not part of the catalogue, so that nobody can lose a scenario by deleting its row.
 
@@ -87,11 +88,39 @@ const MDADM: &[&str] = &[
     "25raid456-reshape-while-recovery",
 ];
 
+/// Input over NVMe/TCP that broke other targets and hosts, by the names it is known under.
+const BAD_INPUT: &[&str] = &[
+    "CVE-2022-50717",
+    "CVE-2023-6356",
+    "CVE-2023-52454",
+    "CVE-2023-6535",
+    "CVE-2023-6536",
+    "CVE-2023-6121",
+    "CVE-2023-5178",
+    "CVE-2026-22998",
+    "CVE-2026-23112",
+    "CVE-2026-64534",
+    "nvmet-cb8563f5",
+    "CVE-2025-21927",
+    "CVE-2024-53169",
+    "nvmet-auth",
+    "CVE-2025-57275",
+    "SPDK-f513182217",
+    "SPDK-7a2a588c62",
+    "SPDK-8d1c4f74d4",
+    "SPDK-6b372f419d",
+    "SPDK-acc4d1766c",
+    "SPDK-414f91a0c7",
+    "SPDK-9e3d841d3e",
+    "CVE-2021-28361",
+];
+
 /// Every scenario, in the order of the catalogue.
 pub fn all() -> Vec<String> {
     let failures = (1..=FAILURES).map(|n| format!("F{n:02}"));
     let bugs = (1..=BUGS).map(|n| format!("B{n:02}"));
-    failures.chain(bugs).chain(MDADM.iter().map(ToString::to_string)).collect()
+    let named = BAD_INPUT.iter().chain(MDADM).map(ToString::to_string);
+    failures.chain(bugs).chain(named).collect()
 }
 
 /// How the name of a test of `id` begins: `f15`, `b04`, `md_05r1_re_add`.

@@ -56,14 +56,18 @@ guest_work() {
 }
 
 # guest_boot SCRIPT MODULES [FORWARD]: starts a guest that does as it is told, and waits until it is ready; SCRIPT sources
-# _words.sh. What it is, it says in `answer`. ROOT is its root, `vm` its process.
+# _words.sh. What it is, it says in `answer`. ROOT is its root, `vm` its process. For scripts that source _lib.sh, whose
+# cleanup ends the guest.
 guest_boot() {
     mkfifo "$work/guest.in" "$work/guest.out"
     exec {to_guest}<>"$work/guest.in" {from_guest}<>"$work/guest.out"
     TIMEOUT=2400 SMP=2 MEM=1280 MODS=virtio_net,$2 LOG=$work/guest.log "$rig/run-vm.sh" "$kernel" "$1" \
         -netdev "user,id=n0${3:+,hostfwd=$3}" -device virtio-net-pci,netdev=n0,romfile= -serial "pipe:$work/guest" \
-        >"$work/guest.said" 2>&1 &
+        -pidfile "$work/guest.pid" >"$work/guest.said" 2>&1 &
     vm=$!
+    # So that a script that fails ends the guest, instead of waiting for it before it says why.
+    until [[ -s $work/guest.pid ]] || ! kill -0 "$vm" 2>/dev/null; do sleep 0.1; done
+    if [[ -s $work/guest.pid ]]; then child_pids+=("$(<"$work/guest.pid")"); fi
     read -r -t 900 -u "$from_guest" answer || fail "the guest does not start: $(tail -n 5 "$work/guest.said")"
     [[ $answer == ready* ]] || fail "the guest began with: $answer"
     answer=${answer#ready }

@@ -1,5 +1,5 @@
-//! Every scenario that the project owes an answer: the failure matrix, the known bugs of others, input over NVMe/TCP that
-//! broke others, and mdadm's tests.
+//! Every scenario that the project owes an answer: the failure matrix, the known bugs of others, input over NVMe/TCP
+//! that broke others, and mdadm's tests.
 //!
 //! The list is code and not part of the catalogue, so that nobody can lose a scenario by deleting its row.
 

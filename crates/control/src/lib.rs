@@ -17,6 +17,7 @@ mod backup;
 mod clean;
 mod control;
 mod create;
+mod crowds;
 mod doctor;
 pub mod drives;
 mod error;

@@ -13,6 +13,7 @@ use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
 use strake_units::{CoreIndex, Uuid};
 
 use crate::appeared::Listed;
+use crate::crowds::Crowd;
 use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
@@ -161,6 +162,8 @@ impl Running {
 pub struct Manager {
     // Dropped in this order when it was not stopped: servers leave the arrays, arrays the cores.
     pub(crate) servers: BTreeMap<String, ExportServer>,
+    /// What was told of addresses that had no room.
+    pub(crate) crowds: BTreeMap<String, Crowd>,
     pub(crate) running: Vec<Running>,
     pub(crate) drives: Drives,
     cores: Vec<CoreThread>,
@@ -251,6 +254,7 @@ impl Manager {
             offline: BTreeMap::new(),
             losses: BTreeMap::new(),
             spares: BTreeMap::new(),
+            crowds: BTreeMap::new(),
             seen: BTreeMap::new(),
             reserved: BTreeSet::new(),
             hooks,

@@ -242,6 +242,14 @@ impl ExportServer {
         }
     }
 
+    /// How many connections were closed at once because there were as many as there can be.
+    pub(crate) fn turned_away(&self) -> u64 {
+        match self {
+            Self::Nbd(server) => server.turned_away(),
+            Self::Nvme(target) => target.turned_away(),
+        }
+    }
+
     /// What an export has done; `None` when it is not offered here.
     pub(crate) fn done(&self, record: &ExportRecord) -> Option<Done> {
         match (self, &record.nvme) {

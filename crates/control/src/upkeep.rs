@@ -77,6 +77,7 @@ impl Control {
         self.run(|m| {
             m.observe();
             m.tell_rejections(monotonic());
+            m.watch_crowds();
             m.watch_state_dir();
             m.watch_hooks();
             Ok(())

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod files;
 mod process;
 mod run;
 mod services;

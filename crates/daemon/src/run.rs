@@ -20,6 +20,7 @@ use tonic::transport::Server;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, LogFormat};
+use crate::files;
 use crate::shared::Shared;
 use crate::socket;
 use strake_parity::Kernel;
@@ -61,6 +62,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         return Err("another parity kernel is in use already".to_owned().into());
     }
     tracing::info!(kernel = kernel.name(), "parity kernel");
+    files::allow_all()?;
     let state_dir = args.state_dir()?;
     let path = args.socket()?;
     let options = Options {

@@ -106,6 +106,12 @@ impl Server {
         Ok(Self { registry, service, address, config })
     }
 
+    /// How many connections were closed at once because there were as many as there can be.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.service.turned_away()
+    }
+
     /// The TCP address it listens on, with the port the kernel chose if none was given; `None` for a unix
     /// socket.
     #[must_use]

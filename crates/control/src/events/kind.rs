@@ -116,6 +116,7 @@ kinds! {
     ExportCreated "export_created" Info "An array was offered to clients."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or withdrawn together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be offered."
+    ConnectionsRefused "connections_refused" Warning "An address had no room left; told at most once a minute."
     ReservationsReleased "reservations_released" Warning "Somebody ended the reservations of an export by a command."
     SpareAdded "spare_added" Info "A drive became a spare."
     SpareRemoved "spare_removed" Info "A spare became an ordinary free drive."

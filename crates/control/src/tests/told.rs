@@ -228,3 +228,24 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     assert!(report.health != "ok" && report.checks[0].state != "ok", "what is wrong comes first");
     stop(&control);
 }
+
+#[test]
+fn an_address_without_room_is_told_of() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let tell = |turned_away| {
+        let counts = vec![("192.0.2.1:4420".to_owned(), turned_away)];
+        let told = control.run(|m| {
+            m.tell_crowds(counts);
+            Ok(())
+        });
+        told.expect("it answers");
+        let all = events(&control, &ListEventsRequest::default());
+        all.into_iter().filter(|event| event.kind == "connections_refused").collect::<Vec<_>>()
+    };
+    assert!(tell(0).is_empty(), "nobody was turned away");
+    let [told] = tell(3).try_into().expect("one event");
+    assert!(told.what.contains("192.0.2.1:4420") && told.what.contains("3 more"), "{}", told.what);
+    assert_eq!(tell(9).len(), 1, "once a minute");
+    stop(&control);
+}

@@ -1,0 +1,68 @@
+//! Addresses that had no room for a connection.
+
+use std::time::{Duration, Instant};
+
+use crate::events::{EventKind, Note};
+use crate::manager::Manager;
+use crate::servers::ExportServer;
+
+/// How often an address is told of at most: whoever is turned away comes again at once.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// What was told of an address.
+pub(crate) struct Crowd {
+    /// Connections that it had turned away by then.
+    turned_away: u64,
+    when: Instant,
+}
+
+/// Whether it is to be told that so many were turned away.
+fn is_news(told: Option<&Crowd>, turned_away: u64, now: Instant) -> bool {
+    turned_away > told.map_or(0, |told| told.turned_away)
+        && told.is_none_or(|told| now.duration_since(told.when) >= TOLD_EVERY)
+}
+
+impl Manager {
+    /// Tells of addresses that turned connections away since they were told of last.
+    pub(crate) fn watch_crowds(&mut self) {
+        self.crowds.retain(|listen, _| self.servers.contains_key(listen));
+        let count =
+            |(listen, server): (&String, &ExportServer)| (listen.clone(), server.turned_away());
+        self.tell_crowds(self.servers.iter().map(count).collect());
+    }
+
+    /// Tells that addresses have turned so many away in all, as far as that is news.
+    pub(crate) fn tell_crowds(&mut self, counts: Vec<(String, u64)>) {
+        let now = Instant::now();
+        for (listen, turned_away) in counts {
+            if !is_news(self.crowds.get(&listen), turned_away, now) {
+                continue;
+            }
+            let told = Crowd { turned_away, when: now };
+            let before = self.crowds.insert(listen.clone(), told);
+            let more = turned_away - before.map_or(0, |before| before.turned_away);
+            let what = format!(
+                "{listen} has as many connections as it can have: {more} more were closed at once"
+            );
+            let note = Note::new(EventKind::ConnectionsRefused, "daemon".to_owned(), what);
+            self.record(note.next("strake export list".to_owned()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Crowd, TOLD_EVERY, is_news};
+    use std::time::Instant;
+
+    #[test]
+    fn a_crowd_is_told_of_once_a_minute() {
+        let start = Instant::now();
+        assert!(!is_news(None, 0, start));
+        assert!(is_news(None, 1, start));
+        let told = Crowd { turned_away: 1, when: start };
+        assert!(!is_news(Some(&told), 1, start + TOLD_EVERY), "nobody came");
+        assert!(!is_news(Some(&told), 9, start), "not yet");
+        assert!(is_news(Some(&told), 9, start + TOLD_EVERY));
+    }
+}

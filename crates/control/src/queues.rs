@@ -1,7 +1,9 @@
-//! The hosts that are connected to an export over NVMe/TCP, and what each of their queues has done.
+//! Queues over NVMe/TCP, and what each has done: of the hosts of an export, and of drives of other machines.
 
 use strake_api::v1::{Controller as ControllerMessage, Export as ExportMessage, Queue};
+use strake_dev_fabrics::{self as fabrics, FabricsDevice};
 use strake_export_nvmet::{ControllerStats, Digests, QueueStats, Use};
+use strake_reactor::monotonic;
 use strake_units::Uuid;
 
 use crate::error::ControlError;
@@ -19,6 +21,35 @@ impl Manager {
             message.controllers = server.controllers(record).into_iter().map(controller).collect();
         }
         Ok(message)
+    }
+}
+
+/// Those of a drive of another machine.
+pub(crate) fn queues_of(drive: &FabricsDevice) -> Vec<Queue> {
+    drive.queues().iter().map(drive_queue).collect()
+}
+
+fn drive_queue(stats: &fabrics::QueueStats) -> Queue {
+    let link = stats.link;
+    let digests = link.map(|link| link.digests).unwrap_or_default();
+    Queue {
+        number: link.map_or(0, |link| link.number.into()),
+        core: u32::from(stats.core.0),
+        tls: link.is_some_and(|link| link.is_secure),
+        header_digest: digests.header == Use::On,
+        data_digest: digests.data == Use::On,
+        age_us: link.map_or(0, |link| monotonic().since(link.since).0 / 1000),
+        reads: stats.reads,
+        writes: stats.writes,
+        others: stats.others,
+        received_bytes: stats.bytes_in,
+        sent_bytes: stats.bytes_out,
+        errors: stats.failures,
+        association: link.map_or(0, |link| link.association),
+        connects: stats.connects,
+        retries: stats.retries,
+        held: stats.held,
+        ..Queue::default()
     }
 }
 
@@ -49,5 +80,6 @@ fn queue(stats: &QueueStats) -> Queue {
         received_bytes: stats.bytes_in,
         sent_bytes: stats.bytes_out,
         errors: stats.failures,
+        ..Queue::default()
     }
 }

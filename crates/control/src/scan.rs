@@ -15,6 +15,7 @@ use crate::drives::{Anchor, AtPath, DriveKind, Medium, OpenDrive, medium};
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::probe::{Probe, Probes, Target};
+use crate::queues::queues_of;
 use crate::remote::lost_note;
 use crate::remote::paths::{message_of, paths_note};
 
@@ -306,6 +307,9 @@ impl Manager {
             note: notes.join("; "),
             errors,
             paths: paths.iter().map(message_of).collect(),
+            association: open.remote.as_ref().map_or(0, |d| d.association()),
+            reconnects: open.remote.as_ref().map_or(0, |d| d.reconnects()),
+            queues: open.remote.as_ref().map(|d| queues_of(d)).unwrap_or_default(),
             spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
             ..DriveMessage::default()
         }

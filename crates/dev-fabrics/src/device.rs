@@ -2,6 +2,7 @@
 
 use crate::address::{Address, HostName};
 use crate::error::Reason;
+use crate::figures::QueueStats;
 use crate::inbox::{Asker, Inbox};
 use crate::keeper::{Keeper, Request};
 use crate::limits::{
@@ -92,6 +93,8 @@ pub struct PathStatus {
     pub state: PathState,
     /// For how long it has been in that state.
     pub age: Nanos,
+    /// Why it was lost, or could not be connected, the last time; `None` when neither ever happened.
+    pub last: Option<Reason>,
     /// Times that it was connected anew.
     pub reconnects: u64,
     /// Whether I/O goes over it.
@@ -118,6 +121,7 @@ impl PathStatus {
                 Standing::Down { reason, tries } => PathState::Down(*reason, *tries),
             },
             age: now().since(entry.since),
+            last: entry.last,
             reconnects: entry.reconnects,
             used: entry.used,
             turns: entry.turns,
@@ -265,6 +269,18 @@ impl FabricsDevice {
         self.shared.host_lock().tls = key;
     }
 
+    /// Number of the association that is used, counted from 1; 0 while there is none.
+    #[must_use]
+    pub fn association(&self) -> u64 {
+        self.shared.association.load(Ordering::Acquire)
+    }
+
+    /// What its queues have done that are open.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueStats> {
+        self.shared.figures().iter().map(|queue| queue.read()).collect()
+    }
+
     /// Times that its association was made anew.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
@@ -309,7 +325,7 @@ impl BlockDevice for FabricsDevice {
         }
     }
 
-    fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let fail =
             |kind, what: String| DeviceError::new(kind, self.shared.address.to_string(), what);
         if depth > DEPTH_MAX {
@@ -323,7 +339,7 @@ impl BlockDevice for FabricsDevice {
             return Err(fail(IoErrorKind::Device, what));
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (queue, zeroes) = ((id, depth), self.zeroes.clone());
+        let (queue, zeroes) = ((id, depth, core), self.zeroes.clone());
         let queue = FabricsQueue::open(&self.shared, &self.asker, queue, zeroes, now()).map_err(
             |error| fail(IoErrorKind::Device, NO_DESCRIPTOR.to_owned()).with_source(error),
         )?;

@@ -29,6 +29,8 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) wire: Wire,
+    /// The queue's number at the target.
+    pub(crate) number: u16,
     pub(crate) terms: Terms,
     /// That of the association it belongs to.
     pub(crate) life: Arc<Life>,

@@ -264,6 +264,7 @@ impl Path {
                 entry.since = now();
             }
             entry.standing = Standing::Down { reason: Some(reason), tries };
+            entry.last = Some(reason);
         });
     }
 }

@@ -19,6 +19,7 @@ mod piece;
 mod slot;
 
 use crate::error::Reason;
+use crate::figures::Figures;
 use crate::inbox::Asker;
 use crate::input::Input;
 use crate::keeper::Request;
@@ -46,7 +47,7 @@ use strake_block::{
     Buf, CompletionBatch, DeallocateReads, Io, IoError, IoErrorKind, IoQueue, Op, Readiness,
 };
 use strake_tls::Wire;
-use strake_units::{LbaRange, Nanos};
+use strake_units::{CoreIndex, LbaRange, Nanos};
 
 /// What a queue uses to sleep: one descriptor that turns readable for any of the others.
 struct Watch {
@@ -88,13 +89,14 @@ pub struct FabricsQueue {
     intake: Intake,
     /// There may be more that has come and was not looked at: nobody is woken for it.
     more: bool,
+    figures: Arc<Figures>,
 }
 
 impl FabricsQueue {
     pub(crate) fn open(
         shared: &Arc<Shared>,
         asker: &Asker<Request>,
-        (id, depth): (u64, u32),
+        (id, depth, core): (u64, u32, CoreIndex),
         zeroes: Buf,
         now: Nanos,
     ) -> io::Result<Self> {
@@ -105,6 +107,8 @@ impl FabricsQueue {
         asker.ask(Request::Open(port));
         let depth = depth.max(1) as usize;
         let ability = Ability::of(&shared.facts(), zeroes);
+        let figures = Arc::new(Figures::new(core));
+        shared.keep(&figures);
         Ok(Self {
             shared: Arc::clone(shared),
             asker: asker.clone(),
@@ -126,6 +130,7 @@ impl FabricsQueue {
             input: Input::new(),
             intake: Intake::Header,
             more: false,
+            figures,
         })
     }
 
@@ -208,6 +213,7 @@ impl FabricsQueue {
         }
         self.ability.renew(&link.facts);
         self.down_since = None;
+        self.figures.connected(&link, self.now);
         self.link = Some(link);
     }
 
@@ -233,6 +239,7 @@ impl FabricsQueue {
     /// Forgets the connection. What was sent over it is sent again, changes only when they can no longer be under way.
     fn drop_link(&mut self, now: Nanos) {
         let unanswered = self.in_flight > 0;
+        self.figures.disconnected();
         self.dropped = self.link.take().map(|link| Arc::clone(&link.life)).filter(|_| unanswered);
         self.down_since = Some(now);
         self.outbox.clear();
@@ -259,6 +266,7 @@ impl FabricsQueue {
         slot.forget_sent();
         slot.stage = Stage::Settling { not_before, failure };
         self.settling.push_back(index);
+        self.figures.again();
     }
 
     /// Moves what need not wait any more to what can be sent, before what came later, or to what has ended.
@@ -344,6 +352,9 @@ impl FabricsQueue {
                 slot.covers = self.shared.cache.changes();
             }
             slot.begin(&self.ability, &link.terms, index, now);
+            let (bytes, along) = (slot.piece.bytes, slot.moved);
+            self.figures.command(slot.op(), bytes);
+            self.figures.goes(along);
             self.outbox.push(index);
             self.in_flight += 1;
         }
@@ -363,6 +374,11 @@ impl FabricsQueue {
             (Sent::Broken(error), _) => self.break_off(now, error.into()),
             (Sent::Fine, Err(errno)) => self.break_off(now, Reason::Socket(errno)),
         }
+    }
+
+    /// Says how many requests wait.
+    fn tell(&self) {
+        self.figures.holds(self.ready.len() + self.settling.len());
     }
 
     fn give_back(&mut self, batch: &mut CompletionBatch) {
@@ -392,6 +408,7 @@ impl IoQueue for FabricsQueue {
         self.look_at_links(now);
         self.admit(now);
         self.send(now);
+        self.tell();
     }
 
     fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
@@ -408,6 +425,7 @@ impl IoQueue for FabricsQueue {
             self.send(now);
         }
         self.give_back(batch);
+        self.tell();
     }
 
     fn readiness(&self) -> Readiness {

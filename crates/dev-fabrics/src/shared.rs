@@ -4,6 +4,7 @@ use crate::address::{Address, HostName};
 use crate::cache::Cache;
 use crate::device::Options;
 use crate::error::Reason;
+use crate::figures::Figures;
 use crate::look::Facts;
 use crate::session::Gate;
 use crate::ways::PathId;
@@ -12,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_units::Nanos;
 
 /// How a device is connected.
@@ -49,6 +50,8 @@ pub(crate) struct PathEntry {
     pub(crate) standing: Standing,
     /// Since when it has stood so.
     pub(crate) since: Nanos,
+    /// Why it was lost, or could not be had, the last time.
+    pub(crate) last: Option<Reason>,
     /// Times that its association was made anew.
     pub(crate) reconnects: u64,
     /// Whether it carries I/O.
@@ -68,6 +71,7 @@ impl PathEntry {
             address,
             standing: Standing::Down { reason: None, tries: 0 },
             since: now(),
+            last: None,
             reconnects: 0,
             used: false,
             turns: 0,
@@ -100,6 +104,8 @@ pub(crate) struct Shared {
     promise: Mutex<Facts>,
     state: Mutex<LinkState>,
     paths: Mutex<Vec<PathEntry>>,
+    /// What queues have done that are open.
+    figures: Mutex<Vec<Weak<Figures>>>,
     /// Readable once a path stands in another way.
     pub(crate) news: OwnedFd,
     numbers: AtomicU64,
@@ -126,6 +132,7 @@ impl Shared {
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
             paths: Mutex::new(Vec::new()),
+            figures: Mutex::new(Vec::new()),
             news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             numbers: AtomicU64::new(0),
         })
@@ -168,6 +175,19 @@ impl Shared {
     /// In the order in which they were added.
     pub(crate) fn paths(&self) -> MutexGuard<'_, Vec<PathEntry>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the figures of a queue, as long as the queue does.
+    pub(crate) fn keep(&self, figures: &Arc<Figures>) {
+        let mut kept = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|other| other.strong_count() > 0);
+        kept.push(Arc::downgrade(figures));
+    }
+
+    /// The figures of queues that are open, in the order in which they were opened.
+    pub(crate) fn figures(&self) -> Vec<Arc<Figures>> {
+        let kept = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// A number that nothing else of this device has.

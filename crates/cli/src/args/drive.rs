@@ -11,7 +11,7 @@ pub enum DriveVerb {
   strake drive list
   strake drive list --watch")]
     List(Watch),
-    /// One drive.
+    /// One drive; of another machine also how it is connected, and what each of its queues has done.
     #[command(after_help = "Examples:
   strake drive show nvme3n1")]
     Show {

@@ -1,7 +1,8 @@
 //! Drives.
 
 use super::grid::{Column, Grid};
-use super::{field, or_dash, sentence, show::total, size, steps, wrapped};
+use super::queue::drive_queues;
+use super::{count, field, or_dash, sentence, show::total, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{
     DiscoverDrivesResponse, Drive, DriveChange, DrivePath, ListDrivesResponse, Offer,
@@ -55,6 +56,9 @@ pub fn show(drive: &Drive, width: usize) -> String {
     for path in &drive.paths {
         say("path", &way(path));
     }
+    if !drive.paths.is_empty() {
+        say("connected", &connection(drive));
+    }
     say(
         "wear",
         &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated life")),
@@ -65,7 +69,20 @@ pub fn show(drive: &Drive, width: usize) -> String {
         let more = format!("{}; by reason: strake drive errors {}", total, drive.path);
         say("errors", if total.is_empty() { "none" } else { &more });
     }
+    if !drive.queues.is_empty() {
+        out.push('\n');
+        out.push_str(&drive_queues(&drive.queues, width));
+    }
     out
+}
+
+/// How a drive of another machine is connected.
+fn connection(drive: &Drive) -> String {
+    let lost = format!("lost and found {}", count(drive.reconnects, "time"));
+    match drive.association {
+        0 => format!("over no path; {lost}"),
+        number => format!("association {number}; {lost}"),
+    }
 }
 
 /// A way to a drive of another machine.
@@ -74,8 +91,15 @@ fn way(path: &DrivePath) -> String {
     let access = path.access.replace('_', " ");
     let parts = [path.state.as_str(), used, &access, &path.note];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    let (time, anew) = (path.seconds, path.reconnects);
-    format!("{}: {}, for {time} s; reconnected {anew} times", path.address, parts.join(", "))
+    let (time, anew) = (path.seconds, count(path.reconnects, "time"));
+    // Why it is lost is said already.
+    let last = match path.last_loss.as_str() {
+        "" => String::new(),
+        why if why == path.note => String::new(),
+        why => format!(", last because {why}"),
+    };
+    let state = parts.join(", ");
+    format!("{}: {state}, for {time} s; reconnected {anew}{last}", path.address)
 }
 
 /// Who uses a drive: the array with its position there as `tank:3`, or what it is a spare of.

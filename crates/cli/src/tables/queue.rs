@@ -7,7 +7,40 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use strake_api::v1::Queue;
 
-/// What each has done, one a line.
+/// What each of a drive has done, one a line.
+pub(super) fn drive_queues(queues: &[Queue], width: usize) -> String {
+    let mut grid = Grid::new(&[
+        Column::Number("queue"),
+        Column::Number("age"),
+        Column::Number("reads"),
+        Column::Number("writes"),
+        Column::Number("others"),
+        Column::Number("in"),
+        Column::Number("out"),
+        Column::Number("errors"),
+        Column::Number("retries"),
+        Column::Number("held"),
+    ]);
+    for queue in queues {
+        let is_connected = queue.association > 0;
+        let of_link = |text: String| if is_connected { text } else { String::new() };
+        grid.row([
+            of_link(queue.number.to_string()),
+            of_link(time(queue.age_us / 1_000_000)),
+            queue.reads.to_string(),
+            queue.writes.to_string(),
+            queue.others.to_string(),
+            size(queue.received_bytes),
+            size(queue.sent_bytes),
+            queue.errors.to_string(),
+            queue.retries.to_string(),
+            queue.held.to_string(),
+        ]);
+    }
+    grid.render(width)
+}
+
+/// What each of a host has done, one a line.
 pub(super) fn queues(queues: &[Queue], width: usize) -> String {
     let mut grid = Grid::new(&[
         Column::Number("queue"),

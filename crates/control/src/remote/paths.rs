@@ -160,6 +160,7 @@ pub(crate) fn message_of(path: &PathStatus) -> DrivePath {
         reconnects: path.reconnects,
         turns: path.turns,
         note,
+        last_loss: path.last.map(|reason| reason.to_string()).unwrap_or_default(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::life::write;
 use super::remote::{HOST, Machine, connect};
 use super::{Folder, check_refused, raid6, stop};
 use crate::error::ControlErrorKind;
+use std::collections::BTreeSet;
 use strake_api::v1::{Controller, CreateArrayRequest, Queue};
 
 #[test]
@@ -39,6 +40,15 @@ fn an_export_tells_its_hosts_and_what_their_queues_have_done() {
         assert!(queue.address.starts_with("127.0.0.1:"), "{}", queue.address);
         assert!(queue.header_digest && queue.data_digest && !queue.tls, "as drives ask for");
     }
+
+    let drive = control.drive(&machine.addresses[0]).expect("it is connected");
+    assert_eq!((drive.association, drive.reconnects), (1, 0));
+    let sum = |of: fn(&Queue) -> u64| -> u64 { drive.queues.iter().map(of).sum() };
+    assert!(sum(|queue| queue.writes) >= 3 && sum(|queue| queue.sent_bytes) >= 3 << 20);
+    assert!(drive.queues.iter().all(|queue| (queue.association, queue.held) == (1, 0)));
+    let numbers = |queues: &[Queue]| queues.iter().map(|q| q.number).collect::<BTreeSet<_>>();
+    let theirs = numbers(&host.queues[1..]);
+    assert_eq!(numbers(&drive.queues), theirs, "both sides know them by the same numbers");
     stop(&control);
     machine.stop();
 }

@@ -137,6 +137,7 @@ impl FabricsQueue {
         let until = slot.moved + transfer.length;
         let asked = Asked { cid: transfer.cid, tag: transfer.tag, from: slot.moved, until };
         slot.moved = until;
+        self.figures.goes(transfer.length);
         slot.stage = Stage::Sending;
         let Some(link) = &self.link else { return Ok(()) };
         slot.send_data(asked, &self.ability, &link.terms);
@@ -223,6 +224,7 @@ impl FabricsQueue {
         self.intake = Intake::Header;
         let slot = self.slots.get(incoming.index);
         slot.moved += incoming.length;
+        self.figures.came(incoming.length);
         if incoming.ends {
             return self.conclude(incoming.index, Status::SUCCESS, now);
         }
@@ -248,6 +250,9 @@ impl FabricsQueue {
             return Err(Reason::Unusable(Unfit::Absent));
         }
         self.in_flight -= 1;
+        if !status.is_success() {
+            self.figures.failure();
+        }
         let damaged = slot.damaged && status.is_success();
         match if damaged { Verdict::Again } else { verdict(status) } {
             Verdict::Done => self.done(index, now),

@@ -3,6 +3,7 @@
 
 mod breaches;
 mod conversations;
+mod figures;
 mod losses;
 mod moves;
 
@@ -28,7 +29,7 @@ use strake_block::{
 };
 use strake_nvme_wire::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
 use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, digest, nvm};
-use strake_units::{BlockSize, Lba, LbaRange, Nanos};
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
 /// How long what was sent may be carried out after the end of an association.
 const SETTLE: Nanos = Nanos(8 * Nanos::SECOND.0);
@@ -102,7 +103,8 @@ impl Rig {
         let (asker, requests) = Inbox::open().expect("descriptors");
         let zeroes = BufMut::alone(128 << 10).freeze();
         let start = Nanos::SECOND;
-        let queue = FabricsQueue::open(&shared, &asker, (0, 8), zeroes, start).expect("a queue");
+        let queue = FabricsQueue::open(&shared, &asker, (0, 8, CoreIndex(0)), zeroes, start)
+            .expect("a queue");
         let Ok(Request::Open(port)) = requests.next() else { panic!("a queue asks for a link") };
         let (target, _) = UnixStream::pair().expect("sockets");
         let done = Vec::new();
@@ -136,7 +138,8 @@ impl Rig {
         self.shared.association.store(number, Ordering::Release);
         self.life = Life::new(number);
         let (life, facts) = (Arc::clone(&self.life), Arc::new(self.shared.facts().clone()));
-        self.port.offer(Some(Link { wire: OwnedFd::from(ours).into(), terms, life, facts }));
+        let wire = OwnedFd::from(ours).into();
+        self.port.offer(Some(Link { wire, number: 3, terms, life, facts }));
         theirs
     }
 
@@ -177,7 +180,8 @@ impl Rig {
     /// Opens the queue again, which uses association `number` then.
     fn reopen(&mut self, zeroes: Buf, number: u64) {
         let (asker, requests) = Inbox::open().expect("descriptors");
-        let queue = FabricsQueue::open(&self.shared, &asker, (1, 8), zeroes, self.now);
+        let queue =
+            FabricsQueue::open(&self.shared, &asker, (1, 8, CoreIndex(1)), zeroes, self.now);
         self.queue = queue.expect("a queue");
         let Ok(Request::Open(port)) = requests.next() else { panic!("a queue asks for a link") };
         (self.requests, self.port) = (requests, port);

@@ -287,6 +287,15 @@ fn queue(number: u32) -> Queue {
     }
 }
 
+/// Of a drive of another machine: one at work, and one that waits for a connection.
+pub fn drive_queues() -> Vec<Queue> {
+    let (reads, writes) = (1_234_567, 98_765);
+    let busy = Queue { association: 3, connects: 3, retries: 12, held: 2, ..queue(1) };
+    let busy = Queue { reads, writes, ..busy };
+    let lost = Queue { number: 0, association: 0, age_us: 0, held: 32, ..busy.clone() };
+    vec![busy, lost]
+}
+
 pub fn controller() -> Controller {
     Controller {
         id: 3,

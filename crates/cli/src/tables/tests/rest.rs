@@ -49,15 +49,25 @@ fn all_drives_and_one() {
         seconds: 4711,
         ..DrivePath::default()
     };
-    let live = DrivePath { used: true, access: "non_optimized".into(), ..way("10.0.0.7", "live") };
+    let live = DrivePath {
+        used: true,
+        access: "non_optimized".into(),
+        reconnects: 1,
+        last_loss: "no answer in time".into(),
+        ..way("10.0.0.7", "live")
+    };
     let lost = DrivePath {
         reconnects: 12,
         note: "the target closed the connection".into(),
+        last_loss: "the target closed the connection".into(),
         ..way("10.1.0.7", "lost")
     };
     let remote = Drive {
         kind: "nvme-tcp".into(),
         paths: vec![live.clone(), lost],
+        association: 3,
+        reconnects: 1,
+        queues: drive_queues(),
         ..drive(&live.address, "free", "paths lost: 1 of 2")
     };
     check("drive-show-paths", |width| drive::show(&remote, width));

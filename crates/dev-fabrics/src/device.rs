@@ -207,7 +207,7 @@ impl FabricsDevice {
     pub fn add_path(&self, address: &Address) -> Result<(), DeviceError> {
         let shared = &self.shared;
         let fail = |kind, what: String| DeviceError::new(kind, address.to_string(), what);
-        if shared.paths().len() >= PATHS_MAX {
+        if shared.paths().iter().filter(|entry| !entry.leaving).count() >= PATHS_MAX {
             let what = format!("there are {PATHS_MAX} paths to the drive, which is the most");
             return Err(fail(IoErrorKind::Unsupported, what));
         }
@@ -231,14 +231,15 @@ impl FabricsDevice {
     }
 
     /// Does without a path from now on. What is under way over it is answered or sent again over another. False when
-    /// that is not possible: there is no such path, or no other one over which the drive is connected.
+    /// that is not possible: there is no such path, it is the last, or the only one over which the drive is connected.
     #[must_use]
     pub fn remove_path(&self, address: &Address) -> bool {
         let mut paths = self.shared.paths();
-        let others = paths.iter().filter(|entry| entry.address != *address && !entry.leaving);
-        let other = others.map(|entry| &entry.standing).any(|it| matches!(it, Standing::Up(_)));
+        let is_up = |entry: &PathEntry| matches!(entry.standing, Standing::Up(_));
+        let mut others = paths.iter().filter(|entry| entry.address != *address && !entry.leaving);
+        let (any, up) = (others.clone().next().is_some(), others.any(is_up));
         let path = paths.iter_mut().find(|entry| entry.address == *address && !entry.leaving);
-        let Some(path) = path.filter(|_| other) else { return false };
+        let Some(path) = path.filter(|path| up || (any && !is_up(path))) else { return false };
         (path.leaving, path.since) = (true, now());
         drop(paths);
         self.shared.tell();

@@ -210,6 +210,19 @@ fn a_path_leads_to_the_same_namespace_of_the_same_instance() {
 }
 
 #[test]
+fn a_path_that_is_down_can_be_taken_away_while_all_are() {
+    let machine = Machine::start(7);
+    let (mut first, mut second) = (Portal::to(&machine), Portal::to(&machine));
+    let device = connect(&[&first, &second]);
+    until("both are up", || paths(&device) == [(true, true), (true, false)]);
+    first.close();
+    second.close();
+    until("both are down", || paths(&device) == [(false, false); 2]);
+    assert!(device.remove_path(&second.address()));
+    assert!(!device.remove_path(&first.address()), "it is the last");
+}
+
+#[test]
 fn a_path_can_be_taken_away_but_the_last() {
     let machine = Machine::start(7);
     let (first, second) = (Portal::to(&machine), Portal::to(&machine));

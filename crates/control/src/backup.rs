@@ -15,7 +15,7 @@ use crate::hosts::keys_of;
 use crate::manager::Manager;
 use crate::member_config::remembered_by;
 use crate::referrals::referral_of;
-use crate::remote::address_of;
+use crate::remote::paths::in_usual_form;
 use crate::store::{ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord};
 
 /// What a restore did, or would.
@@ -157,9 +157,8 @@ impl Control {
     /// Records a drive of another machine that is not known, and connects it. One that is away is tried again.
     fn restore_remote(&self, record: &RemoteRecord, restored: &mut Restored) {
         let step = format!("connect {}", record.address);
-        let record = match address_of(&record.address) {
-            // Paths are looked at below.
-            Ok(address) => &RemoteRecord { address: address.to_string(), ..record.clone() },
+        let record = &match in_usual_form(record) {
+            Ok(record) => record,
             Err(error) => return restored.note(step, Err(error)),
         };
         let is_known =

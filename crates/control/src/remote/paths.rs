@@ -5,7 +5,7 @@
 
 use strake_api::v1::{ConnectDriveRequest, DrivePath};
 use strake_dev_fabrics::limits::PATHS_MAX;
-use strake_dev_fabrics::{Access, Address, PathState, PathStatus};
+use strake_dev_fabrics::{Access, Address, FabricsDevice, PathState, PathStatus};
 use strake_units::Nanos;
 
 use super::address_of;
@@ -29,10 +29,26 @@ pub(super) fn check_paths(record: &RemoteRecord) -> Result<(), ControlError> {
             return Err(ControlError::usage(format!("{path} is no path to {name}")));
         }
     }
+    for (at, path) in record.addresses().enumerate() {
+        if record.addresses().take(at).any(|other| other == path) {
+            return Err(ControlError::usage(format!("{path} is given twice")));
+        }
+    }
     if record.paths.len() >= PATHS_MAX {
         return Err(ControlError::usage(format!("a drive has at most {PATHS_MAX} paths")));
     }
     Ok(())
+}
+
+/// The record with each address in its usual form.
+pub(crate) fn in_usual_form(record: &RemoteRecord) -> Result<RemoteRecord, ControlError> {
+    let usual = |text: &String| address_of(text).map(|address| address.to_string());
+    let paths = record.paths.iter().map(usual).collect::<Result<_, _>>()?;
+    Ok(RemoteRecord { address: usual(&record.address)?, paths, ..record.clone() })
+}
+
+fn leads_over(device: &FabricsDevice, address: &Address) -> bool {
+    device.paths().iter().any(|path| path.address == *address)
 }
 
 impl Control {
@@ -40,10 +56,15 @@ impl Control {
     pub(super) fn connect_path(&self, record: &RemoteRecord) -> Result<(), ControlError> {
         let Some(path) = record.paths.last() else { return Ok(()) };
         let address = address_of(path)?;
-        let Some(device) = self.run(|m| Ok(m.drives.remote(&record.address).cloned()))? else {
+        let drive = || self.run(|m| Ok(m.drives.remote(&record.address).cloned()));
+        if drive()?.is_none() {
             // It may be the only path that works.
             let device = record.connect()?;
-            return self.run(|m| m.adopt_remote(record, device)).map(drop);
+            self.run(|m| m.adopt_remote(record, device))?;
+        }
+        // It may have been connected meanwhile, as it was recorded before.
+        let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
+            return Ok(());
         };
         device.add_path(&address).map_err(|error| refusal(&error))?;
         self.run(|m| m.put_remote(record)).inspect_err(|_| {
@@ -95,8 +116,16 @@ impl Manager {
             check_paths(&record)?;
             return Ok(Some(Aim::Path(record)));
         }
-        let connected = self.drives.remote(&name).is_some();
-        Ok(Some(if connected { Aim::Nothing } else { Aim::Connect(record) }))
+        let address = address_of(path)?;
+        Ok(Some(match self.drives.remote(&name) {
+            None => Aim::Connect(record),
+            Some(device) if leads_over(device, &address) => Aim::Nothing,
+            Some(_) => {
+                record.paths.retain(|known| known != path);
+                record.paths.push(path.to_owned());
+                Aim::Path(record)
+            }
+        }))
     }
 
     /// Does without a path to the drive `name` from now on.
@@ -122,7 +151,13 @@ impl Manager {
 
     /// Tells of paths that were lost and came back since the last look, of drives that have several.
     pub(super) fn tell_lost_paths(&mut self) {
-        for (name, paths) in self.drives.remote_paths() {
+        let all = self.drives.remote_paths();
+        let addresses =
+            all.iter().flat_map(|(_, paths)| paths).map(|path| path.address.to_string());
+        let addresses: Vec<_> = addresses.collect();
+        // The last path of a drive is told of as the drive.
+        self.remotes.told_paths.retain(|told| addresses.contains(told));
+        for (name, paths) in all {
             for path in paths {
                 let (object, address) = (format!("drive/{name}"), path.address.to_string());
                 match path.state {

@@ -413,6 +413,27 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     machine.stop();
 }
 
+/// A path was recorded, and the drive connected meanwhile as it was recorded before.
+#[test]
+fn a_path_that_is_recorded_and_not_used_is_connected_when_it_is_asked_for() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let second = address.replace("127.0.0.1", "localhost");
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("it is connected");
+    let known = control.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    let record = RemoteRecord { paths: vec![second.clone()], ..known.clone() };
+    control.run(|m| m.put_remote(&record)).expect("it is recorded");
+    assert_eq!(connect(&control, &second).expect("it leads there").result, "changed");
+    assert_eq!(shown(&control, address).paths.len(), 2);
+    let doubled = RemoteRecord { paths: vec![address.to_owned()], ..known };
+    let refused = control.run(|m| m.check_remote(&doubled));
+    check_refused(refused, ControlErrorKind::Usage, "twice");
+    stop(&control);
+    machine.stop();
+}
+
 /// A document may have been written by anybody.
 #[test]
 fn records_of_a_backup_are_looked_at() {

@@ -258,6 +258,13 @@ impl Manager {
         }
     }
 
+    /// Drives that are open, and those of other machines that should be. Looks at none of them.
+    #[must_use]
+    pub fn open_drives(&self) -> Vec<DriveMessage> {
+        let open = self.drives.all().iter().map(|d| self.of_open(d));
+        open.chain(self.absent_remotes()).collect()
+    }
+
     fn of_open(&self, open: &OpenDrive) -> DriveMessage {
         let info = open.drive.device.info();
         let place = self.running.iter().find_map(|r| {

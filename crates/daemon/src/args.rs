@@ -7,6 +7,8 @@ use clap::{Parser, ValueEnum};
 use strake_control::CoreChoice;
 use strake_parity::Kernel;
 
+use crate::metrics::Place;
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -38,6 +40,9 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
+    /// Where to give metrics over HTTP: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: nowhere]
+    #[arg(long, env = "STRAKE_METRICS", value_name = "ADDRESS")]
+    pub metrics: Option<Place>,
     /// Parity kernel, such as avx2 or portable [default: chosen for this CPU]
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", value_parser = parse_kernel)]
     pub parity_kernel: Option<Kernel>,

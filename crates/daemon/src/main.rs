@@ -1,19 +1,20 @@
 //! `straked`: the daemon.
 //!
 //! **What it is.** A process around one [`strake_control::Manager`]: it puts gRPC on a unix socket in front of it,
-//! decides who may call, and turns SIGTERM into a clean stop.
+//! decides who may call, and turns SIGTERM into a clean stop. Whoever watches machines may have figures by HTTP.
 //!
 //! **What it must never do.** No I/O of clients passes through here: control threads and data cores meet only in
 //! the manager. It never acknowledges what is not recorded, and never starts beside another daemon on the same
 //! state directory or socket.
 //!
 //! **Where to start.** [`run`] for the life of the process, [`services`] for what a call does, [`socket`] for who
-//! may call.
+//! may call, [`metrics`] for what is told without being asked who one is.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod files;
+mod metrics;
 mod process;
 mod run;
 mod services;

@@ -21,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, LogFormat};
 use crate::files;
+use crate::metrics::{self, Metrics};
 use crate::shared::Shared;
 use crate::socket;
 use strake_parity::Kernel;
@@ -83,9 +84,16 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     let control = Control::start(&state_dir, options).map_err(|e| e.to_string())?;
     let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
-        let (listener, guard) = socket::listen(&path)?;
+        let (listener, guard) = socket::listen(&path, "--socket")?;
+        let metrics = match &args.metrics {
+            Some(place) => Some(metrics::listen(place).await?),
+            None => None,
+        };
+        if let Some(metrics) = &metrics {
+            tracing::info!(place = %metrics.place(), "giving metrics");
+        }
         tracing::info!(socket = %path.display(), state_dir = %state_dir.display(), "serving");
-        let served = serve(&shared, listener, guard.gid).await;
+        let served = serve(&shared, listener, guard.gid, metrics).await;
         drop(guard);
         served.map_err(|why| Ended { when: When::Serving, why })
     });
@@ -110,7 +118,12 @@ fn start_log(format: LogFormat) {
     }
 }
 
-async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), String> {
+async fn serve(
+    shared: &Shared,
+    listener: UnixListener,
+    gid: u32,
+    metrics: Option<Metrics>,
+) -> Result<(), String> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<ArrayServiceServer<Shared>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
@@ -120,6 +133,7 @@ async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), 
         .map_err(|e| format!("cannot offer reflection: {e}"))?;
     let callers = socket::callers(listener, gid);
     let ticking = tokio::spawn(tick(shared.clone()));
+    let metering = metrics.map(|metrics| tokio::spawn(metrics.serve(shared.clone())));
     let (told, end) = tokio::sync::watch::channel(false);
     let mut graceful = end.clone();
     let server = Server::builder()
@@ -168,6 +182,9 @@ async fn serve(shared: &Shared, listener: UnixListener, gid: u32) -> Result<(), 
         }
     };
     ticking.abort();
+    if let Some(metering) = metering {
+        metering.abort();
+    }
     drop(end);
     ended.map_err(|e| format!("serving ended: {e}"))
 }

@@ -38,17 +38,18 @@ pub struct Socket {
     pub gid: u32,
 }
 
-/// Listens on `path`. A socket left behind by a daemon that is gone is replaced; one that answers is not.
-pub fn listen(path: &Path) -> Result<(UnixListener, Socket), String> {
+/// Listens on `path`, which `option` says. A socket left behind by a daemon that is gone is replaced; one that answers
+/// is not.
+pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), String> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
         made.map_err(|e| {
-            format!("cannot create {}: {e}; choose another place with --socket", parent.display())
+            format!("cannot create {}: {e}; choose another place with {option}", parent.display())
         })?;
     }
-    remove_stale(path)?;
+    remove_stale(path, option)?;
     let listener = UnixListener::bind(path).map_err(|e| {
-        format!("cannot listen on {}: {e}; choose another place with --socket", path.display())
+        format!("cannot listen on {}: {e}; choose another place with {option}", path.display())
     })?;
     let failed = |e: io::Error| format!("cannot prepare the socket {}: {e}", path.display());
     fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
@@ -62,16 +63,16 @@ pub fn listen(path: &Path) -> Result<(UnixListener, Socket), String> {
 pub fn refuse_in_use(path: &Path) -> Result<(), String> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket && knock(path).is_ok() {
-        return Err(in_use(path));
+        return Err(in_use(path, "--socket"));
     }
     Ok(())
 }
 
-fn in_use(path: &Path) -> String {
-    format!("a daemon answers on {} already; stop it or choose another --socket", path.display())
+fn in_use(path: &Path, option: &str) -> String {
+    format!("a daemon answers on {} already; stop it or choose another {option}", path.display())
 }
 
-fn remove_stale(path: &Path) -> Result<(), String> {
+fn remove_stale(path: &Path, option: &str) -> Result<(), String> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -80,16 +81,16 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     if !meta.file_type().is_socket() {
         let shown = path.display();
         return Err(format!(
-            "{shown} is there already and is not a socket; remove it or choose another --socket"
+            "{shown} is there already and is not a socket; remove it or choose another {option}"
         ));
     }
     match knock(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
             .map_err(|e| format!("cannot replace the stale socket {}: {e}", path.display())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Ok(()) => Err(in_use(path)),
+        Ok(()) => Err(in_use(path, option)),
         Err(error) => Err(format!(
-            "cannot tell who is on {}: {error}; choose another --socket",
+            "cannot tell who is on {}: {error}; choose another {option}",
             path.display()
         )),
     }
@@ -103,6 +104,13 @@ fn knock(path: &Path) -> io::Result<()> {
         std::thread::sleep(KNOCK_EVERY);
     }
     StdStream::connect(path).map(drop)
+}
+
+impl Socket {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 impl Drop for Socket {

@@ -60,16 +60,16 @@ fn requests_beyond_the_limits_are_refused() {
 async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir: PathBuf = std::env::temp_dir().join(format!("straked-test-{}", std::process::id()));
     let path = dir.join("sock");
-    let (listener, guard) = listen(&path).expect("nobody listens there");
-    assert!(listen(&path).err().is_some_and(|why| why.contains("answers")));
+    let (listener, guard) = listen(&path, "--socket").expect("nobody listens there");
+    assert!(listen(&path, "--socket").err().is_some_and(|why| why.contains("answers")));
     drop(listener);
     drop(guard);
     // A listener without a guard leaves its path behind, as a killed daemon does.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("the path is free"));
-    let (_listener, guard) = listen(&path).expect("the socket is stale");
+    let (_listener, guard) = listen(&path, "--socket").expect("the socket is stale");
     drop(guard);
     assert!(!path.exists());
     std::fs::write(&path, b"precious").expect("it can be written");
-    assert!(listen(&path).err().is_some_and(|why| why.contains("not a socket")));
+    assert!(listen(&path, "--socket").err().is_some_and(|why| why.contains("not a socket")));
     std::fs::remove_dir_all(&dir).expect("it can be removed");
 }

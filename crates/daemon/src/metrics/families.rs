@@ -1,0 +1,215 @@
+//! Every metric there is. `docs/metrics.md` has the same table, and a test compares them.
+
+use super::Snapshot;
+use super::text::{Family, Kind, Text};
+use std::collections::BTreeMap;
+use strake_api::v1::{Array, Counters, Drive, DriveErrors, DrivePath, Export, Progress};
+
+const fn gauge(
+    name: &'static str,
+    help: &'static str,
+    samples: fn(&Snapshot, &mut Text),
+) -> Family {
+    Family { name, kind: Kind::Gauge, help, samples }
+}
+
+const fn counter(
+    name: &'static str,
+    help: &'static str,
+    samples: fn(&Snapshot, &mut Text),
+) -> Family {
+    Family { name, kind: Kind::Counter, help, samples }
+}
+
+/// Every metric.
+pub const FAMILIES: &[Family] = &[
+    gauge("strake_build_info", "The version that runs.", |s, to| {
+        to.say(&[("version", &s.daemon.version)], 1);
+    }),
+    gauge("strake_uptime_seconds", "Time since the daemon started.", |s, to| {
+        to.say(&[], s.daemon.uptime_us as f64 / 1e6);
+    }),
+    gauge("strake_memory_bytes", "Resident memory of the daemon.", |s, to| {
+        to.say(&[], s.daemon.memory_bytes);
+    }),
+    counter("strake_cpu_seconds", "Processor time of the daemon.", |s, to| {
+        to.say(&[], s.daemon.cpu_us as f64 / 1e6);
+    }),
+    gauge("strake_array_state", "1 for each state that an array has.", |s, to| {
+        for array in &s.arrays {
+            for state in &array.states {
+                to.say(&[("array", &array.name), ("state", state)], 1);
+            }
+        }
+    }),
+    gauge("strake_array_size_bytes", "What an array that runs can hold.", |s, to| {
+        of_running(s, to, |array, _| array.size_bytes);
+    }),
+    gauge("strake_array_redundancy_left", "Members that may be lost yet at the worst.", |s, to| {
+        of_running(s, to, |array, _| array.redundancy_left.into());
+    }),
+    gauge(
+        "strake_array_bad_blocks",
+        "Blocks of an array that cannot be read any more.",
+        |s, to| {
+            of_running(s, to, |array, _| array.bad_blocks);
+        },
+    ),
+    gauge("strake_array_memory_bytes", "Memory that an array has for itself.", |s, to| {
+        of_running(s, to, |array, _| array.memory_bytes);
+    }),
+    gauge("strake_array_members", "Members of an array by their states.", |s, to| {
+        for array in &s.arrays {
+            let mut states = BTreeMap::new();
+            for member in &array.members {
+                *states.entry(member.state.as_str()).or_insert(0) += 1;
+            }
+            for (state, count) in states {
+                to.say(&[("array", &array.name), ("state", state)], count);
+            }
+        }
+    }),
+    counter("strake_array_reads", "Reads that an array has done.", |s, to| {
+        of_running(s, to, |_, counters| counters.reads);
+    }),
+    counter("strake_array_read_bytes", "Bytes of them.", |s, to| {
+        of_running(s, to, |_, counters| counters.read_bytes);
+    }),
+    counter("strake_array_writes", "Writes that an array has done.", |s, to| {
+        of_running(s, to, |_, counters| counters.writes);
+    }),
+    counter("strake_array_write_bytes", "Bytes of them.", |s, to| {
+        of_running(s, to, |_, counters| counters.write_bytes);
+    }),
+    counter("strake_array_degraded_reads", "Reads computed from other members.", |s, to| {
+        of_running(s, to, |_, counters| counters.degraded_reads);
+    }),
+    counter("strake_array_medium_errors", "Blocks of members that could not be read.", |s, to| {
+        of_running(s, to, |_, counters| counters.medium_errors);
+    }),
+    counter("strake_array_repairs", "Blocks of members that were written anew.", |s, to| {
+        of_running(s, to, |_, counters| counters.repairs);
+    }),
+    gauge("strake_array_job_done_bytes", "How far the work on an array is.", |s, to| {
+        of_jobs(s, to, |job| job.done_bytes);
+    }),
+    gauge("strake_array_job_total_bytes", "How much work that is.", |s, to| {
+        of_jobs(s, to, |job| job.total_bytes);
+    }),
+    gauge("strake_drive_state", "1 for the state of a drive.", |s, to| {
+        for drive in &s.drives {
+            to.say(&[("drive", &drive.path), ("state", &drive.state)], 1);
+        }
+    }),
+    gauge("strake_drive_size_bytes", "What a drive holds.", |s, to| {
+        for drive in &s.drives {
+            to.say(&[("drive", &drive.path)], drive.size_bytes);
+        }
+    }),
+    counter("strake_drive_errors", "Errors of a drive of an array, by their reasons.", |s, to| {
+        for drive in &s.drives {
+            for (reason, count) in drive.errors.iter().flat_map(reasons) {
+                to.say(&[("drive", &drive.path), ("reason", reason)], count);
+            }
+        }
+    }),
+    gauge("strake_drive_path_up", "1 for a path to a drive that is connected, else 0.", |s, to| {
+        of_paths(s, to, |path| u64::from(path.state == "live"));
+    }),
+    gauge("strake_drive_path_used", "1 for the path to a drive that carries I/O.", |s, to| {
+        of_paths(s, to, |path| u64::from(path.used));
+    }),
+    counter("strake_drive_path_reconnects", "Times that a path was connected anew.", |s, to| {
+        of_paths(s, to, |path| path.reconnects);
+    }),
+    counter("strake_drive_reconnects", "Times that a drive lost all and came back.", |s, to| {
+        of_remote(s, to, |drive| drive.reconnects);
+    }),
+    gauge("strake_drive_queues", "Queues of a drive that are open.", |s, to| {
+        of_remote(s, to, |drive| drive.queues.len() as u64);
+    }),
+    gauge("strake_drive_held_requests", "Requests that wait for a drive here.", |s, to| {
+        of_remote(s, to, |drive| drive.queues.iter().map(|queue| queue.held).sum());
+    }),
+    gauge("strake_export_up", "1 for an export that serves its array, else 0.", |s, to| {
+        for export in &s.exports {
+            to.say(&[("export", &export.name)], u8::from(is_online(export)));
+        }
+    }),
+    gauge("strake_export_connections", "Connections of clients.", |s, to| {
+        of_exports(s, to, |export| export.connections.into());
+    }),
+    counter("strake_export_reads", "Reads answered with data.", |s, to| {
+        of_exports(s, to, |export| export.reads);
+    }),
+    counter("strake_export_read_bytes", "Bytes of them.", |s, to| {
+        of_exports(s, to, |export| export.read_bytes);
+    }),
+    counter("strake_export_writes", "Writes that succeeded.", |s, to| {
+        of_exports(s, to, |export| export.writes);
+    }),
+    counter("strake_export_write_bytes", "Bytes of them.", |s, to| {
+        of_exports(s, to, |export| export.write_bytes);
+    }),
+    counter("strake_export_flushes", "Flushes that succeeded.", |s, to| {
+        of_exports(s, to, |export| export.flushes);
+    }),
+    counter("strake_export_errors", "Requests answered with an error.", |s, to| {
+        of_exports(s, to, |export| export.errors);
+    }),
+];
+
+/// A figure of each array that runs: one that does not has none.
+fn of_running(s: &Snapshot, to: &mut Text, figure: fn(&Array, &Counters) -> u64) {
+    for array in &s.arrays {
+        if let Some(counters) = &array.counters {
+            to.say(&[("array", &array.name)], figure(array, counters));
+        }
+    }
+}
+
+fn of_jobs(s: &Snapshot, to: &mut Text, figure: fn(&Progress) -> u64) {
+    for array in &s.arrays {
+        for job in &array.progress {
+            to.say(&[("array", &array.name), ("job", &job.job)], figure(job));
+        }
+    }
+}
+
+/// A figure of each path to a drive of another machine.
+fn of_paths(s: &Snapshot, to: &mut Text, figure: fn(&DrivePath) -> u64) {
+    for drive in &s.drives {
+        for path in &drive.paths {
+            to.say(&[("drive", &drive.path), ("path", &path.address)], figure(path));
+        }
+    }
+}
+
+/// A figure of each drive of another machine that was connected.
+fn of_remote(s: &Snapshot, to: &mut Text, figure: fn(&Drive) -> u64) {
+    for drive in s.drives.iter().filter(|drive| !drive.paths.is_empty()) {
+        to.say(&[("drive", &drive.path)], figure(drive));
+    }
+}
+
+fn is_online(export: &Export) -> bool {
+    export.state == "online"
+}
+
+/// A figure of each export whose array is served.
+fn of_exports(s: &Snapshot, to: &mut Text, figure: fn(&Export) -> u64) {
+    for export in s.exports.iter().filter(|export| is_online(export)) {
+        to.say(&[("export", &export.name)], figure(export));
+    }
+}
+
+fn reasons(errors: &DriveErrors) -> [(&'static str, u64); 5] {
+    let DriveErrors { medium, slow, timeouts, device, sit_outs, .. } = *errors;
+    [
+        ("medium", medium),
+        ("slow", slow),
+        ("timeout", timeouts),
+        ("device", device),
+        ("sitting_out", sit_outs),
+    ]
+}

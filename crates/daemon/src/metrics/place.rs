@@ -1,0 +1,38 @@
+//! Where metrics are asked for.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where metrics are asked for: only on this machine, since nobody has to say who he is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A socket of mode 0660, for those who may call the daemon.
+    Unix(PathBuf),
+    /// An address that no other machine reaches.
+    Loopback(SocketAddr),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.starts_with('/') {
+                true => Ok(Self::Unix(path.into())),
+                false => Err("write unix:/absolute/path".to_owned()),
+            };
+        }
+        let address: SocketAddr = text.parse().map_err(|_| {
+            "write unix:/absolute/path, or a loopback address such as 127.0.0.1:9464".to_owned()
+        })?;
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(format!(
+                "{} can be reached by other machines, and metrics are given to whoever asks; fetch them here, or put a \
+                 server that knows who asks in front of a loopback address",
+                address.ip()
+            ));
+        }
+        Ok(Self::Loopback(address))
+    }
+}

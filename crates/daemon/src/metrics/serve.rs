@@ -1,0 +1,176 @@
+//! The HTTP server of metrics: one document, few connections, and none for long.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+
+use super::place::Place;
+use super::{Snapshot, text};
+use crate::shared::Shared;
+use crate::socket::{self, Socket};
+
+/// Connections at a time. Whoever watches asks a few times a minute.
+pub const CONNECTIONS_MAX: usize = 8;
+
+/// How long one may take from being accepted to the last byte of its answer.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Most bytes of a request and its headers; the least that hyper takes.
+const REQUEST_BYTES_MAX: usize = 8192;
+
+/// Headers of a request.
+const HEADERS_MAX: usize = 64;
+
+/// How long to wait after a connection could not be accepted: descriptors do not come back at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The option that says where, for errors.
+const OPTION: &str = "--metrics";
+
+enum Listener {
+    Unix(UnixListener, Socket),
+    Tcp(TcpListener),
+}
+
+/// Metrics that can be asked for, once they are [served](Self::serve).
+pub struct Metrics(Listener);
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Listens.
+///
+/// # Errors
+/// When that is not possible there.
+pub async fn listen(place: &Place) -> Result<Metrics, String> {
+    Ok(Metrics(match place {
+        Place::Unix(path) => {
+            let (listener, socket) = socket::listen(path, OPTION)?;
+            Listener::Unix(listener, socket)
+        }
+        Place::Loopback(address) => {
+            let listener = TcpListener::bind(address).await;
+            Listener::Tcp(listener.map_err(|e| {
+                format!("cannot listen on {address}: {e}; choose another place with {OPTION}")
+            })?)
+        }
+    }))
+}
+
+impl Metrics {
+    /// Where, for people and with the port that the kernel chose if none was given.
+    pub fn place(&self) -> String {
+        match &self.0 {
+            Listener::Unix(_, socket) => format!("unix:{}", socket.path().display()),
+            Listener::Tcp(listener) => {
+                listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string())
+            }
+        }
+    }
+
+    /// Answers for ever.
+    pub async fn serve(self, shared: Shared) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let stream = match self.accept().await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection for metrics could not be accepted");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let answering = answer_all(stream, shared.clone());
+            tokio::spawn(async move {
+                let _place = place;
+                // Whoever does not ask, or does not read, in time is not worth a word.
+                let _ = tokio::time::timeout(CONNECTION_TIME_MAX, answering).await;
+            });
+        }
+    }
+
+    /// The next who may ask.
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        match &self.0 {
+            Listener::Tcp(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Listener::Unix(listener, socket) => loop {
+                let (stream, _) = listener.accept().await?;
+                match socket::check_peer(&stream, socket.gid) {
+                    Ok(()) => return Ok(Box::new(stream)),
+                    Err(who) => tracing::warn!(%who, "refused a connection for metrics"),
+                }
+            },
+        }
+    }
+}
+
+async fn answer_all(stream: Box<dyn Stream>, shared: Shared) {
+    let service = service_fn(move |request| {
+        let (refused, shared) = (refusal(&request), shared.clone());
+        async move {
+            Ok::<_, Infallible>(match refused {
+                Some(response) => response,
+                None => document(&shared).await,
+            })
+        }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .keep_alive(false)
+        .max_buf_size(REQUEST_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a request for metrics failed");
+    }
+}
+
+/// What is said to whoever asks for something else.
+fn refusal(request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
+    if request.uri().path() != "/metrics" {
+        return Some(plain(StatusCode::NOT_FOUND, "there is nothing but /metrics\n"));
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "metrics can be read only\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return Some(response);
+    }
+    None
+}
+
+async fn document(shared: &Shared) -> Response<Full<Bytes>> {
+    let socket = Arc::clone(&shared.socket);
+    let taken = shared.run(move |manager| Ok(Snapshot::take(manager, &socket))).await;
+    match taken {
+        Ok(snapshot) => {
+            let mut response = Response::new(Full::from(snapshot.text()));
+            let kind = HeaderValue::from_static(text::CONTENT_TYPE);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping\n"),
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

@@ -176,9 +176,11 @@ impl Control {
         let away = recorded.is_ok().then(|| self.connect_named([&record.address], false));
         restored.note(step, recorded.map(|()| true));
         if let Some(Err(error)) = away {
-            restored
-                .warnings
-                .push(format!("{}: tried again until it is there: {error}", record.address));
+            let what = match record.covered.is_nothing() {
+                true => format!("{}: tried again until it is there: {error}", record.address),
+                false => error.to_string(),
+            };
+            restored.warnings.push(what);
         }
     }
 

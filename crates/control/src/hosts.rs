@@ -19,16 +19,17 @@ pub(crate) struct HostKeys {
     pub(crate) tls: Option<TlsKey>,
 }
 
-/// The keys of a host. One with everything covered gets a secret that nobody knows.
+/// The keys of a host. What is covered is made up, so that nobody knows it.
 pub(crate) fn keys_of(record: &HostRecord) -> Result<HostKeys, ControlError> {
     let read = |text: &str| text.parse::<Secret>().map_err(|e| bad(record, "secret", &e));
     let tls = match record.tls_key.as_str() {
+        "" if record.needs_tls() => Some(fresh_tls_key()?),
         "" => None,
         text => Some(text.parse().map_err(|e: TlsKeyError| bad(record, "key for TLS", &e))?),
     };
     let host = match record.secret.as_str() {
-        "" if tls.is_some() => return Ok(HostKeys { proof: None, tls }),
-        "" => unknown()?,
+        "" if record.needs_proof() => unknown()?,
+        "" => return Ok(HostKeys { proof: None, tls }),
         text => read(text)?,
     };
     let controller = match record.controller_secret.as_str() {
@@ -60,17 +61,18 @@ fn fresh_tls_key() -> Result<TlsKey, ControlError> {
     Ok(TlsKey::from(bytes))
 }
 
-/// Refuses a secure export to which one of its hosts could not connect. One with everything covered is passed over: it
-/// connects to nothing before it has its key again.
+/// Refuses a secure export to which one of its hosts could not connect. One whose key is covered is passed over, and
+/// one of which nothing is known: it connects to nothing before it has its key again.
 pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), ControlError> {
     let Some(nvme) = export.nvme.as_ref().filter(|nvme| nvme.secure) else { return Ok(()) };
     let known = |name: &str| config.hosts.iter().find(|host| host.nqn == name);
-    let may_have = |host: &HostRecord| !host.tls_key.is_empty() || host.is_locked();
+    let may_have =
+        |host: &HostRecord| host.needs_tls() || host.secret.is_empty() && host.covered.is_nothing();
     match nvme.hosts.iter().find(|name| !known(name).is_some_and(may_have)) {
         None => Ok(()),
         Some(name) => Err(ControlError::state(format!(
             "host {name} has no key for TLS and could not connect to a secure export: give it one first (strake host \
-             add {name} --new-tls-key, with its secret if it has one), or leave --secure or the host out"
+             add {name} --new-tls-key), or leave --secure or the host out"
         ))),
     }
 }
@@ -80,14 +82,68 @@ fn message(record: &HostRecord) -> Host {
         nqn: record.nqn.clone(),
         state: if record.is_locked() { "locked" } else { "ready" }.to_owned(),
         bidirectional: !record.controller_secret.is_empty(),
-        proof: !record.secret.is_empty() || record.is_locked(),
-        tls: !record.tls_key.is_empty(),
+        proof: record.needs_proof(),
+        tls: record.needs_tls(),
     }
 }
 
+/// Refuses a request that says two things about one kind of keys.
+fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
+    let (secret, key) = (!request.secret.trim().is_empty(), !request.tls_key.trim().is_empty());
+    for (both, what) in [
+        (key && request.new_tls_key, "a host has one key for TLS: given or made, not both"),
+        (secret && request.no_secret, "a host has a secret or none, not both"),
+        ((key || request.new_tls_key) && request.no_tls, "a host uses TLS or does not, not both"),
+    ] {
+        if both {
+            return Err(ControlError::usage(what));
+        }
+    }
+    Ok(())
+}
+
+/// Puts the keys of a request, or the one that was made for it, in place of those that a host had of the same kind, and
+/// takes out what it shall have no more.
+fn take_keys(record: &mut HostRecord, request: &AddHostRequest, made: &str) {
+    let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
+    if request.no_secret || !secret.is_empty() || !controller.is_empty() {
+        (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
+        (record.covered.secret, record.covered.controller_secret) = (false, false);
+    }
+    let key = if made.is_empty() { request.tls_key.trim() } else { made };
+    if request.no_tls || !key.is_empty() {
+        key.clone_into(&mut record.tls_key);
+        record.covered.tls_key = false;
+    }
+}
+
+/// What of a host is other than it was.
+fn differences(was: &HostRecord, is: &HostRecord) -> String {
+    let word = |was: (&str, bool), is: (&str, bool)| match (was, is) {
+        (was, is) if was == is => None,
+        (_, ("", false)) => Some("taken away"),
+        (("", false), _) => Some("new"),
+        _ => Some("another"),
+    };
+    let (old, new) = (was.covered, is.covered);
+    let all = [
+        ("secret", word((&was.secret, old.secret), (&is.secret, new.secret))),
+        (
+            "secret of the target",
+            word(
+                (&was.controller_secret, old.controller_secret),
+                (&is.controller_secret, new.controller_secret),
+            ),
+        ),
+        ("key for TLS", word((&was.tls_key, old.tls_key), (&is.tls_key, new.tls_key))),
+    ];
+    let told = all.into_iter().filter_map(|(what, word)| Some(format!("its {what} is {}", word?)));
+    told.collect::<Vec<_>>().join(", ")
+}
+
 impl Manager {
-    /// Has a host prove who it is, use TLS, or both from now on. What is given replaces all that it had; the same is
-    /// "unchanged".
+    /// Has a host prove who it is, use TLS, or both from now on. What is given replaces what it had of the same kind,
+    /// and it is asked for less than before only where that was said. The same is "unchanged".
     ///
     /// # Errors
     /// When the name or a secret makes no sense, there are too many hosts, or it cannot be recorded.
@@ -95,27 +151,19 @@ impl Manager {
         self.check_open()?;
         let name = &request.nqn;
         nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
-        let mut record = HostRecord {
-            nqn: name.clone(),
-            secret: request.secret.trim().to_owned(),
-            controller_secret: request.controller_secret.trim().to_owned(),
-            tls_key: request.tls_key.trim().to_owned(),
-        };
-        if request.new_tls_key {
-            if !record.tls_key.is_empty() {
-                return Err(ControlError::usage(
-                    "a host has one key for TLS: given or made, not both",
-                ));
-            }
-            record.tls_key = fresh_tls_key()?.reveal().to_string();
-        }
-        if record.is_locked() {
+        check_consistent(request)?;
+        let known = self.config.hosts.iter().find(|host| host.nqn == *name).cloned();
+        let new = || HostRecord { nqn: name.clone(), ..HostRecord::default() };
+        let mut record = known.unwrap_or_else(new);
+        let made =
+            if request.new_tls_key { fresh_tls_key()?.reveal().to_string() } else { String::new() };
+        take_keys(&mut record, request, &made);
+        if record.secret.is_empty() && record.tls_key.is_empty() && record.covered.is_nothing() {
             return Err(ControlError::usage(
                 "a host needs a secret or a key: --secret-file FILE, --tls-key-file FILE or --new-tls-key",
             ));
         }
         check_secrets(&record.secret, &record.controller_secret)?;
-        let made = if request.new_tls_key { record.tls_key.clone() } else { String::new() };
         Ok(HostChange { tls_key: made, ..self.put_host(record)? })
     }
 
@@ -150,7 +198,8 @@ impl Manager {
             (Some(_), Some(_)) => "use TLS and prove who it is",
         };
         let what = format!("host {} has to {what} from now on", record.nqn);
-        self.record(Note::new(EventKind::HostChanged, "daemon", what));
+        let note = Note::new(EventKind::HostChanged, "daemon", what);
+        self.record(note.cause(differences(&known.unwrap_or_default(), &record)));
         Ok(change(result, &record))
     }
 
@@ -166,8 +215,8 @@ impl Manager {
         for export in self.config.exports.iter().filter(names) {
             check_keys(export, config).map_err(|_| {
                 ControlError::state(format!(
-                    "host {} may connect to export {}, which is secure, and needs a key for TLS: give it again with \
-                     --tls-key-file FILE, or another with --new-tls-key",
+                    "host {} may connect to export {}, which is secure, and needs a key for TLS: leave --no-tls out, \
+                     or give it another with --new-tls-key",
                     record.nqn, export.name
                 ))
             })?;

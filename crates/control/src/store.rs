@@ -16,6 +16,10 @@ use strake_alerts::HookSpec;
 
 use crate::error::{ControlError, ControlErrorKind};
 
+mod peers;
+
+pub use peers::{Covered, HostRecord, RemoteRecord};
+
 /// Version of the file written here.
 pub const VERSION: u32 = 1;
 
@@ -219,48 +223,6 @@ pub struct SpareRecord {
     pub array: String,
 }
 
-/// A drive of another machine.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RemoteRecord {
-    /// Where it is, which is its name.
-    pub address: String,
-    /// Where else it is reached.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub paths: Vec<String>,
-    /// The name under which its target knows us.
-    pub host_nqn: String,
-    /// The identifier that goes with it, a UUID.
-    pub host_id: String,
-    /// Seconds for which I/O is held while the connection is lost; 0 for what is usual.
-    #[serde(default)]
-    pub hold_s: u32,
-    /// What we prove ourselves with, in the interchange format; empty when the target does not ask for it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub secret: String,
-    /// What the target proves itself with; empty when it need not.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub controller_secret: String,
-    /// What TLS is used with, in the interchange format; empty without.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub tls_key: String,
-}
-
-impl std::fmt::Debug for RemoteRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteRecord").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
-impl RemoteRecord {
-    /// The same without its secrets.
-    #[must_use]
-    pub fn masked(&self) -> Self {
-        let (secret, controller_secret, tls_key) = Default::default();
-        Self { secret, controller_secret, tls_key, ..self.clone() }
-    }
-}
-
 /// An export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -307,43 +269,6 @@ const fn is_false(value: &bool) -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_first_namespace(namespace: &u32) -> bool {
     *namespace == first_namespace()
-}
-
-/// A host that has to prove who it is when it connects over NVMe/TCP.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostRecord {
-    /// Its name.
-    pub nqn: String,
-    /// What it proves itself with, in the interchange format; empty when it need not. A host with nothing at all has
-    /// all of it covered, and cannot connect.
-    pub secret: String,
-    /// What the target proves itself with to it; empty when it does not.
-    #[serde(default)]
-    pub controller_secret: String,
-    /// What it uses TLS with, in the interchange format; empty when it need not.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub tls_key: String,
-}
-
-impl std::fmt::Debug for HostRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HostRecord").field("nqn", &self.nqn).finish_non_exhaustive()
-    }
-}
-
-impl HostRecord {
-    /// Whether nothing is known that the host could connect with.
-    #[must_use]
-    pub fn is_locked(&self) -> bool {
-        self.secret.is_empty() && self.tls_key.is_empty()
-    }
-
-    /// The same without its secrets.
-    #[must_use]
-    pub fn masked(&self) -> Self {
-        Self { nqn: self.nqn.clone(), ..Self::default() }
-    }
 }
 
 /// The state directory, locked by this process.

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {
     /// Have a host prove who it is when it connects over NVMe/TCP (DH-HMAC-CHAP), use TLS, or both. What is given
-    /// replaces all that it had.
+    /// replaces what it had of the same kind; the other kind stays.
     #[command(after_help = "Examples:
   strake host add nqn.2014-08.com.example:db1 --secret-file host.key
   strake host add nqn.2014-08.com.example:db1 --new-tls-key
@@ -34,7 +34,8 @@ pub struct Add {
     pub nqn: String,
     /// What it proves itself with, as `nvme gen-dhchap-key` prints it: in this file, which only its owner may read, or
     /// "-" for standard input.
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["tls_key_file", "new_tls_key"])]
+    #[arg(long, value_name = "FILE",
+        required_unless_present_any = ["tls_key_file", "new_tls_key", "no_secret", "no_tls"])]
     pub secret_file: Option<String>,
     /// What the target proves itself with, to a host that asks for it.
     #[arg(long, value_name = "FILE", requires = "secret_file")]
@@ -45,4 +46,10 @@ pub struct Add {
     /// Make a key that it has to use TLS with, and print it, this once.
     #[arg(long)]
     pub new_tls_key: bool,
+    /// It need not prove itself any more; what it uses TLS with stays, or is given.
+    #[arg(long, conflicts_with = "secret_file")]
+    pub no_secret: bool,
+    /// It need not use TLS any more; what it proves itself with stays, or is given.
+    #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
+    pub no_tls: bool,
 }

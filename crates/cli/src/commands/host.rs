@@ -36,9 +36,11 @@ pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
 }
 
 fn add_request(arguments: Add) -> Result<AddHostRequest, CliError> {
-    let Add { nqn, secret_file, controller_secret_file, tls_key_file, new_tls_key } = arguments;
+    let Add { nqn, secret_file, controller_secret_file, tls_key_file, new_tls_key, .. } = arguments;
     Ok(AddHostRequest {
         nqn,
+        no_secret: arguments.no_secret,
+        no_tls: arguments.no_tls,
         secret: secret::key_or_none(secret_file)?,
         controller_secret: secret::key_or_none(controller_secret_file)?,
         tls_key: secret::key_or_none(tls_key_file)?,

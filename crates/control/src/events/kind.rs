@@ -132,7 +132,7 @@ kinds! {
     DrivePathBack "drive_path_back" Info "One of the paths to a drive of another machine was made anew."
     HookChanged "hook_changed" Info "Somebody outside is told about events from now on, or no more."
     HookFailed "hook_failed" Warning "Somebody outside could not be told about events."
-    HostChanged "host_changed" Info "A host has to prove who it is from now on, or no more."
+    HostChanged "host_changed" Info "What a host has to do to connect has changed: prove who it is, use TLS."
     HostRefused "host_refused" Warning "Hosts were not let in; told at once, and every 10 minutes how many."
 }
 

@@ -9,7 +9,7 @@ use strake_dev_fabrics::{Access, Address, FabricsDevice, PathState, PathStatus};
 use strake_units::Nanos;
 
 use super::address_of;
-use super::record::{Aim, known_as_asked, refusal};
+use super::record::{Aim, keys_of, known_as_asked, refusal, tls_key_of};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -104,13 +104,7 @@ impl Manager {
         let Some(record) = self.drive_of(path)? else { return Ok(None) };
         let name = record.address.clone();
         let mut record = known_as_asked(record, request)?;
-        let secret = request.secret.trim();
-        if !secret.is_empty() && secret != record.secret {
-            return Err(ControlError::usage(format!(
-                "{path} is another path to {name}, and a drive has one secret for all; first: strake drive connect \
-                 {name} --secret-file"
-            )));
-        }
+        check_same_keys(path, &record, request)?;
         if !record.paths.iter().any(|known| known == path) {
             record.paths.push(path.to_owned());
             check_paths(&record)?;
@@ -177,6 +171,32 @@ impl Manager {
             }
         }
     }
+}
+
+/// Refuses secrets and keys for `path` that are not those of the drive: a path would be dialled with the drive's, and a
+/// key that was given and not used is worse than none.
+fn check_same_keys(
+    path: &str,
+    record: &RemoteRecord,
+    request: &ConnectDriveRequest,
+) -> Result<(), ControlError> {
+    let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
+    keys_of(path, secret, controller)?;
+    tls_key_of(path, request.tls_key.trim())?;
+    for (given, known, what, option) in [
+        (secret, &record.secret, "secret", "--secret-file"),
+        (controller, &record.controller_secret, "secret of its target", "--controller-secret-file"),
+        (request.tls_key.trim(), &record.tls_key, "key for TLS", "--tls-key-file"),
+    ] {
+        if !given.is_empty() && given != known {
+            let name = &record.address;
+            return Err(ControlError::usage(format!(
+                "{path} is another path to {name}, and a drive has one {what} for all, which is not this one; first: \
+                 strake drive connect {name} {option} FILE"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What is told of a path.

@@ -12,7 +12,7 @@ use super::paths::check_paths;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::REMOTES_MAX;
 use crate::manager::{Manager, fresh_uuid};
-use crate::store::{Prepared, RemoteRecord};
+use crate::store::{Covered, Prepared, RemoteRecord};
 
 /// What a request to connect a drive comes to.
 pub(super) enum Aim {
@@ -29,6 +29,7 @@ pub(super) enum Aim {
 impl RemoteRecord {
     /// Connects to it. Takes as long as the target does.
     pub(crate) fn connect(&self) -> Result<FabricsDevice, ControlError> {
+        self.check_covered()?;
         let addresses = self.addresses().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
         let (nqn, keys, tls) = (self.host_nqn.clone(), self.keys()?, self.tls_key()?);
@@ -41,6 +42,19 @@ impl RemoteRecord {
         let connected =
             FabricsDevice::connect_any(&addresses, &host, Options { loss_time, ..defaults });
         connected.map_err(|error| refusal(&error))
+    }
+
+    /// Refuses a drive that is to be connected with what is not known any more: without it, it would be connected in
+    /// another way than somebody has decided.
+    fn check_covered(&self) -> Result<(), ControlError> {
+        if self.covered.is_nothing() {
+            return Ok(());
+        }
+        let (address, options) = (&self.address, self.covered.options());
+        Err(ControlError::state(format!(
+            "{address} comes from a backup, which holds no secrets and keys, and needs its own again: strake drive \
+             connect {address} {options}"
+        )))
     }
 
     /// Where it is reached.
@@ -119,6 +133,7 @@ impl Manager {
         if !request.tls_key.trim().is_empty() {
             record.tls_key = request.tls_key.trim().to_owned();
         }
+        record.covered.uncover(secret, controller, request.tls_key.trim());
         record.keys()?;
         record.tls_key()?;
         let connected = self.drives.remote(path).is_some();
@@ -146,6 +161,7 @@ impl Manager {
             secret: String::new(),
             controller_secret: String::new(),
             tls_key: String::new(),
+            covered: Covered::default(),
         })
     }
 

@@ -236,7 +236,7 @@ fn a_key_for_tls_is_made_and_shown_once() {
     let (usage, key) = (ControlErrorKind::Usage, made.tls_key.as_str());
     check_refused(add(with(key, true)), usage, "not both");
     check_refused(add(with("NVMeTLSkey-1:01:AAAA:", false)), usage, "key for TLS");
-    check_refused(add(AddHostRequest { ..host("", OTHER) }), usage, "--new-tls-key");
+    check_refused(add(host("", OTHER)), usage, "only to a host with a secret");
     let same = add(with(key, false)).expect("it is the same");
     assert_eq!((same.result.as_str(), same.tls_key.as_str()), ("unchanged", ""));
     let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
@@ -251,7 +251,18 @@ fn a_key_for_tls_is_made_and_shown_once() {
     let shown =
         format!("{document}{told:?}{:?}{:?}", listed(), control.run(|m| Ok(m.config.clone())));
     assert!(shown.contains("use TLS and prove") && !shown.contains(&key[16..40]), "{shown}");
-    // With everything covered it cannot connect, not even to where it needed only TLS before.
+    // With everything covered it cannot connect, and needs what it needed before.
+    restore_hosts(&control, document);
+    assert_eq!(is(&listed()), ("locked".to_owned(), true, true));
+    assert_eq!(add(with(key, false)).expect("its key").result, "changed");
+    assert_eq!(is(&listed()), ("locked".to_owned(), true, true), "without its secret");
+    assert_eq!(add(host(SECRET, "")).expect("its secret").result, "changed");
+    assert_eq!(is(&listed()), ("ready".to_owned(), true, true));
+    stop(&control);
+}
+
+/// Puts a document in force where its hosts are not known.
+fn restore_hosts(control: &Control, document: String) {
     control
         .run(|m| {
             m.config.hosts.clear();
@@ -260,7 +271,44 @@ fn a_key_for_tls_is_made_and_shown_once() {
         .expect("forgotten");
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     control.restore_config(&restore).expect("it is understood");
-    assert_eq!(is(&listed()), ("locked".to_owned(), true, false));
+}
+
+/// A host was once believed by less when one of its keys was changed, and nothing said so.
+#[test]
+fn a_host_keeps_what_it_is_not_given_again() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
+    let is = |expected: (&str, bool, bool), told: &str| {
+        let host = control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
+        assert_eq!((host.state.as_str(), host.proof, host.tls), expected);
+        let events = control.events().list(&Default::default()).expect("the request is fine");
+        let last = events.into_iter().rfind(|event| event.kind == "host_changed");
+        let last = last.expect("it was told");
+        assert!(last.cause == told, "{last:?}");
+    };
+    add(AddHostRequest { new_tls_key: true, ..host("", "") }).expect("a key");
+    is(("ready", false, true), "its key for TLS is new");
+    add(host(SECRET, OTHER)).expect("a secret");
+    is(("ready", true, true), "its secret is new, its secret of the target is new");
+    add(AddHostRequest { new_tls_key: true, ..host("", "") }).expect("another key");
+    is(("ready", true, true), "its key for TLS is another");
+    let usage = ControlErrorKind::Usage;
+    let without = |no_secret, no_tls, r: AddHostRequest| AddHostRequest { no_secret, no_tls, ..r };
+    check_refused(add(without(true, false, host(SECRET, ""))), usage, "not both");
+    let new = AddHostRequest { new_tls_key: true, ..host("", "") };
+    check_refused(add(without(false, true, new)), usage, "not both");
+    check_refused(add(without(true, true, host("", ""))), usage, "needs a secret or a key");
+    add(without(true, false, host("", ""))).expect("its key is enough");
+    let gone = "its secret is taken away, its secret of the target is taken away";
+    is(("ready", false, true), gone);
+    // A backup of one that needs nothing but TLS: a host without it is not shown even what there is.
+    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    restore_hosts(&control, document);
+    let keys = control.run(|m| crate::hosts::keys_of(&m.config.hosts[0])).expect("made up");
+    assert!(keys.proof.is_none() && keys.tls.is_some());
+    add(without(false, true, host(SECRET, ""))).expect("its secret is enough");
+    is(("ready", true, false), "its secret is new, its key for TLS is taken away");
     stop(&control);
 }
 
@@ -284,7 +332,8 @@ fn a_secure_export_has_hosts_with_keys_only() {
     add(&control, keyed()).expect("a key");
     let lone = offer(secure()).expect("it is offered").export.expect("it says which");
     assert!(lone.secure);
-    check_refused(add(&control, host(SECRET, "")), state, "export tank, which is secure");
+    let bare = AddHostRequest { no_tls: true, ..host(SECRET, "") };
+    check_refused(add(&control, bare), state, "export tank, which is secure");
     add(&control, keyed()).expect("another key");
     let remove = RemoveHostRequest { nqn: HOST.into() };
     check_refused(control.run(|m| m.remove_host(&remove)), state, "export tank");

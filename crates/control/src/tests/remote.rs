@@ -497,11 +497,86 @@ fn a_drive_that_needs_tls_is_connected_with_its_key() {
         control.run(|m| Ok(m.config.clone())).expect("it answers"),
     );
     assert!(shown.contains(address) && !shown.contains("NVMeTLSkey"), "{shown}");
+    // Nor does another path to it take a key that would not be used.
+    let path = address.replace("127.0.0.1", "localhost");
+    let over = |key: &str| ConnectDriveRequest { address: path.clone(), ..with(key) };
+    check_refused(control.connect_drive(&over("key")), ControlErrorKind::Usage, "NVMeTLSkey-1");
+    check_refused(control.connect_drive(&over(other)), ControlErrorKind::Usage, "--tls-key-file");
+    assert_eq!(
+        control.connect_drive(&over(&made.tls_key)).expect("it is the one").result,
+        "changed"
+    );
+    disconnect(&control, &path).expect("there is another path");
     stop(&control);
     drop(control);
 
     let control = folder.control();
     tick_until(&control, "it is connected", || shown_state(&control, address) == "free");
+    stop(&control);
+    machine.stop();
+}
+
+/// A drive was once connected over a path without TLS although a key had been given for that path.
+#[test]
+fn a_path_has_the_keys_of_its_drive() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("it is connected");
+    let path = address.replace("127.0.0.1", "localhost");
+    let over = || ConnectDriveRequest { address: path.clone(), ..request(address) };
+    let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    let secret = || ConnectDriveRequest { secret: SECRET.into(), ..over() };
+    for (refused, option) in [
+        (ConnectDriveRequest { tls_key: key.into(), ..over() }, "--tls-key-file"),
+        (secret(), "--secret-file"),
+        (ConnectDriveRequest { controller_secret: OTHER.into(), ..secret() }, "--secret-file"),
+    ] {
+        check_refused(control.connect_drive(&refused), ControlErrorKind::Usage, option);
+    }
+    assert!(control.run(|m| Ok(m.config.remotes[0].paths.is_empty())).expect("it answers"));
+    assert_eq!(control.connect_drive(&over()).expect("another path").result, "changed");
+    stop(&control);
+    machine.stop();
+}
+
+/// A drive that came back from a backup was once connected without the TLS that it had been given a key for, to
+/// whoever was at its address.
+#[test]
+fn a_drive_of_a_backup_waits_for_its_keys() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("it is connected");
+    let document = control.run(|m| {
+        let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+        m.config.remotes[0].tls_key = key.into();
+        m.config.remotes[0].secret = SECRET.into();
+        m.config_document()
+    });
+    let json = document.expect("it can be encoded").json;
+    stop(&control);
+
+    let elsewhere = Folder::new();
+    let control = elsewhere.control();
+    let restore = RestoreConfigRequest { json, dry_run: false };
+    let restored = control.restore_config(&restore).expect("it is understood");
+    let needed = format!("drive connect {address} --secret-file FILE --tls-key-file FILE");
+    assert!(restored.warnings.iter().any(|warning| warning.contains(&needed)), "{restored:?}");
+    check_refused(connect(&control, address), ControlErrorKind::State, "needs its own again");
+    tick_until(&control, "it says why", || shown(&control, address).note.contains(&needed));
+    // Its target asks for neither by now, which the one who gives them may know.
+    let secret = ConnectDriveRequest { secret: SECRET.into(), ..request(address) };
+    let refused = control.connect_drive(&secret);
+    check_refused(refused, ControlErrorKind::State, "drive connect");
+    let known = AddHostRequest { nqn: HOST.into(), new_tls_key: true, ..Default::default() };
+    let made = machine.control.run(|m| m.add_host(&known)).expect("a key is made");
+    let both = ConnectDriveRequest { tls_key: made.tls_key, ..secret };
+    assert_eq!(control.connect_drive(&both).expect("it is connected").result, "changed");
+    let again = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    assert!(again.contains("\"tls_key\": true"), "{again}");
     stop(&control);
     machine.stop();
 }

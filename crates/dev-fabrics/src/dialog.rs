@@ -195,12 +195,20 @@ impl Dialog {
         Ok(())
     }
 
-    /// Takes what the target says without being asked for anything else: an event.
-    pub(crate) fn listen(&mut self, patience: Duration) -> Result<(), Reason> {
-        let (common, _, header) = self.header(self.until(patience))?;
+    /// Takes what the target says without being asked for anything else: an event. False when that is not there: what
+    /// made the socket readable may have been for TLS alone.
+    pub(crate) fn listen(&mut self, patience: Duration) -> Result<bool, Reason> {
+        let mut first = [0; COMMON_BYTES];
+        let got = self.stream.take_now(&mut first)?;
+        if got == 0 {
+            return Ok(false);
+        }
+        let until = self.until(patience);
+        self.stream.take(&mut first[got..], until)?;
+        let (common, _, header) = self.header_behind(first, until)?;
         match (common.kind, header.first_chunk::<CAPSULE_RESP_BYTES>()) {
             (PduKind::CapsuleResp, Some(header)) if self.is_event(&pdu::completion_of(header)) => {
-                Ok(())
+                Ok(true)
             }
             (PduKind::CapsuleResp, _) => Err(Breach::NoSuchCommand.into()),
             (kind, _) => Err(self.unexpected(kind, &header)),
@@ -225,6 +233,11 @@ impl Dialog {
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    /// Whether there is something to listen to although the socket may have nothing.
+    pub(crate) fn has_more(&self) -> bool {
+        self.stream.has_more()
     }
 
     fn capsule(&self, sqe: &Sqe, data: &[u8]) -> Vec<u8> {
@@ -320,6 +333,15 @@ impl Dialog {
     fn header(&mut self, until: Until) -> Result<(Common, Frame, Vec<u8>), Reason> {
         let mut first = [0; COMMON_BYTES];
         self.stream.take(&mut first, until)?;
+        self.header_behind(first, until)
+    }
+
+    /// The same, of which the first bytes are there.
+    fn header_behind(
+        &mut self,
+        first: [u8; COMMON_BYTES],
+        until: Until,
+    ) -> Result<(Common, Frame, Vec<u8>), Reason> {
         let common = Common::parse(&first)?;
         let frame = common.frame(self.digests)?;
         let mut header = first.to_vec();
@@ -348,3 +370,6 @@ pub(crate) fn check_digest(bytes: &[u8], frame: &Frame) -> Result<(), Reason> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,7 +126,8 @@ impl Path {
     fn wait(&mut self) {
         let patience = self.due.saturating_duration_since(Instant::now());
         let target = self.session.as_ref().map(|(_, session)| session.as_fd());
-        if self.inbox.wait(target, patience)
+        let more = self.session.as_ref().is_some_and(|(_, session)| session.has_more());
+        if (more || self.inbox.wait(target, patience))
             && let Some((_, session)) = &mut self.session
         {
             let news = session.listen();

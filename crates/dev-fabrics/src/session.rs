@@ -117,8 +117,12 @@ impl Session {
     /// Takes what the target says without being asked. Returns what the namespace is now if that may have changed.
     pub(crate) fn listen(&mut self) -> Result<Option<Facts>, Reason> {
         self.dialog.finish_by(Until::within(KEEP_ALIVE_ANSWER_MAX));
-        self.dialog.listen(KEEP_ALIVE_ANSWER_MAX)?;
-        self.news()
+        if self.dialog.listen(KEEP_ALIVE_ANSWER_MAX)? { self.news() } else { Ok(None) }
+    }
+
+    /// Whether there is something to listen to although the socket may have nothing.
+    pub(crate) fn has_more(&self) -> bool {
+        self.dialog.has_more()
     }
 
     /// Looks again if there is an event, or if nobody would tell. The next event is asked for and the list read before

@@ -37,6 +37,17 @@ pub(crate) fn places_of(address: &Address) -> Result<Vec<SocketAddr>, Reason> {
     Ok(places.map_err(|_| Reason::NoSuchMachine)?.collect())
 }
 
+/// Whether this is how somebody ends TLS who does not know a key. One who closes a socket from which he has not read
+/// everything resets the connection.
+const fn is_refusal(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Tls(TlsError::Told(_))
+            | Reason::Closed
+            | Reason::Socket(Errno::CONNRESET | Errno::PIPE)
+    )
+}
+
 /// A connected socket.
 pub(crate) struct Stream {
     wire: Wire,
@@ -60,9 +71,7 @@ impl Stream {
             match stream.secure(psk, until) {
                 Ok(()) => break,
                 // One key is offered at a time, and whoever does not know it hangs up, with or without a word.
-                Err(refused @ (Reason::Tls(TlsError::Told(_)) | Reason::Closed))
-                    if at + 1 < offers.len() =>
-                {
+                Err(refused) if is_refusal(refused) && at + 1 < offers.len() => {
                     stream = Self::dial(places, until).map_err(|_| refused)?;
                 }
                 Err(reason) => return Err(reason),
@@ -139,6 +148,21 @@ impl Stream {
         Ok(())
     }
 
+    /// Takes what there is now, which may be nothing: with TLS a socket also has what is no data.
+    pub(crate) fn take_now(&mut self, place: &mut [u8]) -> Result<usize, Reason> {
+        match self.wire.receive(&mut [IoSliceMut::new(place)]) {
+            Ok(0) => Err(Reason::Closed),
+            Ok(got) => Ok(got),
+            Err(WireError::Socket(Errno::AGAIN | Errno::INTR)) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether there is something to take although the socket may have nothing.
+    pub(crate) fn has_more(&self) -> bool {
+        self.wire.has_more()
+    }
+
     /// Takes one byte at least.
     fn take_some(&mut self, place: &mut [u8], until: Until) -> Result<usize, Reason> {
         loop {
@@ -172,6 +196,11 @@ impl Stream {
     pub(crate) fn abort(self) {
         // Where that cannot be set, what was sent arrives, and the target times out as it does when it is cut off.
         let _ = set_socket_linger(&self.wire, Some(Duration::ZERO));
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn of(wire: Wire) -> Self {
+        Self { wire }
     }
 
     /// The connection, which is not waited for any more.

@@ -92,7 +92,7 @@ impl Peer {
     fn note_received(&mut self, received: Received) -> Received {
         match received {
             // What ended behind these bytes, by its own words or by a breach, is seen by asking again.
-            Received::Short(_) => self.readable = self.hung_up || self.wire.is_over(),
+            Received::Short(_) => self.readable = self.hung_up || self.wire.has_more(),
             Received::Blocked => self.readable = false,
             Received::Full(_) | Received::Ended | Received::Broken => {}
         }

@@ -22,6 +22,8 @@ const STRICT: &str = "nqn.2014-08.org.nvmexpress:uuid:strict";
 const NAMES: (&str, &str) = (HOST, SUBSYSTEM);
 /// Connect Invalid Host (Base, Figure 102).
 const INVALID_HOST: u16 = 0x184;
+/// Connect Invalid Parameters (Base, Figure 102).
+const INVALID_PARAMETERS: u16 = 0x182;
 
 fn key(text: &str) -> TlsKey {
     text.parse().expect("a key")
@@ -97,6 +99,12 @@ fn a_host_with_a_key_is_refused_without_tls() {
     let mut host = Host::asked(&machine);
     let names = (HOST, nqn::DISCOVERY);
     assert_eq!(host.connect_as(names, 0, 0xffff, 0), Err(INVALID_HOST), "discovery too");
+    // Of a subsystem that is not there it is told what every host is: nothing says that it has a key.
+    for host in [HOST, "nqn.2014-08.org.stranger"] {
+        let names = (host, "nqn.2014-08.org.nvmexpress:uuid:none");
+        let refused = Host::asked(&machine).connect_as(names, 0, 0xffff, 0);
+        assert_eq!(refused, Err(INVALID_PARAMETERS), "{host}");
+    }
     // Nor does an I/O queue come to a controller over a bare connection.
     let mut admin = secured(&machine, KEY, NAMES);
     let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;

@@ -23,20 +23,33 @@ const SHA384_SUITE: &str = "TLS_AES_256_GCM_SHA384";
 /// `SSL_R_BINDER_DOES_NOT_VERIFY` of openssl/sslerr.h: whoever named a key does not know it.
 const UNPROVEN: i32 = 253;
 
-/// What connections have in common: for those without a key, with one for SHA-256, with one for SHA-384.
+/// Which side a connection is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
+}
+
+/// What connections of one side have in common: without a key, with one for SHA-256, with one for SHA-384.
 struct Contexts([SslContext; 3]);
 
 impl Contexts {
-    fn new() -> Result<Self, ErrorStack> {
+    fn new(side: Side) -> Result<Self, ErrorStack> {
         let both = format!("{SHA384_SUITE}:{SHA256_SUITE}");
-        Ok(Self([context(&both)?, context(SHA256_SUITE)?, context(SHA384_SUITE)?]))
+        let of = |suites| context(side, suites);
+        Ok(Self([of(&both)?, of(SHA256_SUITE)?, of(SHA384_SUITE)?]))
     }
 
     /// A key goes with its own suite, and OpenSSL would not find another one wrong before it is too late.
-    fn of(hash: Option<PskHash>) -> Result<&'static SslContext, ErrorStack> {
-        static CONTEXTS: OnceLock<Result<Contexts, ErrorStack>> = OnceLock::new();
+    fn of(side: Side, hash: Option<PskHash>) -> Result<&'static SslContext, ErrorStack> {
+        static CLIENTS: OnceLock<Result<Contexts, ErrorStack>> = OnceLock::new();
+        static SERVERS: OnceLock<Result<Contexts, ErrorStack>> = OnceLock::new();
+        let contexts = match side {
+            Side::Client => &CLIENTS,
+            Side::Server => &SERVERS,
+        };
         let Self([any, sha256, sha384]) =
-            CONTEXTS.get_or_init(Self::new).as_ref().map_err(Clone::clone)?;
+            contexts.get_or_init(|| Self::new(side)).as_ref().map_err(Clone::clone)?;
         Ok(match hash {
             None => any,
             Some(PskHash::Sha256) => sha256,
@@ -46,7 +59,7 @@ impl Contexts {
 }
 
 /// TLS 1.3 with these suites, and nothing that goes beyond one connection: no tickets, no sessions to come back to.
-fn context(suites: &str) -> Result<SslContext, ErrorStack> {
+fn context(side: Side, suites: &str) -> Result<SslContext, ErrorStack> {
     let mut context = SslContextBuilder::new(SslMethod::tls())?;
     context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
     context.set_max_proto_version(Some(SslVersion::TLS1_3))?;
@@ -55,7 +68,16 @@ fn context(suites: &str) -> Result<SslContext, ErrorStack> {
     context.set_num_tickets(0)?;
     context.set_session_cache_mode(SslSessionCacheMode::OFF);
     context.set_options(SslOptions::NO_TICKET | SslOptions::NO_COMPRESSION);
-    context.clear_options(SslOptions::ENABLE_MIDDLEBOX_COMPAT);
+    // A client that pretends to come back to a session has to be answered as if it did (RFC 8446, appendix D.4); ours
+    // does not pretend.
+    match side {
+        Side::Client => {
+            context.clear_options(SslOptions::ENABLE_MIDDLEBOX_COMPAT);
+        }
+        Side::Server => {
+            context.set_options(SslOptions::ENABLE_MIDDLEBOX_COMPAT);
+        }
+    }
     ffi::listen(&mut context);
     Ok(context.build())
 }
@@ -84,7 +106,7 @@ pub(crate) struct Agreement {
 impl Agreement {
     /// A client's, which offers this key.
     pub(crate) fn offering(psk: &Psk) -> Result<Self, TlsError> {
-        let mut ssl = Ssl::new(Contexts::of(Some(psk.hash))?)?;
+        let mut ssl = Ssl::new(Contexts::of(Side::Client, Some(psk.hash))?)?;
         ssl.set_connect_state();
         // A certificate is nothing that we would trust.
         ssl.set_verify(SslVerifyMode::PEER);
@@ -93,7 +115,7 @@ impl Agreement {
 
     /// A server's, which knows one key at most.
     pub(crate) fn knowing(psk: Option<&Psk>) -> Result<Self, TlsError> {
-        let mut ssl = Ssl::new(Contexts::of(psk.map(|psk| psk.hash))?)?;
+        let mut ssl = Ssl::new(Contexts::of(Side::Server, psk.map(|psk| psk.hash))?)?;
         ssl.set_accept_state();
         Self::new(ssl, psk)
     }
@@ -107,6 +129,9 @@ impl Agreement {
     /// Looks at what came; true when both sides agree.
     pub(crate) fn advance(&mut self, input: &[u8]) -> Result<bool, TlsError> {
         self.bytes += input.len();
+        if self.bytes > HANDSHAKE_BYTES_MAX {
+            return Err(TlsError::Breach(Alert::DecodeError));
+        }
         self.stream.get_mut().put(input);
         match self.stream.do_handshake() {
             // Nothing else can have been agreed on, and nothing else would do.
@@ -117,7 +142,6 @@ impl Agreement {
             Err(error) if error.code() != ErrorCode::WANT_READ => {
                 Err(failure(self.stream.ssl(), &error))
             }
-            Err(_) if self.bytes > HANDSHAKE_BYTES_MAX => Err(TlsError::Breach(Alert::DecodeError)),
             Err(_) => Ok(false),
         }
     }
@@ -151,4 +175,15 @@ pub(crate) fn step(
     let result = under_way.advance(input);
     out.extend(under_way.take_output());
     Ok(if result? { agreement.take().map(|done| done.into_secured()) } else { None })
+}
+
+#[cfg(test)]
+impl Agreement {
+    /// A client's that pretends to come back to a session, as most do.
+    pub(crate) fn pretending(psk: &Psk) -> Result<Self, TlsError> {
+        let mut ssl = Ssl::new(Contexts::of(Side::Server, Some(psk.hash))?)?;
+        ssl.set_connect_state();
+        ssl.set_verify(SslVerifyMode::PEER);
+        Self::new(ssl, Some(psk))
+    }
 }

@@ -80,9 +80,11 @@ impl Channel {
         self.owes_update = true;
     }
 
-    /// Whether nothing more is to be received. What came before the end has been.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether there is something to receive of what came, or the end.
+    pub(crate) fn has_more(&self) -> bool {
         self.life != Life::Open
+            || self.stream.get_ref().has_unread()
+            || self.stream.ssl().pending() > 0
     }
 
     /// Receives into slices until they are full or `receive`, which gets the room for what comes, has nothing more.

@@ -45,6 +45,11 @@ impl Pipe {
         self.came(bytes.len());
     }
 
+    /// Whether OpenSSL has not read all that came. Of part of a record it reads what there is.
+    pub(crate) const fn has_unread(&self) -> bool {
+        self.unread.start < self.unread.end
+    }
+
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.output[self.unsent.clone()]
     }

@@ -51,6 +51,8 @@ impl Server {
             self.agreement = self.listen(input, keys, out)?;
             if let Some(agreement) = &mut self.agreement {
                 out.extend(agreement.take_output());
+                // What listened has done so.
+                (self.scout, self.heard) = (None, Vec::new());
             }
             return Ok(None);
         }

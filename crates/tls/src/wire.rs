@@ -82,10 +82,11 @@ impl Wire {
         self.channel.is_some()
     }
 
-    /// True when its channel has nothing more to receive: the other side has ended it, broken it, or was cut off.
+    /// True when there is something to receive although the socket may have nothing: data of records that came
+    /// together, or the end behind it, be it one that the other side told or one that it brought about.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.channel.as_ref().is_some_and(|channel| channel.is_over())
+    pub fn has_more(&self) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.has_more())
     }
 
     /// Receives into slices as much as there is and fits; zero says that nothing more will come.

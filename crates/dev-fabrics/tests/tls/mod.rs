@@ -132,6 +132,27 @@ fn the_older_identity_is_offered_where_the_newer_is_refused() {
     assert_eq!(offers.try_iter().collect::<Vec<_>>(), [true, true]);
 }
 
+/// The same of a target that closes its socket without having read: the connection is reset.
+#[test]
+fn the_older_identity_is_offered_to_one_that_resets_the_connection_too() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (offered, offers) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for identity in ["NVMe1R02 ", "NVMe0R02 "] {
+            let (stream, _) = listener.accept().expect("the host connects");
+            let mut room = [0; 4096];
+            let count = stream.peek(&mut room).expect("a hello");
+            let names = format!("{identity}{HOST} {SUBSYSTEM}");
+            let found = room[..count].windows(names.len()).any(|part| part == names.as_bytes());
+            offered.send(found).expect("the test goes on");
+        }
+    });
+    let address = format!("nvme-tcp://{address}/{SUBSYSTEM}").parse().expect("an address");
+    secured(&address, KEY).expect_err("nobody knows the key");
+    assert_eq!(offers.try_iter().collect::<Vec<_>>(), [true, true]);
+}
+
 /// What lies between changes a byte of what the target says, or cuts it off.
 fn between(
     machine: &Machine,

@@ -1,9 +1,11 @@
 //! Handshakes with somebody who does what must not be done.
 
 use super::{Knows, LONG, SHORT, key, meet, offer, shake};
+use crate::agreement::Agreement;
 use crate::limits::HANDSHAKE_BYTES_MAX;
-use crate::{Client, Server, TlsError};
+use crate::{Client, KnownKeys, Server, TlsError};
 use proptest::prelude::*;
+use strake_nvme_auth::Psk;
 
 /// What a fresh server says of some bytes; whoever is refused is told why, or nothing.
 fn told(bytes: &[u8]) -> Result<bool, TlsError> {
@@ -74,6 +76,51 @@ fn a_hello_that_lacks_or_forges_something_is_refused() {
     let mut unbound = hello();
     *unbound.last_mut().expect("a binder") ^= 1;
     assert_breach(&unbound);
+}
+
+/// Knows nobody.
+struct Stranger;
+
+impl KnownKeys for Stranger {
+    fn meant_by(&self, _: &[u8]) -> Vec<Psk> {
+        Vec::new()
+    }
+}
+
+/// What is wrong with a hello besides its proof was once told of names that have a key only: those of the other suite
+/// got another alert.
+#[test]
+fn nobody_learns_without_a_key_which_names_have_one_exhaustive() {
+    let hello = hello();
+    for at in 5..hello.len() {
+        for change in [1, 3, 0x80] {
+            let mut changed = hello.clone();
+            changed[at] ^= change;
+            let told = |known: &dyn KnownKeys| {
+                let mut out = Vec::new();
+                let step = Server::default().step(&changed, known, &mut out);
+                (step.map(|_| ()), out)
+            };
+            assert_eq!(told(&Knows(key(SHORT))), told(&Stranger), "byte {at}, {change}");
+        }
+    }
+}
+
+/// RFC 8446, appendix D.4: a client that sends the identifier of a session must get a change_cipher_spec.
+#[test]
+fn a_client_that_pretends_to_come_back_is_answered_as_if_it_did() {
+    let mut client = Agreement::pretending(&offer(SHORT)).expect("random bytes");
+    assert_eq!(client.advance(&[]), Ok(false));
+    let (hello, mut answer) = (client.take_output(), Vec::new());
+    assert_eq!(hello[43], 32, "the bytes of its identifier");
+    let mut server = Server::default();
+    let step = server.step(&hello, &Knows(key(SHORT)), &mut answer);
+    assert!(matches!(step, Ok(None)));
+    let second = 5 + usize::from(u16::from_be_bytes([answer[3], answer[4]]));
+    assert_eq!(answer[second..second + 6], [20, 3, 3, 0, 1, 1]);
+    assert_eq!(client.advance(&answer), Ok(true));
+    let secured = server.step(&client.take_output(), &Knows(key(SHORT)), &mut Vec::new());
+    assert!(matches!(secured, Ok(Some(_))), "and its own is ignored");
 }
 
 #[test]

@@ -116,6 +116,48 @@ fn a_record_that_is_repeated_left_out_or_moved_is_noticed() {
     assert_eq!(received(&mut server, &mut &one[..], 3), bad, "it does not recover");
 }
 
+/// Commands that were sealed and not sent once followed the breach out of the door, in front of the alert.
+#[test]
+fn data_that_was_not_sent_does_not_go_with_an_alert() {
+    let (mut client, mut server) = connect(SHORT);
+    let kept = client.send(&[IoSlice::new(&[7; 10])], |_| Err(Nothing));
+    assert_eq!(kept, Err(Failure::Socket(Nothing)));
+    let mut wire = sent(&mut server, b"x");
+    *wire.last_mut().expect("a tag") ^= 1;
+    assert!(received(&mut client, &mut &wire[..], 10).is_err());
+    let mut said = 0;
+    client.say_farewell(|bytes| {
+        said += bytes.len();
+        Ok::<_, Nothing>(bytes.len())
+    });
+    assert_eq!(said, 0);
+}
+
+#[test]
+fn more_is_there_while_data_or_an_end_is_not_received_yet() {
+    let (mut client, mut server) = connect(SHORT);
+    assert!(!server.has_more());
+    let mut wire = sent(&mut client, b"one");
+    wire.extend(sent(&mut client, b"two"));
+    assert_eq!(received(&mut server, &mut &wire[..], 1), Ok(b"o".to_vec()));
+    assert!(server.has_more(), "of the same record, and another");
+    assert_eq!(received(&mut server, &mut &[][..], 2), Ok(b"ne".to_vec()));
+    assert!(server.has_more(), "another record");
+    assert_eq!(received(&mut server, &mut &[][..], 9), Ok(b"two".to_vec()));
+    assert!(!server.has_more());
+    let wire = sent(&mut client, b"three");
+    let (part, rest) = wire.split_at(wire.len() / 2);
+    assert_eq!(received(&mut server, &mut &part[..], 9), Ok(Vec::new()));
+    assert!(!server.has_more(), "a part of a record is nothing yet");
+    let mut wire = rest.to_vec();
+    client.say_farewell(|bytes| {
+        wire.extend(bytes);
+        Ok::<_, Nothing>(bytes.len())
+    });
+    assert_eq!(received(&mut server, &mut &wire[..], 9), Ok(b"three".to_vec()));
+    assert!(server.has_more(), "the end");
+}
+
 #[test]
 fn an_end_is_told_from_a_cut() {
     let (mut client, mut server) = connect(SHORT);

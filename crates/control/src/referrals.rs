@@ -9,6 +9,7 @@ use strake_dev_fabrics::Service;
 use strake_export_nvmet as nvmet;
 
 use crate::error::ControlError;
+use crate::events::{EventKind, Note};
 use crate::limits::REFERRALS_MAX;
 use crate::manager::Manager;
 use crate::store::{Config, Prepared};
@@ -62,6 +63,8 @@ impl Manager {
         let mut config = self.config.clone();
         config.referrals.push(address.clone());
         self.refer(&config)?;
+        let what = format!("hosts are told of {address} from now on");
+        self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
         Ok(change("created", address))
     }
 
@@ -83,6 +86,8 @@ impl Manager {
         let mut config = self.config.clone();
         config.referrals.retain(|known| *known != address);
         self.refer(&config)?;
+        let what = format!("hosts are told of {address} no more");
+        self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
         Ok(change("changed", address))
     }
 

@@ -133,6 +133,7 @@ kinds! {
     HookChanged "hook_changed" Info "Somebody outside is told about events from now on, or no more."
     HookFailed "hook_failed" Warning "Somebody outside could not be told about events."
     HostChanged "host_changed" Info "What a host has to do to connect has changed: prove who it is, use TLS."
+    ReferralChanged "referral_changed" Info "Hosts are told of another discovery service from now on, or no more."
     HostRefused "host_refused" Warning "Hosts were not let in; told at once, and every 10 minutes how many."
 }
 

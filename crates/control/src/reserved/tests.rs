@@ -2,6 +2,7 @@ use super::ReservationFile;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use strake_export_nvmet::limits::REGISTRANTS_MAX;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 
 /// A state directory that goes away with the test.
@@ -61,6 +62,27 @@ fn what_is_written_is_read() {
     assert_eq!(state.file("b").read(), Ok(None), "another array has its own");
     file.write(None).expect("it can be removed");
     assert_eq!((file.read(), file.path().exists()), (Ok(None), false));
+}
+
+/// What a file holds at most is read again, whatever its registrants are called: a limit that is too small would let
+/// nobody in after a restart.
+#[test]
+fn as_many_registrants_as_there_may_be_are_read_again() {
+    let state = State::new("many");
+    let file = state.file("a");
+    // The longest name (NVM Express Base, section 4.7), of what takes the most room in JSON.
+    let name = "\u{1}".repeat(223);
+    let registrant = |number: usize| Registrant {
+        host: (number as u128 + 1).to_be_bytes(),
+        name: name.clone(),
+        key: u64::MAX,
+    };
+    let registrants = (0..REGISTRANTS_MAX).map(registrant).collect();
+    let held = Some(Held { kind: ReservationType::ExclusiveAccessAll, holder: None });
+    let reservations = Reservations { generation: u32::MAX, persists: true, held, registrants };
+    assert_eq!(reservations.check(), Ok(()));
+    file.write(Some(&reservations)).expect("it can be written");
+    assert!(file.read() == Ok(Some(reservations)));
 }
 
 /// A file that is not what was written is refused, whatever is wrong with it: a registrant or a key that is another one

@@ -208,6 +208,17 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     let remove = RemoveReferralRequest { address: "nvme-tcp://192.0.2.7".into() };
     control.run(|m| m.remove_referral(&remove)).expect("it is known");
     assert_eq!(seen(&control), both[1..]);
+    let all = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let told = all.into_iter().filter(|event| event.kind == "referral_changed");
+    let told: Vec<_> = told.map(|event| event.what).collect();
+    assert_eq!(
+        told,
+        [
+            "hosts are told of nvme-tcp://192.0.2.7:8009 from now on",
+            "hosts are told of nvme-tcp://[2001:db8::1]:4420 from now on",
+            "hosts are told of nvme-tcp://192.0.2.7:8009 no more",
+        ]
+    );
     check_refused(
         control.run(|m| m.remove_referral(&remove)),
         ControlErrorKind::NotFound,

@@ -233,7 +233,7 @@ impl Bench {
         format!("nvme-tcp://{}/{}", self.target.address(), nqn(made))
     }
 
-    /// Every line once in each round, and another one begins each round.
+    /// Every line once in each round, and another one begins each round; of ours and the peer's another comes first.
     fn rows(
         &self,
         lines: &[Line],
@@ -248,9 +248,14 @@ impl Bench {
                 let at = (round + turn) % lines.len();
                 let (line, (ours, theirs)) = (&lines[at], &mut found[at]);
                 progress(&format!("{} of {repeats}: {}", round + 1, line.name()));
-                note(ours, || self.value(line, options.span));
-                if let Some(peer) = peer.filter(|_| line.has_peer()) {
-                    note(theirs, || self.peer_value(peer, line, options.span));
+                let peer = peer.filter(|_| line.has_peer());
+                let ours_first = round % 2 == 0;
+                for ours_now in [ours_first, !ours_first] {
+                    if ours_now {
+                        note(ours, || self.value(line, options.span));
+                    } else if let Some(peer) = peer {
+                        note(theirs, || self.peer_value(peer, line, options.span));
+                    }
                 }
             }
         }

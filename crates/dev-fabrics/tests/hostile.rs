@@ -4,6 +4,7 @@
 mod proxy;
 
 use proxy::{Hostile, Passed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use strake_block::{BlockDevice, IoErrorKind, VolatileCache};
 use strake_dev_fabrics::{Access, Digests, LinkState, PathState, Reason, Use};
@@ -55,7 +56,7 @@ fn field<const N: usize>(at: usize, value: [u8; N]) -> impl Fn(&mut Vec<u8>) + S
 #[test]
 fn the_order_is_what_these_tests_take_it_for() {
     let hostile = Hostile::new();
-    let (told, kinds) = std::sync::mpsc::channel();
+    let (told, kinds) = channel();
     let rule = move |at, pdu: Vec<u8>| {
         told.send((at, pdu[0], pdu.len())).expect("the test waits");
         Passed::On(pdu)
@@ -228,7 +229,7 @@ fn a_message_may_be_shorter_than_its_room() {
     const PROVEN: usize = 6;
     // No message of these is longer.
     const ENOUGH: usize = 2048;
-    let (told, cut) = std::sync::mpsc::channel();
+    let (told, cut) = channel();
     let rule = move |at, mut pdu: Vec<u8>| {
         if at < PROVEN && pdu.len() == DATA_BYTES + 4096 {
             pdu.truncate(DATA_BYTES + ENOUGH);
@@ -300,6 +301,48 @@ fn namespaces_that_cannot_be() {
 }
 
 /// A target that goes at any point of the beginning, between PDUs or in the middle of one.
+/// CVE-2024-53169: the host is done with the controller while a sign of life of its own is unanswered. It says that the
+/// controller is to shut down once the answer is there, or not at all, and is gone in the end.
+#[test]
+fn cve_2024_53169_the_end_comes_during_a_sign_of_life() {
+    let ways: [(fn(Vec<u8>) -> Passed, Option<usize>); 3] = [
+        (Passed::On, Some(1)),
+        (|pdu| Passed::On(pdu.repeat(2)), None),
+        (|_| Passed::Last(Vec::new()), Some(0)),
+    ];
+    for (answer, answers) in ways {
+        let hostile = Hostile::new();
+        let (asked, is_asked) = channel();
+        let (gone, is_gone) = channel();
+        let (told, later) = channel();
+        let rule = move |at, pdu: Vec<u8>| {
+            if at == ALL {
+                asked.send(()).expect("the test waits");
+                is_gone.recv_timeout(PATIENCE).expect("the test drops the drive");
+                return answer(pdu);
+            }
+            if at > ALL {
+                told.send(()).expect("the test waits");
+            }
+            Passed::On(pdu)
+        };
+        let device = hostile.connect(NONE, Box::new(rule)).expect("an honest target");
+        is_asked.recv_timeout(PATIENCE).expect("a sign of life");
+        // The answer is held back until this is over, so it waits for nothing.
+        drop(device);
+        gone.send(()).expect("the answer is held back");
+        let mut count = 0;
+        let end = loop {
+            match later.recv_timeout(PATIENCE) {
+                Ok(()) => count += 1,
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(end, RecvTimeoutError::Disconnected, "the host has closed its connection");
+        assert!(answers.is_none_or(|answers| answers == count), "{count} answers after it");
+    }
+}
+
 #[test]
 fn a_target_may_go_at_any_time() {
     for number in 0..ALL {

@@ -283,8 +283,15 @@ class Operator:
     def members(self):
         return [m["path"] for m in self.online()["members"] if m["path"]] or ["/no/such/drive"]
 
+    def drives(self):
+        """Those of the array that are there: members, and drives that members are being copied to, which may have taken
+        their places by the time they are used."""
+        members = self.online()["members"]
+        paths = [m["path"] for m in members] + [m["replacement"] for m in members]
+        return [path for path in paths if os.path.exists(path)]
+
     def do_unload(self):
-        drives = [m["path"] for m in self.online()["members"] if os.path.exists(m["path"])]
+        drives = self.drives()
         clean = self.online()["redundancy_left"] == self.parity
         if self.run("array", "unload", self.name, "--force", "--yes")[0]:
             return False
@@ -299,7 +306,7 @@ class Operator:
         self.bring_back(["array", "import", "--drives", ",".join(drives + self.outside(drives))])
 
     def do_destroy(self):
-        drives = [m["path"] for m in self.online()["members"] if os.path.exists(m["path"])]
+        drives = self.drives()
         if self.run("array", "destroy", self.name, "--force", "--yes")[0]:
             return False
         self.bring_back(["array", "undelete", self.uuid, "--drives", ",".join(drives)])

@@ -1,4 +1,4 @@
-//! Who changes reservations: one thread of a target, one command after another.
+//! Who changes reservations: one thread of a target, one command after another, of each host in turn.
 //!
 //! ```text
 //! recorded durably -> in force -> every open I/O queue obeys it -> hosts are told -> answered
@@ -7,14 +7,18 @@
 //! The order is the promise. What was answered outlasts a loss of power. Once it is answered, no command is handed to a
 //! device that it keeps out; and when other hosts' commands were to be given up, none of those is at a device.
 
+mod line;
+
+pub(crate) use line::Asker;
+
 use crate::controller::Host;
 use crate::kept::Kept;
 use crate::reservation::{Change, Reservations};
 use crate::subsystem::Subsystem;
+use line::Line;
+use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::reservation::{Action, HostId, Keys};
@@ -48,6 +52,11 @@ impl Answer {
         self.0.get().copied()
     }
 
+    /// Says how it ended, which is said once.
+    fn set(&self, status: Status) {
+        let _ = self.0.set(status);
+    }
+
     /// Waits for that; for control threads.
     pub(crate) fn wait(&self) -> Status {
         *self.0.wait()
@@ -55,16 +64,27 @@ impl Answer {
 }
 
 struct Job {
-    places: Vec<Place>,
+    /// Where it is yet to be done.
+    places: VecDeque<Place>,
     wish: Wish,
     answer: Arc<Answer>,
+}
+
+/// What waits for the thread; `None` once the target stops.
+struct Jobs(Mutex<Option<Line<Job>>>);
+
+impl Jobs {
+    /// Nothing panics while holding the lock, so a poisoned one guards a sound list. Only commands about reservations
+    /// take it, for a moment.
+    fn lock(&self) -> MutexGuard<'_, Option<Line<Job>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A way to the thread.
 #[derive(Clone)]
 pub(crate) struct Clerk {
-    jobs: Sender<Job>,
-    closed: Arc<AtomicBool>,
+    jobs: Arc<Jobs>,
     thread: Thread,
 }
 
@@ -74,14 +94,13 @@ impl Clerk {
     /// # Errors
     /// When the machine has no thread.
     pub(crate) fn start(cores: Vec<CoreHandle>) -> io::Result<(Self, JoinHandle<()>)> {
-        let (jobs, taken) = mpsc::channel();
-        let closed = Arc::new(AtomicBool::new(false));
-        let desk = Work { jobs: taken, closed: Arc::clone(&closed), cores, unquiet: Vec::new() };
+        let jobs = Arc::new(Jobs(Mutex::new(Some(Line::new()))));
+        let work = Work { jobs: Arc::clone(&jobs), cores, unquiet: Vec::new() };
         let handle = thread::Builder::new()
             .name("strake-nvmet-resv".to_owned())
-            .spawn(move || desk.run())?;
+            .spawn(move || work.run())?;
         let thread = handle.thread().clone();
-        Ok((Self { jobs, closed, thread }, handle))
+        Ok((Self { jobs, thread }, handle))
     }
 
     /// The thread, for those who tell it what they have seen.
@@ -90,20 +109,27 @@ impl Clerk {
     }
 
     /// Has something done at all these places, one after the other.
-    pub(crate) fn ask(&self, places: Vec<Place>, wish: Wish) -> Arc<Answer> {
+    pub(crate) fn ask(&self, asker: &Asker, places: Vec<Place>, wish: Wish) -> Arc<Answer> {
         let answer = Arc::new(Answer::default());
-        let job = Job { places, wish, answer: Arc::clone(&answer) };
-        if let Err(mpsc::SendError(job)) = self.jobs.send(job) {
-            // The target stops.
-            let _ = job.answer.0.set(Status::INTERNAL);
+        let job = Job { places: places.into(), wish, answer: Arc::clone(&answer) };
+        match &mut *self.jobs.lock() {
+            Some(line) => {
+                if let Err(job) = line.push(asker, job) {
+                    job.answer.set(Status::INTERRUPTED);
+                }
+            }
+            None => answer.set(Status::INTERNAL),
         }
         self.thread.unpark();
         answer
     }
 
-    /// Ends the thread; what it has not done is not done. Release: pairs with its look.
+    /// Ends the thread; what it has not done is not done.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        let left = self.jobs.lock().take();
+        // Nobody waits for ever.
+        let left = left.into_iter().flat_map(Line::into_jobs);
+        left.for_each(|job| job.answer.set(Status::INTERNAL));
         self.thread.unpark();
     }
 }
@@ -116,31 +142,44 @@ struct Unquiet {
     answer: Arc<Answer>,
 }
 
+/// What the thread finds when it looks for something to do.
+enum Next {
+    Job(Asker, Job),
+    Nothing,
+    Closed,
+}
+
 struct Work {
-    jobs: Receiver<Job>,
-    closed: Arc<AtomicBool>,
+    jobs: Arc<Jobs>,
     cores: Vec<CoreHandle>,
     unquiet: Vec<Unquiet>,
 }
 
 impl Work {
-    /// Whoever has something for this thread unparks it after having put it down.
+    /// Whoever has something for this thread unparks it after having put it down. One unpark may stand for several, and
+    /// be spent while something else is waited for, so everything is looked at before every park.
     fn run(mut self) {
-        while !self.is_closed() {
-            while let Ok(job) = self.jobs.try_recv() {
-                self.carry_out(job);
-            }
+        loop {
             self.answer_quiet();
-            thread::park();
+            match self.next() {
+                Next::Job(asker, job) => self.carry_out(&asker, job),
+                Next::Nothing => thread::park(),
+                Next::Closed => break,
+            }
         }
-        // Nobody waits for ever.
-        let waiting = self.unquiet.iter().map(|known| Arc::clone(&known.answer));
-        let left = self.jobs.try_iter().map(|job| job.answer);
-        waiting.chain(left).for_each(|answer| self.answer(&answer, Status::INTERNAL));
+        self.unquiet.iter().for_each(|known| known.answer.set(Status::INTERNAL));
+        self.wake();
+    }
+
+    fn next(&self) -> Next {
+        match &mut *self.jobs.lock() {
+            None => Next::Closed,
+            Some(line) => line.next().map_or(Next::Nothing, |(asker, job)| Next::Job(asker, job)),
+        }
     }
 
     fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.jobs.lock().is_none()
     }
 
     fn wake(&self) {
@@ -148,25 +187,27 @@ impl Work {
     }
 
     fn answer(&self, answer: &Answer, status: Status) {
-        let _ = answer.0.set(status);
+        answer.set(status);
         self.wake();
     }
 
-    fn carry_out(&mut self, job: Job) {
-        let Job { places, wish, answer } = job;
-        let mut last = Ok(None);
-        for place in places {
-            last = self.change(&place, &wish).map(|unquiet| unquiet.map(|known| (place, known)));
-            if last.is_err() {
-                break;
+    /// Does something at the next of its places. What is to be done at several lets others go in between.
+    fn carry_out(&mut self, asker: &Asker, mut job: Job) {
+        let Some(place) = job.places.pop_front() else {
+            return self.answer(&job.answer, Status::SUCCESS);
+        };
+        match self.change(&place, &job.wish) {
+            Err(status) => self.answer(&job.answer, status),
+            // Only a command to one namespace gives up others.
+            Ok(Some((hosts, number))) => {
+                let subsystem = place.subsystem;
+                self.unquiet.push(Unquiet { subsystem, hosts, number, answer: job.answer });
             }
-        }
-        match last {
-            Err(status) => self.answer(&answer, status),
-            Ok(None) => self.answer(&answer, Status::SUCCESS),
-            Ok(Some((Place { subsystem, .. }, (hosts, number)))) => {
-                self.unquiet.push(Unquiet { subsystem, hosts, number, answer });
-            }
+            Ok(None) if job.places.is_empty() => self.answer(&job.answer, Status::SUCCESS),
+            Ok(None) => match &mut *self.jobs.lock() {
+                Some(line) => line.put_back(asker, job),
+                None => job.answer.set(Status::INTERNAL),
+            },
         }
     }
 
@@ -196,6 +237,10 @@ impl Work {
         place.kept.record(&before, &change.next).map_err(|_| Status::INTERNAL)?;
         let number = self.enforce(place, &change)?;
         place.subsystem.notify(place.namespace, &place.kept, &change.told);
+        if !change.told.is_empty() {
+            // The answer may be a long time coming.
+            self.wake();
+        }
         let Change { expelled, .. } = change;
         Ok((!expelled.is_empty()).then_some((expelled, number)))
     }
@@ -216,10 +261,16 @@ impl Work {
         Ok(number)
     }
 
+    /// Answers what waits for nothing at a device any more, and forgets what nobody waits for.
     fn answer_quiet(&mut self) {
-        let is_quiet =
-            |known: &mut Unquiet| known.subsystem.watches.are_quiet(&known.hosts, known.number);
-        let over: Vec<Unquiet> = self.unquiet.extract_if(.., is_quiet).collect();
+        let is_over = |known: &mut Unquiet| {
+            let watches = &known.subsystem.watches;
+            Arc::strong_count(&known.answer) == 1 || watches.are_quiet(&known.hosts, known.number)
+        };
+        let over: Vec<Unquiet> = self.unquiet.extract_if(.., is_over).collect();
         over.iter().for_each(|known| self.answer(&known.answer, Status::SUCCESS));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,9 @@ pub const REGISTRANTS_MAX: usize = 256;
 /// Commands about reservations of one I/O queue that are being carried out: each may have to be written down.
 pub const RESERVATIONS_ASKED_MAX: usize = 8;
 
+/// Commands about reservations of one host that wait their turn: those of several queues, and of queues that are gone.
+pub const RESERVATIONS_WAITING_MAX: usize = 64;
+
 /// What a controller remembers to tell its host of reservations.
 pub const NOTICES_MAX: usize = 32;
 
@@ -189,6 +192,7 @@ const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
 const _: () = assert!(VISITORS_PER_ADDRESS_MAX < VISITORS_MAX);
 const _: () = assert!(CANDIDATES_MAX + VISITORS_MAX < CONNECTIONS_MAX as usize / 2);
 const _: () = assert!(TLS_TIME_MAX.0 < HANDSHAKE_TIME_MAX.0);
+const _: () = assert!(RESERVATIONS_ASKED_MAX <= RESERVATIONS_WAITING_MAX);
 const _: () = assert!(NOTICES_MAX <= u8::MAX as usize);
 const _: () = assert!(CONNECTIONS_PER_HOST_MAX <= CONNECTIONS_OF_HOST_MAX);
 const _: () = assert!(CONNECTIONS_PER_EXPORT_MAX < CONNECTIONS_MAX);

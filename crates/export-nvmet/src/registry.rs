@@ -2,7 +2,7 @@
 
 use crate::audit::Audit;
 use crate::beginning::TlsKeys;
-use crate::clerk::{self, Clerk, Wish};
+use crate::clerk::{self, Asker, Clerk, Wish};
 use crate::controller::{Controller, Host, Place};
 use crate::desk::Names;
 use crate::error::{TargetError, TargetErrorKind};
@@ -212,7 +212,7 @@ impl Registry {
     /// Ends them; `None` when there is no such namespace.
     pub(crate) fn clear_reservations(&self, nqn: &str, namespace: u32) -> Option<Status> {
         let place = self.place(nqn, namespace)?;
-        Some(self.clerk.ask(vec![place], Wish::Clear).wait())
+        Some(self.clerk.ask(&Asker::Operator, vec![place], Wish::Clear).wait())
     }
 
     /// Closes an export to new commands, and its subsystem to new connections if it has no other namespace. It stays in

@@ -6,7 +6,7 @@
 use super::{Connection, Role};
 use crate::admin::Page;
 use crate::admit::{self, Need, Work};
-use crate::clerk::{Answer, Place, Wish};
+use crate::clerk::{Answer, Asker, Place, Wish};
 use crate::connection::DeviceIndex;
 use crate::limits::{RESERVATIONS_ASKED_MAX, TRANSFER_BYTES_MAX};
 use crate::slots::{SlotIndex, Stage, Task};
@@ -80,11 +80,13 @@ pub(super) fn decide(sqe: &Sqe) -> Option<Result<(Task, Need), Status>> {
 }
 
 impl Connection {
-    /// Takes over what reservations let the host do, if that has changed. Says whether there was something to do.
+    /// Takes over what reservations let the host do, if that has changed, and tells the clerk when commands that were
+    /// given up are over. Says whether there was something to do: a device is not hurried by looking again.
     pub(super) fn obey(&mut self) -> usize {
         let Some(subsystem) = self.subsystem() else { return 0 };
         let now = subsystem.watches.changes();
-        if now != self.reserving.seen {
+        let is_new = now != self.reserving.seen;
+        if is_new {
             self.take_over(now);
         } else if !self.reserving.awaits_device {
             return 0;
@@ -93,7 +95,10 @@ impl Connection {
             slot.is_given_up && matches!(slot.stage, Stage::AtDevice { .. })
         };
         self.reserving.awaits_device = self.slots.iter_mut().any(|slot| is_at_device(slot));
-        if let (Some(watch), false) = (&self.reserving.watch, self.reserving.awaits_device) {
+        if self.reserving.awaits_device {
+            return is_new.into();
+        }
+        if let Some(watch) = &self.reserving.watch {
             watch.quieten(self.reserving.seen);
         }
         1
@@ -176,7 +181,8 @@ impl Connection {
             self.slots.get(index).status = status;
             return self.conclude(index);
         }
-        let answer = self.registry.clerk.ask(places, wish);
+        let asker = Asker::Host(self.place.controller.host.nqn.clone());
+        let answer = self.registry.clerk.ask(&asker, places, wish);
         self.slots.get(index).stage = Stage::Asked;
         self.reserving.asked.push((index, answer));
     }

@@ -80,6 +80,12 @@ impl Machine {
         Host::dial(self)
     }
 
+    /// Whether a data core waits for something to happen.
+    pub fn is_asleep(&self, core: CoreIndex) -> bool {
+        let found = self.cores.iter().map(CoreThread::handle).find(|known| known.index() == core);
+        found.expect("a core of this machine").stats().sleeping
+    }
+
     /// A controller that is enabled, with one I/O queue.
     pub fn controller(&self) -> (Host, Host) {
         let mut admin = Host::asked(self);

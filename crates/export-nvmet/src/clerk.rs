@@ -1,7 +1,7 @@
 //! Who changes reservations: one thread of a target, one command after another, of each host in turn.
 //!
 //! ```text
-//! recorded durably -> in force -> every open I/O queue obeys it -> hosts are told -> answered
+//! recorded durably -> in force -> every open I/O queue applies it -> hosts are told -> answered
 //!                                                                     '-> commands that were given up are over
 //! ```
 //! The order is the promise. What was answered outlasts a loss of power. Once it is answered, no command is handed to a
@@ -245,14 +245,14 @@ impl Work {
         Ok((!expelled.is_empty()).then_some((expelled, number)))
     }
 
-    /// Puts a change in force, and waits until every queue obeys it, which takes each a turn.
+    /// Puts a change in force, and waits until every queue applies it, which takes each a turn.
     fn enforce(&self, place: &Place, change: &Change) -> Result<u64, Status> {
         let watches = &place.subsystem.watches;
         let number = watches.changes() + 1;
         place.kept.enforce(change, number);
         watches.publish(number);
         self.wake();
-        while !watches.obey(number) {
+        while !watches.have_applied(number) {
             if self.is_closed() {
                 return Err(Status::INTERNAL);
             }

@@ -39,7 +39,6 @@ use crate::registry::{Admission, Registry, Room};
 use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage, Task};
 use crate::subsystem::Subsystem;
-use copy::Copies;
 use devices::Devices;
 use intake::Intake;
 use news::News;
@@ -62,17 +61,13 @@ pub(crate) struct Accepted {
     pub(crate) admission: Admission,
     pub(crate) agreement: Agreement,
     pub(crate) pools: Pools,
-    pub(crate) copies: Copies,
 }
 
 impl Accepted {
     /// With all that the queue needs; making it takes its time, so not on a data core.
     pub(crate) fn new(admission: Admission, agreement: Agreement) -> Self {
-        let (sizes, copies) = match admission.place.queue {
-            0 => (ADMIN_POOLS, Copies::none()),
-            _ => (IO_POOLS, Copies::new()),
-        };
-        Self { admission, agreement, pools: Pools::untouched(sizes), copies }
+        let sizes = if admission.place.queue == 0 { ADMIN_POOLS } else { IO_POOLS };
+        Self { admission, agreement, pools: Pools::untouched(sizes) }
     }
 }
 
@@ -133,7 +128,6 @@ pub(crate) struct Connection {
     /// Commands that wait for buffers, in order.
     waiting: VecDeque<SlotIndex>,
     pools: Supply,
-    copies: Copies,
     reserving: Reserving,
     pairs: Pairs,
     /// Commands that wait for guards, in order.
@@ -158,8 +152,7 @@ impl Connection {
         registry: &Arc<Registry>,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
-        let Accepted { admission: Admission { place, room }, agreement, pools, copies } =
-            new.admission;
+        let Accepted { admission: Admission { place, room }, agreement, pools } = new.admission;
         let pools = match &at.stock {
             Some(stock) if place.queue > 0 => {
                 Supply::borrowing(pools, stock, &place.controller.host.nqn)
@@ -198,7 +191,6 @@ impl Connection {
             replies,
             waiting: VecDeque::with_capacity(usize::from(entries)),
             pools,
-            copies,
             reserving,
             pairs: Pairs::new(entries),
             held_off: VecDeque::with_capacity(usize::from(entries)),
@@ -285,13 +277,11 @@ impl Connection {
             return 0;
         }
         for slot in self.slots.iter_mut() {
-            if let (
-                Task::Device(_, at),
-                Stage::Waiting { .. } | Stage::Receiving { .. } | Stage::Ready { .. },
-            ) = (slot.task, &slot.stage)
+            if let Task::Device(_, at) = slot.task
+                && slot.is_before_device()
                 && leaving.contains(&at)
             {
-                slot.status = Status::INACCESSIBLE;
+                slot.fail(Status::INACCESSIBLE);
             }
         }
         leaving.len()
@@ -338,12 +328,14 @@ impl Connection {
     fn abandon(&mut self) {
         self.intake = Intake::Closed;
         self.waiting.clear();
-        self.copies.clear();
+        if let Role::Io(devices) = &mut self.role {
+            devices.forget_copies();
+        }
         self.reserving.forget();
         self.held_off.clear();
         self.pairs.abandon(&mut self.slots);
         let pools = &mut self.pools;
-        self.slots.end_if(|slot| match std::mem::replace(&mut slot.stage, Stage::Held) {
+        self.slots.end_if(|slot| match slot.take_stage() {
             Stage::Waiting { .. } | Stage::Held | Stage::Asked => true,
             Stage::Receiving { data, spare, .. } => {
                 pools.put(data);
@@ -434,7 +426,7 @@ impl strake_export_net::Connection for Connection {
         self.check_controller(now);
         self.announce();
         let mut work = self.follow();
-        work += self.obey();
+        work += self.apply_reservations();
         work += self.hear();
         work += self.serve_waiting();
         work += self.take_in(now);

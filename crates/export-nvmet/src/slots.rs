@@ -72,6 +72,28 @@ pub(crate) struct Progress {
     pub(crate) done: u64,
 }
 
+impl Progress {
+    /// What comes next of a command of `count` ranges: a part of one of them, of at most `most` blocks. `None` when all
+    /// of them are over.
+    pub(crate) fn next_part(
+        &mut self,
+        count: u32,
+        most: u64,
+        range: impl Fn(u32) -> Result<LbaRange, Status>,
+    ) -> Result<Option<LbaRange>, Status> {
+        while self.steps < count {
+            let range = range(self.steps)?;
+            let left = range.blocks - self.blocks;
+            if left > 0 {
+                let start = range.start.plus(self.blocks);
+                return Ok(Some(LbaRange::new(start, left.min(most))));
+            }
+            *self = Self { steps: self.steps + 1, blocks: 0, ..*self };
+        }
+        Ok(None)
+    }
+}
+
 /// One command.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -104,6 +126,26 @@ impl Slot {
             fuse: Fuse::Alone,
             changes: LbaRange::default(),
             behind: None,
+        }
+    }
+
+    /// Takes the stage with what is in it, to put another one in its place.
+    pub(crate) const fn take_stage(&mut self) -> Stage {
+        std::mem::replace(&mut self.stage, Stage::Held)
+    }
+
+    /// Whether nothing of it was handed to a device yet, and it is not over.
+    pub(crate) const fn is_before_device(&self) -> bool {
+        match self.stage {
+            Stage::Waiting { .. } | Stage::Receiving { .. } | Stage::Ready { .. } => true,
+            Stage::AtDevice { .. } | Stage::Asked | Stage::Held | Stage::Replying => false,
+        }
+    }
+
+    /// Has it end with this status when it would go on, unless it ends with another one.
+    pub(crate) const fn fail(&mut self, status: Status) {
+        if self.status.is_success() {
+            self.status = status;
         }
     }
 
@@ -165,8 +207,8 @@ impl Slots {
         self.free.push(index.0);
     }
 
-    /// Whether one of a device writes to blocks of a guard, or will before that stands.
-    pub(crate) fn write(&self, place: DeviceIndex, ticket: Ticket, range: LbaRange) -> bool {
+    /// Whether any of a device writes to blocks of a guard, or will before that stands.
+    pub(crate) fn any_writes(&self, place: DeviceIndex, ticket: Ticket, range: LbaRange) -> bool {
         let is_there = |slot: &Slot| matches!(slot.task, Task::Device(_, at) if at == place);
         self.slots.iter().flatten().any(|slot| is_there(slot) && slot.writes(ticket, range))
     }

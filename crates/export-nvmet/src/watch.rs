@@ -1,4 +1,4 @@
-//! Which changes of reservations I/O queues obey already.
+//! Which changes of reservations I/O queues apply already.
 //!
 //! A queue looks once a turn whether there was a change, takes over its rights, and says so here; whoever answers the
 //! command behind the change waits for that. A command pays for nothing but a look at a value of its own queue.
@@ -11,8 +11,8 @@ use strake_nvme_wire::reservation::HostId;
 /// What one I/O queue says.
 pub(crate) struct Watch {
     host: HostId,
-    /// The change up to which it obeys.
-    obeys: AtomicU64,
+    /// The change up to which it applies them.
+    applied: AtomicU64,
     /// The change up to which no command that it gave up is at a device.
     quiet: AtomicU64,
     /// Who waits to hear.
@@ -20,15 +20,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Says that every command that is begun from now on obeys the changes up to `number`. Release: whoever sees it
+    /// Says that the changes up to `number` apply to every command that is begun from now on. Release: whoever sees it
     /// knows that what was begun before was begun.
-    pub(crate) fn obey(&self, number: u64) {
-        self.obeys.store(number, Ordering::Release);
+    pub(crate) fn set_applied(&self, number: u64) {
+        self.applied.store(number, Ordering::Release);
         self.clerk.unpark();
     }
 
     /// Says that all commands are over that the changes up to `number` gave up.
-    pub(crate) fn quieten(&self, number: u64) {
+    pub(crate) fn set_quiet(&self, number: u64) {
         self.quiet.store(number, Ordering::Release);
         self.clerk.unpark();
     }
@@ -68,7 +68,7 @@ impl Watches {
     /// A queue that opens. It has to look at its rights after this: a change that is not waited for by this queue is in
     /// force by then.
     pub(crate) fn join(&self, host: HostId, clerk: Thread) -> Arc<Watch> {
-        let watch = Watch { host, obeys: AtomicU64::new(0), quiet: AtomicU64::new(0), clerk };
+        let watch = Watch { host, applied: AtomicU64::new(0), quiet: AtomicU64::new(0), clerk };
         let watch = Arc::new(watch);
         let mut there = self.lock();
         there.retain(|known| known.strong_count() > 0);
@@ -76,11 +76,11 @@ impl Watches {
         watch
     }
 
-    /// True when every queue that is open obeys the changes up to `number`.
-    pub(crate) fn obey(&self, number: u64) -> bool {
-        // Acquire: see `obey` of a queue.
-        let obeys = |watch: Arc<Watch>| watch.obeys.load(Ordering::Acquire) >= number;
-        self.lock().iter().filter_map(Weak::upgrade).all(obeys)
+    /// True when every queue that is open applies the changes up to `number`.
+    pub(crate) fn have_applied(&self, number: u64) -> bool {
+        // Acquire: see `set_applied` of a queue.
+        let has = |watch: Arc<Watch>| watch.applied.load(Ordering::Acquire) >= number;
+        self.lock().iter().filter_map(Weak::upgrade).all(has)
     }
 
     /// True when no command of these hosts is at a device any more that the change `number` gave up.

@@ -1,5 +1,6 @@
 //! From a command to I/Os at the device, or to an answer.
 
+use super::guarded::Way;
 use super::{Connection, Life, Role, reserving};
 use crate::admin::{self, Content, Decision, Page};
 use crate::admit::{self, Freshness, Need, Source, Terms, Work};
@@ -17,7 +18,7 @@ use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError, Transfer};
 use strake_nvme_wire::reservation::takes_notice;
 use strake_nvme_wire::{Sqe, Status};
-use strake_units::{Lba, LbaRange, Nanos};
+use strake_units::{LbaRange, Nanos};
 
 /// What was decided about a command: what to do, or at once how it ends.
 type Decided = Result<(Task, Need), Status>;
@@ -278,8 +279,7 @@ impl Connection {
     /// Goes on with a command all of whose data has arrived.
     pub(super) fn received(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);
-        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
-        let Stage::Receiving { data, spare, .. } = stage else {
+        let Stage::Receiving { data, spare, .. } = slot.take_stage() else {
             unreachable!("data arrives only for a command that expects it");
         };
         self.figures.came(data.len() as u32);
@@ -301,7 +301,7 @@ impl Connection {
             }
             Task::Device(Work::Copy(to, sources, _), place) if slot.status.is_success() => {
                 match self.check_copy(place, to, &data, sources) {
-                    Ok(()) => self.line_up(index, data),
+                    Ok(()) => self.line_up(index, place, data),
                     Err(status) => self.fail_with(index, data, status),
                 }
             }
@@ -355,27 +355,21 @@ impl Connection {
         mut at: Progress,
     ) {
         let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
-        let most = EFFECT_BYTES_MAX >> shift;
-        while at.steps < ranges {
-            let Ok(range) = self.range(place, &data, at.steps) else { break };
-            let left = range.blocks - at.blocks;
-            if left == 0 {
-                at = Progress { steps: at.steps + 1, blocks: 0, ..at };
-                continue;
+        let range = |number| self.range(place, &data, number);
+        let part = match at.next_part(ranges, EFFECT_BYTES_MAX >> shift, range) {
+            Ok(Some(part)) if self.is_open_at(place) => part,
+            Ok(Some(_)) => return self.fail_with(index, data, Status::INACCESSIBLE),
+            Ok(None) => {
+                self.pools.put(data);
+                return self.conclude(index);
             }
-            if !self.is_open_at(place) {
-                self.slots.get(index).status = Status::INACCESSIBLE;
-                break;
-            }
-            let part = LbaRange::new(Lba(range.start.0 + at.blocks), left.min(most));
-            if self.must_wait(index, place, part) {
-                return self.hold_off(index, data, at);
-            }
-            at.blocks += part.blocks;
-            return self.submit_step(index, Some(data), at, Op::Deallocate { range: part });
+            Err(status) => return self.fail_with(index, data, status),
+        };
+        if self.begin_change(index, place, part) == Way::Guarded {
+            return self.hold_off(index, data, at);
         }
-        self.pools.put(data);
-        self.conclude(index);
+        at.blocks += part.blocks;
+        self.submit_step(index, Some(data), at, Op::Deallocate { range: part });
     }
 
     /// Hands an I/O of a command to the device; `kept` stays here meanwhile.

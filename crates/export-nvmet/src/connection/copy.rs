@@ -1,10 +1,12 @@
 //! Copy: blocks of a namespace are written to another place of it (NVM, section 3.2.2).
 //!
-//! A queue carries out one Copy after another, piece by piece, through a buffer that is there for nothing else. So
-//! however many a host asks for, they take none of the memory that others wait for, and wait for none themselves.
+//! A queue carries out one Copy of a device after another, piece by piece, through a buffer that is there for nothing
+//! else. So however many a host asks for, they take none of the memory that others wait for, and wait for none
+//! themselves; and a device that does not answer holds up no Copy of another one.
 
-use super::Connection;
 use super::command::entry;
+use super::guarded::Way;
+use super::{Connection, Role};
 use crate::admit::{self, Work};
 use crate::connection::DeviceIndex;
 use crate::limits::{COPY_PIECE_BYTES, IO_ENTRIES};
@@ -16,10 +18,9 @@ use strake_nvme_wire::Status;
 use strake_nvme_wire::nvm::SOURCE_BYTES;
 use strake_units::{Lba, LbaRange};
 
-/// The Copies of a queue.
-pub(crate) struct Copies {
-    /// The buffer; an admin queue has none.
-    buffer: Option<BufPool>,
+/// The Copies of a queue at one device.
+pub(super) struct Copies {
+    buffer: BufPool,
     /// The first is carried out, the others wait for it.
     line: VecDeque<SlotIndex>,
 }
@@ -44,13 +45,8 @@ enum Piece {
 impl Copies {
     /// None yet, and the buffer for all that come.
     pub(super) fn new() -> Self {
-        let buffer = Some(BufPool::untouched(1, COPY_PIECE_BYTES as usize));
+        let buffer = BufPool::untouched(1, COPY_PIECE_BYTES as usize);
         Self { buffer, line: VecDeque::with_capacity(IO_ENTRIES.into()) }
-    }
-
-    /// Those of an admin queue, which never has any.
-    pub(super) const fn none() -> Self {
-        Self { buffer: None, line: VecDeque::new() }
     }
 
     /// Forgets those that wait; one that is at the device ends by itself.
@@ -60,13 +56,13 @@ impl Copies {
 
     /// The buffer for a piece of so many bytes. It lacks after a drive kept it for good and none came in its place.
     fn take(&mut self, bytes: usize) -> Option<SgMut> {
-        Some(self.buffer.as_mut()?.get(bytes)?.into())
+        Some(self.buffer.get(bytes)?.into())
     }
 
     /// Takes back what was read into. Where other memory came home, because a drive may still write to the own, new one
     /// stands for that.
     fn put(&mut self, data: SgMut) {
-        let Some(pool) = &mut self.buffer else { return };
+        let pool = &mut self.buffer;
         for buf in data.into_parts() {
             if pool.owns(&buf) { pool.put(buf) } else { pool.replace_lost() }
         }
@@ -74,12 +70,19 @@ impl Copies {
 
     /// Takes back what was written from.
     fn put_shared(&mut self, data: Sg) {
-        let Some(pool) = &mut self.buffer else { return };
-        data.into_parts().for_each(|buf| pool.put_frozen(buf));
+        data.into_parts().for_each(|buf| self.buffer.put_frozen(buf));
     }
 }
 
 impl Connection {
+    /// The Copies of a device, which does not go while it has one.
+    fn copies(&mut self, place: DeviceIndex) -> &mut Copies {
+        let Role::Io(devices) = &mut self.role else {
+            unreachable!("an admin queue copies nothing");
+        };
+        devices.copies(place)
+    }
+
     /// Nothing is copied unless everything can be.
     pub(super) fn check_copy(
         &self,
@@ -104,19 +107,19 @@ impl Connection {
     }
 
     /// Begins a Copy of these sources when those before it are over.
-    pub(super) fn line_up(&mut self, index: SlotIndex, sources: SgMut) {
+    pub(super) fn line_up(&mut self, index: SlotIndex, place: DeviceIndex, sources: SgMut) {
         let (spare, at) = (SgMut::default(), Progress::default());
         self.slots.get(index).stage = Stage::Ready { data: sources, spare, at };
-        self.copies.line.push_back(index);
-        if self.copies.line.len() == 1 {
-            self.copy_next();
+        let copies = self.copies(place);
+        copies.line.push_back(index);
+        if copies.line.len() == 1 {
+            self.copy_next(place);
         }
     }
 
-    fn copy_next(&mut self) {
-        while let Some(&index) = self.copies.line.front() {
-            let stage = std::mem::replace(&mut self.slots.get(index).stage, Stage::Held);
-            let Stage::Ready { data, .. } = stage else {
+    fn copy_next(&mut self, place: DeviceIndex) {
+        while let Some(&index) = self.copies(place).line.front() {
+            let Stage::Ready { data, .. } = self.slots.get(index).take_stage() else {
                 unreachable!("a Copy that waits for another one has its ranges");
             };
             if self.copy(index, data, Progress::default()) == Copying::GoesOn {
@@ -127,7 +130,10 @@ impl Connection {
 
     /// Reads the next piece, or ends the Copy.
     fn copy(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress) -> Copying {
-        match self.next_piece(index, &sources, &mut at) {
+        let Task::Device(Work::Copy(to, count, _), place) = self.slots.get(index).task else {
+            unreachable!("only a Copy copies");
+        };
+        match self.next_piece(index, (to, count, place), &sources, &mut at) {
             Ok(Piece::Read(op)) => {
                 self.submit_step(index, Some(sources), at, op);
                 Copying::GoesOn
@@ -136,10 +142,10 @@ impl Connection {
                 self.hold_off(index, sources, at);
                 Copying::GoesOn
             }
-            Ok(Piece::None) => self.end_copy(index, sources, at),
+            Ok(Piece::None) => self.end_copy(index, place, sources, at),
             Err(status) => {
                 self.slots.get(index).status = status;
-                self.end_copy(index, sources, at)
+                self.end_copy(index, place, sources, at)
             }
         }
     }
@@ -147,36 +153,30 @@ impl Connection {
     fn next_piece(
         &mut self,
         index: SlotIndex,
+        (to, count, place): (Lba, u32, DeviceIndex),
         sources: &SgMut,
         at: &mut Progress,
     ) -> Result<Piece, Status> {
-        let slot = self.slots.get(index);
-        let Task::Device(Work::Copy(to, count, _), place) = slot.task else {
-            return Ok(Piece::None);
-        };
-        if !slot.status.is_success() {
-            return Err(slot.status);
+        let status = self.slots.get(index).status;
+        if !status.is_success() {
+            return Err(status);
         }
         let shift = self.terms(place).ok_or(Status::INTERNAL)?.block.shift();
-        while at.steps < count {
-            let source = self.source_range(place, sources, at.steps)?;
-            let left = source.blocks - at.blocks;
-            if left == 0 {
-                *at = Progress { steps: at.steps + 1, blocks: 0, ..*at };
-                continue;
-            }
-            if !self.is_open_at(place) {
-                return Err(Status::INACCESSIBLE);
-            }
-            let bytes = (left << shift).min(COPY_PIECE_BYTES);
-            // Asked before it is read, so that the piece is one step.
-            if self.must_wait(index, place, LbaRange::new(to.plus(at.done), bytes >> shift)) {
-                return Ok(Piece::Waits);
-            }
-            let data = self.copies.take(bytes as usize).ok_or(Status::INTERRUPTED)?;
-            return Ok(Piece::Read(Op::Read { at: source.start.plus(at.blocks), data }));
+        let source = |number| self.source_range(place, sources, number);
+        let Some(part) = at.next_part(count, COPY_PIECE_BYTES >> shift, source)? else {
+            return Ok(Piece::None);
+        };
+        if !self.is_open_at(place) {
+            return Err(Status::INACCESSIBLE);
         }
-        Ok(Piece::None)
+        // Asked before it is read, so that the piece is one step.
+        let target = LbaRange::new(to.plus(at.done), part.blocks);
+        if self.begin_change(index, place, target) == Way::Guarded {
+            return Ok(Piece::Waits);
+        }
+        let bytes = (part.blocks << shift) as usize;
+        let data = self.copies(place).take(bytes).ok_or(Status::INTERRUPTED)?;
+        Ok(Piece::Read(Op::Read { at: part.start, data }))
     }
 
     /// Goes on with a Copy whose I/O is over: writes what was read, or takes the next piece.
@@ -191,10 +191,10 @@ impl Connection {
                 let op = Op::Write { at: to.plus(at.done), data: freeze(data), durability };
                 return self.submit_step(index, Some(sources), at, op);
             }
-            Op::Read { data, .. } => self.copies.put(data),
+            Op::Read { data, .. } => self.copies(place).put(data),
             Op::Write { data, .. } => {
                 let blocks = data.len() as u64 >> self.terms(place).map_or(0, |t| t.block.shift());
-                self.copies.put_shared(data);
+                self.copies(place).put_shared(data);
                 if is_well {
                     (at.blocks, at.done) = (at.blocks + blocks, at.done + blocks);
                 }
@@ -203,24 +203,36 @@ impl Connection {
                 unreachable!("a Copy reads and writes")
             }
         }
-        self.copy_on(index, sources, at);
+        self.copy_on(index, place, sources, at);
     }
 
-    /// Goes on with a Copy that is so far, or with the next one.
-    pub(super) fn copy_on(&mut self, index: SlotIndex, sources: SgMut, at: Progress) {
+    /// Goes on with a Copy that is so far, or with the next one of its device.
+    pub(super) fn copy_on(
+        &mut self,
+        index: SlotIndex,
+        place: DeviceIndex,
+        sources: SgMut,
+        at: Progress,
+    ) {
         if self.copy(index, sources, at) == Copying::Ended {
-            self.copy_next();
+            self.copy_next(place);
         }
     }
 
     /// Ends a Copy. Of one that failed the host learns the first range that was not copied (NVM, section 3.2.2.1).
-    fn end_copy(&mut self, index: SlotIndex, sources: SgMut, at: Progress) -> Copying {
+    fn end_copy(
+        &mut self,
+        index: SlotIndex,
+        place: DeviceIndex,
+        sources: SgMut,
+        at: Progress,
+    ) -> Copying {
         let slot = self.slots.get(index);
         if !slot.status.is_success() {
             slot.result = at.steps.into();
         }
         self.pools.put(sources);
-        self.copies.line.pop_front();
+        self.copies(place).line.pop_front();
         self.conclude(index);
         Copying::Ended
     }

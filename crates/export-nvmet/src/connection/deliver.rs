@@ -2,6 +2,7 @@
 
 use super::{Connection, Life, Role, Voice};
 use crate::admit::{Freshness, Work};
+use crate::connection::DeviceIndex;
 use crate::replies::Reply;
 use crate::slots::{Progress, SlotIndex, Stage, Task};
 use strake_block::{Completion, IoErrorKind, Op, SgMut};
@@ -53,21 +54,22 @@ impl Connection {
         let index = SlotIndex(completion.token.0 as u16);
         let speaks = self.speaks();
         let slot = self.slots.get(index);
-        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
-        let Stage::AtDevice { kept, at } = stage else {
+        let (Stage::AtDevice { kept, at }, Task::Device(work, place)) =
+            (slot.take_stage(), slot.task)
+        else {
             unreachable!("only a command at the device completes");
         };
         if let Err(error) = completion.result {
             slot.status = failure(&completion.op, error.kind);
         }
         let goes_on = completion.result.is_ok() && speaks;
-        if let Task::Device(Work::Copy(..), _) = slot.task {
+        if matches!(work, Work::Copy(..)) {
             if slot.status.is_success() {
                 self.check_permission(index);
             }
             return self.copied(index, kept.unwrap_or_default(), at, completion.op);
         }
-        let is_wanted = matches!(slot.task, Task::Device(Work::Read(..), _));
+        let is_wanted = matches!(work, Work::Read(..));
         match completion.op {
             Op::Read { data, .. } if goes_on && is_wanted => return self.deliver(index, data),
             Op::Read { data, .. } => return self.look(index, data, kept),
@@ -75,7 +77,9 @@ impl Connection {
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
         }
         match kept {
-            Some(kept) if goes_on && self.check_permission(index) => self.go_on(index, kept, at),
+            Some(kept) if goes_on && self.check_permission(index) => {
+                self.go_on(index, (work, place), kept, at);
+            }
             Some(kept) => {
                 self.pools.put(kept);
                 self.conclude(index);
@@ -123,30 +127,25 @@ impl Connection {
     }
 
     /// Takes the next step of a command that kept something here while the device worked.
-    fn go_on(&mut self, index: SlotIndex, kept: SgMut, at: Progress) {
-        match self.slots.get(index).task {
-            Task::Device(Work::Read(range, _), _) => {
+    fn go_on(
+        &mut self,
+        index: SlotIndex,
+        (work, place): (Work, DeviceIndex),
+        kept: SgMut,
+        at: Progress,
+    ) {
+        match work {
+            Work::Read(range, _) => {
                 self.submit(index, None, Op::Read { at: range.start, data: kept });
             }
-            Task::Device(Work::Deallocate(ranges), place) => {
-                self.deallocate(index, (ranges, place), kept, at);
-            }
-            Task::Device(
-                Work::Write(..)
-                | Work::Zeroes(..)
-                | Work::Advice(_)
-                | Work::Compare(..)
-                | Work::Copy(..)
-                | Work::Verify(..)
-                | Work::Flush,
-                _,
-            )
-            | Task::Reserve(..)
-            | Task::Persist(..)
-            | Task::Answer
-            | Task::Page(_)
-            | Task::Hold
-            | Task::Leave => {
+            Work::Deallocate(ranges) => self.deallocate(index, (ranges, place), kept, at),
+            Work::Write(..)
+            | Work::Zeroes(..)
+            | Work::Advice(_)
+            | Work::Compare(..)
+            | Work::Copy(..)
+            | Work::Verify(..)
+            | Work::Flush => {
                 unreachable!(
                     "only a read that flushes first and a deallocation keep what they go on with"
                 )
@@ -189,9 +188,7 @@ impl Connection {
         if needs_completion {
             reply = reply.and(&pdu::capsule_resp(&cqe, digests), digests.header);
         }
-        self.count_end(index);
-        self.slots.get(index).stage = Stage::Replying;
-        self.replies.push(reply.ending(index));
+        self.reply(index, reply);
     }
 
     /// Answers a command of which nothing is outstanding any more and which has no data for the host.
@@ -212,10 +209,14 @@ impl Connection {
         let cqe = self.completion(index);
         let digests = self.link.digests;
         self.note_failure(&cqe, index);
+        self.reply(index, Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header));
+    }
+
+    /// Sends the last of a command.
+    fn reply(&mut self, index: SlotIndex, last: Reply) {
         self.count_end(index);
         self.slots.get(index).stage = Stage::Replying;
-        let reply = Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header);
-        self.replies.push(reply.ending(index));
+        self.replies.push(last.ending(index));
     }
 
     /// Remembers a command that failed for whoever asks for the error log.

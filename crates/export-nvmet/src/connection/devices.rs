@@ -1,5 +1,6 @@
 //! The ways of an I/O queue to the devices of its subsystem.
 
+use super::copy::Copies;
 use crate::guard::{Outlook, Raised, Sentry, Ticket};
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
@@ -18,10 +19,11 @@ use strake_units::{CoreIndex, LbaRange, Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceIndex(u16);
 
-/// A queue of a device. The order of the fields is the order of dropping: the queue first, then what says for it that
-/// it writes nowhere, and the seat last, whose going tells whoever waits that all is over.
+/// A queue of a device. The order of the fields is the order of dropping: the queue first, before the buffer of Copies;
+/// then what says for it that it writes nowhere; and the seat last, whose going tells whoever waits that all is over.
 struct Device {
     queue: DeviceQueue,
+    copies: Copies,
     sentry: Sentry,
     seat: Seat<Served>,
     standing: Standing,
@@ -47,7 +49,8 @@ impl Device {
         let queue = served.device.open_queue(core, IO_ENTRIES.into())?;
         let queue = DeviceQueue::new(queue, IO_ENTRIES.into());
         let (rights, sentry) = (served.kept.rights(host), Sentry::new(&served.gate));
-        Ok(Some(Self { queue, sentry, seat, standing: Standing::Serves, rights }))
+        let (copies, standing) = (Copies::new(), Standing::Serves);
+        Ok(Some(Self { queue, copies, sentry, seat, standing, rights }))
     }
 }
 
@@ -155,7 +158,7 @@ impl Devices {
 
     /// Takes over what reservations let the host do now. Says at which devices a change after `seen` gave up its
     /// commands.
-    pub(super) fn obey(&mut self, seen: u64) -> Vec<DeviceIndex> {
+    pub(super) fn refresh_rights(&mut self, seen: u64) -> Vec<DeviceIndex> {
         let mut expelled = Vec::new();
         for (place, device) in self.places.iter_mut().enumerate() {
             let Some(device) = device else { continue };
@@ -185,6 +188,19 @@ impl Devices {
     /// Whether the device at a place takes new commands.
     pub(super) fn serves(&self, index: DeviceIndex) -> bool {
         self.get(index).is_some_and(|device| device.standing == Standing::Serves)
+    }
+
+    /// The Copies of the device at a place, which does not go while it has one.
+    pub(super) fn copies(&mut self, index: DeviceIndex) -> &mut Copies {
+        match self.places.get_mut(usize::from(index.0)) {
+            Some(Some(device)) => &mut device.copies,
+            Some(None) | None => unreachable!("a device with a Copy does not go"),
+        }
+    }
+
+    /// Forgets Copies that are not at a device yet.
+    pub(super) fn forget_copies(&mut self) {
+        self.places.iter_mut().flatten().for_each(|device| device.copies.clear());
     }
 
     /// What is known of the guards of the device at a place.

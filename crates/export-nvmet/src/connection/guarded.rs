@@ -5,28 +5,38 @@ use crate::admit::Work;
 use crate::connection::DeviceIndex;
 use crate::slots::{Progress, SlotIndex, Stage, Task};
 use strake_block::{Op, SgMut};
+use strake_export_net::freeze;
 use strake_units::LbaRange;
 
+/// Whether a command can change blocks at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It can.
+    Free,
+    /// There is a guard around some of them, for which it has to wait.
+    Guarded,
+}
+
 impl Connection {
-    /// Whether a command has to wait before it changes these blocks of the device at `place`. Until the I/O that it
-    /// hands to the device otherwise is over, no guard stands around any of them.
-    pub(super) fn must_wait(
+    /// Notes that a command changes these blocks of the device at `place` next, and says whether it can. Until the I/O
+    /// that it hands to the device then is over, no guard stands around any of them.
+    pub(super) fn begin_change(
         &mut self,
         index: SlotIndex,
         place: DeviceIndex,
         range: LbaRange,
-    ) -> bool {
-        let Role::Io(devices) = &self.role else { return false };
+    ) -> Way {
+        let Role::Io(devices) = &self.role else { return Way::Free };
         let slot = self.slots.get(index);
         slot.changes = range;
-        let Some(outlook) = devices.outlook(place) else { return false };
+        let Some(outlook) = devices.outlook(place) else { return Way::Free };
         slot.behind = match slot.behind {
             _ if outlook.is_clear() => None,
             None => outlook.before(range),
             Some(last) if outlook.is_past(range, last) => None,
             waits => waits,
         };
-        slot.behind.is_some()
+        if slot.behind.is_some() { Way::Guarded } else { Way::Free }
     }
 
     /// Keeps a command that has to wait, with what it needs to go on.
@@ -39,11 +49,12 @@ impl Connection {
     /// Looks at the guards, and goes on with what waited for them; says how much that was.
     pub(super) fn look_at_guards(&mut self) -> usize {
         self.give_up_pairs();
-        let mut work = self.raise_next();
+        let mut work = self.raise_guards();
         let Role::Io(devices) = &mut self.role else { return 0 };
         let slots = &self.slots;
         for number in 0..devices.places() {
-            work += devices.look(number, |place, ticket, range| slots.write(place, ticket, range));
+            work +=
+                devices.look(number, |place, ticket, range| slots.any_writes(place, ticket, range));
         }
         work + self.release() + self.compare_next()
     }
@@ -71,8 +82,9 @@ impl Connection {
 
     fn resume(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);
-        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
-        let (Stage::Ready { data, at, .. }, Task::Device(work, place)) = (stage, slot.task) else {
+        let (Stage::Ready { data, at, .. }, Task::Device(work, place)) =
+            (slot.take_stage(), slot.task)
+        else {
             unreachable!("a command that was held off is ready");
         };
         if !slot.status.is_success() && !matches!(work, Work::Copy(..)) {
@@ -83,7 +95,7 @@ impl Connection {
             Work::Write(..) => self.write(index, data),
             Work::Zeroes(..) => self.zero(index),
             Work::Deallocate(ranges) => self.deallocate(index, (ranges, place), data, at),
-            Work::Copy(..) => self.copy_on(index, data, at),
+            Work::Copy(..) => self.copy_on(index, place, data, at),
             Work::Read(..)
             | Work::Advice(_)
             | Work::Compare(..)
@@ -98,10 +110,10 @@ impl Connection {
         let Task::Device(Work::Write(range, durability), place) = slot.task else {
             unreachable!("only a Write writes");
         };
-        if self.must_wait(index, place, range) {
+        if self.begin_change(index, place, range) == Way::Guarded {
             return self.hold_off(index, data, Progress::default());
         }
-        let data = strake_export_net::freeze(data);
+        let data = freeze(data);
         self.submit(index, None, Op::Write { at: range.start, data, durability });
     }
 
@@ -111,7 +123,7 @@ impl Connection {
         let Task::Device(Work::Zeroes(range, durability), place) = slot.task else {
             unreachable!("only Write Zeroes makes zeroes");
         };
-        if self.must_wait(index, place, range) {
+        if self.begin_change(index, place, range) == Way::Guarded {
             return self.hold_off(index, SgMut::default(), Progress::default());
         }
         self.submit(index, None, Op::WriteZeroes { range, durability });

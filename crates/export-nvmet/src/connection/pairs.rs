@@ -4,7 +4,7 @@
 //! capsule of the first, capsule of the second -> data of both -> guard raised -> it stands -> compare -> write
 //! ```
 //! The capsules come one right behind the other. A guard is raised when everything is here, so that nobody waits for a
-//! host, and a queue has one at a time, so that there are no more of them than queues.
+//! host, and a queue has one at a time at each device, so that a device has no more of them than queues.
 
 use super::command::Placed;
 use super::{Connection, Role};
@@ -118,40 +118,44 @@ impl Connection {
         }
     }
 
-    /// Raises a guard for the next pair that is all here.
-    pub(super) fn raise_next(&mut self) -> usize {
-        if self.pairs.there.iter().any(|pair| pair.guard.is_some()) {
-            return 0;
-        }
-        let slots = &mut self.slots;
-        let mut is_here = |index| matches!(slots.get(index).stage, Stage::Ready { .. });
-        let is_whole =
-            |pair: &&mut Pair| pair.first.is_some_and(&mut is_here) && is_here(pair.second);
-        let Some(pair) = self.pairs.there.iter_mut().find(is_whole) else { return 0 };
+    /// Raises guards for pairs that are all here; says how many.
+    pub(super) fn raise_guards(&mut self) -> usize {
         let Role::Io(devices) = &self.role else { return 0 };
-        pair.guard = devices.raise(pair.place, pair.range);
-        1
+        let slots = &mut self.slots;
+        let pairs = &mut self.pairs.there;
+        let mut raised = 0;
+        for at in 0..pairs.len() {
+            let Pair { first: Some(first), second, place, range, guard: None } = pairs[at] else {
+                continue;
+            };
+            let mut is_here = |index| matches!(slots.get(index).stage, Stage::Ready { .. });
+            let is_whole = is_here(first) && is_here(second);
+            if is_whole && !pairs.iter().any(|pair| pair.place == place && pair.guard.is_some()) {
+                pairs[at].guard = devices.raise(place, range);
+                raised += 1;
+            }
+        }
+        raised
     }
 
-    /// Compares for the pair whose guard stands.
+    /// Compares for a pair whose guard stands.
     pub(super) fn compare_next(&mut self) -> usize {
         let Role::Io(devices) = &self.role else { return 0 };
-        let stands = |pair: &&Pair| {
+        let slots = &mut self.slots;
+        let is_next = |pair: &&Pair| {
             let guard = pair.guard.as_ref();
-            guard.is_some_and(|g| devices.outlook(pair.place).is_some_and(|w| w.stands(g.ticket)))
+            let outlook = devices.outlook(pair.place);
+            guard.zip(outlook).is_some_and(|(guard, outlook)| outlook.stands(guard.ticket))
+                && pair.first.is_some_and(|f| matches!(slots.get(f).stage, Stage::Ready { .. }))
         };
-        let Some(pair) = self.pairs.there.iter().find(stands) else { return 0 };
+        let Some(pair) = self.pairs.there.iter().find(is_next) else { return 0 };
         let (Some(first), place, range) = (pair.first, pair.place, pair.range) else { return 0 };
         if !self.is_open_at(place) {
             self.fail(first, Status::INACCESSIBLE);
             return 1;
         }
-        let slot = self.slots.get(first);
-        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
-        let Stage::Ready { data, spare, .. } = stage else {
-            // It is being compared.
-            slot.stage = stage;
-            return 0;
+        let Stage::Ready { data, spare, .. } = self.slots.get(first).take_stage() else {
+            unreachable!("what is next has all its data");
         };
         self.submit(first, Some(data), Op::Read { at: range.start, data: spare });
         1
@@ -186,9 +190,8 @@ impl Connection {
         if !status.is_success() {
             return self.fail(second, status);
         }
-        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
         let (Stage::Ready { data, .. }, Task::Device(Work::Write(range, durability), _)) =
-            (stage, slot.task)
+            (slot.take_stage(), slot.task)
         else {
             unreachable!("the second half is a Write that waits for the first");
         };
@@ -199,10 +202,8 @@ impl Connection {
     /// Has a half fail: at once if it only waits, and otherwise when what is under way for it is over.
     fn fail(&mut self, index: SlotIndex, status: Status) {
         let slot = self.slots.get(index);
-        if slot.status.is_success() {
-            slot.status = status;
-        }
-        let stage = std::mem::replace(&mut slot.stage, Stage::Held);
+        slot.fail(status);
+        let stage = slot.take_stage();
         let Stage::Ready { data, spare, .. } = stage else {
             slot.stage = stage;
             return;

@@ -1,4 +1,4 @@
-//! Reservations as a queue sees them: obeying them, and passing on commands about them.
+//! Reservations as a queue sees them: applying them, and passing on commands about them.
 //!
 //! Commands go to the clerk, who may have to write something down; the queue goes on meanwhile. What the clerk puts in
 //! force is taken over between two turns, so that a command is checked against a value of its own queue.
@@ -26,7 +26,7 @@ pub(super) struct Reserving {
     asked: Vec<(SlotIndex, Arc<Answer>)>,
     /// What an I/O queue tells the clerk.
     watch: Option<Arc<Watch>>,
-    /// The change that it obeys.
+    /// The change up to which they are applied here.
     seen: u64,
     /// Whether commands that were given up may be at a device yet.
     awaits_device: bool,
@@ -37,8 +37,8 @@ impl Reserving {
     pub(super) fn of(subsystem: &Subsystem, host: HostId, clerk: Thread) -> Self {
         let watch = subsystem.watches.join(host, clerk);
         let seen = subsystem.watches.changes();
-        watch.obey(seen);
-        watch.quieten(seen);
+        watch.set_applied(seen);
+        watch.set_quiet(seen);
         let asked = Vec::with_capacity(RESERVATIONS_ASKED_MAX);
         Self { asked, watch: Some(watch), seen, awaits_device: false }
     }
@@ -82,7 +82,7 @@ pub(super) fn decide(sqe: &Sqe) -> Option<Result<(Task, Need), Status>> {
 impl Connection {
     /// Takes over what reservations let the host do, if that has changed, and tells the clerk when commands that were
     /// given up are over. Says whether there was something to do: a device is not hurried by looking again.
-    pub(super) fn obey(&mut self) -> usize {
+    pub(super) fn apply_reservations(&mut self) -> usize {
         let Some(subsystem) = self.subsystem() else { return 0 };
         let now = subsystem.watches.changes();
         let is_new = now != self.reserving.seen;
@@ -99,43 +99,34 @@ impl Connection {
             return is_new.into();
         }
         if let Some(watch) = &self.reserving.watch {
-            watch.quieten(self.reserving.seen);
+            watch.set_quiet(self.reserving.seen);
         }
         1
     }
 
-    /// Obeys the changes up to `now`: what has not reached a device and is not permitted any more does not reach it.
+    /// Applies the changes up to `now`: what has not reached a device and is not permitted any more does not reach it.
     fn take_over(&mut self, now: u64) {
         let Role::Io(devices) = &mut self.role else {
             self.reserving.seen = now;
             return;
         };
-        let expelled = devices.obey(self.reserving.seen);
+        let expelled = devices.refresh_rights(self.reserving.seen);
         self.reserving.seen = now;
         for slot in self.slots.iter_mut() {
             let Task::Device(work, at) = slot.task else { continue };
             let is_given_up = expelled.contains(&at);
-            match slot.stage {
-                Stage::AtDevice { .. } => slot.is_given_up |= is_given_up,
-                Stage::Waiting { .. } | Stage::Receiving { .. } | Stage::Ready { .. }
-                    if slot.status.is_success() =>
-                {
-                    if is_given_up {
-                        slot.status = Status::PREEMPTED;
-                    } else if let Err(status) = admit::permit(&work, devices.rights(at)) {
-                        slot.status = status;
-                    }
-                }
-                Stage::Waiting { .. }
-                | Stage::Receiving { .. }
-                | Stage::Ready { .. }
-                | Stage::Asked
-                | Stage::Held
-                | Stage::Replying => {}
+            if let Stage::AtDevice { .. } = slot.stage {
+                slot.is_given_up |= is_given_up;
+            } else if slot.is_before_device() && is_given_up {
+                slot.fail(Status::PREEMPTED);
+            } else if slot.is_before_device()
+                && let Err(status) = admit::permit(&work, devices.rights(at))
+            {
+                slot.fail(status);
             }
         }
         if let Some(watch) = &self.reserving.watch {
-            watch.obey(now);
+            watch.set_applied(now);
         }
     }
 

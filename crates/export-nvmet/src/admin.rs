@@ -24,7 +24,7 @@ use strake_nvme_wire::identify::{
 };
 use strake_nvme_wire::log::{self, Does, Names, page};
 use strake_nvme_wire::nvm::{ALL_NAMESPACES, opcode};
-use strake_nvme_wire::reservation::{self, HostId, NOTICE_BYTES, Notice, takes_notice};
+use strake_nvme_wire::reservation::{self, HostId, NOTICE_BYTES, Notice};
 use strake_nvme_wire::{Sqe, Status};
 
 /// A page to send.
@@ -45,16 +45,16 @@ pub(crate) enum Page {
     /// Who is a registrant of a namespace, and who holds what.
     Reservations { namespace: u32, bytes: u32 },
     /// What others did to reservations.
-    Notice(log::Request, Option<Notice>),
-    /// A part of a log page, and what the host had seen of its topic before.
-    Log { request: log::Request, since: u64 },
+    Notice(log::Request),
+    /// A part of a log page.
+    Log(log::Request),
 }
 
 impl Page {
     /// Bytes to send.
     pub(crate) const fn bytes(&self) -> u32 {
         match self {
-            Self::Log { request, .. } | Self::Notice(request, _) => request.length as u32,
+            Self::Log(request) | Self::Notice(request) => request.length as u32,
             Self::Reservations { bytes, .. } => *bytes,
             Self::HostId => size_of::<HostId>() as u32,
             Self::Controller
@@ -200,14 +200,9 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
         return Err(Status::INVALID_NAMESPACE);
     }
     if request.page == page::RESERVATION {
-        let mut notices = controller.notices();
-        let notice = notices.first();
-        if takes_notice(&request) {
-            notices.drop_first();
-        }
-        return Ok(Page::Notice(request, notice));
+        return Ok(Page::Notice(request));
     }
-    Ok(Page::Log { request, since: 0 })
+    Ok(Page::Log(request))
 }
 
 fn set_feature(
@@ -291,22 +286,29 @@ pub(crate) struct Content<'a> {
     pub(crate) registry: &'a Registry,
     /// Where the host reached us.
     pub(crate) address: SocketAddr,
+    /// What it had seen before of the topic of the log that it asks for.
+    pub(crate) since: u64,
+    /// The notice that it reads.
+    pub(crate) notice: Option<Notice>,
 }
 
 impl Content<'_> {
     /// Fills `data`, whose length is that of the page.
-    pub(crate) fn fill(&self, page: Page, data: &mut SgMut) {
+    ///
+    /// # Errors
+    /// With the status to answer when what the page is about has gone since it was asked for.
+    pub(crate) fn fill(&self, page: Page, data: &mut SgMut) -> Result<(), Status> {
         match page {
-            Page::Log { request, since } => put_from(&request, &self.log(&request, since), data),
-            Page::Notice(request, notice) => {
-                let page = notice.map_or([0; NOTICE_BYTES], |notice| notice.page());
+            Page::Log(request) => put_from(&request, &self.log(&request), data),
+            Page::Notice(request) => {
+                let page = self.notice.map_or([0; NOTICE_BYTES], |notice| notice.page());
                 put_from(&request, &page, data);
             }
             Page::HostId => put(&self.controller.host.id, data),
             Page::Reservations { namespace, .. } => {
                 let subsystem = self.controller.subsystem.as_deref();
-                let kept = subsystem.and_then(|subsystem| subsystem.kept(namespace));
-                put(&kept.map_or_else(Vec::new, |kept| kept.reservations().report()), data);
+                let kept = subsystem.ok_or(Status::INVALID_NAMESPACE)?.kept(namespace)?;
+                put(&kept.reservations().report(), data);
             }
             Page::Controller => put(&self.controller_page(), data),
             Page::Active(after) => put(&self.active_page(after), data),
@@ -315,6 +317,7 @@ impl Content<'_> {
             Page::Namespace(None) => put(&[], data),
             Page::Descriptors(uuid) => put(&descriptors(&uuid), data),
         }
+        Ok(())
     }
 
     fn active_page(&self, after: u32) -> identify::Page {
@@ -353,7 +356,7 @@ impl Content<'_> {
         controller.page()
     }
 
-    fn log(&self, request: &log::Request, since: u64) -> Vec<u8> {
+    fn log(&self, request: &log::Request) -> Vec<u8> {
         let subsystem = self.controller.subsystem.as_deref();
         match (request.page, subsystem) {
             (page::COMMANDS, Some(_)) => log::commands(&ADMIN_COMMANDS, &IO_COMMANDS).to_vec(),
@@ -361,7 +364,7 @@ impl Content<'_> {
             (page::HEALTH, Some(subsystem)) => self.health(subsystem).page().to_vec(),
             (page::FIRMWARE, _) => log::firmware(env!("CARGO_PKG_VERSION")).to_vec(),
             (page::CHANGED_NAMESPACES, Some(subsystem)) => {
-                log::changed_namespaces(subsystem.listed_after(since)).to_vec()
+                log::changed_namespaces(subsystem.listed_after(self.since)).to_vec()
             }
             (page::ACCESS, Some(subsystem)) => {
                 let names = if request.specific & 1 == 0 { Names::Given } else { Names::LeftOut };

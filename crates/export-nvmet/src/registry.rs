@@ -185,7 +185,7 @@ impl Registry {
 
     /// The reservations that a namespace has yet, or those that are recorded.
     fn kept_of(&self, export: &Export) -> Result<Arc<Kept>, TargetError> {
-        let known = self.find(&export.nqn).and_then(|known| known.kept(export.namespace));
+        let known = self.find(&export.nqn).and_then(|known| known.kept(export.namespace).ok());
         if let Some(kept) = known {
             return Ok(kept);
         }
@@ -200,7 +200,7 @@ impl Registry {
 
     fn place(&self, nqn: &str, namespace: u32) -> Option<clerk::Place> {
         let subsystem = self.find(nqn)?;
-        let kept = subsystem.kept(namespace)?;
+        let kept = subsystem.kept(namespace).ok()?;
         Some(clerk::Place { subsystem, namespace, kept })
     }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_export_net::Seats;
+use strake_nvme_wire::Status;
 use strake_nvme_wire::log::{Access, AccessGroup};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
 
@@ -282,9 +283,14 @@ impl Subsystem {
 
     /// The reservations of a namespace whose device is served. One that is on its way out has them yet, for another
     /// device in its place.
-    pub(crate) fn kept(&self, namespace: u32) -> Option<Arc<Kept>> {
+    ///
+    /// # Errors
+    /// With the status to answer when there is no such namespace, or it has no device.
+    pub(crate) fn kept(&self, namespace: u32) -> Result<Arc<Kept>, Status> {
         let namespaces = self.lock();
-        Some(Arc::clone(&namespaces.there.get(&namespace)?.served.as_ref()?.kept))
+        let known = namespaces.there.get(&namespace).ok_or(Status::INVALID_NAMESPACE)?;
+        let served = known.served.as_ref().ok_or(Status::INACCESSIBLE)?;
+        Ok(Arc::clone(&served.kept))
     }
 
     /// Notes for the controllers of hosts what they are to be told of the reservations of a namespace.

@@ -2,15 +2,21 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, export, until};
+use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, export, until};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_block::BlockDevice;
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule, RuleId};
-use strake_export_nvmet::Export;
+use strake_export_nvmet::limits::TRANSFER_BYTES_MAX;
+use strake_export_nvmet::{Export, PoolSizes, Removal, TargetConfig};
 use strake_nvme_wire::nvm::{SOURCE_BYTES, SourceRange, opcode};
+use strake_nvme_wire::reservation::opcode as reservation;
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
+
+const fn code(status: Status) -> u16 {
+    (status.code_type() as u16) << 8 | status.code() as u16
+}
 
 fn ram() -> RamDevice {
     RamDevice::new(BLOCKS, BlockSize::B4096)
@@ -83,11 +89,47 @@ fn a_copy_that_hangs_holds_up_none_of_another_namespace() {
     until("it is read", || plan.struck(rule) == Some(1));
     let behind = send_copy(&mut io, 1, 1, 2);
     assert_eq!(io.write(0, &[1; BLOCK]), 0, "both are taken in");
-    machine.target.detach_device(common::SUBSYSTEM, 1);
-    let gone = (Status::INACCESSIBLE.code_type() as u16) << 8 | Status::INACCESSIBLE.code() as u16;
+    machine.target.detach_device(SUBSYSTEM, 1);
+    let gone = code(Status::INACCESSIBLE);
     until("the queue knows", || io.write(0, &[1; BLOCK]) == gone);
     plan.release();
     let ended = io.endings(2);
     assert_eq!(of(&ended, [stuck, behind]), [gone; 2]);
     assert_eq!(plan.struck(rule), Some(1));
+}
+
+/// A Reservation Report that waits for memory while its namespace goes said that there are no reservations.
+#[test]
+fn a_report_of_a_namespace_that_went_meanwhile_says_so() {
+    const LARGEST: u32 = TRANSFER_BYTES_MAX;
+    // A core that lends next to nothing: two commands of the largest size take all that a queue has of its own.
+    let stock = PoolSizes { small_buffers: 1, large_buffers: 1, ..TargetConfig::default().stock };
+    let plan = FaultPlan::new(1);
+    plan.add(Rule::new(Ops::READ, Effect::Hang));
+    let drive = Faulty::new(ram(), plan.clone());
+    let machine = Machine::set_up(Arc::new(drive), TargetConfig { stock, ..Default::default() });
+    let second = Export { namespace: 2, uuid: [2; 16], ..export(Arc::new(ram())) };
+    machine.target.add_export(&second).expect("a second namespace");
+    let (_admin, mut io) = machine.controller();
+    let room = Sgl::Transport { length: LARGEST };
+    let blocks = LARGEST / BLOCK as u32;
+    for _ in 0..2 {
+        io.send(opcode::READ, room, &[(1, 1), (12, blocks - 1)], &[]);
+    }
+    let words = [(1, 2), (10, LARGEST / 4 - 1), (11, 1)];
+    io.send(reservation::REPORT, room, &words, &[]);
+    assert_eq!(flush(&mut io), 0, "all of it is taken in");
+    machine.target.remove_export(SUBSYSTEM, 2, Removal::Force).expect("nothing is at its device");
+    plan.clear();
+    plan.release();
+    for _ in 0..2 {
+        assert_eq!(io.finish().2, 0, "a read");
+    }
+    let gone = code(Status::INVALID_NAMESPACE);
+    assert_eq!(io.finish(), (vec![], 0, gone));
+}
+
+fn flush(io: &mut Host) -> u16 {
+    io.send(opcode::FLUSH, Sgl::Transport { length: 0 }, &[(1, 1)], &[]);
+    io.finish().2
 }

@@ -28,7 +28,7 @@ pub(super) fn set(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision,
         }
         let all = subsystem.numbers().into_iter();
         let meant = all.filter(|&number| namespace == ALL_NAMESPACES || number == namespace);
-        meant.filter_map(|number| subsystem.kept(number)).for_each(|kept| kept.set_mask(value));
+        meant.flat_map(|number| subsystem.kept(number)).for_each(|kept| kept.set_mask(value));
         Decision::Result(0)
     }))
 }
@@ -51,8 +51,7 @@ pub(super) fn get(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision,
     if wanted == feature::HOST_ID {
         return Some(Ok(Decision::Page(Page::HostId)));
     }
-    let found = check(subsystem, sqe.nsid())
-        .and_then(|()| subsystem.kept(sqe.nsid()).ok_or(Status::INACCESSIBLE));
+    let found = check(subsystem, sqe.nsid()).and_then(|()| subsystem.kept(sqe.nsid()));
     Some(found.map(|kept| {
         Decision::Result(match wanted {
             feature::RESERVATION_MASK => kept.mask().into(),

@@ -16,7 +16,6 @@ use strake_nvme_wire::fabrics::FlowControl;
 use strake_nvme_wire::identify::ControllerKind;
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError, Transfer};
-use strake_nvme_wire::reservation::takes_notice;
 use strake_nvme_wire::{Sqe, Status};
 use strake_units::{LbaRange, Nanos};
 
@@ -147,18 +146,7 @@ impl Connection {
     fn carry_out(&mut self, index: SlotIndex, decision: Decision, now: Nanos) -> Decided {
         let mut task = Task::Answer;
         match (decision, &mut self.role) {
-            (Decision::Page(mut page), role) => {
-                if let (Page::Log { request, since }, Role::Admin(admin)) = (&mut page, role) {
-                    let (controller, registry) = (&self.place.controller, &self.registry);
-                    *since = admin.news.look(request, controller, registry);
-                }
-                if let (Page::Notice(request, notice), Role::Admin(admin)) = (page, &mut self.role)
-                    && takes_notice(&request)
-                {
-                    admin.news.read_notice(notice, &self.place.controller);
-                }
-                return Ok((Task::Page(page), page.need()));
-            }
+            (Decision::Page(page), _) => return Ok((Task::Page(page), page.need())),
             (Decision::Result(result), _) => self.slots.get(index).result = result,
             (Decision::Hold, Role::Admin(admin)) => {
                 if admin.held >= EVENT_REQUESTS_MAX {
@@ -234,11 +222,23 @@ impl Connection {
         }
     }
 
+    /// Sends a page. Only now has the host looked at what it is about: a command that is refused looks at nothing.
     fn send_page(&mut self, index: SlotIndex, page: Page, mut data: SgMut) {
-        let (registry, address) = (&*self.registry, self.address());
-        let content = Content { controller: &self.place.controller, registry, address };
-        content.fill(page, &mut data);
-        self.deliver(index, data);
+        let address = self.address();
+        let (controller, registry) = (&self.place.controller, &*self.registry);
+        let (mut since, mut notice) = (0, None);
+        if let Role::Admin(admin) = &mut self.role {
+            if let Page::Log(request) = &page {
+                since = admin.news.look(request, controller, registry);
+            } else if let Page::Notice(request) = &page {
+                notice = admin.news.read_notice(request, controller);
+            }
+        }
+        let content = Content { controller, registry, address, since, notice };
+        match content.fill(page, &mut data) {
+            Ok(()) => self.deliver(index, data),
+            Err(status) => self.fail_with(index, data, status),
+        }
     }
 
     /// Goes on with a command that has no data.

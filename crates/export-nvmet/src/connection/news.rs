@@ -4,7 +4,7 @@ use crate::controller::Controller;
 use crate::registry::Registry;
 use strake_nvme_wire::feature::event;
 use strake_nvme_wire::log::{self, page};
-use strake_nvme_wire::reservation::Notice;
+use strake_nvme_wire::reservation::{Notice, takes_notice};
 
 /// What there can be news about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +67,18 @@ enum Told {
 pub(super) struct News(Vec<Known>);
 
 impl News {
-    /// A host knows what there is when it connects.
+    /// A host knows what there is when it connects, but no notices: those are of what happened to it, and some may have
+    /// come since its controller was made.
     pub(super) fn of(controller: &Controller, registry: &Registry) -> Self {
         let topics: &[Topic] = match controller.subsystem {
             Some(_) => &[Topic::Access, Topic::Namespaces, Topic::Reservations],
             None => &[Topic::Discovery],
         };
-        let known =
-            |&topic: &Topic| Known { topic, seen: topic.now(controller, registry), told: Told::No };
+        let seen = |topic: Topic| match topic {
+            Topic::Reservations => 0,
+            Topic::Discovery | Topic::Access | Topic::Namespaces => topic.now(controller, registry),
+        };
+        let known = |&topic: &Topic| Known { topic, seen: seen(topic), told: Told::No };
         Self(topics.iter().map(known).collect())
     }
 
@@ -112,12 +116,26 @@ impl News {
         before
     }
 
-    /// A host has read a notice of reservations, or that there is none. Those behind it are news again.
-    pub(super) fn read_notice(&mut self, notice: Option<Notice>, controller: &Controller) {
+    /// A host reads the oldest notice of reservations, or that there is none, and takes it away unless it says
+    /// otherwise. Those behind it are news again, also such as come right after this look.
+    pub(super) fn read_notice(
+        &mut self,
+        request: &log::Request,
+        controller: &Controller,
+    ) -> Option<Notice> {
+        let mut notices = controller.notices();
+        let (notice, count) = (notices.first(), notices.count);
         let of_them = |known: &&mut Known| known.topic == Topic::Reservations;
-        if let Some(known) = self.0.iter_mut().find(of_them) {
-            known.seen = notice.map_or_else(|| controller.noticed(), |notice| notice.number);
+        if let Some(known) = self.0.iter_mut().find(of_them)
+            && takes_notice(request)
+        {
+            notices.drop_first();
+            known.seen = notice.map_or(count, |notice| notice.number);
             known.told = Told::No;
         }
+        notice
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -160,18 +160,20 @@ impl Connection {
 
     /// Passes on what is to be done at a namespace, or at all of them.
     pub(super) fn ask(&mut self, index: SlotIndex, namespace: u32, wish: Wish) {
-        let places = self.subsystem().map_or_else(Vec::new, |known| places(known, namespace));
-        let refused = if places.is_empty() {
-            Some(Status::INACCESSIBLE)
-        } else if self.reserving.asked.len() >= RESERVATIONS_ASKED_MAX {
-            Some(Status::INTERRUPTED)
-        } else {
-            None
+        let places = match self.subsystem().map(|known| places(known, namespace)) {
+            Some(Ok(_)) if self.reserving.asked.len() >= RESERVATIONS_ASKED_MAX => {
+                Err(Status::INTERRUPTED)
+            }
+            Some(found) => found,
+            None => Err(Status::INVALID_NAMESPACE),
         };
-        if let Some(status) = refused {
-            self.slots.get(index).status = status;
-            return self.conclude(index);
-        }
+        let places = match places {
+            Ok(places) => places,
+            Err(status) => {
+                self.slots.get(index).status = status;
+                return self.conclude(index);
+            }
+        };
         let asker = Asker::Host(self.place.controller.host.nqn.clone());
         let answer = self.registry.clerk.ask(&asker, places, wish);
         self.slots.get(index).stage = Stage::Asked;
@@ -197,14 +199,17 @@ impl Connection {
 }
 
 /// A namespace whose device is served, or all of them.
-fn places(subsystem: &Arc<Subsystem>, namespace: u32) -> Vec<Place> {
-    let numbers = match namespace {
-        ALL_NAMESPACES => subsystem.numbers(),
-        one => vec![one],
-    };
+///
+/// # Errors
+/// With the status to answer when there is none.
+fn places(subsystem: &Arc<Subsystem>, namespace: u32) -> Result<Vec<Place>, Status> {
     let place = |namespace| {
         let kept = subsystem.kept(namespace)?;
-        Some(Place { subsystem: Arc::clone(subsystem), namespace, kept })
+        Ok(Place { subsystem: Arc::clone(subsystem), namespace, kept })
     };
-    numbers.into_iter().filter_map(place).collect()
+    if namespace != ALL_NAMESPACES {
+        return Ok(vec![place(namespace)?]);
+    }
+    let all: Vec<_> = subsystem.numbers().into_iter().flat_map(place).collect();
+    if all.is_empty() { Err(Status::INACCESSIBLE) } else { Ok(all) }
 }

@@ -1,0 +1,70 @@
+use super::News;
+use crate::clerk::Clerk;
+use crate::controller::{Controller, Host};
+use crate::namespace::Export;
+use crate::registry::Registry;
+use crate::subsystem::Subsystem;
+use crate::target::TargetConfig;
+use std::sync::Arc;
+use std::thread;
+use strake_nvme_wire::feature::event;
+use strake_nvme_wire::log::{Request, page};
+use strake_nvme_wire::reservation::NoticeKind;
+
+/// A controller, and the registry that is asked for other news.
+fn controller() -> (Arc<Controller>, Registry) {
+    let export = Export {
+        nqn: String::new(),
+        namespace: 1,
+        uuid: [1; 16],
+        device: None,
+        read_only: false,
+        ledger: None,
+        hosts: Vec::new(),
+        secure: false,
+    };
+    let host = Host { nqn: String::new(), id: [1; 16] };
+    let subsystem = Some(Arc::new(Subsystem::of(&export, 1)));
+    let controller = Arc::new(Controller::new(1, host, subsystem, Vec::new()));
+    let (clerk, _thread) = Clerk::start(Vec::new()).expect("a thread");
+    // It is not asked anything here.
+    clerk.close();
+    (controller, Registry::new(Vec::new(), &TargetConfig::default(), clerk))
+}
+
+const NOTICES: Request =
+    Request { page: page::RESERVATION, specific: 0, length: 64, offset: 0, retains_event: false };
+
+#[test]
+fn a_notice_from_before_the_admin_queue_was_opened_is_news() {
+    let (controller, registry) = controller();
+    controller.notify(NoticeKind::ReservationPreempted, 1);
+    let mut news = News::of(&controller, &registry);
+    assert_eq!(news.next(0, &controller, &registry), Some(event::RESERVATION_RESULT));
+    assert_eq!(news.next(0, &controller, &registry), None, "once");
+    let read = news.read_notice(&NOTICES, &controller).map(|notice| notice.number);
+    assert_eq!((read, news.next(0, &controller, &registry)), (Some(1), None), "that was all");
+}
+
+/// A host that finds nothing to read and is told of nothing has read everything, also when notices come while it looks:
+/// one that came between the look and the note of it was never told of.
+#[test]
+fn no_notice_is_left_that_nobody_is_told_of() {
+    let (controller, registry) = controller();
+    let mut news = News::of(&controller, &registry);
+    for round in 0..100 {
+        let source = Arc::clone(&controller);
+        let other = thread::spawn(move || {
+            (0..20).for_each(|_| source.notify(NoticeKind::ReservationReleased, 1));
+        });
+        let read = |news: &mut News| while news.read_notice(&NOTICES, &controller).is_some() {};
+        while !other.is_finished() {
+            read(&mut news);
+        }
+        other.join().expect("no panic");
+        while news.next(0, &controller, &registry).is_some() {
+            read(&mut news);
+        }
+        assert_eq!(controller.notices().first(), None, "round {round}");
+    }
+}

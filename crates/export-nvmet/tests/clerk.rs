@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
-use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule, RuleId};
+use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
 use strake_export_nvmet::limits::RESERVATIONS_ASKED_MAX;
 use strake_export_nvmet::{Export, Ledger, Reservations};
 use strake_nvme_wire::Sgl;
@@ -124,10 +124,8 @@ fn hosts_take_turns() {
 
 /// A machine on whose drive writes hang, with two registrants: who preempts, and whose write hangs.
 fn contested() -> (Machine, FaultPlan, RuleId, [(Host, Host); 2]) {
-    let plan = FaultPlan::new(1);
+    let (machine, plan) = Machine::planned(RamDevice::new(BLOCKS, BlockSize::B4096));
     let rule = plan.add(Rule::new(Ops::WRITE, Effect::Hang));
-    let drive = RamDevice::new(BLOCKS, BlockSize::B4096);
-    let machine = Machine::with(Arc::new(Faulty::new(drive, plan.clone())));
     let mut hosts = [1, 2].map(|id| controller(&machine, (HOST, SUBSYSTEM), id));
     for ((_, io), key) in hosts.iter_mut().zip(1..) {
         ask_of(io, 1, Action::Register(Persistence::Unchanged), 0, key);

@@ -2,17 +2,12 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, h2c, u32_of};
-use std::sync::Arc;
-use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
+use common::{BLOCK, BLOCKS, Host, Machine, code, h2c, u32_of};
+use strake_dev_mem::{Effect, Ops, RamDevice, Rule};
 use strake_export_nvmet::limits::{LARGE_BUFFERS, SMALL_BUFFERS, STOCK};
 use strake_export_nvmet::{PoolSizes, TargetConfig};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
-
-const fn code(status: Status) -> u16 {
-    (status.code_type() as u16) << 8 | status.code() as u16
-}
 
 const COMPARE: u8 = 5;
 const FUA: u32 = 1 << 30;
@@ -87,11 +82,10 @@ fn more_than_fits_is_compared_one_after_another() {
 /// try again, and all room comes back.
 #[test]
 fn room_that_lacks_is_said_and_comes_back() {
-    let plan = FaultPlan::new(1);
     let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
     let stock = PoolSizes { small_buffers: 2, large_buffers: 2, ..STOCK };
     let config = TargetConfig { stock, ..TargetConfig::default() };
-    let machine = Machine::set_up(Arc::new(Faulty::new(ram, plan.clone())), config);
+    let (machine, plan) = Machine::planned_with(ram, config);
     let (_admin, mut io) = machine.controller();
     let sgl = Sgl::InCapsule { offset: 0, length: 2 * BLOCK as u32 };
     // The read has the only small buffer that is lent; what is left is taken by two.

@@ -2,19 +2,15 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, export, h2c, until};
+use common::faults::while_it_goes;
+use common::{BLOCK, BLOCKS, Host, Machine, code, export, h2c, until};
 use std::sync::Arc;
-use std::thread;
 use strake_block::IoErrorKind;
-use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
-use strake_export_nvmet::{Export, Removal};
+use strake_dev_mem::{Effect, Ops, RamDevice, Rule};
+use strake_export_nvmet::Export;
 use strake_nvme_wire::nvm::{SOURCE_BYTES, SourceRange, opcode};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
-
-const fn code(status: Status) -> u16 {
-    (status.code_type() as u16) << 8 | status.code() as u16
-}
 
 const FUA: u32 = 1 << 30;
 
@@ -166,9 +162,8 @@ fn a_copy_to_a_namespace_that_cannot_be_written_is_refused() {
 /// The host learns which range was the first that was not copied, 0 when nothing was written at all.
 #[test]
 fn a_copy_that_fails_tells_how_far_it_came() {
-    let plan = FaultPlan::new(1);
     let ram = marked();
-    let machine = Machine::with(Arc::new(Faulty::new(ram.clone(), plan.clone())));
+    let (machine, plan) = Machine::planned(ram.clone());
     let (_admin, mut io) = machine.controller();
     let (read, write) = (Status::UNRECOVERED_READ, Status::WRITE_FAULT);
     for (ops, at, result, status) in [
@@ -192,9 +187,8 @@ fn a_copy_that_fails_tells_how_far_it_came() {
 /// end.
 #[test]
 fn a_flood_of_copies_holds_up_nobody() {
-    let plan = FaultPlan::new(1);
     let ram = marked();
-    let machine = Machine::with(Arc::new(Faulty::new(ram.clone(), plan.clone())));
+    let (machine, plan) = Machine::planned(ram.clone());
     let (_admin, mut io) = machine.controller();
     let rule = plan.add(Rule::new(Ops::READ, Effect::Hang).within(LbaRange::new(Lba(0), 1)));
     for to in 0..100 {
@@ -217,9 +211,8 @@ fn a_flood_of_copies_holds_up_nobody() {
 /// It ends with what is at hand, and those behind it are not begun.
 #[test]
 fn a_copy_does_not_go_on_at_a_device_that_goes() {
-    let plan = FaultPlan::new(1);
-    let device = Arc::new(Faulty::new(marked(), plan.clone()));
-    let machine = Machine::start();
+    let (machine, plan) = Machine::planned(marked());
+    let device = machine.planned_drive(marked());
     let second = Export { namespace: 2, uuid: [2; 16], ..export(device) };
     machine.target.add_export(&second).expect("a second namespace");
     let (_admin, mut io) = machine.controller();
@@ -230,8 +223,7 @@ fn a_copy_does_not_go_on_at_a_device_that_goes() {
         io.send(opcode::COPY, sgl, &words, &described(&[(0, 1), (1, 1)]));
     }
     until("a first piece is at the drive", || plan.struck(rule) == Some(1));
-    thread::scope(|scope| {
-        let removal = scope.spawn(|| machine.target.remove_export(SUBSYSTEM, 2, Removal::Force));
+    while_it_goes(&machine, 2, || {
         until("the queue knows that the device goes", || {
             io.send(2, Sgl::Transport { length: BLOCK as u32 }, &[(1, 2)], &[]);
             io.finish().2 == code(Status::INACCESSIBLE)
@@ -239,7 +231,6 @@ fn a_copy_does_not_go_on_at_a_device_that_goes() {
         plan.release();
         let ended = [io.finish(), io.finish()].map(|(_, result, status)| (result, status));
         assert_eq!(ended, [(1, code(Status::INACCESSIBLE)), (0, code(Status::INACCESSIBLE))]);
-        removal.join().expect("no panic").expect("the namespace goes");
     });
     assert_eq!(plan.struck(rule), Some(1), "no other piece was begun");
 }
@@ -247,8 +238,7 @@ fn a_copy_does_not_go_on_at_a_device_that_goes() {
 /// Nothing is begun for a host that has gone, and the place of its queue becomes free.
 #[test]
 fn a_copy_of_a_host_that_goes_ends_with_the_piece_at_hand() {
-    let plan = FaultPlan::new(1);
-    let machine = Machine::with(Arc::new(Faulty::new(marked(), plan.clone())));
+    let (machine, plan) = Machine::planned(marked());
     let (admin, mut io) = machine.controller();
     let rule = plan.add(Rule::new(Ops::WRITE, Effect::Hang));
     for _ in 0..50 {

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{BLOCK, Host, Machine, SUBSYSTEM, export, until};
-use std::sync::Arc;
+use common::faults::{Released, while_it_goes};
+use common::{BLOCK, Host, Machine, code, export, until};
 use std::thread;
-use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule, RuleId};
-use strake_export_nvmet::{Export, Removal, TargetConfig};
+use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
+use strake_export_nvmet::Export;
 use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
@@ -14,16 +14,15 @@ use strake_units::BlockSize;
 /// Blocks of a drive of which a deallocation takes many parts.
 const BLOCKS: u64 = 1 << 20;
 
-const fn code(status: Status) -> u16 {
-    (status.code_type() as u16) << 8 | status.code() as u16
+fn drive() -> RamDevice {
+    RamDevice::new(BLOCKS, BlockSize::B4096)
 }
 
-/// A drive on which these operations hang until they are released.
-fn hanging(ops: Ops) -> (Arc<Faulty<RamDevice>>, FaultPlan, RuleId) {
-    let plan = FaultPlan::new(1);
+/// A machine on whose drives these operations hang until they are released.
+fn hanging(ops: Ops) -> (Machine, FaultPlan, RuleId) {
+    let (machine, plan) = Machine::planned(drive());
     let rule = plan.add(Rule::new(ops, Effect::Hang));
-    let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
-    (Arc::new(Faulty::new(ram, plan.clone())), plan, rule)
+    (machine, plan, rule)
 }
 
 /// Asks to deallocate these blocks.
@@ -44,22 +43,19 @@ fn writing(machine: &Machine, plan: &FaultPlan, rule: RuleId) -> (Host, Host) {
 /// A command that takes many I/Os ends with the one at hand: a namespace would not go for hours otherwise.
 #[test]
 fn a_deallocation_does_not_go_on_at_a_device_that_goes() {
-    let machine = Machine::start();
-    let (device, plan, rule) = hanging(Ops::DEALLOCATE);
-    let second = Export { namespace: 2, uuid: [2; 16], ..export(device) };
+    let (machine, plan, rule) = hanging(Ops::DEALLOCATE);
+    let second = Export { namespace: 2, uuid: [2; 16], ..export(machine.planned_drive(drive())) };
     machine.target.add_export(&second).expect("a second namespace");
     let (_admin, mut io) = machine.controller();
     deallocate(&mut io, 2, Range { start: 0, count: BLOCKS as u32 });
     until("its first part is at the device", || plan.struck(rule) == Some(1));
-    thread::scope(|scope| {
-        let removal = scope.spawn(|| machine.target.remove_export(SUBSYSTEM, 2, Removal::Force));
+    while_it_goes(&machine, 2, || {
         until("the queue knows that the device goes", || {
             io.send(2, Sgl::Transport { length: BLOCK as u32 }, &[(1, 2)], &[]);
             io.finish().2 == code(Status::INACCESSIBLE)
         });
         plan.release();
         assert_eq!(io.finish().2, code(Status::INACCESSIBLE), "it did not do all");
-        removal.join().expect("no panic").expect("the namespace goes");
     });
     assert_eq!(plan.struck(rule), Some(1), "no other part was begun");
 }
@@ -68,20 +64,16 @@ fn a_deallocation_does_not_go_on_at_a_device_that_goes() {
 #[test]
 fn a_deallocation_that_was_done_is_answered_so_when_its_subsystem_goes() {
     for (count, expected) in [(1, 0), (BLOCKS as u32, code(Status::INACCESSIBLE))] {
-        let (device, plan, rule) = hanging(Ops::DEALLOCATE);
-        let machine = Machine::with(device);
+        let (machine, plan, rule) = hanging(Ops::DEALLOCATE);
         let (mut admin, mut io) = machine.controller();
         deallocate(&mut io, 1, Range { start: 0, count });
         until("it is at the device", || plan.struck(rule) == Some(1));
-        thread::scope(|scope| {
-            let removal =
-                scope.spawn(|| machine.target.remove_export(SUBSYSTEM, 1, Removal::Force));
+        while_it_goes(&machine, 1, || {
             assert!(admin.pdu().is_none(), "the admin queue has nothing to wait for");
             until("the controller is over", || machine.target.exports()[0].connections == 1);
             plan.release();
             assert_eq!(io.finish().2, expected, "{count} blocks");
             assert!(io.pdu().is_none(), "nothing follows");
-            removal.join().expect("no panic").expect("the subsystem goes");
         });
     }
 }
@@ -89,26 +81,23 @@ fn a_deallocation_that_was_done_is_answered_so_when_its_subsystem_goes() {
 /// The admin queue is closed at once, because nothing of it is at a device. The write is answered all the same.
 #[test]
 fn a_write_is_answered_when_its_subsystem_goes() {
-    let (device, plan, rule) = hanging(Ops::WRITE);
-    let machine = Machine::with(device);
+    let (machine, plan, rule) = hanging(Ops::WRITE);
     let (mut admin, mut io) = writing(&machine, &plan, rule);
-    thread::scope(|scope| {
-        let removal = scope.spawn(|| machine.target.remove_export(SUBSYSTEM, 1, Removal::Force));
+    while_it_goes(&machine, 1, || {
         assert!(admin.pdu().is_none(), "the admin queue is closed");
         until("the controller is over", || machine.target.exports()[0].connections == 1);
         plan.release();
         assert_eq!(io.finish().2, 0, "it was written");
         assert!(io.pdu().is_none(), "nothing follows");
-        removal.join().expect("no panic").expect("the subsystem goes");
     });
 }
 
 #[test]
 fn a_write_is_answered_when_the_target_stops() {
-    let (device, plan, rule) = hanging(Ops::WRITE);
-    let machine = Machine::set_up(device, TargetConfig::default());
+    let (machine, plan, rule) = hanging(Ops::WRITE);
     let (mut admin, mut io) = writing(&machine, &plan, rule);
     thread::scope(|scope| {
+        let _released = Released(plan.clone());
         let stop = scope.spawn(|| drop(machine));
         assert!(admin.pdu().is_none(), "the admin queue is closed");
         plan.release();

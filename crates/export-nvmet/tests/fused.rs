@@ -2,20 +2,18 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, export, h2c, until};
+use common::faults::while_it_goes;
+use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, code, export, h2c, until};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use strake_block::IoErrorKind;
-use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule, RuleId};
-use strake_export_nvmet::{Export, Removal};
+use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
+use strake_export_nvmet::Export;
 use strake_nvme_wire::nvm::{Range, SourceRange, opcode};
 use strake_nvme_wire::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Sgl, Status, digest};
 use strake_units::{BlockSize, Lba, LbaRange};
-
-const fn code(status: Status) -> u16 {
-    (status.code_type() as u16) << 8 | status.code() as u16
-}
 
 const DIFFERS: u16 = code(Status::COMPARE_FAILURE);
 const FAILED: u16 = code(Status::FAILED_FUSED);
@@ -31,9 +29,9 @@ fn full(byte: u8) -> Vec<u8> {
 
 /// A target whose drive does what a plan says.
 fn planned() -> (Machine, FaultPlan, RamDevice) {
-    let plan = FaultPlan::new(1);
     let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
-    (Machine::with(Arc::new(Faulty::new(ram.clone(), plan.clone()))), plan, ram)
+    let (machine, plan) = Machine::planned(ram.clone());
+    (machine, plan, ram)
 }
 
 /// Has such operations to the block hang.
@@ -157,10 +155,10 @@ fn block(count: u64, tag: u64) -> Vec<u8> {
     bytes
 }
 
-/// Counts up in the block until that succeeds.
+/// Counts up in the block until that succeeds; each time that it does not, somebody else has changed the block.
 fn count_up(io: &mut Host) {
     let mut known = io.read(LOCK, 1).0;
-    loop {
+    for _ in 0..TRIES_MAX {
         let (count, tag) = numbers(&known);
         match io.compare_and_write(LOCK, &known, &block(count + 1, tag)) {
             (0, 0) => return,
@@ -168,7 +166,11 @@ fn count_up(io: &mut Host) {
             other => panic!("{other:x?}"),
         }
     }
+    panic!("somebody else is always first");
 }
+
+/// How often somebody else may be first.
+const TRIES_MAX: u32 = 100_000;
 
 const COUNTERS: u64 = 6;
 const ROUNDS: u64 = 60;
@@ -189,26 +191,36 @@ fn no_count_of_many_hosts_is_lost() {
     assert_eq!(numbers(&io.read(LOCK, 1).0), (COUNTERS * ROUNDS, 0));
 }
 
+/// Says that it is over, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A plain write that was answered is seen by whoever compares afterwards, so none of them is undone.
 #[test]
 fn no_plain_write_is_undone_by_those_who_compare() {
     let machine = Machine::start();
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 let (_admin, mut io) = machine.controller();
-                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) {
                     count_up(&mut io);
                 }
             });
         }
+        // They also go when this fails, so that it does not wait for them.
+        let _over = Over(&done);
         let (_admin, mut io) = machine.controller();
         for tag in 1..=4 * ROUNDS {
             assert_eq!(io.write(LOCK, &block(0, tag)), 0);
             assert_eq!(numbers(&io.read(LOCK, 1).0).1, tag, "a write was undone");
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
@@ -349,14 +361,12 @@ fn a_pair_whose_device_goes_is_not_carried_out() {
     change(&mut other, 1);
     until("another writes", || plan.struck(rule) == Some(1));
     let pair = io.send_pair(LOCK, &full(0), &full(1));
-    thread::scope(|scope| {
-        let removal = scope.spawn(|| machine.target.remove_export(SUBSYSTEM, 1, Removal::Force));
+    while_it_goes(&machine, 1, || {
         let ended = io.endings(2);
         let inaccessible = code(Status::INACCESSIBLE);
         assert_eq!(ended[&pair.0], inaccessible);
         assert!([inaccessible, FAILED].contains(&ended[&pair.1]));
         release(&plan);
-        removal.join().expect("no panic").expect("the namespace goes");
     });
     let mut found = full(7);
     ram.read_at(u64::from(LOCK) * BLOCK as u64, &mut found).expect("on the drive");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, u32_of};
+use common::{BLOCK, BLOCKS, Host, Machine, code, u32_of};
 use std::sync::Arc;
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
@@ -10,10 +10,6 @@ use strake_export_nvmet::limits::{DATASET_BLOCKS_MAX, QUEUES_MAX};
 use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
-
-const fn code(status: Status) -> u16 {
-    (status.code_type() as u16) << 8 | status.code() as u16
-}
 
 fn log(admin: &mut Host, page: u32, length: u32) -> Vec<u8> {
     let words = [(10, (length / 4 - 1) << 16 | page)];

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, export};
+use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, code, export};
 use std::io::Write;
 use std::sync::Arc;
 use strake_block::BlockDevice;
@@ -22,10 +22,6 @@ fn ram(blocks: u64) -> Option<Arc<dyn BlockDevice>> {
 fn other(namespace: u32, device: Option<Arc<dyn BlockDevice>>) -> Export {
     let first = export(Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096)));
     Export { namespace, uuid: [namespace as u8; 16], device, ..first }
-}
-
-const fn code(status: Status) -> u16 {
-    (status.code_type() as u16) << 8 | status.code() as u16
 }
 
 /// What became of a read of block 0 of a namespace.

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, export, until};
+use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, code, export, until};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_block::BlockDevice;
-use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule, RuleId};
+use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
 use strake_export_nvmet::limits::TRANSFER_BYTES_MAX;
 use strake_export_nvmet::{Export, PoolSizes, Removal, TargetConfig};
 use strake_nvme_wire::nvm::{SOURCE_BYTES, SourceRange, opcode};
@@ -14,19 +14,14 @@ use strake_nvme_wire::reservation::opcode as reservation;
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
 
-const fn code(status: Status) -> u16 {
-    (status.code_type() as u16) << 8 | status.code() as u16
-}
-
 fn ram() -> RamDevice {
     RamDevice::new(BLOCKS, BlockSize::B4096)
 }
 
 /// Three namespaces, of whose first reads hang, and the queues of a host.
 fn with_neighbours() -> (Machine, FaultPlan, RuleId, (Host, Host)) {
-    let plan = FaultPlan::new(1);
+    let (machine, plan) = Machine::planned(ram());
     let rule = plan.add(Rule::new(Ops::READ, Effect::Hang));
-    let machine = Machine::with(Arc::new(Faulty::new(ram(), plan.clone())));
     for namespace in 2..=3 {
         let device: Arc<dyn BlockDevice> = Arc::new(ram());
         let neighbour = Export { namespace, uuid: [namespace as u8; 16], ..export(device) };
@@ -104,10 +99,9 @@ fn a_report_of_a_namespace_that_went_meanwhile_says_so() {
     const LARGEST: u32 = TRANSFER_BYTES_MAX;
     // A core that lends next to nothing: two commands of the largest size take all that a queue has of its own.
     let stock = PoolSizes { small_buffers: 1, large_buffers: 1, ..TargetConfig::default().stock };
-    let plan = FaultPlan::new(1);
+    let config = TargetConfig { stock, ..TargetConfig::default() };
+    let (machine, plan) = Machine::planned_with(ram(), config);
     plan.add(Rule::new(Ops::READ, Effect::Hang));
-    let drive = Faulty::new(ram(), plan.clone());
-    let machine = Machine::set_up(Arc::new(drive), TargetConfig { stock, ..Default::default() });
     let second = Export { namespace: 2, uuid: [2; 16], ..export(Arc::new(ram())) };
     machine.target.add_export(&second).expect("a second namespace");
     let (_admin, mut io) = machine.controller();

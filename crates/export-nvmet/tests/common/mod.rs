@@ -4,6 +4,9 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
+pub mod faults;
+
+use faults::Released;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -11,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_block::BlockDevice;
-use strake_dev_mem::RamDevice;
+use strake_dev_mem::{FaultPlan, Faulty, RamDevice};
 use strake_export_nvmet::{Export, Target, TargetConfig, TlsKey};
 use strake_nvme_auth::Names;
 use strake_nvme_wire::pdu::{Digests, IcReq};
@@ -46,9 +49,15 @@ pub const BLOCK: usize = 4096;
 /// Blocks of the RAM drive.
 pub const BLOCKS: u64 = 4096;
 
+/// How a status says what happened: its type and its code.
+pub const fn code(status: Status) -> u16 {
+    (status.code_type() as u16) << 8 | status.code() as u16
+}
+
 /// A target on two cores and a port of the kernel's choice.
 pub struct Machine {
-    // Dropped in this order: the target leaves the cores before they stop.
+    // Dropped in this order: a target waits for its drives, and leaves the cores before they stop.
+    plan: Released,
     pub target: Target,
     cores: Vec<CoreThread>,
 }
@@ -59,8 +68,30 @@ impl Machine {
     }
 
     pub fn with(device: Arc<dyn BlockDevice>) -> Self {
-        // Hosts of tests have one address, and many of them fail on purpose.
-        Self::set_up(device, TargetConfig { doubt_time: Nanos(0), ..TargetConfig::default() })
+        Self::set_up(device, Self::patient())
+    }
+
+    /// Hosts of tests have one address, and many of them fail on purpose.
+    fn patient() -> TargetConfig {
+        TargetConfig { doubt_time: Nanos(0), ..TargetConfig::default() }
+    }
+
+    /// A machine whose drive does what a plan says.
+    pub fn planned(drive: RamDevice) -> (Self, FaultPlan) {
+        Self::planned_with(drive, Self::patient())
+    }
+
+    /// The same with a configuration.
+    pub fn planned_with(drive: RamDevice, config: TargetConfig) -> (Self, FaultPlan) {
+        let plan = FaultPlan::new(1);
+        let mut machine = Self::set_up(Arc::new(Faulty::new(drive, plan.clone())), config);
+        machine.plan = Released(plan.clone());
+        (machine, plan)
+    }
+
+    /// Another drive that does what the plan of this machine says.
+    pub fn planned_drive(&self, drive: RamDevice) -> Arc<dyn BlockDevice> {
+        Arc::new(Faulty::new(drive, self.plan.0.clone()))
     }
 
     pub fn set_up(device: Arc<dyn BlockDevice>, config: TargetConfig) -> Self {
@@ -73,7 +104,7 @@ impl Machine {
         let address = "127.0.0.1:0".parse().expect("an address");
         let target = Target::start(address, handles, config).expect("the target starts");
         target.add_export(&export(device)).expect("a fresh name can be exported");
-        Self { target, cores }
+        Self { plan: Released(FaultPlan::new(1)), target, cores }
     }
 
     pub fn dial(&self) -> Host {

@@ -1,0 +1,98 @@
+//! Reservations over the wire: whom they keep out and from when on, what outlasts a restart, and what is refused.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod kept;
+mod said;
+mod when;
+mod who;
+
+use common::{BLOCKS, Host, Machine, code};
+use std::sync::Arc;
+use strake_dev_mem::RamDevice;
+use strake_nvme_wire::reservation::{Action, Keys, Persistence, opcode};
+use strake_nvme_wire::{Sgl, Status};
+use strake_units::BlockSize;
+
+const CONFLICT: u16 = code(Status::RESERVATION_CONFLICT);
+const KEPT: Persistence = Persistence::Unchanged;
+
+fn ram() -> Arc<RamDevice> {
+    Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096))
+}
+
+/// A controller of a host, with one I/O queue.
+fn controller(machine: &Machine, id: u8) -> (Host, Host) {
+    let mut admin = Host::asked(machine);
+    admin.id = id;
+    let number = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut io = Host::asked(machine);
+    io.id = id;
+    io.connect(1, number, 0).expect("an I/O queue");
+    (admin, io)
+}
+
+/// Sends a command about the reservations of a namespace.
+fn ask_of(io: &mut Host, namespace: u32, action: Action, current: u64, other: u64) {
+    let length = action.data_bytes();
+    let sgl = Sgl::InCapsule { offset: 0, length };
+    let sqe = action.command(namespace, sgl);
+    let keys = Keys { current, other }.bytes();
+    io.send(sqe.opcode(), sgl, &[(1, namespace), (10, sqe.dword(10))], &keys[..length as usize]);
+}
+
+/// The same for the first namespace, with its status.
+fn act(io: &mut Host, action: Action, current: u64, other: u64) -> u16 {
+    ask_of(io, 1, action, current, other);
+    io.finish().2
+}
+
+fn register(io: &mut Host, key: u64) {
+    assert_eq!(act(io, Action::Register(KEPT), 0, key), 0, "registration");
+}
+
+fn report(io: &mut Host, namespace: u32, length: u32) -> Vec<u8> {
+    let words = [(1, namespace), (10, length / 4 - 1), (11, 1)];
+    io.send(opcode::REPORT, Sgl::Transport { length }, &words, &[]);
+    let (data, _, status) = io.finish();
+    assert_eq!(status, 0, "Reservation Report");
+    data
+}
+
+/// Registrants as in a report: identifier, key, and whether they hold the reservation; before that its type.
+fn registrants(io: &mut Host, namespace: u32) -> (u8, Vec<(u8, u8, u8)>) {
+    let report = report(io, namespace, 4096);
+    let count = usize::from(report[5]);
+    let all = report[64..].chunks(64).take(count).map(|one| (one[16], one[8], one[2]));
+    (report[4], all.collect())
+}
+
+/// Asks to be told, and what it is told.
+fn told(admin: &mut Host) -> u64 {
+    admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
+    let (_, result, status) = admin.finish();
+    assert_eq!(status, 0, "an event");
+    result
+}
+
+/// The page of notices: number, kind, how many more, namespace.
+fn notice(admin: &mut Host, flags: u32) -> (u8, u8, u8, u8) {
+    let words = [(10, 15 << 16 | flags | 0x80)];
+    admin.send(2, Sgl::Transport { length: 64 }, &words, &[]);
+    let (page, _, status) = admin.finish();
+    assert_eq!((status, page.len()), (0, 64));
+    (page[0], page[8], page[9], page[12])
+}
+
+fn set_feature(admin: &mut Host, feature: u32, namespace: u32, value: u32) -> u16 {
+    let words = [(1, namespace), (10, feature), (11, value)];
+    admin.send(9, Sgl::Transport { length: 0 }, &words, &[]);
+    admin.finish().2
+}
+
+fn get_feature(admin: &mut Host, feature: u32, namespace: u32) -> (u64, u16) {
+    admin.send(0x0a, Sgl::Transport { length: 0 }, &[(1, namespace), (10, feature)], &[]);
+    let (_, result, status) = admin.finish();
+    (result, status)
+}

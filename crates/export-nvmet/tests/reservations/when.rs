@@ -1,0 +1,239 @@
+//! From which moment on a reservation keeps out: nothing that it keeps out follows its answer.
+
+use crate::common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, code, h2c, until};
+use crate::{CONFLICT, act, ask_of, controller, register, registrants};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
+use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
+use strake_nvme_wire::nvm::{SourceRange, opcode as nvm};
+use strake_nvme_wire::reservation::{Acquire, Action, ReservationType as T};
+use strake_nvme_wire::{Sgl, Status};
+use strake_units::{BlockSize, CoreIndex, Nanos};
+
+/// Whoever was let in before an Acquire, and sends its data after the answer, changes nothing: a check on arrival alone
+/// would let it.
+#[test]
+fn a_write_whose_data_comes_after_the_answer_is_not_carried_out() {
+    let machine = Machine::start();
+    let (_admin, mut holder) = controller(&machine, 1);
+    let (_other, mut late) = controller(&machine, 2);
+    register(&mut holder, 1);
+    let (cid, tag) = late.announce(0, 4);
+    let take = Action::Acquire(Acquire::Free, T::WriteExclusive);
+    assert_eq!(act(&mut holder, take, 1, 0), 0);
+    let length = 4 * BLOCK as u32;
+    late.put(&h2c(cid, tag, 0, length, 4, &vec![0xee; length as usize]));
+    assert_eq!(late.finish().2, CONFLICT);
+    assert_eq!(holder.read(0, 4), (vec![0; 4 * BLOCK], 0));
+}
+
+/// A drive that holds up the core of whoever submits to it, for as long as a test holds the gate.
+struct Gated {
+    drive: RamDevice,
+    gate: Arc<Mutex<()>>,
+    /// Cores of queues, in the order in which they were opened.
+    cores: Arc<Mutex<Vec<CoreIndex>>>,
+    /// How often somebody came to the gate.
+    knocks: Arc<AtomicU32>,
+}
+
+struct GatedQueue {
+    queue: Box<dyn IoQueue>,
+    gate: Arc<Mutex<()>>,
+    knocks: Arc<AtomicU32>,
+}
+
+impl BlockDevice for Gated {
+    fn info(&self) -> DeviceInfo {
+        self.drive.info()
+    }
+
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        self.cores.lock().expect("no panic").push(core);
+        let queue = self.drive.open_queue(core, depth)?;
+        let (gate, knocks) = (Arc::clone(&self.gate), Arc::clone(&self.knocks));
+        Ok(Box::new(GatedQueue { queue, gate, knocks }))
+    }
+}
+
+impl IoQueue for GatedQueue {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.knocks.fetch_add(1, Ordering::SeqCst);
+        // A test that fails lets everybody through.
+        let _open = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue.submit(io)
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos) {
+        self.queue.ring_doorbell(now);
+    }
+
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        self.queue.poll(now, batch);
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.queue.readiness()
+    }
+}
+
+/// A queue of another core that has checked a write, and has not handed it over yet, is waited for: otherwise the
+/// write would follow the answer.
+#[test]
+fn the_answer_waits_for_a_core_that_has_not_seen_it() {
+    let (gate, cores, knocks) = <(Arc<Mutex<()>>, Arc<Mutex<Vec<_>>>, Arc<AtomicU32>)>::default();
+    let device = Gated {
+        drive: RamDevice::new(BLOCKS, BlockSize::B4096),
+        gate: Arc::clone(&gate),
+        cores: Arc::clone(&cores),
+        knocks: Arc::clone(&knocks),
+    };
+    let machine = Machine::with(Arc::new(device));
+    let last_core = || *cores.lock().expect("no panic").last().expect("a queue");
+    let (_admin, mut slow) = controller(&machine, 2);
+    let slow_core = last_core();
+    let mut admins = Vec::new();
+    let mut holder = loop {
+        let (admin, io) = controller(&machine, 1);
+        admins.push(admin);
+        if last_core() != slow_core {
+            break io;
+        }
+    };
+    register(&mut holder, 1);
+    let held = gate.lock().expect("no panic");
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    slow.send(nvm::WRITE, sgl, &[(1, 1)], &[0xee; BLOCK]);
+    until("the write was checked", || knocks.load(Ordering::SeqCst) == 1);
+    ask_of(&mut holder, 1, Action::Acquire(Acquire::Free, T::WriteExclusive), 1, 0);
+    let is_held = || {
+        let known = machine.target.reservations(SUBSYSTEM, 1);
+        known.is_some_and(|known| known.held.is_some())
+    };
+    until("it is in force", is_held);
+    // The answer to this comes first, so there is none to the other yet.
+    assert_eq!(registrants(&mut holder, 1), (1, vec![(1, 1, 1)]));
+    drop(held);
+    assert_eq!(slow.finish().2, 0, "it was before");
+    assert_eq!(holder.finish().2, 0, "now it is answered");
+}
+
+/// Many times over, on queues of different cores: a write that is sent after the answer is refused every time.
+#[test]
+fn nothing_that_is_sent_after_the_answer_is_carried_out() {
+    let machine = Machine::start();
+    let (_admin, mut holder) = controller(&machine, 1);
+    let others: Vec<_> = (2..=5).map(|id| controller(&machine, id)).collect();
+    let (_admins, mut others): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+    register(&mut holder, 1);
+    for round in 0..100 {
+        let take = Action::Acquire(Acquire::Free, T::WriteExclusiveRegistrants);
+        assert_eq!(act(&mut holder, take, 1, 0), 0);
+        for other in &mut others {
+            assert_eq!(other.write(0, &[0xee; BLOCK]), CONFLICT, "round {round}");
+        }
+        let release = Action::Release(T::WriteExclusiveRegistrants);
+        assert_eq!(act(&mut holder, release, 1, 0), 0);
+        assert_eq!(others[round % 4].write(1, &[0x11; BLOCK]), 0, "round {round}");
+    }
+    assert_eq!(holder.read(0, 1), (vec![0; BLOCK], 0));
+}
+
+/// A machine on whose drive these operations hang, and two registrants, of whom the second has what all may have.
+fn contested(ops: Ops) -> (Machine, FaultPlan, RuleId, [(Host, Host); 2]) {
+    let (machine, plan) = Machine::planned(RamDevice::new(1 << 20, BlockSize::B4096));
+    let rule = plan.add(Rule::new(ops, Effect::Hang));
+    let mut hosts = [controller(&machine, 1), controller(&machine, 2)];
+    register(&mut hosts[0].1, 1);
+    register(&mut hosts[1].1, 2);
+    (machine, plan, rule, hosts)
+}
+
+/// Preempt and Abort: what is at a device is waited for, what is not there yet ends with a word of its own.
+#[test]
+fn a_preemption_with_abort_is_answered_when_commands_of_the_other_are_over() {
+    let (_machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::WRITE);
+    let take = Action::Acquire(Acquire::Free, T::WriteExclusive);
+    assert_eq!(act(&mut victim, take, 2, 0), 0, "it is the other's until then");
+    let (late, tag) = victim.announce(8, 4);
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    let stuck = victim.send(1, sgl, &[(1, 1)], &[7; BLOCK]);
+    until("the write is at the device", || plan.struck(rule) == Some(1));
+
+    ask_of(&mut taker, 1, Action::Acquire(Acquire::PreemptAndAbort, T::WriteExclusive), 1, 2);
+    until("the other one is shut out", || {
+        victim.send(nvm::FLUSH, Sgl::Transport { length: 0 }, &[(1, 1)], &[]);
+        victim.finish().2 == CONFLICT
+    });
+    // The answer to this comes first, so there is none to the other yet.
+    assert_eq!(registrants(&mut taker, 1), (1, vec![(1, 1, 1)]));
+    let length = 4 * BLOCK as u32;
+    victim.put(&h2c(late, tag, 0, length, 4, &vec![0xee; length as usize]));
+    assert_eq!(victim.finish().2, code(Status::PREEMPTED), "it had not reached the device");
+
+    plan.release();
+    let (_, _, status) = taker.finish();
+    assert_eq!(status, 0, "now it is answered");
+    assert_eq!(victim.finish().2, 0, "command {stuck} could not be called back");
+    assert_eq!(taker.read(8, 4), (vec![0; 4 * BLOCK], 0));
+}
+
+/// A deallocation and a Copy take many I/Os: the next one is not begun.
+#[test]
+fn a_command_of_many_parts_does_not_go_on_after_it_was_shut_out() {
+    let mut range = [0; 16];
+    range[4..8].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+    let source = |start| SourceRange { start, count: 1 }.bytes();
+    let sources = [source(0), source(1)].concat();
+    let conflict = (Acquire::Preempt, CONFLICT);
+    let preempted = (Acquire::PreemptAndAbort, code(Status::PREEMPTED));
+    for (ops, opcode, word, data) in [
+        (Ops::DEALLOCATE, nvm::DATASET_MANAGEMENT, [(1, 1), (11, 4), (12, 0)], &range[..]),
+        (Ops::READ, nvm::COPY, [(1, 1), (10, 8), (12, 1)], &sources),
+    ] {
+        for (how, status) in [conflict, preempted] {
+            let (machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(ops);
+            let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
+            victim.send(opcode, sgl, &word, data);
+            until("its first part is at the device", || plan.struck(rule) == Some(1));
+            let take = Action::Acquire(Acquire::Free, T::WriteExclusive);
+            assert_eq!(act(&mut taker, take, 1, 0), 0);
+            ask_of(&mut taker, 1, Action::Acquire(how, T::WriteExclusive), 1, 2);
+            until("the other one is no registrant", || {
+                act(&mut victim, Action::Release(T::WriteExclusive), 2, 0) == CONFLICT
+            });
+            plan.release();
+            assert_eq!(taker.finish().2, 0);
+            assert_eq!(victim.finish().2, status, "{how:?} of {opcode:#x}");
+            assert_eq!(plan.struck(rule), Some(1), "no other part was begun");
+            assert_eq!(machine.target.exports()[0].effects, 0, "nothing was done");
+        }
+    }
+}
+
+/// What waits for a guard has not reached the device either, nor has the second half of a pair of which the first is
+/// being compared.
+#[test]
+fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
+    let (machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);
+    let (first, second) = victim.send_pair(0, &[0; BLOCK], &[1; BLOCK]);
+    until("it is compared", || plan.struck(rule) == Some(1));
+    let in_capsule = |length: usize| Sgl::InCapsule { offset: 0, length: length as u32 };
+    let write = victim.send(nvm::WRITE, in_capsule(BLOCK), &[(1, 1)], &[2; BLOCK]);
+    let mut range = [0; 16];
+    range[4] = 1;
+    let words = [(1, 1), (11, 4)];
+    let deallocation = victim.send(nvm::DATASET_MANAGEMENT, in_capsule(16), &words, &range);
+    let zeroes = victim.send(nvm::WRITE_ZEROES, Sgl::Transport { length: 0 }, &[(1, 1)], &[]);
+    let take = Action::Acquire(Acquire::Free, T::WriteExclusive);
+    assert_eq!(act(&mut taker, take, 1, 0), 0);
+    let (ended, all) = (victim.endings(4), [second, write, deallocation, zeroes]);
+    assert_eq!(all.map(|cid| ended[&cid]), [CONFLICT; 4]);
+    plan.clear();
+    plan.release();
+    assert_eq!(victim.endings(1)[&first], code(Status::FAILED_FUSED));
+    assert_eq!(taker.read(0, 1), (vec![0; BLOCK], 0));
+    assert_eq!(taker.compare_and_write(0, &[0; BLOCK], &[3; BLOCK]), (0, 0));
+    assert_eq!(machine.target.exports()[0].effects, 0, "nothing was done");
+}

@@ -30,15 +30,14 @@ struct Guard {
     range: LbaRange,
     /// Queues that have not said yet that they write nothing there.
     missing: u32,
+    /// Guards that were raised before it, and are around some of its blocks.
+    ahead: u32,
 }
 
-/// Whether others have to look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// They have.
-    Matters,
-    /// There is nothing for them to see.
-    None,
+impl Guard {
+    const fn stands(&self) -> bool {
+        self.missing == 0 && self.ahead == 0
+    }
 }
 
 /// All guards of a device in the order in which they were raised, of which each queue has one at most.
@@ -47,52 +46,56 @@ pub(crate) struct Guards {
     raised: Vec<Guard>,
     queues: u32,
     last: u64,
+    /// Grows with whatever queues have to look at.
+    changes: u64,
 }
 
 impl Guards {
     /// A queue is opened. It has written nothing, and knows what is raised.
     pub(crate) fn join(&mut self) -> Outlook {
         self.queues += 1;
-        // Room for all there can be, so that there is none to be made later.
-        let capacity = crate::limits::CONNECTIONS_PER_EXPORT_MAX as usize;
-        self.raised.reserve(capacity.saturating_sub(self.raised.len()));
-        let mut outlook = Outlook { known: Vec::with_capacity(capacity) };
+        // Every queue may raise a guard: room for that is made now, and not when it does. The others look, and make
+        // theirs.
+        let queues = self.queues as usize;
+        self.raised.reserve(queues.saturating_sub(self.raised.len()));
+        self.changes += 1;
+        let mut outlook = Outlook { known: Vec::with_capacity(queues), seen: self.changes };
         outlook.known.extend(self.raised.iter().map(|guard| Known::of(guard, Said::Yes)));
         outlook
     }
 
     /// A queue is closed that has nothing at the device any more.
-    pub(crate) fn leave(&mut self, outlook: &Outlook) -> Change {
+    pub(crate) fn leave(&mut self, outlook: &Outlook) {
         self.queues -= 1;
-        let mut change = Change::None;
+        let mut known = outlook.known.iter().peekable();
         for guard in &mut self.raised {
-            if !outlook.known.iter().any(|k| k.ticket == guard.ticket && k.said == Said::Yes) {
+            while known.next_if(|known| known.ticket < guard.ticket).is_some() {}
+            let said = known.next_if(|known| known.ticket == guard.ticket).map(|known| known.said);
+            if said != Some(Said::Yes) {
                 guard.missing -= 1;
-                change = Change::Matters;
+                self.changes += u64::from(guard.stands());
             }
         }
-        change
     }
 
     /// Raises a guard around these blocks.
     pub(crate) fn raise(&mut self, range: LbaRange) -> Ticket {
         self.last += 1;
         let ticket = Ticket(self.last);
-        self.raised.push(Guard { ticket, range, missing: self.queues });
+        let ahead = self.raised.iter().filter(|other| other.range.overlaps(range)).count() as u32;
+        self.raised.push(Guard { ticket, range, missing: self.queues, ahead });
+        self.changes += 1;
         ticket
     }
 
     /// Lowers a guard, whether it stands or not.
     pub(crate) fn lower(&mut self, ticket: Ticket) {
-        self.raised.retain(|guard| guard.ticket != ticket);
-    }
-
-    fn stands(&self, ticket: Ticket) -> bool {
-        let Some(at) = self.raised.iter().position(|guard| guard.ticket == ticket) else {
-            return false;
-        };
-        let (before, guard) = (&self.raised[..at], &self.raised[at]);
-        guard.missing == 0 && !before.iter().any(|other| other.range.overlaps(guard.range))
+        let Some(at) = self.raised.iter().position(|guard| guard.ticket == ticket) else { return };
+        let lowered = self.raised.remove(at);
+        for later in &mut self.raised[at..] {
+            later.ahead -= u32::from(later.range.overlaps(lowered.range));
+        }
+        self.changes += 1;
     }
 }
 
@@ -121,7 +124,10 @@ impl Known {
 /// What a queue knows of the guards of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outlook {
+    /// In the order of tickets.
     known: Vec<Known>,
+    /// Changes there were when it last looked.
+    seen: u64,
 }
 
 impl Outlook {
@@ -146,10 +152,11 @@ impl Outlook {
         self.known.iter().any(|known| known.ticket == ticket && known.stands)
     }
 
-    /// Whether the queue has something to say that it could not say before. `writes` tells whether a write to blocks
-    /// of this guard is at the device, or waits for an earlier guard.
-    fn has_news(&self, writes: &mut impl FnMut(Ticket, LbaRange) -> bool) -> bool {
-        self.known.iter().any(|k| k.said == Said::No && !writes(k.ticket, k.range))
+    /// Whether the queue has something to learn, because there were other `changes`, or to say that it could not say
+    /// before. `writes` tells whether a write to blocks of this guard is at the device, or waits for an earlier guard.
+    fn has_to_look(&self, changes: u64, writes: &mut impl FnMut(Ticket, LbaRange) -> bool) -> bool {
+        self.seen != changes
+            || self.known.iter().any(|k| k.said == Said::No && !writes(k.ticket, k.range))
     }
 
     /// Learns what guards there are now, and says of each around whose blocks there are no `writes` that it is so.
@@ -157,27 +164,28 @@ impl Outlook {
         &mut self,
         guards: &mut Guards,
         mut writes: impl FnMut(Ticket, LbaRange) -> bool,
-    ) -> Change {
-        let is_raised = |known: &Known| guards.raised.iter().any(|g| g.ticket == known.ticket);
-        self.known.retain(is_raised);
-        let last = self.known.last().map(|known| known.ticket);
-        let new = guards.raised.iter().filter(|guard| Some(guard.ticket) > last);
+    ) {
+        // Memory is taken only after another queue was opened.
+        let room = (guards.queues as usize).saturating_sub(self.known.len());
+        self.known.reserve(room);
+        // All that was raised before the last look is known: what is known and is there yet comes first in both lists.
+        let mut both = 0;
+        self.known.retain(|known| {
+            let is_raised = guards.raised.get(both).is_some_and(|g| g.ticket == known.ticket);
+            both += usize::from(is_raised);
+            is_raised
+        });
+        let new = guards.raised[both..].iter();
         self.known.extend(new.map(|guard| Known::of(guard, Said::No)));
-        let mut change = Change::None;
-        // Both lists are in the order of tickets and hold the same guards.
         for (known, guard) in self.known.iter_mut().zip(&mut guards.raised) {
             if known.said == Said::No && !writes(known.ticket, known.range) {
                 known.said = Said::Yes;
                 guard.missing -= 1;
-                if guard.missing == 0 {
-                    change = Change::Matters;
-                }
+                guards.changes += u64::from(guard.stands());
             }
+            known.stands = guard.stands();
         }
-        for known in &mut self.known {
-            known.stands = guards.stands(known.ticket);
-        }
-        change
+        self.seen = guards.changes;
     }
 }
 
@@ -199,11 +207,18 @@ impl Gate {
         self.guards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has others look at what was changed under `lock`. Release: whoever sees the number finds the list changed.
-    fn tell(&self, lock: MutexGuard<'_, Guards>) {
-        self.changes.fetch_add(1, Ordering::Release);
-        drop(lock);
-        self.cores.iter().for_each(CoreHandle::wake);
+    /// Does something to the list, and has others look if that is a change for them. Release: whoever sees the number
+    /// finds the list changed.
+    fn apply<R>(&self, mut guards: MutexGuard<'_, Guards>, it: impl FnOnce(&mut Guards) -> R) -> R {
+        let before = guards.changes;
+        let result = it(&mut guards);
+        let now = guards.changes;
+        self.changes.store(now, Ordering::Release);
+        drop(guards);
+        if now != before {
+            self.cores.iter().for_each(CoreHandle::wake);
+        }
+        result
     }
 }
 
@@ -212,55 +227,40 @@ impl Gate {
 pub(crate) struct Sentry {
     gate: Arc<Gate>,
     pub(crate) outlook: Outlook,
-    /// Changes there were when it last looked.
-    seen: u64,
 }
 
 impl Sentry {
     pub(crate) fn new(gate: &Arc<Gate>) -> Self {
-        let mut guards = gate.lock();
-        let seen = gate.changes.load(Ordering::Acquire);
-        let outlook = guards.join();
-        drop(guards);
-        Self { gate: Arc::clone(gate), outlook, seen }
+        let outlook = gate.apply(gate.lock(), Guards::join);
+        Self { gate: Arc::clone(gate), outlook }
     }
 
     /// Raises a guard around these blocks. It stands at a later look.
     pub(crate) fn raise(&self, range: LbaRange) -> Raised {
-        let mut guards = self.gate.lock();
-        let ticket = guards.raise(range);
-        self.gate.tell(guards);
+        let ticket = self.gate.apply(self.gate.lock(), |guards| guards.raise(range));
         Raised { gate: Arc::clone(&self.gate), ticket }
     }
 
     /// Looks at the guards if there is something to learn or to say; says whether there was. `writes` is as in
     /// [`Outlook::look`]. Who finds another queue looking comes back in the next turn.
     pub(crate) fn look(&mut self, mut writes: impl FnMut(Ticket, LbaRange) -> bool) -> usize {
-        let is_known = self.gate.changes.load(Ordering::Acquire) == self.seen;
-        if is_known && (self.outlook.is_clear() || !self.outlook.has_news(&mut writes)) {
+        let changes = self.gate.changes.load(Ordering::Acquire);
+        if !self.outlook.has_to_look(changes, &mut writes) {
             return 0;
         }
-        let mut guards = match self.gate.guards.try_lock() {
+        let guards = match self.gate.guards.try_lock() {
             Ok(guards) => guards,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return 1,
         };
-        self.seen = self.gate.changes.load(Ordering::Acquire);
-        match self.outlook.look(&mut guards, writes) {
-            Change::Matters => self.gate.tell(guards),
-            Change::None => {}
-        }
+        self.gate.apply(guards, |guards| self.outlook.look(guards, writes));
         1
     }
 }
 
 impl Drop for Sentry {
     fn drop(&mut self) {
-        let mut guards = self.gate.lock();
-        match guards.leave(&self.outlook) {
-            Change::Matters => self.gate.tell(guards),
-            Change::None => {}
-        }
+        self.gate.apply(self.gate.lock(), |guards| guards.leave(&self.outlook));
     }
 }
 
@@ -272,9 +272,7 @@ pub(crate) struct Raised {
 
 impl Drop for Raised {
     fn drop(&mut self) {
-        let mut guards = self.gate.lock();
-        guards.lower(self.ticket);
-        self.gate.tell(guards);
+        self.gate.apply(self.gate.lock(), |guards| guards.lower(self.ticket));
     }
 }
 

@@ -1,5 +1,8 @@
 //! Every order in which queues can look, write, raise guards, come and go: nobody writes where a guard stands, and all
 //! comes to an end.
+//!
+//! A queue that finds nothing to do sleeps, until something comes from outside or others have to look: so what nobody
+//! is woken for is found, as a world in which all sleep before they are done.
 
 use super::{Guards, Outlook, Ticket};
 use std::collections::HashSet;
@@ -16,6 +19,8 @@ enum Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pair {
     New,
+    /// All of it is here.
+    Here,
     Raised(Ticket),
     /// It compares and writes.
     Works(Ticket),
@@ -33,6 +38,8 @@ enum Task {
 struct Queue {
     outlook: Option<Outlook>,
     tasks: Vec<Task>,
+    /// Its core has turns.
+    is_awake: bool,
 }
 
 impl Queue {
@@ -60,50 +67,93 @@ fn writes(tasks: &[Task], ticket: Ticket, range: LbaRange) -> bool {
 
 impl World {
     fn of(plans: &[&[Task]]) -> Self {
-        let queue = |tasks: &&[Task]| Queue { outlook: None, tasks: tasks.to_vec() };
+        let queue =
+            |tasks: &&[Task]| Queue { outlook: None, tasks: tasks.to_vec(), is_awake: false };
         Self { guards: Guards::default(), queues: plans.iter().map(queue).collect() }
     }
 
-    /// Every world that one step leads to.
+    /// The world after something that a queue does, or that happens to it. Others are woken if they have to look.
+    fn after(&self, number: usize, it: impl FnOnce(&mut Queue, &mut Guards)) -> Self {
+        let mut world = self.clone();
+        world.queues[number].is_awake = true;
+        it(&mut world.queues[number], &mut world.guards);
+        if world.guards.changes != self.guards.changes {
+            world.queues.iter_mut().for_each(|queue| queue.is_awake = true);
+        }
+        // How many changes there were matters to nobody, only whether all of them were seen.
+        for outlook in world.queues.iter_mut().filter_map(|queue| queue.outlook.as_mut()) {
+            outlook.seen = u64::from(outlook.seen == world.guards.changes);
+        }
+        world.guards.changes = 1;
+        world
+    }
+
+    /// Every world that a step leads to which nothing relies on: a host goes, before its pair was carried out or after
+    /// it was done with everything.
+    fn departures(&self) -> Vec<Self> {
+        let mut found = Vec::new();
+        for (number, queue) in self.queues.iter().enumerate() {
+            let Some(outlook) = &queue.outlook else { continue };
+            if queue.is_done() {
+                found.push(self.after(number, |queue, guards| {
+                    guards.leave(outlook);
+                    queue.outlook = None;
+                }));
+            }
+            found.extend(self.steps(number, outlook, is_given_up));
+        }
+        found
+    }
+
+    /// Every world that another step leads to.
     fn next(&self) -> Vec<Self> {
         let mut found = Vec::new();
         for (number, queue) in self.queues.iter().enumerate() {
             let Some(outlook) = &queue.outlook else {
                 if !queue.is_done() {
-                    let mut world = self.clone();
-                    world.queues[number].outlook = Some(world.guards.join());
-                    found.push(world);
+                    found.push(self.after(number, |q, guards| q.outlook = Some(guards.join())));
                 }
                 continue;
             };
-            let mut world = self.clone();
-            let mut looked = outlook.clone();
-            looked.look(&mut world.guards, |ticket, range| writes(&queue.tasks, ticket, range));
-            world.queues[number].outlook = Some(looked);
-            found.push(world);
-            if queue.is_done() {
-                let mut world = self.clone();
-                world.guards.leave(outlook);
-                world.queues[number].outlook = None;
-                found.push(world);
+            found.extend(self.steps(number, outlook, happens));
+            if !queue.is_awake {
+                continue;
             }
-            for (place, task) in queue.tasks.iter().enumerate() {
-                let mut world = self.clone();
-                if let Some(task) = step(*task, outlook, &mut world.guards, &queue.tasks) {
-                    world.queues[number].tasks[place] = task;
-                    found.push(world);
-                }
-                // The host goes while its pair waits.
-                if let Task::Pair(range, Pair::Raised(ticket)) = *task {
-                    let mut world = self.clone();
-                    world.guards.lower(ticket);
-                    world.queues[number].tasks[place] = Task::Pair(range, Pair::Over);
-                    found.push(world);
-                }
+            let mut turns: Vec<_> = self.steps(number, outlook, goes_on).collect();
+            let mut is_written = |ticket, range| writes(&queue.tasks, ticket, range);
+            if outlook.has_to_look(self.guards.changes, &mut is_written) {
+                turns.push(self.after(number, |queue, guards| {
+                    if let Some(outlook) = &mut queue.outlook {
+                        outlook.look(guards, is_written);
+                    }
+                }));
             }
+            if turns.is_empty() {
+                let mut world = self.clone();
+                world.queues[number].is_awake = false;
+                turns.push(world);
+            }
+            found.append(&mut turns);
         }
-        found.retain(|world| world != self);
         found
+    }
+
+    /// What a kind of step makes of each task of a queue.
+    fn steps<'a>(
+        &'a self,
+        number: usize,
+        outlook: &'a Outlook,
+        step: impl Fn(Task, &Outlook, &mut Guards, &[Task]) -> Option<Task> + 'a,
+    ) -> impl Iterator<Item = Self> + 'a {
+        let tasks = &self.queues[number].tasks;
+        tasks.iter().enumerate().filter_map(move |(place, task)| {
+            let mut guards = self.guards.clone();
+            let next = step(*task, outlook, &mut guards, tasks)?;
+            Some(self.after(number, |queue, all| {
+                queue.tasks[place] = next;
+                *all = guards;
+            }))
+        })
     }
 
     fn check(&self) {
@@ -120,28 +170,49 @@ impl World {
                 |t: &Task| matches!(t, Task::Write(at, Write::AtDevice) if at.overlaps(*range));
             assert!(!tasks().any(is_written), "written while it was compared: {self:#?}");
         }
+        for (at, guard) in self.guards.raised.iter().enumerate() {
+            let before = &self.guards.raised[..at];
+            let ahead = before.iter().filter(|other| other.range.overlaps(guard.range)).count();
+            assert_eq!(guard.ahead as usize, ahead, "{self:#?}");
+        }
     }
 }
 
-fn step(task: Task, outlook: &Outlook, guards: &mut Guards, all: &[Task]) -> Option<Task> {
-    let is_busy = |t: &Task| matches!(t, Task::Pair(_, Pair::Raised(_) | Pair::Works(_)));
+/// A pair that waits for its guard ends with its host.
+fn is_given_up(task: Task, _: &Outlook, guards: &mut Guards, _: &[Task]) -> Option<Task> {
+    let Task::Pair(range, Pair::Raised(ticket)) = task else { return None };
+    guards.lower(ticket);
+    Some(Task::Pair(range, Pair::Over))
+}
+
+/// What comes from outside: commands, and ends of I/Os.
+fn happens(task: Task, outlook: &Outlook, guards: &mut Guards, _: &[Task]) -> Option<Task> {
     Some(match task {
         Task::Write(range, Write::New) => {
             Task::Write(range, outlook.before(range).map_or(Write::AtDevice, Write::Waits))
         }
+        Task::Write(range, Write::AtDevice) => Task::Write(range, Write::Over),
+        Task::Pair(range, Pair::New) => Task::Pair(range, Pair::Here),
+        Task::Pair(range, Pair::Works(ticket)) => {
+            guards.lower(ticket);
+            Task::Pair(range, Pair::Over)
+        }
+        Task::Write(..) | Task::Pair(..) => return None,
+    })
+}
+
+/// What a queue does in its turns.
+fn goes_on(task: Task, outlook: &Outlook, guards: &mut Guards, all: &[Task]) -> Option<Task> {
+    let is_busy = |t: &Task| matches!(t, Task::Pair(_, Pair::Raised(_) | Pair::Works(_)));
+    Some(match task {
         Task::Write(range, Write::Waits(last)) if outlook.is_past(range, last) => {
             Task::Write(range, Write::AtDevice)
         }
-        Task::Write(range, Write::AtDevice) => Task::Write(range, Write::Over),
-        Task::Pair(range, Pair::New) if !all.iter().any(is_busy) => {
+        Task::Pair(range, Pair::Here) if !all.iter().any(is_busy) => {
             Task::Pair(range, Pair::Raised(guards.raise(range)))
         }
         Task::Pair(range, Pair::Raised(ticket)) if outlook.stands(ticket) => {
             Task::Pair(range, Pair::Works(ticket))
-        }
-        Task::Pair(range, Pair::Works(ticket)) => {
-            guards.lower(ticket);
-            Task::Pair(range, Pair::Over)
         }
         Task::Write(..) | Task::Pair(..) => return None,
     })
@@ -154,11 +225,12 @@ fn explore(plans: &[&[Task]]) -> usize {
     let mut ahead = vec![first];
     while let Some(world) = ahead.pop() {
         world.check();
-        let next = world.next();
+        let mut next = world.next();
         if next.is_empty() {
             assert!(world.queues.iter().all(Queue::is_done), "stuck: {world:#?}");
             assert_eq!(world.guards.raised, [], "a guard is left");
         }
+        next.append(&mut world.departures());
         for world in next {
             if seen.insert(world.clone()) {
                 ahead.push(world);
@@ -191,4 +263,26 @@ fn three_queues_whose_blocks_overlap_in_part_never_wait_in_a_circle() {
 #[test]
 fn several_pairs_of_a_queue_and_writes_of_another_all_come_to_an_end() {
     explore(&[&[pair(0, 1), pair(0, 1)], &[write(0, 1), write(0, 1)]]);
+}
+
+/// Room for guards is as much as there are queues, and made when one comes, not when guards are raised.
+#[test]
+fn room_is_made_when_queues_come() {
+    let mut guards = Guards::default();
+    let mut outlooks: Vec<Outlook> = (0..9).map(|_| guards.join()).collect();
+    assert!(outlooks[0].known.capacity() < 9, "of queues that came later it knew nothing");
+    let quiet = |_, _| false;
+    assert!(outlooks[0].has_to_look(guards.changes, &mut { quiet }), "others came");
+    outlooks.iter_mut().for_each(|outlook| outlook.look(&mut guards, quiet));
+    let rooms = |guards: &Guards, outlooks: &[Outlook]| {
+        let known = outlooks.iter().map(|outlook| outlook.known.capacity());
+        known.chain([guards.raised.capacity()]).collect::<Vec<_>>()
+    };
+    let before = rooms(&guards, &outlooks);
+    assert!(before.iter().all(|room| (9..32).contains(room)), "{before:?}");
+    for _ in 0..9 {
+        guards.raise(LbaRange::new(Lba(0), 1));
+    }
+    outlooks.iter_mut().for_each(|outlook| outlook.look(&mut guards, quiet));
+    assert_eq!(rooms(&guards, &outlooks), before);
 }

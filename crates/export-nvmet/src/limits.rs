@@ -94,6 +94,9 @@ pub const FAILURES_MAX: u8 = 64;
 /// Hosts that are registrants of one namespace: far more than clusters have.
 pub const REGISTRANTS_MAX: usize = 256;
 
+/// The same under one NQN: identifiers are what a host says, so that one of them could leave no room for others.
+pub const REGISTRANTS_PER_NAME_MAX: usize = REGISTRANTS_MAX / 16;
+
 /// Commands about reservations of one I/O queue that are being carried out: each may have to be written down.
 pub const RESERVATIONS_ASKED_MAX: usize = 8;
 

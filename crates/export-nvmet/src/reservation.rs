@@ -7,7 +7,7 @@
 //!    ^--Unregister, Clear--'   ^--Release, Unregister of the holder--'--Preempt--> the same of somebody else
 //! ```
 
-use crate::limits::REGISTRANTS_MAX;
+use crate::limits::{REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::reservation::{
     Acquire, Action, HostId, KeyCheck, Keys, NoticeKind, Persistence, ReportHead,
@@ -214,6 +214,12 @@ impl Reservations {
         }
     }
 
+    /// Whether another host that is called `name` can be a registrant.
+    fn has_room_for(&self, name: &str) -> bool {
+        let of_it = self.registrants.iter().filter(|known| known.name == name).count();
+        self.registrants.len() < REGISTRANTS_MAX && of_it < REGISTRANTS_PER_NAME_MAX
+    }
+
     /// Base, section 8.19.2. The same again changes nothing but the count.
     fn register(&self, (host, name): (&HostId, &str), key: u64) -> Result<Self, Status> {
         if key == 0 {
@@ -222,7 +228,7 @@ impl Reservations {
         match self.key_of(host) {
             Some(known) if known != key => return Err(Status::RESERVATION_CONFLICT),
             Some(_) => return Ok(self.clone().counted()),
-            None if self.registrants.len() >= REGISTRANTS_MAX => return Err(Status::NO_ROOM),
+            None if !self.has_room_for(name) => return Err(Status::NO_ROOM),
             None => {}
         }
         let mut next = self.clone().counted();

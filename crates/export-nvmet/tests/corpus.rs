@@ -7,8 +7,8 @@ use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM};
 use common::{capsule, connect_data, export, h2c, u32_of, until};
 use std::sync::{Arc, Mutex};
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::limits::{QUEUES_MAX, REGISTRANTS_MAX};
-use strake_export_nvmet::{Export, Ledger, Registrant, Reservations, nqn};
+use strake_export_nvmet::limits::{QUEUES_MAX, REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
+use strake_export_nvmet::{Export, Ledger, Registrant, Removal, Reservations, nqn};
 use strake_nvme_wire::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Sgl, digest};
 use strake_units::BlockSize;
@@ -212,14 +212,25 @@ impl Ledger for Page {
     }
 }
 
-/// A machine with a second namespace, whose reservations are on this page.
+/// A machine with a second namespace, whose reservations are on this page, for all that [`name_of`] names.
 fn kept_on(page: &Arc<Page>) -> Machine {
     let machine = Machine::start();
-    let ledger: Arc<dyn Ledger> = Arc::clone(page) as _;
-    let ram = Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096));
-    let second = Export { ledger: Some(ledger), namespace: 2, uuid: [2; 16], ..export(ram) };
-    machine.target.add_export(&second).expect("a second namespace");
+    machine.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
+    let ids = (0..=REGISTRANTS_MAX as u16).step_by(REGISTRANTS_PER_NAME_MAX);
+    let hosts: Vec<_> = ids.map(name_of).collect();
+    let ram = || Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096));
+    let first = Export { hosts: hosts.clone(), ..export(ram()) };
+    let ledger: Option<Arc<dyn Ledger>> = Some(Arc::clone(page) as _);
+    let second = Export { ledger, namespace: 2, uuid: [2; 16], hosts, ..export(ram()) };
+    for one in [first, second] {
+        machine.target.add_export(&one).expect("a namespace");
+    }
     machine
+}
+
+/// The NQN of a host, of which so many identifiers are possible.
+fn name_of(id: u16) -> String {
+    format!("{HOST}-{}", usize::from(id) / REGISTRANTS_PER_NAME_MAX)
 }
 
 fn identifier(id: u16) -> [u8; 16] {
@@ -230,7 +241,7 @@ fn identifier(id: u16) -> [u8; 16] {
 
 /// The queues of a host with an identifier of its own.
 fn controller_of(machine: &Machine, id: u16) -> (Host, Host) {
-    let mut data = connect_data((HOST, SUBSYSTEM), 0xffff);
+    let mut data = connect_data((&name_of(id), SUBSYSTEM), 0xffff);
     data[..16].copy_from_slice(&identifier(id));
     let mut connect = |queue: u32| {
         let mut host = Host::asked(machine);

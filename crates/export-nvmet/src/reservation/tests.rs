@@ -1,7 +1,7 @@
 //! The rules against a model that is written down in another way, and each rule by itself.
 
 use super::{Held, Registrant, Reservations, Rights};
-use crate::limits::REGISTRANTS_MAX;
+use crate::limits::{REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
 use std::collections::BTreeMap;
 use strake_fuzz::{Chance, runs};
 use strake_nvme_wire::Status;
@@ -286,20 +286,44 @@ fn who_is_told_of_what() {
     }
 }
 
+/// As many registrants as this, with identifiers of their own, under these names in turn.
+fn crowd(count: usize, names: &[&str]) -> Reservations {
+    (1..=count as u16).fold(Reservations::default(), |state, number| {
+        let mut id = host(0);
+        id[..2].copy_from_slice(&number.to_le_bytes());
+        let name = names[usize::from(number) % names.len()];
+        let change = state.after((&id, name), Action::Register(KEPT), keys(0, 1));
+        change.expect("there is room").next
+    })
+}
+
+/// How another one ends, when it comes in any way there is.
+fn another(state: &Reservations, name: &str) -> [Result<(), Status>; 2] {
+    [Action::Register(KEPT), Action::Replace(KeyCheck::Off, KEPT)]
+        .map(|action| state.after((&host(0xff), name), action, keys(0, 1)).map(|_| ()))
+}
+
 #[test]
 fn registrants_are_limited() {
-    let mut state = Reservations::default();
-    for number in 0..REGISTRANTS_MAX as u16 {
-        let mut id = host(0);
-        id[..2].copy_from_slice(&(number + 1).to_le_bytes());
-        let change = state.after((&id, ""), Action::Register(KEPT), keys(0, 1));
-        state = change.expect("there is room").next;
-    }
-    let late = (&host(0xff), "");
-    let full = state.after(late, Action::Register(KEPT), keys(0, 1)).map(|_| ());
-    assert_eq!(full, Err(Status::NO_ROOM));
-    let full = state.after(late, Action::Replace(KeyCheck::Off, KEPT), keys(0, 1)).map(|_| ());
-    assert_eq!(full, Err(Status::NO_ROOM), "by the back door");
+    let names: Vec<String> = (0..REGISTRANTS_MAX).map(|number| number.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut state = crowd(REGISTRANTS_MAX - 1, &names);
+    assert_eq!(another(&state, "late"), [Ok(()); 2]);
+    state = crowd(REGISTRANTS_MAX, &names);
+    assert_eq!(another(&state, "late"), [Err(Status::NO_ROOM); 2]);
+}
+
+/// One host that makes up identifiers took all the room there was.
+#[test]
+fn one_name_leaves_room_for_others() {
+    let state = crowd(REGISTRANTS_PER_NAME_MAX - 1, &["a"]);
+    assert_eq!(another(&state, "a"), [Ok(()); 2]);
+    let state = crowd(REGISTRANTS_PER_NAME_MAX, &["a"]);
+    assert_eq!(another(&state, "a"), [Err(Status::NO_ROOM); 2]);
+    assert_eq!(another(&state, "b"), [Ok(()); 2]);
+    let known = state.registrants[0].host;
+    let again = state.after((&known, "a"), Action::Replace(KeyCheck::On, KEPT), keys(1, 2));
+    assert!(again.is_ok(), "one that is there can change its key");
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Machine {
     }
 
     /// Hosts of tests have one address, and many of them fail on purpose.
-    fn patient() -> TargetConfig {
+    pub fn patient() -> TargetConfig {
         TargetConfig { doubt_time: Nanos(0), ..TargetConfig::default() }
     }
 

@@ -172,10 +172,9 @@ fn reservation_commands_that_wait_are_few_and_hold_up_nothing() {
     }
 }
 
-/// A host that leaves while its command is being carried out is not waited for, and a target that stops waits for
-/// nobody.
+/// A host that leaves while its command is being carried out is not waited for.
 #[test]
-fn whoever_goes_in_the_middle_of_it_holds_up_nobody() {
+fn a_host_that_goes_in_the_middle_of_it_holds_up_nobody() {
     let machine = Machine::start();
     let book = Arc::new(Book::default());
     machine.target.add_export(&with_book(ram(), &book)).expect("a second namespace");

@@ -2,17 +2,19 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod gated;
 mod kept;
 mod said;
+mod turns;
 mod when;
 mod who;
 
-use common::{BLOCKS, Host, Machine, code};
+use common::{BLOCKS, HOST, Host, Machine, SUBSYSTEM, code};
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
 use strake_nvme_wire::reservation::{Action, Keys, Persistence, opcode};
 use strake_nvme_wire::{Sgl, Status};
-use strake_units::BlockSize;
+use strake_units::{BlockSize, CoreIndex};
 
 const CONFLICT: u16 = code(Status::RESERVATION_CONFLICT);
 const KEPT: Persistence = Persistence::Unchanged;
@@ -23,14 +25,49 @@ fn ram() -> Arc<RamDevice> {
 
 /// A controller of a host, with one I/O queue.
 fn controller(machine: &Machine, id: u8) -> (Host, Host) {
+    controller_as(machine, (HOST, SUBSYSTEM), id)
+}
+
+/// The same under other names of the host and the subsystem.
+fn controller_as(machine: &Machine, names: (&str, &str), id: u8) -> (Host, Host) {
+    let mut admin = Host::asked(machine);
+    admin.id = id;
+    let number = admin.connect_as(names, 0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut io = Host::asked(machine);
+    io.id = id;
+    io.connect_as(names, 1, number, 0).expect("an I/O queue");
+    (admin, io)
+}
+
+/// The data core that serves a queue.
+fn core_of(machine: &Machine, host: &Host) -> CoreIndex {
+    let from = host.stream.local_addr().ok();
+    let queues = machine.target.controllers(SUBSYSTEM).into_iter().flat_map(|known| known.queues);
+    let found = queues.map(|queue| queue.facts).find(|facts| facts.from == from);
+    found.expect("it is connected").core
+}
+
+/// A controller of a host, and as many I/O queues as it takes until one is on such a core.
+fn queues_until(
+    machine: &Machine,
+    id: u8,
+    is_meant: impl Fn(CoreIndex) -> bool,
+) -> (Vec<Host>, Host) {
     let mut admin = Host::asked(machine);
     admin.id = id;
     let number = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
     admin.enable();
-    let mut io = Host::asked(machine);
-    io.id = id;
-    io.connect(1, number, 0).expect("an I/O queue");
-    (admin, io)
+    let mut others = vec![admin];
+    loop {
+        let mut io = Host::asked(machine);
+        io.id = id;
+        io.connect(others.len() as u16, number, 0).expect("an I/O queue");
+        if is_meant(core_of(machine, &io)) {
+            return (others, io);
+        }
+        others.push(io);
+    }
 }
 
 /// Sends a command about the reservations of a namespace.

@@ -1,15 +1,16 @@
 //! From which moment on a reservation keeps out: nothing that it keeps out follows its answer.
 
-use crate::common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, code, h2c, until};
-use crate::{CONFLICT, act, ask_of, controller, register, registrants};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
+use crate::common::{BLOCK, Host, Machine, SUBSYSTEM, code, h2c, until};
+use crate::gated::Gated;
+use crate::{CONFLICT, act, ask_of, controller, core_of, queues_until, register, registrants};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
+use strake_export_nvmet::TargetConfig;
 use strake_nvme_wire::nvm::{SourceRange, opcode as nvm};
 use strake_nvme_wire::reservation::{Acquire, Action, ReservationType as T};
 use strake_nvme_wire::{Sgl, Status};
-use strake_units::{BlockSize, CoreIndex, Nanos};
+use strake_units::BlockSize;
 
 /// Whoever was let in before an Acquire, and sends its data after the answer, changes nothing: a check on arrival alone
 /// would let it.
@@ -28,79 +29,16 @@ fn a_write_whose_data_comes_after_the_answer_is_not_carried_out() {
     assert_eq!(holder.read(0, 4), (vec![0; 4 * BLOCK], 0));
 }
 
-/// A drive that holds up the core of whoever submits to it, for as long as a test holds the gate.
-struct Gated {
-    drive: RamDevice,
-    gate: Arc<Mutex<()>>,
-    /// Cores of queues, in the order in which they were opened.
-    cores: Arc<Mutex<Vec<CoreIndex>>>,
-    /// How often somebody came to the gate.
-    knocks: Arc<AtomicU32>,
-}
-
-struct GatedQueue {
-    queue: Box<dyn IoQueue>,
-    gate: Arc<Mutex<()>>,
-    knocks: Arc<AtomicU32>,
-}
-
-impl BlockDevice for Gated {
-    fn info(&self) -> DeviceInfo {
-        self.drive.info()
-    }
-
-    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
-        self.cores.lock().expect("no panic").push(core);
-        let queue = self.drive.open_queue(core, depth)?;
-        let (gate, knocks) = (Arc::clone(&self.gate), Arc::clone(&self.knocks));
-        Ok(Box::new(GatedQueue { queue, gate, knocks }))
-    }
-}
-
-impl IoQueue for GatedQueue {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
-        self.knocks.fetch_add(1, Ordering::SeqCst);
-        // A test that fails lets everybody through.
-        let _open = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        self.queue.submit(io)
-    }
-
-    fn ring_doorbell(&mut self, now: Nanos) {
-        self.queue.ring_doorbell(now);
-    }
-
-    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.queue.poll(now, batch);
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.queue.readiness()
-    }
-}
-
 /// A queue of another core that has checked a write, and has not handed it over yet, is waited for: otherwise the
 /// write would follow the answer.
 #[test]
 fn the_answer_waits_for_a_core_that_has_not_seen_it() {
-    let (gate, cores, knocks) = <(Arc<Mutex<()>>, Arc<Mutex<Vec<_>>>, Arc<AtomicU32>)>::default();
-    let device = Gated {
-        drive: RamDevice::new(BLOCKS, BlockSize::B4096),
-        gate: Arc::clone(&gate),
-        cores: Arc::clone(&cores),
-        knocks: Arc::clone(&knocks),
-    };
+    let device = Gated::new();
+    let (gate, knocks) = (Arc::clone(&device.gate), Arc::clone(&device.knocks));
     let machine = Machine::with(Arc::new(device));
-    let last_core = || *cores.lock().expect("no panic").last().expect("a queue");
     let (_admin, mut slow) = controller(&machine, 2);
-    let slow_core = last_core();
-    let mut admins = Vec::new();
-    let mut holder = loop {
-        let (admin, io) = controller(&machine, 1);
-        admins.push(admin);
-        if last_core() != slow_core {
-            break io;
-        }
-    };
+    let slow_core = core_of(&machine, &slow);
+    let (_others, mut holder) = queues_until(&machine, 1, |core| core != slow_core);
     register(&mut holder, 1);
     let held = gate.lock().expect("no panic");
     let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
@@ -141,8 +79,17 @@ fn nothing_that_is_sent_after_the_answer_is_carried_out() {
 }
 
 /// A machine on whose drive these operations hang, and two registrants, of whom the second has what all may have.
-fn contested(ops: Ops) -> (Machine, FaultPlan, RuleId, [(Host, Host); 2]) {
-    let (machine, plan) = Machine::planned(RamDevice::new(1 << 20, BlockSize::B4096));
+pub fn contested(ops: Ops) -> (Machine, FaultPlan, RuleId, [(Host, Host); 2]) {
+    contested_with(ops, Machine::patient())
+}
+
+/// The same with a configuration.
+pub fn contested_with(
+    ops: Ops,
+    config: TargetConfig,
+) -> (Machine, FaultPlan, RuleId, [(Host, Host); 2]) {
+    let drive = RamDevice::new(1 << 20, BlockSize::B4096);
+    let (machine, plan) = Machine::planned_with(drive, config);
     let rule = plan.add(Rule::new(ops, Effect::Hang));
     let mut hosts = [controller(&machine, 1), controller(&machine, 2)];
     register(&mut hosts[0].1, 1);

@@ -223,6 +223,7 @@ fn a_copy_does_not_go_on_at_a_device_that_goes() {
         io.send(opcode::COPY, sgl, &words, &described(&[(0, 1), (1, 1)]));
     }
     until("a first piece is at the drive", || plan.struck(rule) == Some(1));
+    assert_eq!(io.read(0, 1).1, 0, "both are taken in");
     while_it_goes(&machine, 2, || {
         until("the queue knows that the device goes", || {
             io.send(2, Sgl::Transport { length: BLOCK as u32 }, &[(1, 2)], &[]);

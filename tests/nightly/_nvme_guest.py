@@ -25,10 +25,11 @@ class Machine:
     def __init__(self, work):
         self.work = work
         self.daemon = Daemon(work)
-        self.drives = [f"{work}/d{number}" for number in range(8)]
+        self.drives = [f"{work}/d{number}" for number in range(10)]
+        self.unused = iter(self.drives[6:])
         for path in self.drives:
             with open(path, "wb") as drive:
-                drive.truncate(128 << 20)
+                drive.truncate(512 << 20)
 
     def make(self):
         self.daemon.start()
@@ -59,8 +60,8 @@ class Machine:
             output("strake", "array", "fail", "tank", "--member", member, "--accept", "redundancy", "--yes")
 
     def rebuild(self):
-        for drive in self.drives[6:]:
-            output("strake", "array", "add", "tank", "--drive", drive)
+        for _ in range(2):
+            output("strake", "array", "add", "tank", "--drive", next(self.unused))
         output("strake", "wait", "tank", "--for", "rebuild", "--timeout", "10m")
 
     def scrub(self):
@@ -94,7 +95,7 @@ def boot(arguments, words):
     with open(script, "w") as file:
         values = "".join(f"export {name}={value}\n" for name, value in words.items())
         file.write(f"{values}. /host{os.path.dirname(os.path.abspath(__file__))}/_nvme_host.sh\n")
-    environment = dict(os.environ, TIMEOUT="1500", SMP="4", MEM="1024", MODS=MODULES, LOG=f"{arguments.work}/log")
+    environment = dict(os.environ, TIMEOUT="2700", SMP="4", MEM="1024", MODS=MODULES, LOG=f"{arguments.work}/log")
     guest = [f"{arguments.rig}/run-vm.sh", arguments.kernel, script, "-netdev", "user,id=n0", "-device",
              "virtio-net-pci,netdev=n0,romfile="]
     told = {}
@@ -112,13 +113,17 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("rig", "kernel", "work"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--xfstests", default="")
+    parser.add_argument("--stress", default="3000")
     arguments = parser.parse_args()
     machine = Machine(arguments.work)
     port, nqn = machine.make()
     with Server(("127.0.0.1", 0), Request) as server:
         server.machine = machine
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        code, told = boot(arguments, {"PORT": port, "NQN": nqn, "HOSTNQN": HOST, "ASK": server.server_address[1]})
+        words = {"PORT": port, "NQN": nqn, "HOSTNQN": HOST, "ASK": server.server_address[1]}
+        words |= {"XFSTESTS": arguments.xfstests, "STRESS": arguments.stress}
+        code, told = boot(arguments, words)
         server.shutdown()
     try:
         machine.scrub()

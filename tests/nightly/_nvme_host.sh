@@ -202,8 +202,29 @@ wait "$rebuild" || fail "the rebuild"
 xfs_repair -n "$device" >/tmp/repair 2>&1 || fail "xfs_repair: $(</tmp/repair)"
 mount "$device" /tmp/mnt || fail "mount after the rebuild"
 after=$(cd /tmp/mnt && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
-umount /tmp/mnt
 [[ $before == "$after" ]] || fail "files changed"
+
+# What those who write file systems torture them with: https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git, ltp/.
+if [[ -n $XFSTESTS ]]; then
+    step "tortures the file system, with two members failed and rebuilt on the way"
+    mkdir /tmp/mnt/stress
+    "/host$XFSTESTS/ltp/fsstress" -d /tmp/mnt/stress -p 4 -n "$STRESS" -s 7 >/tmp/fsstress 2>&1 &
+    stress=$!
+    "/host$XFSTESTS/ltp/fsx" -q -N "$STRESS" -S 7 -l 1048576 /tmp/mnt/fsx >/tmp/fsx 2>&1 &
+    exerciser=$!
+    ask fail
+    ask rebuild
+    began=$SECONDS
+    wait "$stress" || fail "fsstress: $(tail -5 /tmp/fsstress)"
+    wait "$exerciser" || fail "fsx: $(tail -20 /tmp/fsx)"
+    told fsstress "4 processes, $STRESS operations each"
+    told fsx "$(tail -1 /tmp/fsx)"
+    step "was tortured for $((SECONDS - began)) s after the rebuild"
+    umount /tmp/mnt || fail "umount"
+    xfs_repair -n "$device" >/tmp/repair 2>&1 || fail "xfs_repair: $(</tmp/repair)"
+else
+    umount /tmp/mnt
+fi
 told xfs clean
 
 [[ -z $(dmesg | grep -i 'I/O error') ]] || fail "the kernel saw errors"

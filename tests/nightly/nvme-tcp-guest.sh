@@ -6,8 +6,9 @@
 #
 # Usage: tests/nightly/nvme-tcp-guest.sh
 #
-# RIG, RIG_KERNEL, STRAKE_BIN_DIR and KEEP are told of in _guest.sh (Debian: nvme-cli fio xfsprogs python3). Exit code 77: cannot
-# run here.
+# RIG, RIG_KERNEL, STRAKE_BIN_DIR and KEEP are told of in _guest.sh (Debian: nvme-cli fio xfsprogs python3). With XFSTESTS,
+# the folder of an xfstests that somebody has built, its fsstress and fsx torture the file system while two members fail
+# and are rebuilt, with STRESS operations each [default: 3000]. Exit code 77: cannot run here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/nightly/_guest.sh
@@ -15,5 +16,12 @@ cd "$(dirname "$0")/../.."
 guest_needs nvme fio mkfs.xfs xfs_repair
 guest_programs strake-cli strake-daemon
 guest_work
-PATH="$programs:$PATH" python3 tests/nightly/_nvme_guest.py --rig "$rig" --kernel "$kernel" --work "$work" ||
-    fail "see above"
+torture=()
+if [[ -n ${XFSTESTS:-} ]]; then
+    [[ -x $XFSTESTS/ltp/fsstress && -x $XFSTESTS/ltp/fsx ]] || skip "no ltp/fsstress and ltp/fsx in $XFSTESTS"
+    torture=(--xfstests "$(cd "$XFSTESTS" && pwd)" --stress "${STRESS:-3000}")
+else
+    printf '%s: without fsstress and fsx: name a built xfstests with XFSTESTS\n' "$name"
+fi
+PATH="$programs:$PATH" python3 tests/nightly/_nvme_guest.py --rig "$rig" --kernel "$kernel" --work "$work" \
+    "${torture[@]}" || fail "see above"

@@ -125,6 +125,10 @@ pub(crate) struct Connection {
     intake: Intake,
     slots: Slots,
     replies: Replies<Reply>,
+    /// Commands whose data is in `replies` and whose completion is not yet.
+    owed: VecDeque<SlotIndex>,
+    /// Bytes of that data.
+    owed_behind: usize,
     /// Commands that wait for buffers, in order.
     waiting: VecDeque<SlotIndex>,
     pools: Supply,
@@ -189,6 +193,8 @@ impl Connection {
             intake: Intake::Header,
             slots: Slots::new(entries),
             replies,
+            owed: VecDeque::with_capacity(usize::from(entries)),
+            owed_behind: 0,
             waiting: VecDeque::with_capacity(usize::from(entries)),
             pools,
             reserving,
@@ -321,6 +327,7 @@ impl Connection {
         self.life = Life::Broken;
         let (pools, slots) = (&mut self.pools, &mut self.slots);
         self.replies.abandon(|reply| retire(reply, pools, slots));
+        self.owed.drain(..).for_each(|slot| slots.end(slot));
         self.abandon();
     }
 
@@ -434,6 +441,7 @@ impl strake_export_net::Connection for Connection {
         work += self.submit_backlog();
         self.ring(now);
         work += self.poll_devices(now);
+        self.complete_owed();
         work += self.send();
         self.pools.rest(now);
         self.check_life(now);

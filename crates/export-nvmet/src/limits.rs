@@ -143,6 +143,9 @@ pub const COPY_BYTES_MAX: u64 = 64 << 20;
 /// carries out one after another: they take none of what other commands use.
 pub const COPY_PIECE_BYTES: u64 = 256 << 10;
 
+/// Bytes of data for the host that a completion waits for besides its own, where success needs one.
+pub const OWED_BEHIND_MAX: usize = 128 << 10;
+
 /// Bytes of a small buffer; commands of up to this size take one.
 pub const SMALL_BYTES: usize = 16 << 10;
 

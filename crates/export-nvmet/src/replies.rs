@@ -4,16 +4,14 @@ use crate::limits::IO_ENTRIES;
 use crate::slots::SlotIndex;
 use strake_block::SgMut;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES, Digest};
-use strake_nvme_wire::pdu::{CAPSULE_RESP_BYTES, DATA_BYTES, Use};
+use strake_nvme_wire::pdu::{DATA_BYTES, Use};
 
 /// Longest header with its digest.
 const HEAD_BYTES: usize = DATA_BYTES + DIGEST_BYTES;
-/// Longest end: a data digest, and a completion with its digest.
-const TAIL_BYTES: usize = DIGEST_BYTES + CAPSULE_RESP_BYTES + DIGEST_BYTES;
 /// What a header is padded with: less than one byte can say (TCP, section 3.6.2.2, "CPDA").
 static PADDING: [u8; u8::MAX as usize] = [0; u8::MAX as usize];
-/// PDUs that wait to be sent: a request for data, which a host may foresee, and the end of each command; besides them
-/// the answer to Connect and the request to end the connection.
+/// PDUs that wait to be sent: a request for data, which a host may foresee, or data, and the end of each command; besides
+/// them the answer to Connect and the request to end the connection.
 pub(crate) const REPLIES_MAX: usize = 2 * IO_ENTRIES as usize + 2;
 
 /// Bytes in a place of their own.
@@ -39,14 +37,14 @@ impl<const N: usize> Fixed<N> {
     }
 }
 
-/// One PDU, or two that belong together. It is small, because it moves with every command.
+/// One PDU. It is small, because it moves with every command.
 pub(crate) struct Reply {
     /// Bytes as they are, before everything else; a command has none.
     raw: Box<[u8]>,
     head: Fixed<HEAD_BYTES>,
     padding: u8,
     pub(crate) data: SgMut,
-    tail: Fixed<TAIL_BYTES>,
+    tail: Fixed<DIGEST_BYTES>,
     /// The command that ends when this has been sent.
     pub(crate) ends: Option<SlotIndex>,
 }
@@ -90,15 +88,6 @@ impl Reply {
         }
         reply.data = data;
         reply
-    }
-
-    /// The same with a completion behind it.
-    pub(crate) fn and(mut self, header: &[u8], header_digest: Use) -> Self {
-        self.tail.push(header);
-        if header_digest == Use::On {
-            self.tail.push(&digest::of(header));
-        }
-        self
     }
 
     /// The same as the last of its command.

@@ -3,6 +3,7 @@
 use super::{Connection, Life, Role, Voice};
 use crate::admit::{Freshness, Work};
 use crate::connection::DeviceIndex;
+use crate::limits::OWED_BEHIND_MAX;
 use crate::replies::Reply;
 use crate::slots::{Progress, SlotIndex, Stage, Task};
 use strake_block::{Completion, IoErrorKind, Op, SgMut};
@@ -184,11 +185,27 @@ impl Connection {
         let transfer = Transfer { cid: cqe.cid, tag: 0, offset: 0, length };
         let lead = self.link.data_offset;
         let header = transfer.data(PduKind::C2hData, digests, lead, flags);
-        let mut reply = Reply::data(&header, digests, lead, data);
-        if needs_completion {
-            reply = reply.and(&pdu::capsule_resp(&cqe, digests), digests.header);
+        let reply = Reply::data(&header, digests, lead, data);
+        self.count_end(index);
+        self.slots.get(index).stage = Stage::Replying;
+        if !needs_completion {
+            return self.replies.push(reply.ending(index));
         }
-        self.reply(index, reply);
+        self.replies.push(reply);
+        self.owed.push_back(index);
+        self.owed_behind += length as usize;
+        if self.owed_behind >= OWED_BEHIND_MAX {
+            self.complete_owed();
+        }
+    }
+
+    /// Puts the completions of commands whose data is on its way behind all that data. A host that gets them together
+    /// sends its next commands together, which takes it and us fewer calls.
+    pub(super) fn complete_owed(&mut self) {
+        self.owed_behind = 0;
+        while let Some(index) = self.owed.pop_front() {
+            self.reply_with_completion(index);
+        }
     }
 
     /// Answers a command of which nothing is outstanding any more and which has no data for the host.
@@ -207,16 +224,16 @@ impl Connection {
 
     fn answer(&mut self, index: SlotIndex) {
         let cqe = self.completion(index);
-        let digests = self.link.digests;
         self.note_failure(&cqe, index);
-        self.reply(index, Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header));
-    }
-
-    /// Sends the last of a command.
-    fn reply(&mut self, index: SlotIndex, last: Reply) {
         self.count_end(index);
         self.slots.get(index).stage = Stage::Replying;
-        self.replies.push(last.ending(index));
+        self.reply_with_completion(index);
+    }
+
+    fn reply_with_completion(&mut self, index: SlotIndex) {
+        let (cqe, digests) = (self.completion(index), self.link.digests);
+        let reply = Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header);
+        self.replies.push(reply.ending(index));
     }
 
     /// Remembers a command that failed for whoever asks for the error log.

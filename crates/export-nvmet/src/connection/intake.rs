@@ -97,6 +97,7 @@ impl Connection {
 
     /// Ends the connection because of what the host sent, and says why (TCP, section 3.5).
     fn refuse(&mut self, error: PduError) -> Progress {
+        self.complete_owed();
         let known = self.peer.input().bytes();
         let (bytes, length) =
             pdu::c2h_term_req(error, &known[..known.len().min(CAPSULE_CMD_BYTES)]);

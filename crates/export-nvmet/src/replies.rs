@@ -10,8 +10,8 @@ use strake_nvme_wire::pdu::{DATA_BYTES, Use};
 const HEAD_BYTES: usize = DATA_BYTES + DIGEST_BYTES;
 /// What a header is padded with: less than one byte can say (TCP, section 3.6.2.2, "CPDA").
 static PADDING: [u8; u8::MAX as usize] = [0; u8::MAX as usize];
-/// PDUs that wait to be sent: a request for data, which a host may foresee, or data, and the end of each command; besides
-/// them the answer to Connect and the request to end the connection.
+/// PDUs that wait to be sent: a request for data, which a host may foresee, or data, and the end of each command;
+/// besides them the answer to Connect and the request to end the connection.
 pub(crate) const REPLIES_MAX: usize = 2 * IO_ENTRIES as usize + 2;
 
 /// Bytes in a place of their own.

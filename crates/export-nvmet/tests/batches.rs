@@ -1,5 +1,5 @@
-//! In which order what belongs to several commands goes out, where success needs a completion: hosts of the test machine
-//! have flow control on.
+//! In which order what belongs to several commands goes out, where success needs a completion: hosts of the test
+//! machine have flow control on.
 
 mod common;
 

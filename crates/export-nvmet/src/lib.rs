@@ -55,7 +55,7 @@ pub use audit::{Reason, Rejection};
 pub use error::{TargetError, TargetErrorKind};
 pub use figures::{ControllerStats, QueueFacts, QueueStats};
 pub use kept::Ledger;
-pub use namespace::{Export, ExportStats};
+pub use namespace::{Export, ExportStats, Leaving};
 pub use referral::Referral;
 pub use reservation::{Held, Registrant, Reservations};
 pub use target::{Removal, Target, TargetConfig, try_listen};

@@ -7,6 +7,7 @@ use crate::limits::TRANSFER_BYTES_MAX;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
 use strake_export_net::{Counters, Seats};
 use strake_nvme_wire::identify::{Deallocated, Namespace};
@@ -122,6 +123,28 @@ pub(crate) struct Served {
     pub(crate) gate: Arc<Gate>,
     /// Who has a queue of the device. Closed when it is to be served no more.
     pub(crate) seats: Seats,
+}
+
+/// A device that takes no new commands, while some may be in flight.
+pub struct Leaving(Option<Arc<Served>>);
+
+impl fmt::Debug for Leaving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaving").finish_non_exhaustive()
+    }
+}
+
+impl Leaving {
+    pub(crate) const fn new(served: Option<Arc<Served>>) -> Self {
+        Self(served)
+    }
+
+    /// Waits at most so long for the last command to end and every queue of the device to be closed; true when that has
+    /// happened. Called on a control thread, never on a data core.
+    #[must_use]
+    pub fn is_over(&self, time_max: Duration) -> bool {
+        self.0.as_ref().is_none_or(|served| served.seats.wait_empty(time_max))
+    }
 }
 
 impl strake_export_net::Export for Served {

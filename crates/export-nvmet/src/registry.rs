@@ -13,7 +13,7 @@ use crate::limits::{
     ADMIN_ENTRIES, CONNECTIONS_OF_HOST_MAX, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX,
     NAMESPACES_MAX,
 };
-use crate::namespace::{Export, ExportStats, Facts, Served};
+use crate::namespace::{Export, ExportStats, Facts, Leaving, Served};
 use crate::referral::{self, Referral};
 use crate::reservation::Reservations;
 use crate::subsystem::{Subsystem, is_number};
@@ -170,11 +170,11 @@ impl Registry {
         let Some(device) = &export.device else { return Ok(None) };
         // A device that lost what it had acknowledged is not served on: an array that was lost answers with errors
         // until it is started again, as another device.
-        let mut instance = [0; 16];
-        getrandom::fill(&mut instance).map_err(|error| {
-            let what = format!("cannot export {:?}: no random numbers: {error}", export.nqn);
-            TargetError::new(TargetErrorKind::System, what)
-        })?;
+        let known = self.find(&export.nqn);
+        let instance = match known.and_then(|known| known.next_instance(export.namespace)) {
+            Some(same) => same,
+            None => fresh_instance(&export.nqn)?,
+        };
         let Some(facts) = Facts::of(&device.info(), export, instance) else {
             return refuse("its device takes less than 1 MiB at once".to_owned());
         };
@@ -248,11 +248,17 @@ impl Registry {
     }
 
     /// Serves the device of a namespace no more, which stays without it.
-    pub(crate) fn detach(&self, nqn: &str, namespace: u32) {
+    pub(crate) fn detach(&self, nqn: &str, namespace: u32) -> Leaving {
         let known = self.lock().as_ref().and_then(|subsystems| subsystems.get(nqn).cloned());
-        if let Some(subsystem) = known {
-            subsystem.close(namespace);
-            self.wake();
+        let served = known.and_then(|subsystem| subsystem.close(namespace));
+        self.wake();
+        Leaving::new(served)
+    }
+
+    /// Has the next device of a namespace count as the one that it had.
+    pub(crate) fn keep_instance(&self, nqn: &str, namespace: u32) {
+        if let Some(subsystem) = self.find(nqn) {
+            subsystem.keep_instance(namespace);
         }
     }
 
@@ -444,6 +450,15 @@ impl Registry {
             auth::Names { host: names.host.to_owned(), subsystem: names.subsystem.to_owned() };
         Ok(Some(Exchange::new(names, keys.clone(), fresh)))
     }
+}
+
+fn fresh_instance(nqn: &str) -> Result<[u8; 16], TargetError> {
+    let mut instance = [0; 16];
+    getrandom::fill(&mut instance).map_err(|error| {
+        let what = format!("cannot export {nqn:?}: no random numbers: {error}");
+        TargetError::new(TargetErrorKind::System, what)
+    })?;
+    Ok(instance)
 }
 
 fn stopped() -> TargetError {

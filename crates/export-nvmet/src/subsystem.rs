@@ -62,6 +62,8 @@ struct Namespace {
     served: Option<Arc<Served>>,
     /// When its device last came or went.
     reached: u64,
+    /// The instance that its next device is, when that has everything that this one acknowledged.
+    next: Option<[u8; 16]>,
 }
 
 impl Namespace {
@@ -186,7 +188,7 @@ impl Subsystem {
         }
         namespaces.changes += 1;
         let now = namespaces.changes;
-        let namespace = Namespace { uuid: export.uuid, served, reached: now };
+        let namespace = Namespace { uuid: export.uuid, served, reached: now, next: None };
         namespaces.there.insert(export.namespace, namespace);
         namespaces.listed.insert(export.namespace, now);
         self.note(now);
@@ -211,6 +213,20 @@ impl Subsystem {
         }
         self.reached.store(now, Ordering::Release);
         known.served.clone()
+    }
+
+    /// Has the next device of a namespace be the same instance as the one that is served no more.
+    pub(crate) fn keep_instance(&self, namespace: u32) {
+        if let Some(known) = self.lock().there.get_mut(&namespace)
+            && let Some(served) = known.served.as_ref().filter(|served| !served.seats.is_open())
+        {
+            known.next = Some(served.facts.page.instance);
+        }
+    }
+
+    /// The instance that the next device of a namespace is, if it is one that was there before.
+    pub(crate) fn next_instance(&self, namespace: u32) -> Option<[u8; 16]> {
+        self.lock().there.get(&namespace)?.next
     }
 
     /// Takes a namespace out.

@@ -9,7 +9,7 @@ use crate::limits::{
     DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, SOCKET_BYTES, STOCK,
     VISIT_SILENCE_MAX,
 };
-use crate::namespace::{Export, ExportStats};
+use crate::namespace::{Export, ExportStats, Leaving};
 use crate::referral::Referral;
 use crate::registry::{Registry, Withdrawn};
 use crate::reservation::Reservations;
@@ -238,8 +238,15 @@ impl Target {
     /// Serves the device of an export no more: hosts keep the export as one that cannot be reached for now, until
     /// [`add_export`](Self::add_export) gives it another device. Nothing is waited for: what is in flight ends as it
     /// would have. Nothing happens when there is no such export, or its device is not there.
-    pub fn detach_device(&self, nqn: &str, namespace: u32) {
-        self.registry.detach(nqn, namespace);
+    pub fn detach_device(&self, nqn: &str, namespace: u32) -> Leaving {
+        self.registry.detach(nqn, namespace)
+    }
+
+    /// Says of a device that was detached that the next one has everything it acknowledged, flushed or not: hosts go on
+    /// where they were, and are told what is new about the namespace, its size perhaps. Otherwise they are
+    /// disconnected, and look for what is missing when they connect. Only after [`Leaving::is_over`].
+    pub fn keep_instance(&self, nqn: &str, namespace: u32) {
+        self.registry.keep_instance(nqn, namespace);
     }
 
     fn deadline(&self) -> Instant {

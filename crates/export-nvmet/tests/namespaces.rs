@@ -5,6 +5,7 @@ mod common;
 use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, code, export};
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_block::BlockDevice;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Export, Removal, TargetErrorKind};
@@ -170,6 +171,47 @@ fn a_namespace_whose_device_goes_stays_and_gets_another() {
     let (mut admin, mut io) = machine.controller();
     assert_eq!(look(&mut admin).1, [(1, 1), (2, 1)]);
     assert_eq!(read(&mut io, 2), (vec![0; BLOCK], 0));
+}
+
+/// An array that was stopped in order and is started again larger has everything that it acknowledged: hosts stay, hear
+/// of the new size, and use what has come to it.
+#[test]
+fn a_namespace_grows_while_hosts_are_connected() {
+    let machine = Machine::start();
+    let small = RamDevice::new(64, BlockSize::B4096);
+    machine.target.add_export(&other(2, Some(Arc::new(small.clone())))).expect("sound");
+    let (mut admin, mut io) = controller(&machine);
+    assert_eq!(write(&mut io, 2, 0x22), 0);
+    let asked = admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
+    let leaving = machine.target.detach_device(SUBSYSTEM, 2);
+    assert!(leaving.is_over(Duration::from_secs(60)), "nothing is in flight");
+    let (_, result, _) = admin.finish();
+    assert_eq!((result, asked), (ACCESS.0, asked), "it was told at once");
+    assert_eq!(read(&mut io, 2).1, code(Status::INACCESSIBLE), "it waits");
+    machine.target.keep_instance(SUBSYSTEM, 2);
+
+    let large = RamDevice::new(128, BlockSize::B4096);
+    let mut held = vec![0; 64 * BLOCK];
+    small.read_at(0, &mut held).expect("inside");
+    large.write_at(0, &held).expect("inside");
+    machine.target.add_export(&other(2, Some(Arc::new(large)))).expect("it is back");
+    assert_eq!(told(&mut admin), NAMESPACES, "how it is reached was told and not read yet");
+    assert_eq!(look(&mut admin), (vec![2], vec![(1, 1), (2, 1)]));
+    assert_eq!(identify(&mut admin, 0, 2).0[..8], 128_u64.to_le_bytes(), "its new size");
+    assert_eq!(read(&mut io, 2), (vec![0x22; BLOCK], 0), "over the same queue");
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    io.send(1, sgl, &[(1, 2), (10, 127)], &[0x77; BLOCK]);
+    assert_eq!(io.finish().2, 0, "its last block");
+    let length = BLOCK as u32;
+    io.send(2, Sgl::Transport { length }, &[(1, 2), (10, 127)], &[]);
+    let (data, _, status) = io.finish();
+    assert_eq!((data, status), (vec![0x77; BLOCK], 0));
+
+    // Only the device that was meant: the next one is another again, unless somebody says so.
+    drop(machine.target.detach_device(SUBSYSTEM, 2));
+    assert_eq!(read(&mut io, 2).1, code(Status::INACCESSIBLE));
+    machine.target.add_export(&other(2, ram(128))).expect("its device is there again");
+    assert!(io.pdu().is_none(), "nothing is said over it to another device");
 }
 
 /// The number of a namespace that was removed in the middle of a write is given to another device: the write must not

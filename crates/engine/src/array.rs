@@ -3,7 +3,7 @@
 use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, ExtentSource};
-use strake_ondisk::Plane;
+use strake_ondisk::{AreaLayout, Plane};
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
 use strake_units::{MemberIndex, Name, Uuid};
@@ -89,6 +89,8 @@ pub struct Array {
     board: Arc<Board>,
     shards: Vec<ShardHandle>,
     cores: Vec<CoreHandle>,
+    /// The areas that each member had when the array was started.
+    layouts: Vec<Option<AreaLayout>>,
 }
 
 impl Array {
@@ -158,6 +160,8 @@ impl Array {
         board.set_bad_blocks(Arc::clone(&assembled.bad.list));
         let lacking: Arc<[u64]> = assembled.lacking().into();
         let roll = Arc::new(Roll::of(&assembled.superblock));
+        let mut leader = Some(assembled.leader_state());
+        let layouts = leader.iter().flat_map(|leader| leader.layouts.clone()).collect();
         let mut shards = Vec::new();
         let mut specs = Vec::new();
         for (at, (wake, links)) in wakers.iter().zip(mesh(&wakers)).enumerate() {
@@ -180,7 +184,7 @@ impl Array {
                     .map(|d| d.as_ref().map(|d| Arc::clone(&d.device)))
                     .collect(),
                 untrusted: untrusted.clone(),
-                leader: (at == 0).then(|| assembled.leader_state()),
+                leader: leader.take_if(|_| at == 0),
                 bad: Arc::clone(&assembled.bad.list),
                 roll: Arc::clone(&roll),
                 replayed: assembled.replayed,
@@ -193,6 +197,7 @@ impl Array {
             board,
             shards,
             cores: Vec::new(),
+            layouts,
         };
         (array, specs)
     }
@@ -213,6 +218,22 @@ impl Array {
     #[must_use]
     pub fn newest_label(&self) -> strake_ondisk::Superblock {
         self.board.superblock()
+    }
+
+    /// True when blocks of members are listed as bad, whether or not data is lost there.
+    #[must_use]
+    pub fn has_bad_blocks(&self) -> bool {
+        !self.board.bad_blocks().is_empty()
+    }
+
+    /// Where on `member` labels of the array may be that are not in front of its data, as byte offsets and bytes. A
+    /// device that has become larger since has its tail elsewhere when it is looked at next.
+    #[must_use]
+    pub fn tails(&self, member: MemberIndex) -> Vec<(u64, u64)> {
+        let recorded = self.board.superblock().members.get(member.at()).map(|row| row.bytes);
+        let recorded = recorded.and_then(AreaLayout::of);
+        let at_start = self.layouts.get(member.at()).copied().flatten();
+        recorded.iter().chain(&at_start).map(AreaLayout::tail_range).collect()
     }
 
     /// The array as a device.

@@ -380,6 +380,12 @@ impl Assembled {
         self.superblock.array
     }
 
+    /// The label of this activation.
+    #[must_use]
+    pub const fn label(&self) -> &Superblock {
+        &self.superblock
+    }
+
     /// Regions that will be resynchronized after the start, and the bytes of the array they cover.
     #[must_use]
     pub fn resync_regions(&self) -> (u32, u64) {
@@ -428,7 +434,7 @@ impl Assembled {
         masks
     }
 
-    fn live(&self) -> impl Iterator<Item = (MemberIndex, &Drive)> {
+    pub(crate) fn live(&self) -> impl Iterator<Item = (MemberIndex, &Drive)> {
         self.drives
             .iter()
             .enumerate()
@@ -439,6 +445,22 @@ impl Assembled {
     pub(crate) fn write_labels(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
         self.write_copy(Copy::Head, wait)?;
         self.write_copy(Copy::Tail, wait)
+    }
+
+    /// Why this array must not be changed in any other way now than by being started; `None` when it is whole, and has
+    /// nothing left to do.
+    pub(crate) fn unrest(&self) -> Option<&'static str> {
+        let in_sync = |state: &MemberState| *state == MemberState::InSync;
+        if !self.states.iter().all(in_sync) || self.drives.iter().any(Option::is_none) {
+            return Some("not every member is in sync");
+        }
+        if !self.superblock.replacements.is_empty() {
+            return Some("a member is being replaced");
+        }
+        if self.planes.intent().count_ones() > 0 {
+            return Some("regions are to be resynchronized");
+        }
+        (!self.bad.list.is_empty()).then_some("blocks of members are bad")
     }
 
     /// True when every member is here that the label calls live.
@@ -454,7 +476,11 @@ impl Assembled {
         self.planes.recorded(live);
     }
 
-    fn write_copy(&self, copy: Copy, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
+    pub(crate) fn write_copy(
+        &self,
+        copy: Copy,
+        wait: Wait<'_>,
+    ) -> Result<(), (MemberIndex, ArrayError)> {
         for (member, drive) in self.live() {
             let mut label = self.superblock.clone();
             label.slot = member;

@@ -23,6 +23,7 @@ mod create;
 mod error;
 mod events;
 mod forecast;
+mod grow;
 mod histogram;
 mod limits;
 mod member_io;
@@ -49,6 +50,7 @@ pub use create::{
 pub use error::{ArrayError, ArrayErrorKind};
 pub use events::{ArrayEvent, ArrayEventKind};
 pub use forecast::Forecast;
+pub use grow::{GrowPlan, claim_grown, grow, plan_grow};
 pub use histogram::{ArrayLatencies, Latencies, LatencyCounts};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};

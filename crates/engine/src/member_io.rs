@@ -297,6 +297,19 @@ impl<'a> MemberIo<'a> {
         Ok(found.filter(|end| *end == Copy::Head || !grown))
     }
 
+    /// Whether a drive that had `bytes` and has more now lost what was at its end in between: somebody has cut it short
+    /// before making it longer. Never so of one whose end cannot be told.
+    ///
+    /// # Errors
+    /// When the drive cannot be read.
+    pub fn was_cut(&mut self, bytes: u64) -> Result<bool, ArrayError> {
+        if bytes >= self.bytes || !bytes.is_multiple_of(4096) || bytes < TABLE_BYTES {
+            return Ok(false);
+        }
+        let tail = self.read(bytes - TABLE_BYTES, TABLE_BYTES, "reading its partition table")?;
+        Ok(!strake_ondisk::is_claimed_behind(&tail))
+    }
+
     /// The newest label of both rings, or `None` when the drive is no member of any array. Reads 512 KiB.
     ///
     /// # Errors
@@ -369,8 +382,41 @@ impl<'a> MemberIo<'a> {
         let block = self.block_size.bytes();
         let head = strake_ondisk::protective_head(self.bytes, block, member);
         self.write(0, &head, "writing its partition table")?;
-        let tail = strake_ondisk::protective_tail(self.bytes, block, member);
+        self.claim_behind(member)
+    }
+
+    fn claim_behind(&mut self, member: Uuid) -> Result<(), ArrayError> {
+        let tail = strake_ondisk::protective_tail(self.bytes, self.block_size.bytes(), member);
         self.write(self.bytes - tail.len() as u64, &tail, "writing its partition table")
+    }
+
+    /// Claims a drive that is a member and has become larger up to the end that it has now: a partition table there,
+    /// then the one in front that tells of it.
+    pub(crate) fn claim_end(&mut self, member: Uuid) -> Result<(), ArrayError> {
+        self.claim_behind(member)?;
+        let head = strake_ondisk::protective_head(self.bytes, self.block_size.bytes(), member);
+        self.write(0, &head, "writing its partition table")
+    }
+
+    /// Makes `bytes` from `offset` zeroes: as a hole where the drive promises that one reads as zeroes.
+    pub(crate) fn make_zeroes(
+        &mut self,
+        offset: u64,
+        bytes: u64,
+        doing: &str,
+    ) -> Result<(), ArrayError> {
+        let range = LbaRange::new(self.lba(offset), bytes >> self.block_size.shift());
+        let zeroed = match self.deallocate {
+            DeallocateReads::Zeroes => self.io.run(Op::Deallocate { range }).map(drop),
+            DeallocateReads::Unsupported | DeallocateReads::Unspecified => {
+                self.io.write_zeroes(range)
+            }
+        };
+        zeroed.map_err(|e| self.failed(doing, e))
+    }
+
+    pub(crate) fn flush(&mut self, doing: &str) -> Result<(), ArrayError> {
+        self.io.flush().map_err(|e| self.failed(doing, e))
     }
 
     /// Erases the places that show something of another program, if one does. What stays there would be found again:

@@ -121,6 +121,12 @@ impl AreaLayout {
         }
     }
 
+    /// Byte offset and bytes of everything behind the data area, up to the device's end rounded down to 4 KiB.
+    #[must_use]
+    pub const fn tail_range(&self) -> (u64, u64) {
+        (self.end - TAIL_BYTES, TAIL_BYTES)
+    }
+
     /// Byte offset of the slot for `page` of `plane` at `sequence`. Each page has two slots, and the parity of the
     /// sequence says which one, so writing a page never touches the one it replaces.
     ///

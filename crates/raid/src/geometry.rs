@@ -210,6 +210,22 @@ impl Geometry {
         })
     }
 
+    /// The same layout on members with `member_blocks` blocks of data. Every block that both have is in the same place:
+    /// a member's size says how many rows there are, and nothing else.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), for the size of members.
+    pub fn resized(&self, member_blocks: u64) -> Result<Self, GeometryError> {
+        Self::new(&GeometrySpec {
+            level: self.level,
+            members: self.members(),
+            group_size: self.level.is_grouped().then_some(self.width),
+            strip_bytes: self.strip_bytes(),
+            block_size: self.block_size,
+            member_blocks,
+        })
+    }
+
     /// Checks that the N of a request like `8+4` is what the members make.
     ///
     /// # Errors

@@ -62,6 +62,17 @@ impl Regions {
         start..end
     }
 
+    /// The regions that have stripes of `region` of `other`, which is the same array with another size.
+    #[must_use]
+    pub fn covering(&self, other: &Self, region: RegionIndex) -> Range<u32> {
+        let stripes = other.stripes(region);
+        let (start, end) = (stripes.start.min(self.stripes), stripes.end.min(self.stripes));
+        if start == end {
+            return 0..0;
+        }
+        self.region_of(StripeIndex(start)).0..self.region_of(StripeIndex(end - 1)).0 + 1
+    }
+
     /// The core that owns `region` when there are `cores` of them (a daemon has at least one).
     ///
     /// Neighbouring regions go to different cores, so that a stream that walks the array uses all of them.

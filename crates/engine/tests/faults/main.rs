@@ -7,6 +7,7 @@ mod bugs;
 mod control;
 mod cut_short;
 mod fair;
+mod grow;
 mod hang;
 mod intent;
 mod intents;

@@ -242,3 +242,32 @@ fn members_needed_to_read_everything_are_counted_exhaustive() {
         }
     }
 }
+
+/// What a member's size says is how many rows there are: nothing that was there is elsewhere in a larger array.
+#[test]
+fn a_larger_array_has_everything_where_it_was() {
+    for small in arrays() {
+        let strip = u64::from(small.strip_blocks());
+        for more in [0, 1, strip - 1, strip, 7 * strip + 1] {
+            let members = small.member_blocks_used() + more;
+            let large = small.resized(members).expect("it is sound");
+            assert_eq!(large.member_blocks_used(), members / strip * strip);
+            assert_eq!(large.capacity_blocks() > small.capacity_blocks(), more >= strip);
+            for lba in (0..small.capacity_blocks()).map(Lba) {
+                let place = small.place(lba);
+                assert_eq!(large.place(lba), place);
+                assert_eq!(
+                    large.member_lba(place.stripe, place.offset),
+                    small.member_lba(place.stripe, place.offset)
+                );
+            }
+            for stripe in (0..small.stripes()).map(StripeIndex) {
+                for position in 0..small.width() {
+                    assert_eq!(large.role(stripe, position), small.role(stripe, position));
+                    assert_eq!(large.member(stripe, position), small.member(stripe, position));
+                }
+            }
+        }
+        assert!(small.resized(strip - 1).is_err(), "less than one row");
+    }
+}

@@ -64,12 +64,20 @@ class Machine:
             output("strake", "array", "add", "tank", "--drive", next(self.unused))
         output("strake", "wait", "tank", "--for", "rebuild", "--timeout", "10m")
 
+    def grow(self):
+        """Every file that is a member now is made larger, and the array uses that."""
+        output("strake", "wait", "tank", "--for", "healthy", "--timeout", "10m")
+        array = json.loads(output("strake", "array", "show", "tank", "--output", "json"))
+        for member in array["members"]:
+            os.truncate(member["path"], 256 << 20)
+        output("strake", "array", "grow", "tank")
+
     def scrub(self):
         self.daemon.scrub()
 
 
 WORDS = {"add": Machine.add_namespace, "remove": Machine.remove_namespace, "kill": Machine.restart_after_kill,
-         "fail": Machine.fail_two, "rebuild": Machine.rebuild}
+         "fail": Machine.fail_two, "rebuild": Machine.rebuild, "grow": Machine.grow}
 
 
 class Request(socketserver.StreamRequestHandler):

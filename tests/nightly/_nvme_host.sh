@@ -227,6 +227,30 @@ else
 fi
 told xfs clean
 
+step "sees the array grow under files that are written"
+mount "$device" /tmp/mnt || fail "mount before the growth"
+size=$(blockdev --getsize64 "$device")
+fio --name=busy --directory=/tmp/mnt --nrfiles=8 --rw=randrw --bs=4k-32k --size=8m --rate=1m --verify=crc32c \
+    --do_verify=1 --fsync=16 --eta=never --output=/tmp/busy &
+writer=$!
+sleep 2
+ask grow
+larger() { (($(blockdev --getsize64 "$device") > size)); }
+within 30 "the new size" larger
+told grown "$size to $(blockdev --getsize64 "$device")"
+room() { stat -f -c %b /tmp/mnt; }
+blocks=$(room)
+xfs_growfs /tmp/mnt >/tmp/growfs 2>&1 || fail "xfs_growfs: $(</tmp/growfs)"
+(($(room) > blocks)) || fail "the file system has no more room"
+wait "$writer" || fail "the growth was seen: $(</tmp/busy)"
+# More than had room before.
+head -c "$size" /dev/zero | tr '\0' g >/tmp/mnt/large || fail "no room for what is larger than the array was"
+sync
+after=$(head -c "$size" /dev/zero | tr '\0' g | cmp - /tmp/mnt/large && echo same)
+[[ $after == same ]] || fail "the large file is another"
+umount /tmp/mnt || fail "umount"
+xfs_repair -n "$device" >/tmp/repair 2>&1 || fail "xfs_repair after the growth: $(</tmp/repair)"
+
 [[ -z $(dmesg | grep -i 'I/O error') ]] || fail "the kernel saw errors"
 nvme disconnect -n "$NQN" || fail "disconnect"
 step "done"

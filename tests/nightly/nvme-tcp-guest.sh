@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Linux's own NVMe/TCP host and nvme-cli, in a guest, use an array of this machine: discovery, four queues, every page
 # that nvme-cli shows, commands that no kernel sends by itself, reservations, fio with verification and XFS, while
-# namespaces come and go, two members fail and are rebuilt, the daemon is killed and started again, all without an I/O
-# error. Ends with a line of JSON.
+# namespaces come and go, two members fail and are rebuilt, the daemon is killed and started again and the array grows,
+# all without an I/O error. Ends with a line of JSON.
 #
 # Usage: tests/nightly/nvme-tcp-guest.sh
 #
@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/nightly/_guest.sh
 
-guest_needs nvme fio mkfs.xfs xfs_repair
+guest_needs nvme fio mkfs.xfs xfs_repair xfs_growfs
 guest_programs strake-cli strake-daemon
 guest_work
 torture=()

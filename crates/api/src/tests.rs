@@ -97,6 +97,7 @@ fn the_descriptor_names_every_call() {
             "ArrayService.ReaddMember",
             "ArrayService.RebuildArray",
             "ArrayService.RenameArray",
+            "ArrayService.GrowArray",
             "ArrayService.UndeleteArray",
             "ArrayService.SetArray",
             "ArrayService.StartScrub",

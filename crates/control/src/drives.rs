@@ -400,7 +400,10 @@ impl Anchor {
         let now = machine.at_node(&self.path).map(medium);
         // A device number may be given to another drive, and a drive another number; its medium tells.
         let same = match (&self.medium, &now) {
-            (Some(was), Some(is)) => was == is,
+            // One that was made larger under its number is the same: as long as it is open, nobody else gets that.
+            (Some(was), Some(is)) => {
+                was == is || (self.key == key && was.0 == is.0 && was.1 < is.1)
+            }
             (Some(_), None) | (None, Some(_)) | (None, None) => self.key == key,
         };
         if same { AtPath::Itself } else { AtPath::Another }

@@ -5,7 +5,7 @@ use strake_api::v1::{
 };
 use strake_export_nbd::Removal;
 use strake_export_nvmet::limits::NAMESPACES_MAX;
-use strake_export_nvmet::{Ledger, nqn};
+use strake_export_nvmet::{Leaving, Ledger, nqn};
 use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -309,13 +309,24 @@ impl Manager {
         Ok(())
     }
 
-    /// Has hosts of an array wait that goes out of service and will come back.
-    pub(crate) fn suspend_exports_of(&self, uuid: &str) {
-        for record in self.config.exports.iter().filter(|e| e.array == uuid) {
-            if let Some(server) = self.servers.get(&record.listen) {
-                server.suspend(record);
-            }
-        }
+    /// Has hosts of an array wait that goes out of service and will come back. What is in flight yet is returned.
+    pub(crate) fn suspend_exports_of(&self, uuid: &str) -> Vec<Leaving> {
+        let suspend = |(record, server): (_, &ExportServer)| server.suspend(record);
+        self.offered_of(uuid).filter_map(suspend).collect()
+    }
+
+    /// Has these hosts go on with the array when it is back: it has everything that it acknowledged.
+    pub(crate) fn keep_instances_of(&self, uuid: &str) {
+        self.offered_of(uuid).for_each(|(record, server)| server.keep_instance(record));
+    }
+
+    /// The exports of an array, each with what serves its address.
+    pub(crate) fn offered_of(
+        &self,
+        uuid: &str,
+    ) -> impl Iterator<Item = (&ExportRecord, &ExportServer)> {
+        let of_it = self.config.exports.iter().filter(move |e| e.array == uuid);
+        of_it.filter_map(|record| Some((record, self.servers.get(&record.listen)?)))
     }
 
     /// Disconnects the clients of such an array that cannot be told to wait. Nothing of it is in flight any more.

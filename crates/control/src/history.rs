@@ -222,6 +222,12 @@ command!(
     format!("array rename {} {}", r.name, r.new_name)
 );
 command!(
+    GrowArrayRequest,
+    |r| array(&r.name),
+    r.dry_run,
+    format!("array grow {}{}", r.name, flag(r.force, "--force"))
+);
+command!(
     UndeleteArrayRequest,
     |r| array(&r.name),
     r.dry_run,

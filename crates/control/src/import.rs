@@ -83,13 +83,25 @@ impl Control {
         Ok(())
     }
 
-    fn start_one(
+    pub(crate) fn start_one(
         &self,
         reserved: &mut Reserved,
         record: &ArrayRecord,
         policy: AssemblePolicy,
         here: &mut Vec<Labelled>,
     ) -> Result<(), ControlError> {
+        let assembled = self.assemble_recorded(reserved, record, policy, here)?;
+        self.run(|m| m.adopt(assembled, here))
+    }
+
+    /// Assembles what is recorded; `here` gets its drives that were found. Writes their labels, and starts nothing.
+    pub(crate) fn assemble_recorded(
+        &self,
+        reserved: &mut Reserved,
+        record: &ArrayRecord,
+        policy: AssemblePolicy,
+        here: &mut Vec<Labelled>,
+    ) -> Result<Assembled, ControlError> {
         let mut trouble = Vec::new();
         let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
         // Names of kernel devices change from start to start; labels do not.
@@ -127,8 +139,7 @@ impl Control {
         if let Some(older) = self.run(|m| Ok(m.older_than_seen(record, here)))? {
             return Err(ControlError::refused(older));
         }
-        let assembled = assemble_one(here, policy)?;
-        self.run(|m| m.adopt(assembled, here))
+        assemble_one(here, policy)
     }
 
     /// The same as [`glance`], with patience for drives that a daemon killed just now still seems to hold.
@@ -396,7 +407,7 @@ impl Manager {
         Some(AssemblePolicy { allow_degraded: late, accept_loss: false })
     }
 
-    fn note_offline(&mut self, record: &ArrayRecord, offline: Offline) {
+    pub(crate) fn note_offline(&mut self, record: &ArrayRecord, offline: Offline) {
         if self.find(&record.uuid).is_some()
             || self.config.arrays.iter().all(|a| a.uuid != record.uuid)
         {

@@ -67,6 +67,9 @@ impl Manager {
         let at = self.find_running(&job.array)?;
         let uuid = self.running[at].uuid();
         let mut settings = self.settings(&uuid);
+        if job.kind == "grow" {
+            return self.change_growth(at, &job, request).map(|done| Begun::Done(Box::new(done)));
+        }
         if job.kind == "scrub" && request.action != "set" {
             return self.change_scrub_job(&job, request).map(|done| Begun::Done(Box::new(done)));
         }
@@ -131,7 +134,28 @@ impl Manager {
         Ok(JobChange { result, job })
     }
 
-    fn tell_job(&self, job: &Job, how: &str) {
+    /// Making room can be given up; nothing has changed then.
+    fn change_growth(
+        &self,
+        at: usize,
+        job: &Job,
+        request: &ChangeJobRequest,
+    ) -> Result<JobChange, ControlError> {
+        let growth = self.running[at].growth.as_ref();
+        match (growth, request.action.as_str()) {
+            (Some(growth), "cancel") => growth.cancel(),
+            (Some(_) | None, _) => {
+                return Err(ControlError::usage(format!(
+                    "growing array {} can be cancelled, and nothing else",
+                    job.array
+                )));
+            }
+        }
+        self.tell_job(job, "was cancelled");
+        Ok(JobChange { result: "changed".to_owned(), job: None })
+    }
+
+    pub(crate) fn tell_job(&self, job: &Job, how: &str) {
         let what = format!("the {} of array {} {how}", job.kind, job.array);
         self.record(Note::new(EventKind::JobChanged, format!("array/{}", job.array), what));
     }

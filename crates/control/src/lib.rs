@@ -23,6 +23,7 @@ pub mod drives;
 mod error;
 pub mod events;
 mod exports;
+mod grow;
 mod history;
 mod hooks;
 mod hosts;

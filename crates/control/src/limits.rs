@@ -51,6 +51,13 @@ pub const RECORD_RETRY: Duration = Duration::from_secs(15);
 /// How long a command waits for another one that works on the same array or drive.
 pub const RESERVE_WAIT: Duration = Duration::from_secs(60);
 
+/// Bytes of a member that are made zeroes at a time before an array grows: a slow drive does so many well within the
+/// time that one operation has.
+pub const GROWTH_STEP_BYTES: u64 = 256 << 20;
+
+/// How long a command waits for what clients have in flight before an array is stopped to be made larger.
+pub const GROWTH_DRAIN: Duration = Duration::from_secs(20);
+
 /// Ranges of lost blocks that an array is shown with, the first ones; the message says so.
 pub const BAD_RANGES_MAX: usize = 64;
 

@@ -116,7 +116,7 @@ impl Manager {
         self.observe();
         let at = self.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
         let record = self.config.arrays.iter().find(|a| a.uuid == uuid)?.clone();
-        self.suspend_exports_of(uuid);
+        drop(self.suspend_exports_of(uuid));
         self.keep_scrub(at, true);
         let running = self.running.remove(at);
         self.forget_sights(uuid);
@@ -127,7 +127,7 @@ impl Manager {
     }
 
     /// Forgets what was seen of an array and its drives while it ran, as a restart would.
-    fn forget_sights(&mut self, uuid: &str) {
+    pub(crate) fn forget_sights(&mut self, uuid: &str) {
         self.seen.remove(uuid);
         self.written.remove(uuid);
         self.looked.retain(|(array, _), _| array != uuid);

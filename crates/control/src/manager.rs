@@ -17,6 +17,7 @@ use crate::crowds::Crowd;
 use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
+use crate::grow::Growth;
 use crate::hooks::Hooks;
 use crate::lost::Loss;
 use crate::member_config::Written;
@@ -122,6 +123,8 @@ pub(crate) struct Running {
     pub(crate) meters: Meters,
     /// What was last recorded of its scrub.
     pub(crate) scrub: KeptScrub,
+    /// While room is made on its members for it to grow: how far that is.
+    pub(crate) growth: Option<Arc<Growth>>,
 }
 
 impl Running {
@@ -140,6 +143,7 @@ impl Running {
             recovery,
             meters: Meters::default(),
             scrub: KeptScrub::default(),
+            growth: None,
         }
     }
 

@@ -152,6 +152,15 @@ impl Offline {
         }
     }
 
+    /// An array that is stopped for a moment, to be started with more room.
+    pub(crate) fn growing() -> Self {
+        Self {
+            why: "it is being made larger".to_owned(),
+            shape: None,
+            next_action: "wait; it is started again in a moment".to_owned(),
+        }
+    }
+
     /// As a message; `exports` are the names it would be offered under.
     pub(crate) fn view(&self, record: &ArrayRecord, exports: Vec<String>) -> api::Array {
         api::Array {

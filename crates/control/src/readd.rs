@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use strake_api::v1::{ArrayChange, ReaddMemberRequest};
-use strake_engine::{ArrayErrorKind, Drive};
+use strake_dev_uring::control_wait;
+use strake_engine::{ArrayErrorKind, Drive, claim_grown};
 use strake_raid::MemberState;
 use strake_units::ByteSize;
 
@@ -97,6 +98,11 @@ impl Control {
     fn readd_now(&self, returned: &Returned) -> Result<(), ControlError> {
         let Returned { place, found, .. } = returned;
         self.run(|m| m.remember_also(&place.array, &found.drive))?;
+        self.run(|m| {
+            let at = m.find_running(&place.array)?;
+            Ok(m.running[at].array.check_readd(place.member, &found.drive, &found.label)?)
+        })?;
+        claim_grown(&found.drive, &found.label, &mut control_wait())?;
         let readding = self.run(|m| {
             m.check_open()?;
             let at = m.find_running(&place.array)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strake_engine::Array;
 use strake_export_nbd::{self as nbd, Listen, Removal};
 use strake_export_nvmet::{
-    self as nvmet, ControllerStats, Rejection, Reservations, Target, TargetConfig,
+    self as nvmet, ControllerStats, Leaving, Rejection, Reservations, Target, TargetConfig,
 };
 use strake_reactor::CoreHandle;
 use strake_units::{Nanos, Uuid};
@@ -235,10 +235,21 @@ impl ExportServer {
         }
     }
 
-    /// Has hosts wait for the array of an export, where the protocol can tell them to. Waits for nothing itself.
-    pub(crate) fn suspend(&self, record: &ExportRecord) {
-        if let (Self::Nvme(target), Some(subsystem)) = (self, &record.nvme) {
-            target.detach_device(&subsystem.nqn, subsystem.namespace);
+    /// Has hosts wait for the array of an export, where the protocol can tell them to. Waits for nothing itself: what
+    /// is returned does, for what is in flight.
+    pub(crate) fn suspend(&self, record: &ExportRecord) -> Option<Leaving> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                Some(target.detach_device(&nvme.nqn, nvme.namespace))
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// Says that the array of a suspended export will come back with everything that it acknowledged.
+    pub(crate) fn keep_instance(&self, record: &ExportRecord) {
+        if let (Self::Nvme(target), Some(nvme)) = (self, &record.nvme) {
+            target.keep_instance(&nvme.nqn, nvme.namespace);
         }
     }
 

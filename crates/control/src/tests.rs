@@ -13,6 +13,7 @@ use strake_api::v1::{
 
 mod copies;
 mod full;
+mod grow;
 mod halves;
 mod hooks;
 mod life;

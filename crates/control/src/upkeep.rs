@@ -23,12 +23,13 @@ struct Post {
     /// What is open there; `None` when only the array still holds it.
     anchor: Option<Anchor>,
     identity: String,
-    /// Bytes of a file; `None` for anything else.
+    /// Bytes that a file had when it became a member; `None` for anything else.
     file_bytes: Option<u64>,
 }
 
-/// Whether the end of a file, where Strake's own partition table was, is gone or empty: somebody has cut the file
-/// short, and perhaps made it as long as before. `None` when that cannot be told.
+/// Whether the end of a file of `bytes`, where Strake's own partition table was, is gone or empty: somebody has cut the
+/// file short, and perhaps made it as long as before, or longer. `None` when that cannot be told. One that was only
+/// made longer has the table where it was.
 fn is_cut(path: &str, bytes: u64) -> Option<bool> {
     let file = File::open(path).ok()?;
     if file.metadata().ok()?.len() < bytes {
@@ -152,6 +153,7 @@ impl Manager {
             self.drives.all().iter().map(|o| (o.drive.device.info().identity, o)).collect();
         for running in &self.running {
             let status = running.array.status();
+            let label = running.array.newest_label();
             for (slot, (drive, member)) in running.drives.iter().zip(&status.members).enumerate() {
                 let Some(drive) = drive else { continue };
                 if drive.path.starts_with('/') && !crate::members::is_out(member) {
@@ -164,7 +166,11 @@ impl Manager {
                         path: drive.path.clone(),
                         anchor: open.map(|open| open.anchor(&drive.path)),
                         identity,
-                        file_bytes: is_file.then(|| drive.device.info().bytes()),
+                        file_bytes: label
+                            .members
+                            .get(slot)
+                            .filter(|_| is_file)
+                            .map(|row| row.bytes),
                     });
                 }
             }

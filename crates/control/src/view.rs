@@ -21,6 +21,7 @@ pub(crate) struct Meters {
     replace: Meter,
     resync: Meter,
     scrub: Meter,
+    grow: Meter,
 }
 
 /// Tells a job's rate from how far it was whenever somebody looked.
@@ -129,6 +130,13 @@ impl Running {
         match status.scrub.and_then(|scrub| under_way(&status, &scrub)) {
             Some((of, pace)) => jobs.push(progress("scrub", of, pace, &mut self.meters.scrub)),
             None => self.meters.scrub = Meter::default(),
+        }
+        match &self.growth {
+            Some(growth) => {
+                let of = growth.progress();
+                jobs.push(progress("grow", of, Pace::Running, &mut self.meters.grow));
+            }
+            None => self.meters.grow = Meter::default(),
         }
         let recovery = Some(self.recovery).filter(|recovery| recovery.crashed);
         api::Array {

@@ -91,6 +91,22 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Let an array use all room of its members, after each was made larger or replaced by a larger drive.
+    #[command(after_help = "Examples:
+  strake array grow tank --dry-run
+  strake array grow tank
+  strake array grow tank --force")]
+    Grow {
+        /// Name or UUID.
+        #[arg(value_name = "ARRAY")]
+        name: String,
+        /// Disconnect clients of NBD, which cannot be told to wait.
+        #[arg(long)]
+        force: bool,
+        /// Print what would be done, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Change settings of an array. Those that are not given stay as they are.
     #[command(after_help = "Examples:
   strake array set tank --rebuild-priority 80

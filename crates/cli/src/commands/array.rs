@@ -14,9 +14,9 @@ use crate::output::Output;
 use crate::{paths, tables, watch};
 use std::path::Path;
 use strake_api::v1::{
-    Array, ArrayChange, GetArrayRequest, GetArrayStatsRequest, ImportArraysRequest,
-    ListArraysRequest, ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest,
-    SetArrayRequest, UndeleteArrayRequest, WatchArrayRequest,
+    Array, ArrayChange, GetArrayRequest, GetArrayStatsRequest, GrowArrayRequest,
+    ImportArraysRequest, ListArraysRequest, ReaddMemberRequest, RebuildArrayRequest,
+    RenameArrayRequest, SetArrayRequest, UndeleteArrayRequest, WatchArrayRequest,
 };
 
 /// Carries out `verb`.
@@ -42,6 +42,11 @@ pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, C
             let request = RenameArrayRequest { name, new_name, dry_run };
             let mut arrays = Connection::open(socket).await?.arrays();
             changed(&arrays.rename_array(request).await?.into_inner(), out)
+        }
+        ArrayVerb::Grow { name, force, dry_run } => {
+            let request = GrowArrayRequest { name, dry_run, force };
+            let mut arrays = Connection::open(socket).await?.arrays();
+            changed(&arrays.grow_array(request).await?.into_inner(), out)
         }
         ArrayVerb::Set(arguments) => set(arguments, socket, out).await,
         ArrayVerb::Scrub(verb) => scrub::run(verb, socket, out).await,

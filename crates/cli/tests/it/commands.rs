@@ -61,6 +61,10 @@ fn every_verb_reaches_its_call() {
         ),
         ("array readd tank", "ReaddMemberRequest { name: \"tank\", member: None, drive: \"\""),
         ("array rebuild tank", "RebuildArrayRequest { name: \"tank\", dry_run: false }"),
+        (
+            "array grow tank --force --dry-run",
+            "GrowArrayRequest { name: \"tank\", dry_run: true, force: true",
+        ),
         ("array rename tank vault", "RenameArrayRequest { name: \"tank\", new_name: \"vault\""),
         (
             "array set tank --rebuild-priority 80 --auto-readd off",

@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 39] = [
+const ANSWERS: [(&str, &str); 40] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -17,6 +17,7 @@ const ANSWERS: [(&str, &str); 39] = [
     ("array add tank --drive ram:1GiB", "array"),
     ("array readd tank", "array"),
     ("array rebuild tank", "array"),
+    ("array grow tank", "array"),
     ("array rename tank vault", "array"),
     ("array set tank --auto-readd on", "array"),
     ("array import", "arrays"),

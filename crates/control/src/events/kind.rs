@@ -83,6 +83,7 @@ kinds! {
     ArrayDestroyed "array_destroyed" Warning "An array was stopped and its labels marked destroyed."
     ArrayUndeleted "array_undeleted" Info "A destroyed array was brought back."
     ArrayRenamed "array_renamed" Info "An array was given another name."
+    ArrayGrown "array_grown" Info "An array uses more room of its members and is larger now."
     ArrayDegraded "array_degraded" Warning "An array has less redundancy than its level promises."
     ArrayExhausted "array_exhausted" Critical "One more failure may lose data of an array."
     ArrayRecovered "array_recovered" Info "An array has all its redundancy again."

@@ -54,6 +54,12 @@ impl Machine {
         Self { folder, control, addresses }
     }
 
+    /// The files that it has.
+    pub(super) fn drives(&self) -> Vec<String> {
+        let path = |number| self.folder.path(&format!("drive{number}")).display().to_string();
+        (0..self.addresses.len()).map(path).collect()
+    }
+
     pub(super) fn stop(&self) {
         stop(&self.control);
     }

@@ -6,10 +6,10 @@ use strake_api::v1::array_service_server::ArrayService;
 use strake_api::v1::{
     AddDriveRequest, Array, ArrayChange, ArrayStats, ChangeScrubRequest, CreateArrayRequest,
     DestroyArrayRequest, FailMemberRequest, GetArrayRequest, GetArrayStatsRequest, GetScrubRequest,
-    ImportArraysRequest, ImportArraysResponse, ListArraysRequest, ListArraysResponse,
-    ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest, ReplaceMemberRequest, Scrub,
-    ScrubChange, SetArrayRequest, StartScrubRequest, UndeleteArrayRequest, UnloadArrayRequest,
-    WatchArrayRequest,
+    GrowArrayRequest, ImportArraysRequest, ImportArraysResponse, ListArraysRequest,
+    ListArraysResponse, ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest,
+    ReplaceMemberRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest,
+    UndeleteArrayRequest, UnloadArrayRequest, WatchArrayRequest,
 };
 use strake_control::Control;
 use tokio::sync::mpsc;
@@ -163,6 +163,15 @@ impl ArrayService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("new_name", &r.new_name)])?;
         self.command(request, Control::rename_array).await
+    }
+
+    async fn grow_array(
+        &self,
+        request: Request<GrowArrayRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        self.command(request, Control::grow_array).await
     }
 
     async fn undelete_array(

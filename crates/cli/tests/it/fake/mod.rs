@@ -192,6 +192,9 @@ impl ArrayService for Fake {
     async fn rename_array(&self, request: Request<RenameArrayRequest>) -> Answer<ArrayChange> {
         self.change(request.get_ref())
     }
+    async fn grow_array(&self, request: Request<GrowArrayRequest>) -> Answer<ArrayChange> {
+        self.change(request.get_ref())
+    }
     async fn undelete_array(&self, request: Request<UndeleteArrayRequest>) -> Answer<ArrayChange> {
         self.change(request.get_ref())
     }

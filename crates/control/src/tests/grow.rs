@@ -1,0 +1,440 @@
+//! Arrays that use more room of their members.
+
+use super::life::{read, write};
+use super::remote::{HOST, Machine, connect};
+use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
+use crate::ControlErrorKind;
+use crate::control::Control;
+use crate::grow::Growth;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use strake_api::v1::{
+    ArrayChange, ChangeJobRequest, CreateArrayRequest, CreateExportRequest, GrowArrayRequest,
+    ListEventsRequest, ReaddMemberRequest, ReplaceMemberRequest,
+};
+use strake_block::blocking::Blocking;
+use strake_block::{BlockDevice, BufMut, Sg};
+use strake_dev_fabrics::{FabricsDevice, HostName, Options};
+use strake_dev_uring::control_wait;
+use strake_units::{CoreIndex, Lba};
+
+/// Where the data area of every member begins.
+const DATA: u64 = 16 << 20;
+
+fn request(name: &str) -> GrowArrayRequest {
+    GrowArrayRequest { name: name.into(), ..Default::default() }
+}
+
+fn grow(control: &Control, name: &str) -> Result<ArrayChange, crate::ControlError> {
+    control.grow_array(&request(name))
+}
+
+/// Makes files longer, with bytes behind their end of before as an allocation may leave them.
+fn enlarge(drives: &[String], bytes: u64) {
+    for path in drives {
+        let file = OpenOptions::new().write(true).open(path).expect("it is there");
+        let before = file.metadata().expect("it is there").len();
+        let garbage = vec![0xa5; 1 << 20];
+        file.write_all_at(&garbage, before).expect("there is room");
+        file.write_all_at(&garbage, bytes - (8 << 20)).expect("there is room");
+        file.set_len(bytes).expect("there is room");
+    }
+}
+
+fn size(control: &Control, name: &str) -> u64 {
+    array(control, name).expect("it is there").size_bytes
+}
+
+fn mirror(drives: &[String]) -> CreateArrayRequest {
+    CreateArrayRequest {
+        name: "tank".into(),
+        level: "1".into(),
+        drives: drives.to_vec(),
+        ..Default::default()
+    }
+}
+
+fn is_healthy(control: &Control, name: &str) -> bool {
+    let view = array(control, name).expect("it is there");
+    view.states == ["online"] && view.progress.is_empty()
+}
+
+#[test]
+fn an_array_grows_after_its_files_were_made_larger() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let before = size(&control, "tank");
+    let nothing = grow(&control, "tank").expect("it may");
+    assert_eq!(nothing.result, "unchanged");
+    assert!(nothing.warnings[0].contains("member 0"), "{:?}", nothing.warnings);
+
+    enlarge(&drives[..3], 96 << 20);
+    let nothing = grow(&control, "tank").expect("it may");
+    assert_eq!(nothing.result, "unchanged", "the smallest one counts");
+    assert!(nothing.warnings[0].contains("member 3"), "{:?}", nothing.warnings);
+    enlarge(&drives[3..], 96 << 20);
+    let dry = GrowArrayRequest { dry_run: true, ..request("tank") };
+    let planned = control.grow_array(&dry).expect("it may");
+    assert_eq!((planned.result.as_str(), size(&control, "tank")), ("planned", before));
+    assert!(planned.plan.iter().any(|step| step.contains("64 MiB more")), "{:?}", planned.plan);
+
+    let changed = grow(&control, "tank").expect("it grows");
+    assert_eq!(changed.result, "changed");
+    assert_eq!(size(&control, "tank"), before + (64 << 20));
+    assert_eq!(changed.array.expect("it is shown").size_bytes, before + (64 << 20));
+    assert!(is_healthy(&control, "tank"));
+    (0..5).for_each(|_| control.tick().expect("it answers"));
+    assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
+    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    assert!(told.iter().any(|event| event.kind == "array_grown"));
+    assert_eq!(grow(&control, "tank").expect("it may").result, "unchanged");
+    stop(&control);
+    drop(control);
+
+    let control = folder.control();
+    assert_eq!(size(&control, "tank"), before + (64 << 20));
+    assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
+    // Once more, after the daemon has found the larger files at its start.
+    stop(&control);
+    drop(control);
+    enlarge(&drives, 128 << 20);
+    let control = folder.control();
+    assert_eq!(size(&control, "tank"), before + (64 << 20));
+    assert_eq!(grow(&control, "tank").expect("it grows").result, "changed");
+    assert_eq!(size(&control, "tank"), before + (128 << 20));
+    stop(&control);
+    // Nothing is left of what was behind the files, or of the labels that were.
+    for path in &drives {
+        let file = std::fs::File::open(path).expect("it is there");
+        let mut piece = vec![0; 1 << 20];
+        for at in (DATA + (44 << 20)..(128 - 4) << 20).step_by(piece.len()) {
+            file.read_exact_at(&mut piece, at).expect("it is there");
+            assert!(piece.iter().all(|byte| *byte == 0), "{path} at {at}");
+        }
+    }
+}
+
+#[test]
+fn an_array_grows_after_its_members_were_replaced_by_larger_ones() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    enlarge(&drives[2..], 128 << 20);
+    let control = folder.control();
+    control.create_array(&mirror(&drives[..2])).expect("it is created");
+    let before = size(&control, "tank");
+    for (member, drive) in [(0, 2), (1, 3)] {
+        let (name, drive) = ("tank".to_owned(), drives[drive].clone());
+        let replace = ReplaceMemberRequest { name, member, drive, ..Default::default() };
+        control.replace_member(&replace).expect("it fits");
+        tick_until(&control, "the copy", || {
+            let view = array(&control, "tank").expect("it is there");
+            let path = &view.members[member as usize].path;
+            is_healthy(&control, "tank") && *path == replace.drive
+        });
+        let (wanted, now) = (if member == 0 { "unchanged" } else { "changed" }, before);
+        assert_eq!(size(&control, "tank"), now);
+        assert_eq!(grow(&control, "tank").expect("it may").result, wanted);
+    }
+    assert_eq!(size(&control, "tank"), before + (64 << 20));
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
+    assert_eq!(size(&control, "tank"), before + (64 << 20));
+    stop(&control);
+}
+
+#[test]
+fn an_array_that_is_not_whole_does_not_grow() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let before = size(&control, "tank");
+    enlarge(&drives, 96 << 20);
+    check_refused(grow(&control, "vault"), ControlErrorKind::NotFound, "vault");
+    control.fail_member(&fail("tank", 2)).expect("allowed");
+    check_refused(grow(&control, "tank"), ControlErrorKind::State, "member 2 is not in sync");
+    let (name, drive) = ("tank".to_owned(), drives[4].clone());
+    let replace = ReplaceMemberRequest { name, member: 2, drive, ..Default::default() };
+    control.replace_member(&replace).expect("it fits");
+    tick_until(&control, "the rebuild", || is_healthy(&control, "tank"));
+    assert_eq!(size(&control, "tank"), before);
+    assert_eq!(grow(&control, "tank").expect("it grows").result, "changed");
+    assert!(is_healthy(&control, "tank"));
+    stop(&control);
+}
+
+/// A file that was made larger while it served has other bytes at its end than a table of partitions: it was taken for
+/// one that had been cut short, and its member called missing.
+#[test]
+fn a_member_that_was_made_larger_stays() {
+    let folder = Folder::new();
+    let drives = folder.drives(2);
+    let control = folder.control();
+    control.create_array(&mirror(&drives)).expect("it is created");
+    (0..3).for_each(|_| control.tick().expect("it answers"));
+    enlarge(&drives, 96 << 20);
+    (0..3).for_each(|_| control.tick().expect("it answers"));
+    assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
+    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    assert!(told.iter().all(|event| event.kind != "member_missing"), "{told:?}");
+    // One that is really cut short is noticed yet, also after it has grown with the array.
+    grow(&control, "tank").expect("it grows");
+    (0..3).for_each(|_| control.tick().expect("it answers"));
+    assert!(is_healthy(&control, "tank"));
+    let file = OpenOptions::new().write(true).open(&drives[1]).expect("it is there");
+    file.set_len(80 << 20).expect("it can be cut");
+    file.set_len(96 << 20).expect("and made longer");
+    tick_until(&control, "the loss", || {
+        array(&control, "tank").expect("it is there").members[1].state != "in_sync"
+    });
+    stop(&control);
+}
+
+/// A drive that was made larger while its member was out has its last labels at its new end, and few of them: after the
+/// next start it was taken for one that somebody had written over there.
+#[test]
+fn a_member_that_came_back_larger_is_a_member_after_a_restart() {
+    let folder = Folder::new();
+    let drives = folder.drives(2);
+    let control = folder.control();
+    control.create_array(&mirror(&drives)).expect("it is created");
+    for _ in 0..3 {
+        control.fail_member(&fail("tank", 1)).expect("allowed");
+        let readd =
+            ReaddMemberRequest { name: "tank".into(), member: Some(1), ..Default::default() };
+        control.readd_member(&readd).expect("it is the member");
+        tick_until(&control, "the rebuild", || is_healthy(&control, "tank"));
+    }
+    control.fail_member(&fail("tank", 1)).expect("allowed");
+    enlarge(&drives[1..], 96 << 20);
+    let readd = ReaddMemberRequest { name: "tank".into(), member: Some(1), ..Default::default() };
+    control.readd_member(&readd).expect("it is the member");
+    tick_until(&control, "the rebuild", || is_healthy(&control, "tank"));
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
+    assert_eq!(array(&control, "tank").expect("it is there").members[1].state, "in_sync");
+    stop(&control);
+}
+
+/// A drive that lost its end before it was made larger holds less than its member should; one whose new end shows
+/// something of somebody else would not be used at the next start.
+#[test]
+fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let before = size(&control, "tank");
+    enlarge(&drives, 96 << 20);
+    let file = OpenOptions::new().write(true).open(&drives[2]).expect("it is there");
+    // Where an md superblock of version 1.0 is: 8 KiB before the end, at a multiple of 4 KiB.
+    let mut superblock = [0; 4096];
+    superblock[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
+    file.write_all_at(&superblock, (96 << 20) - 8192).expect("there is room");
+    check_refused(grow(&control, "tank"), ControlErrorKind::Refused, "drive2 has");
+    file.write_all_at(&[0; 4096], (96 << 20) - 8192).expect("there is room");
+    file.write_all_at(&[0; 65536], (64 << 20) - 65536).expect("there is room");
+    check_refused(grow(&control, "tank"), ControlErrorKind::Refused, "drive2 was cut short");
+    assert_eq!(size(&control, "tank"), before);
+    stop(&control);
+}
+
+/// What can be given up is making room, and nothing has changed then.
+#[test]
+fn growing_is_a_job_that_can_be_cancelled() {
+    let folder = Folder::new();
+    let drives = folder.drives(2);
+    let control = folder.control();
+    control.create_array(&mirror(&drives)).expect("it is created");
+    enlarge(&drives, 96 << 20);
+    let before = size(&control, "tank");
+    let growth = Arc::new(Growth::default());
+    control
+        .run(|m| {
+            m.running[0].growth = Some(Arc::clone(&growth));
+            Ok(())
+        })
+        .expect("it answers");
+    let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+    assert_eq!((jobs[0].id.as_str(), jobs[0].state.as_str()), ("tank/grow", "running"));
+    let change = |action: &str| {
+        let (id, action) = ("tank/grow".to_owned(), action.to_owned());
+        control.change_job(&ChangeJobRequest { id, action, ..Default::default() })
+    };
+    check_refused(change("pause"), ControlErrorKind::Usage, "cancelled, and nothing else");
+    assert_eq!(change("cancel").expect("it can be").result, "changed");
+    let (intended, _reserved) =
+        control.reserve(|m| m.plan_growth(&request("tank"))).expect("it may");
+    let areas = vec![vec![intended.plan.new_area()]; 2];
+    let given_up = control.make_room_in(&intended, &areas, &growth);
+    check_refused(given_up, ControlErrorKind::State, "was given up; it is as it was");
+    assert_eq!((size(&control, "tank"), growth.progress().done_bytes), (before, 0));
+    assert!(is_healthy(&control, "tank"), "the job is over");
+    stop(&control);
+}
+
+fn export(control: &Control) -> String {
+    let export = CreateExportRequest {
+        array: "tank".into(),
+        via: "nvme-tcp".into(),
+        listen: "127.0.0.1:0".into(),
+        allow_hosts: vec![HOST.into()],
+        ..Default::default()
+    };
+    let made = control.run(|m| m.create_export(&export)).expect("it is offered").export;
+    made.expect("it is told").uri
+}
+
+/// Connects to the export tank as a client of NBD does (its specification, "Fixed newstyle negotiation"): what it is
+/// told of the size.
+fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
+    let mut stream = UnixStream::connect(path).expect("it is listened");
+    stream.read_exact(&mut [0; 18]).expect("a greeting");
+    let option = [&b"IHAVEOPT"[..], &1_u32.to_be_bytes(), &4_u32.to_be_bytes(), b"tank"].concat();
+    stream.write_all(&[&3_u32.to_be_bytes()[..], &option].concat()).expect("it is taken");
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).expect("the export");
+    (stream, u64::from_be_bytes(answer[..8].try_into().expect("8 bytes")))
+}
+
+/// Clients of NBD cannot be told to wait: nobody disconnects them by mistake.
+#[test]
+fn clients_of_nbd_are_disconnected_only_when_somebody_says_so() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let socket = folder.path("nbd");
+    let listen = format!("unix:{}", socket.display());
+    let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
+    control.run(|m| m.create_export(&export)).expect("it is offered");
+    let (mut client, before) = connect_nbd(&socket);
+    enlarge(&drives, 96 << 20);
+    let refused = ControlErrorKind::Refused;
+    check_refused(grow(&control, "tank"), refused, "1 clients by NBD");
+    assert_eq!(size(&control, "tank"), before);
+    let force = GrowArrayRequest { force: true, ..request("tank") };
+    assert_eq!(control.grow_array(&force).expect("it grows").result, "changed");
+    assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0, "it is disconnected");
+    let (_client, after) = connect_nbd(&socket);
+    assert_eq!((after, after - before), (size(&control, "tank"), 64 << 20));
+    stop(&control);
+}
+
+fn block(byte: u8) -> BufMut {
+    let mut data = BufMut::alone(4096);
+    data.as_mut_slice().fill(byte);
+    data
+}
+
+/// Writes and reads block after block without a pause, and sees no error and nothing but what it wrote, until `done`.
+fn busy(host: &FabricsDevice, rounds: &AtomicU64, done: &AtomicBool) {
+    let queue = host.open_queue(CoreIndex(0), 1).expect("it is connected");
+    let mut wait = || control_wait()();
+    let mut io = Blocking::new(queue, &mut wait);
+    while !done.load(Ordering::Relaxed) {
+        let round = rounds.fetch_add(1, Ordering::Relaxed);
+        let at = Lba(round % 64 * 8);
+        let byte = (round % 251) as u8;
+        io.run(strake_block::Op::Write {
+            at,
+            data: Sg::from(block(byte).freeze()),
+            durability: strake_block::Durability::Normal,
+        })
+        .expect("a host sees no error");
+        let there = io.read(at, BufMut::alone(4096)).expect("a host sees no error");
+        assert!(there.as_slice().iter().all(|there| *there == byte), "round {round}");
+    }
+}
+
+/// A host with I/O all the time hears of the new size, without an error, and uses it.
+#[test]
+fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    let create = CreateArrayRequest { block_bytes: Some(4096), ..raid6(drives.clone()) };
+    control.create_array(&create).expect("it is created");
+    let address = export(&control).parse().expect("an address");
+    let name = HostName { nqn: HOST.into(), id: [7; 16], keys: None, tls: None };
+    let host = FabricsDevice::connect(&address, &name, Options::default()).expect("it is let in");
+    let before = host.info().bytes();
+    let (rounds, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let more = |client: &thread::ScopedJoinHandle<'_, ()>| {
+        let seen = rounds.load(Ordering::Relaxed);
+        while rounds.load(Ordering::Relaxed) < seen + 20 {
+            assert!(!client.is_finished(), "the host has seen an error");
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        let client = scope.spawn(|| busy(&host, &rounds, &done));
+        for bytes in [80 << 20, 128 << 20] {
+            more(&client);
+            enlarge(&drives, bytes);
+            assert_eq!(grow(&control, "tank").expect("it grows").result, "changed");
+            tick_until(&control, "the news", || host.info().bytes() == size(&control, "tank"));
+            more(&client);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(host.info().bytes(), before + (128 << 20));
+    let queue = host.open_queue(CoreIndex(0), 1).expect("it is connected");
+    let mut wait = control_wait();
+    let mut io = Blocking::new(queue, &mut wait);
+    let last = Lba((host.info().bytes() >> 12) - 1);
+    let zeroes = io.read(last, BufMut::alone(4096)).expect("the new area is there");
+    assert!(zeroes.as_slice().iter().all(|byte| *byte == 0));
+    io.write_stable(last, Sg::from(block(0x77).freeze())).expect("and can be written");
+    drop(io);
+    drop(host);
+    assert!(is_healthy(&control, "tank"));
+    stop(&control);
+}
+
+/// Drives of another machine that became larger there.
+#[test]
+fn an_array_grows_after_its_remote_drives_were_made_larger() {
+    let machine = Machine::new(2);
+    let folder = Folder::new();
+    let control = folder.control();
+    for address in &machine.addresses {
+        connect(&control, address).expect("it is connected");
+    }
+    control.create_array(&mirror(&machine.addresses)).expect("it is created");
+    write(&control, "tank", 4);
+    let before = size(&control, "tank");
+    enlarge(&machine.drives(), 96 << 20);
+    for number in 0..2 {
+        machine.control.grow_array(&request(&format!("lun{number}"))).expect("it grows");
+    }
+    tick_until(&control, "the news", || {
+        let dry = GrowArrayRequest { dry_run: true, ..request("tank") };
+        control.grow_array(&dry).is_ok_and(|change| change.result == "planned")
+    });
+    tick_until(&control, "peace", || is_healthy(&control, "tank"));
+    assert_eq!(grow(&control, "tank").expect("it grows").result, "changed");
+    assert_eq!(size(&control, "tank"), before + (32 << 20));
+    read(&control, "tank", 4);
+    tick_until(&control, "peace", || is_healthy(&control, "tank"));
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    tick_until(&control, "the start", || {
+        array(&control, "tank").is_ok_and(|a| a.states == ["online"])
+    });
+    assert_eq!(size(&control, "tank"), before + (32 << 20));
+    stop(&control);
+    machine.stop();
+}

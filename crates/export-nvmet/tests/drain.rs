@@ -3,8 +3,9 @@
 mod common;
 
 use common::faults::{Released, while_it_goes};
-use common::{BLOCK, Host, Machine, code, export, until};
+use common::{BLOCK, Host, Machine, SUBSYSTEM, code, export, until};
 use std::thread;
+use std::time::Duration;
 use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
 use strake_export_nvmet::Export;
 use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
@@ -38,6 +39,18 @@ fn writing(machine: &Machine, plan: &FaultPlan, rule: RuleId) -> (Host, Host) {
     io.send(1, sgl, &[(1, 1)], &[7; BLOCK]);
     until("the write is at the device", || plan.struck(rule) == Some(1));
     (admin, io)
+}
+
+/// Whoever stops what is behind a namespace for a moment waits for what hosts have begun, and they see it end well.
+#[test]
+fn a_device_that_is_detached_is_over_when_its_last_command_is() {
+    let (machine, plan, rule) = hanging(Ops::WRITE);
+    let (_admin, mut io) = writing(&machine, &plan, rule);
+    let leaving = machine.target.detach_device(SUBSYSTEM, 1);
+    assert!(!leaving.is_over(Duration::ZERO), "a write is in flight");
+    plan.release();
+    assert_eq!(io.finish().2, 0, "it was done");
+    assert!(leaving.is_over(Duration::from_secs(60)), "nothing is left");
 }
 
 /// A command that takes many I/Os ends with the one at hand: a namespace would not go for hours otherwise.

@@ -87,6 +87,8 @@ impl Stream {
             let socket = TcpStream::connect_timeout(place, until.left()?);
             let ready = socket.and_then(|socket| {
                 socket.set_nodelay(true)?;
+                // It works without, only slower.
+                let _ = strake_tls::skip_pacing_if_local(&socket);
                 socket.set_nonblocking(true)?;
                 Ok(socket)
             });

@@ -118,6 +118,7 @@ impl Listener for Port {
         // vanished is noticed in the end. Neither is worth refusing a host over.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         let _ = sockopt::set_socket_keepalive(&socket, true);
+        let _ = strake_tls::skip_pacing_if_local(&socket);
         Ok(socket)
     }
 }

@@ -21,6 +21,7 @@ pub mod error;
 #[allow(unsafe_code)]
 mod ffi;
 pub mod limits;
+pub mod local;
 mod pipe;
 pub mod server;
 pub mod wire;
@@ -31,5 +32,6 @@ mod tests;
 pub use channel::Channel;
 pub use client::Client;
 pub use error::{Alert, TlsError};
+pub use local::skip_pacing_if_local;
 pub use server::{KnownKeys, Secured, Server};
 pub use wire::{Wire, WireError};

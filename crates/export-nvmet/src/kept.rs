@@ -17,7 +17,7 @@ pub trait Ledger: Send + Sync {
     /// Records what is to be in force, `None` for nothing. When this returns it is durable.
     ///
     /// # Errors
-    /// With a sentence for a person; what was recorded before still is.
+    /// With a sentence for a person. What was recorded before still is, unless the sentence says that nobody knows.
     fn write(&self, reservations: Option<&Reservations>) -> Result<(), String>;
 }
 
@@ -27,12 +27,24 @@ pub(crate) struct Kept {
     state: Mutex<InForce>,
     /// Kinds of notices that nobody is to be told of.
     mask: AtomicU32,
+    /// Held while something is being written down.
+    pen: Mutex<Pen>,
+}
+
+/// Whether anything may be written down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pen {
+    Ready,
+    /// The namespace is gone: what is written now would be found by another one.
+    PutAway,
 }
 
 struct InForce {
     reservations: Reservations,
     /// The change of the subsystem that gave up commands last, and whose.
     expelled: (u64, Vec<HostId>),
+    /// Why the last change that was to be written down was not.
+    trouble: Option<String>,
 }
 
 impl Kept {
@@ -44,8 +56,9 @@ impl Kept {
         let known = ledger.as_ref().map_or(Ok(None), |ledger| ledger.read())?;
         let reservations = known.unwrap_or_default();
         reservations.check().map_err(|why| format!("its reservations make no sense: {why}"))?;
-        let state = InForce { reservations, expelled: (0, Vec::new()) };
-        Ok(Self { ledger, state: Mutex::new(state), mask: AtomicU32::new(0) })
+        let state = InForce { reservations, expelled: (0, Vec::new()), trouble: None };
+        let (state, pen) = (Mutex::new(state), Mutex::new(Pen::Ready));
+        Ok(Self { ledger, state, mask: AtomicU32::new(0), pen })
     }
 
     /// Nothing panics while holding the lock, so a poisoned one guards a sound value. It is taken when reservations
@@ -75,13 +88,35 @@ impl Kept {
     /// Makes a change durable, if it is to last. Called by the clerk alone, like the next.
     ///
     /// # Errors
-    /// Those of the ledger.
+    /// Those of the ledger, and that the namespace is gone.
     pub(crate) fn record(&self, before: &Reservations, next: &Reservations) -> Result<(), String> {
-        match &self.ledger {
-            Some(ledger) if next.persists => ledger.write(Some(next)),
-            Some(ledger) if before.persists => ledger.write(None),
-            Some(_) | None => Ok(()),
+        let Some(ledger) = &self.ledger else { return Ok(()) };
+        if !before.persists && !next.persists {
+            return Ok(());
         }
+        let pen = self.pen();
+        if *pen == Pen::PutAway {
+            return Err("the namespace is gone".to_owned());
+        }
+        let written = ledger.write(next.persists.then_some(next));
+        self.lock().trouble = written.as_ref().err().cloned();
+        written
+    }
+
+    /// Why the last change that was to be written down was not, in a sentence for a person.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.lock().trouble.clone()
+    }
+
+    /// Has nothing written down any more. Waits for what is being written, so that whoever removes the record when this
+    /// returned finds it gone for good. Called on control threads.
+    pub(crate) fn end(&self) {
+        *self.pen() = Pen::PutAway;
+    }
+
+    /// Nothing panics while holding it but a ledger, which has its own state.
+    fn pen(&self) -> MutexGuard<'_, Pen> {
+        self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a change in force as the subsystem's change `number`; queues obey it when they see that number.

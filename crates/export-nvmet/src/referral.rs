@@ -16,6 +16,12 @@ pub struct Referral {
 }
 
 impl Referral {
+    /// Whether it refers to this address, which may be written as one of IPv6 although it is of IPv4.
+    pub(crate) fn is_at(&self, address: SocketAddr) -> bool {
+        let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+        canonical(self.address) == canonical(address)
+    }
+
     /// As an entry of the discovery page.
     pub(crate) fn entry(&self) -> [u8; DISCOVERY_BYTES] {
         let compose = |portal: &Portal<'_>| log::discovery_referral(&self.nqn, portal);

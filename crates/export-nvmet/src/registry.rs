@@ -204,9 +204,14 @@ impl Registry {
         Some(clerk::Place { subsystem, namespace, kept })
     }
 
-    /// The reservations of a namespace whose device is served.
+    /// The reservations of a namespace that has or had a device.
     pub(crate) fn reservations(&self, nqn: &str, namespace: u32) -> Option<Reservations> {
         self.place(nqn, namespace).map(|place| place.kept.reservations())
+    }
+
+    /// Why the last change of them that was to be written down was not.
+    pub(crate) fn reservation_trouble(&self, nqn: &str, namespace: u32) -> Option<String> {
+        self.place(nqn, namespace)?.kept.trouble()
     }
 
     /// Ends them; `None` when there is no such namespace.
@@ -262,19 +267,22 @@ impl Registry {
         }
     }
 
-    /// Takes a withdrawn export out.
+    /// Takes a withdrawn export out. Its reservations are not written down any more when this returns.
     pub(crate) fn forget(&self, withdrawn: &Withdrawn, namespace: u32) {
-        match withdrawn {
+        let kept = match withdrawn {
             Withdrawn::Namespace(subsystem, _) => {
-                subsystem.take(namespace);
+                let kept = subsystem.take(namespace);
                 self.wake();
+                kept
             }
             Withdrawn::Subsystem(subsystem) => {
                 if let Some(subsystems) = self.lock().as_mut() {
                     subsystems.remove(&subsystem.nqn);
                 }
+                subsystem.take(namespace)
             }
-        }
+        };
+        kept.iter().for_each(|kept| kept.end());
     }
 
     /// Ends the registry and returns what was in it.
@@ -320,7 +328,7 @@ impl Registry {
     }
 
     /// The discovery page for a host that reached this target at `address`: of what is here only what it may connect
-    /// to.
+    /// to, and no referral to where it is already, which it would follow for nothing.
     pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
         // Before what it is of: a host that is told of too old a page reads it again.
         let generation = self.generation();
@@ -328,7 +336,8 @@ impl Registry {
         let known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
         let is_open = |known: &&Arc<Subsystem>| known.seats.is_open() && known.admits(host);
         let open: Vec<_> = known.iter().filter(is_open).collect();
-        let referrals = self.referrals().clone();
+        let mut referrals = self.referrals().clone();
+        referrals.retain(|referral| !referral.is_at(address));
         let records = open.len() + referrals.len();
         let mut page = log::discovery_header(generation, records as u64).to_vec();
         for subsystem in open {

@@ -229,14 +229,15 @@ impl Subsystem {
         self.lock().there.get(&namespace)?.next
     }
 
-    /// Takes a namespace out.
-    pub(crate) fn take(&self, namespace: u32) {
+    /// Takes a namespace out; returns its reservations, if it ever had a device.
+    pub(crate) fn take(&self, namespace: u32) -> Option<Arc<Kept>> {
         let mut namespaces = self.lock();
         namespaces.changes += 1;
         let now = namespaces.changes;
-        namespaces.there.remove(&namespace);
+        let taken = namespaces.there.remove(&namespace);
         namespaces.listed.insert(namespace, now);
         self.note(now);
+        Some(Arc::clone(&taken?.served?.kept))
     }
 
     /// When a namespace last came, went or got another size.
@@ -297,11 +298,11 @@ impl Subsystem {
         self.lock().there.get(&namespace).map(|known| known.uuid)
     }
 
-    /// The reservations of a namespace whose device is served. One that is on its way out has them yet, for another
-    /// device in its place.
+    /// The reservations of a namespace that has or had a device: they are in force again with the device that takes the
+    /// place of one that went.
     ///
     /// # Errors
-    /// With the status to answer when there is no such namespace, or it has no device.
+    /// With the status to answer when there is no such namespace, or it never had a device.
     pub(crate) fn kept(&self, namespace: u32) -> Result<Arc<Kept>, Status> {
         let namespaces = self.lock();
         let known = namespaces.there.get(&namespace).ok_or(Status::INVALID_NAMESPACE)?;

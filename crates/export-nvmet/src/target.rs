@@ -208,8 +208,8 @@ impl Target {
         self.registry.add(export)
     }
 
-    /// Withdraws an export. When this returns without an error, no I/O of it is in flight and its device queues are
-    /// closed. Hosts that are connected are told; with the last namespace of a subsystem they are disconnected. Called
+    /// Withdraws an export. When this returns without an error, no I/O of it is in flight, its device queues are closed,
+    /// and its reservations are written down no more. Hosts that are connected are told; with the last namespace of a subsystem they are disconnected. Called
     /// on a control thread, never on a data core.
     ///
     /// # Errors
@@ -307,17 +307,25 @@ impl Target {
         self.registry.is_empty()
     }
 
-    /// The reservations of a namespace; `None` when its device is not served.
+    /// The reservations of a namespace, also while its device is away; `None` when there is no such namespace, or it
+    /// never had a device, so that what is recorded of it has not been read.
     #[must_use]
     pub fn reservations(&self, nqn: &str, namespace: u32) -> Option<Reservations> {
         self.registry.reservations(nqn, namespace)
+    }
+
+    /// Why the last change of the reservations of a namespace that was to be recorded was not: hosts were told that it
+    /// failed. `None` when it was.
+    #[must_use]
+    pub fn reservation_trouble(&self, nqn: &str, namespace: u32) -> Option<String> {
+        self.registry.reservation_trouble(nqn, namespace)
     }
 
     /// Ends reservation and registrations of a namespace, recorded ones too; hosts that are connected are told. When
     /// this returns without an error every queue obeys it.
     ///
     /// # Errors
-    /// When its device is not served, or that cannot be recorded; nothing has changed then.
+    /// When it never had a device, or that cannot be recorded; nothing has changed then.
     pub fn clear_reservations(&self, nqn: &str, namespace: u32) -> Result<(), TargetError> {
         let refuse = |kind, why: &str| {
             let what =
@@ -326,8 +334,12 @@ impl Target {
         };
         match self.registry.clear_reservations(nqn, namespace) {
             Some(status) if status.is_success() => Ok(()),
-            Some(_) => refuse(TargetErrorKind::BadReservations, "that could not be recorded"),
-            None => refuse(TargetErrorKind::Unknown, "its device is not served"),
+            Some(_) => {
+                let why = self.reservation_trouble(nqn, namespace);
+                let why = why.unwrap_or_else(|| "the target is stopping".to_owned());
+                refuse(TargetErrorKind::BadReservations, &format!("not recorded: {why}"))
+            }
+            None => refuse(TargetErrorKind::Unknown, "it never had a device"),
         }
     }
 

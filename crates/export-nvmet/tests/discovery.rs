@@ -118,6 +118,14 @@ fn a_host_is_told_of_other_discovery_services() {
     set(&[]).expect("none");
     assert_eq!(completion(&mut host), (asked, 0x70_f002, 0));
     assert_eq!(look(&mut host, 0), 1);
+    // Where the host is already it is not sent, however that is written.
+    let SocketAddr::V4(here) = machine.target.address() else { panic!("it has one of IPv4") };
+    let mapped = SocketAddr::from((here.ip().to_ipv6_mapped(), here.port()));
+    let itself = [SocketAddr::V4(here), mapped]
+        .map(|address| Referral { address, ..refer(1, nqn::DISCOVERY) });
+    set(&[itself.to_vec(), vec![refer(1, nqn::DISCOVERY)]].concat()).expect("three");
+    assert_eq!(look(&mut host, 0), 2);
+    assert_eq!(page(&mut host, 2)[1].address, "192.0.2.1");
 }
 
 /// What discovery names, each as hosts read it.

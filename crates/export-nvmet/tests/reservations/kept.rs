@@ -4,9 +4,10 @@ use crate::common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, code, export, until};
 use crate::{CONFLICT, KEPT, ask_of, controller, notice, ram, registrants, report, told};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use strake_block::BlockDevice;
 use strake_export_nvmet::limits::RESERVATIONS_ASKED_MAX;
-use strake_export_nvmet::{Export, Ledger, Registrant, Reservations, TargetErrorKind};
+use strake_export_nvmet::{Export, Ledger, Registrant, Removal, Reservations, TargetErrorKind};
 use strake_nvme_wire::feature::event;
 use strake_nvme_wire::nvm::opcode as nvm;
 use strake_nvme_wire::reservation::{Acquire, Action, KeyCheck, Persistence, ReservationType as T};
@@ -109,8 +110,13 @@ fn what_cannot_be_recorded_is_refused() {
     ask_of(&mut io, 2, Action::Register(Persistence::On), 0, 1);
     assert_eq!(io.finish().2, 0, "another time it works");
     book.fail(Some("the page is torn"));
+    assert_eq!(machine.target.reservation_trouble(SUBSYSTEM, 2), None);
     let cleared = machine.target.clear_reservations(SUBSYSTEM, 2);
-    assert_eq!(cleared.map_err(|e| e.kind), Err(TargetErrorKind::BadReservations));
+    let refused = cleared.expect_err("it cannot be recorded");
+    assert_eq!(refused.kind, TargetErrorKind::BadReservations);
+    assert!(refused.what.contains("the page is torn"), "{refused}");
+    let trouble = machine.target.reservation_trouble(SUBSYSTEM, 2);
+    assert_eq!(trouble.as_deref(), Some("the page is torn"));
     assert_eq!(registrants(&mut io, 2).1.len(), 1);
 
     let other = Machine::start();
@@ -190,4 +196,35 @@ fn a_host_that_goes_in_the_middle_of_it_holds_up_nobody() {
     ask_of(&mut io, 2, Action::Register(KEPT), 0, 2);
     assert_eq!(io.finish().2, 0);
     assert_eq!(registrants(&mut io, 2).1, [(1, 1, 0), (2, 2, 0)], "it came into force");
+}
+
+/// An export was removed while the clerk was writing, and its record with it: the clerk brought it back, and the next
+/// export of the array had a reservation of hosts that had long gone.
+#[test]
+fn nothing_is_written_down_after_a_namespace_was_removed() {
+    let machine = Machine::start();
+    let book = Arc::new(Book::default());
+    machine.target.add_export(&with_book(ram(), &book)).expect("a second namespace");
+    let (_admin, mut io) = controller(&machine, 1);
+    let gate = book.gate.lock().expect("no panic");
+    ask_of(&mut io, 2, Action::Register(Persistence::On), 0, 1);
+    ask_of(&mut io, 2, Action::Acquire(Acquire::Free, T::WriteExclusive), 1, 0);
+    assert_eq!(registrants(&mut io, 1).1, [], "both are taken in");
+    until("the first is to be written", || book.knocks.load(Ordering::SeqCst) == 1);
+    thread::scope(|scope| {
+        let removal = scope.spawn(|| {
+            let gone = machine.target.remove_export(SUBSYSTEM, 2, Removal::Force);
+            let is_written = book.gate.try_lock().is_ok();
+            (gone, is_written)
+        });
+        until("it is gone", || !machine.target.offers(SUBSYSTEM, 2));
+        assert_eq!(registrants(&mut io, 1).1, []);
+        drop(gate);
+        let (gone, is_written) = removal.join().expect("no panic");
+        gone.expect("the namespace goes");
+        assert!(is_written, "what was being written was waited for");
+    });
+    assert_eq!(io.finish().2, 0);
+    assert_eq!(io.finish().2, code(Status::INTERNAL), "the second is refused");
+    assert_eq!(book.knocks.load(Ordering::SeqCst), 1);
 }

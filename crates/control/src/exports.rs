@@ -286,6 +286,18 @@ impl Manager {
         }
     }
 
+    /// Lets hosts find an export that cannot be offered, if its address allows that, so that they wait until somebody
+    /// has decided what is to be done: one whose reservations cannot be read, for example.
+    fn announce_if_absent(&mut self, record: &ExportRecord) {
+        let server = self.servers.get(&record.listen);
+        if record.nvme.is_none() || server.is_some_and(|server| server.offers(record)) {
+            return;
+        }
+        if let Err(error) = self.announce(record) {
+            tracing::warn!(export = %record.name, reason = %error, "export not announced");
+        }
+    }
+
     fn announce(&mut self, record: &ExportRecord) -> Result<(), ControlError> {
         if let Some(server) = self.servers.get(&record.listen) {
             return server.announce(record);
@@ -296,7 +308,11 @@ impl Manager {
         Ok(())
     }
 
-    fn withdraw(&mut self, record: &ExportRecord, removal: Removal) -> Result<(), ControlError> {
+    pub(crate) fn withdraw(
+        &mut self,
+        record: &ExportRecord,
+        removal: Removal,
+    ) -> Result<(), ControlError> {
         let Some(server) = self.servers.get(&record.listen) else { return Ok(()) };
         if server.offers(record) {
             server.remove(record, removal)?;
@@ -361,6 +377,7 @@ impl Manager {
                     self.export_trouble.remove(&record.name);
                 }
                 Err(error) => {
+                    self.announce_if_absent(&record);
                     let what =
                         format!("export {} cannot be offered on {}", record.name, record.listen);
                     let note = Note::new(
@@ -396,7 +413,7 @@ impl Manager {
         let name =
             self.config.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
         let reason = match (&done, running) {
-            (Some(_), _) => String::new(),
+            (Some(_), _) => self.unrecorded(record).unwrap_or_default(),
             (None, None) => "its array is not running".to_owned(),
             (None, Some(_)) => self.export_trouble.get(&record.name).cloned().unwrap_or_default(),
         };

@@ -217,6 +217,8 @@ pub struct Manager {
     told_trouble: Option<String>,
     /// Why each recorded export that is not offered is not, by its name.
     pub(crate) export_trouble: BTreeMap<String, String>,
+    /// Exports of which it was told that their reservations are not recorded.
+    pub(crate) told_unrecorded: BTreeSet<String>,
     pub(crate) started: Instant,
     /// When each recorded array was last tried that is later than the assemble timeout, by its identity.
     pub(crate) last_tries: BTreeMap<String, Instant>,
@@ -278,6 +280,7 @@ impl Manager {
             events,
             told_trouble: None,
             export_trouble: BTreeMap::new(),
+            told_unrecorded: BTreeSet::new(),
             started: Instant::now(),
             last_tries: BTreeMap::new(),
             sick: Sick::default(),

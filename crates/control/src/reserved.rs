@@ -4,6 +4,7 @@
 //! A file for each array, beside `state.json` and not in it: a cluster that fails over must not wait for a command that
 //! happens to hold the manager, and a damaged file is the trouble of one export.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -137,11 +138,14 @@ pub(crate) struct ReservationFile {
     array: String,
     /// Name of the export, for what is to be done.
     export: String,
+    /// Makes what was done in a folder durable; one that fails in tests.
+    sync: fn(&Path) -> io::Result<()>,
 }
 
 impl ReservationFile {
     pub(crate) fn new(state: &Path, record: &ExportRecord) -> Self {
-        Self { state: state.to_owned(), array: record.array.clone(), export: record.name.clone() }
+        let (array, export) = (record.array.clone(), record.name.clone());
+        Self { state: state.to_owned(), array, export, sync: sync_folder }
     }
 
     fn folder(&self) -> PathBuf {
@@ -186,34 +190,60 @@ impl ReservationFile {
         let text = serde_json::to_vec_pretty(&page)?;
         if !self.folder().exists() {
             DirBuilder::new().recursive(true).mode(0o700).create(self.folder())?;
-            sync(&self.state)?;
+            (self.sync)(&self.state)?;
         }
+        self.replace(Some(&text))
+    }
+
+    /// Has the file hold this, or be gone. What it held is put back when that cannot be made durable: hosts are told
+    /// that nothing has changed, and the next start would find that it has.
+    fn replace(&self, text: Option<&[u8]>) -> io::Result<()> {
+        let before = match fs::read(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            read => Some(read?),
+        };
+        self.place(text)?;
+        (self.sync)(&self.folder()).map_err(|error| {
+            let is_back = self.place(before.as_deref()).and_then(|()| (self.sync)(&self.folder()));
+            match is_back {
+                Ok(()) => error,
+                Err(worse) => io::Error::other(format!(
+                    "{error}; what it held was not put back ({worse}), so nobody knows what the next start will find"
+                )),
+            }
+        })
+    }
+
+    /// The same, without making sure of the folder.
+    fn place(&self, text: Option<&[u8]>) -> io::Result<()> {
+        let Some(text) = text else {
+            return match fs::remove_file(self.path()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            };
+        };
         let next = self.path().with_extension("json.next");
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&next)?;
-        file.write_all(&text)?;
+        file.write_all(text)?;
         file.sync_all()?;
-        fs::rename(&next, self.path())?;
-        sync(&self.folder())
+        fs::rename(&next, self.path())
     }
 
+    /// Also makes sure of a removal before this one of which nobody knew whether it was durable.
     fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(self.path()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            removed => removed?,
-        }
-        sync(&self.folder())
+        if self.folder().exists() { self.replace(None) } else { Ok(()) }
     }
 
     /// Puts a file aside that cannot be read, for whoever wants to know.
     fn put_aside(&self) -> io::Result<()> {
         fs::rename(self.path(), self.path().with_extension("json.damaged"))?;
-        sync(&self.folder())
+        (self.sync)(&self.folder())
     }
 }
 
-fn sync(folder: &Path) -> io::Result<()> {
+fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
@@ -236,11 +266,7 @@ impl Ledger for ReservationFile {
             Some(reservations) => self.put(reservations),
             None => self.remove(),
         };
-        written.map_err(|error| {
-            let path = self.path();
-            tracing::warn!(export = %self.export, path = %path.display(), %error, "reservations not recorded");
-            format!("{}: {error}", path.display())
-        })
+        written.map_err(|error| format!("{}: {error}", self.path().display()))
     }
 }
 
@@ -266,6 +292,27 @@ pub(crate) fn message(reservations: &Reservations) -> Option<ReservationMessage>
 impl Manager {
     pub(crate) fn ledger_of(&self, record: &ExportRecord) -> Arc<ReservationFile> {
         Arc::new(ReservationFile::new(self.store.dir(), record))
+    }
+
+    /// Why hosts of an export could not change reservations the last time.
+    pub(crate) fn unrecorded(&self, record: &ExportRecord) -> Option<String> {
+        let why = self.servers.get(&record.listen)?.reservation_trouble(record)?;
+        Some(format!("a change of its reservations was not recorded, and refused: {why}"))
+    }
+
+    /// Tells of changes of reservations that could not be recorded, of each export once until one could be.
+    pub(crate) fn tell_unrecorded(&mut self) {
+        let known = self.config.exports.iter();
+        let now: BTreeMap<String, String> = known
+            .filter_map(|record| Some((record.name.clone(), self.unrecorded(record)?)))
+            .collect();
+        for (name, why) in now.iter().filter(|(name, _)| !self.told_unrecorded.contains(*name)) {
+            let what = format!("hosts cannot change the reservations of export {name}");
+            let note = Note::new(EventKind::ReservationsUnrecorded, format!("export/{name}"), what);
+            let next = "have the state directory take files again; hosts can try again at any time";
+            self.record(note.cause(why.clone()).next(next));
+        }
+        self.told_unrecorded = now.into_keys().collect();
     }
 
     /// Ends reservation and registrations of an export whose hosts will not, because they are gone for good. An export

@@ -201,7 +201,17 @@ impl ExportServer {
         }
     }
 
-    /// The reservations of an export, if it can have some and its array is served.
+    /// Why the last change of the reservations of an export was not recorded.
+    pub(crate) fn reservation_trouble(&self, record: &ExportRecord) -> Option<String> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                target.reservation_trouble(&nvme.nqn, nvme.namespace)
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// The reservations of an export, if it can have some and its array is or was served.
     pub(crate) fn reservations(&self, record: &ExportRecord) -> Option<Reservations> {
         match (self, &record.nvme) {
             (Self::Nvme(target), Some(nvme)) => target.reservations(&nvme.nqn, nvme.namespace),

@@ -78,6 +78,7 @@ impl Control {
         self.run(|m| {
             m.observe();
             m.tell_rejections(monotonic());
+            m.tell_unrecorded();
             m.watch_crowds();
             m.watch_state_dir();
             m.watch_hooks();

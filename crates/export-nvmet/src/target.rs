@@ -208,9 +208,9 @@ impl Target {
         self.registry.add(export)
     }
 
-    /// Withdraws an export. When this returns without an error, no I/O of it is in flight, its device queues are closed,
-    /// and its reservations are written down no more. Hosts that are connected are told; with the last namespace of a subsystem they are disconnected. Called
-    /// on a control thread, never on a data core.
+    /// Withdraws an export. When this returns without an error, no I/O of it is in flight, its device queues are
+    /// closed, and its reservations are written down no more. Hosts that are connected are told; with the last
+    /// namespace of a subsystem they are disconnected. Called on a control thread, never on a data core.
     ///
     /// # Errors
     /// When there is no such export; when it has hosts and [`Removal::IfUnused`] was asked for; when the device did

@@ -1,5 +1,6 @@
-use super::ReservationFile;
+use super::{ReservationFile, sync_folder};
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use strake_export_nvmet::limits::REGISTRANTS_MAX;
@@ -18,7 +19,7 @@ impl State {
 
     fn file(&self, array: &str) -> ReservationFile {
         let (array, export) = (array.to_owned(), "tank".to_owned());
-        ReservationFile { state: self.0.clone(), array, export }
+        ReservationFile { state: self.0.clone(), array, export, sync: sync_folder }
     }
 }
 
@@ -127,4 +128,28 @@ fn what_cannot_be_written_changes_nothing() {
     let held = Held { kind: ReservationType::ExclusiveAccess, holder: Some([1; 16]) };
     assert!(file.write(Some(&sample(Some(held)))).is_err());
     assert_eq!(file.read(), Ok(Some(before)));
+}
+
+/// After the new file is in its place only the folder is left to be made sure of. When that fails hosts are told that
+/// nothing has changed, and the next start would have found that it had.
+#[test]
+fn what_is_not_durable_is_put_back() {
+    let state = State::new("folder");
+    let file = state.file("a");
+    let held = Held { kind: ReservationType::ExclusiveAccess, holder: Some([1; 16]) };
+    let (before, after) = (sample(None), sample(Some(held)));
+    let failing = ReservationFile { sync: |_| Err(io::Error::other("the drive is ill")), ..file };
+    let file = state.file("a");
+    let check_refused = |wanted, found: Option<&Reservations>| {
+        let why = failing.write(wanted).expect_err("it is not durable");
+        for part in ["a.json", "the drive is ill", "nobody knows"] {
+            assert!(why.contains(part), "{why} does not say {part}");
+        }
+        assert_eq!(file.read(), Ok(found.cloned()));
+    };
+    fs::create_dir_all(file.folder()).expect("it can be made");
+    check_refused(Some(&before), None);
+    file.write(Some(&before)).expect("it can be written");
+    check_refused(Some(&after), Some(&before));
+    check_refused(None, Some(&before));
 }

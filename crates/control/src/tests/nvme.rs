@@ -5,13 +5,14 @@ use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::manager::Manager;
 use crate::reserved::ReservationFile;
-use crate::store::Config;
+use crate::store::{Config, ExportRecord};
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
     DestroyArrayRequest, DiscoverDrivesRequest, Export, ListEventsRequest, ReleaseExportRequest,
     RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest, RestoreConfigRequest,
     UndeleteArrayRequest,
 };
+use strake_export_nbd::Removal;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 use strake_units::Nanos;
 
@@ -514,6 +515,59 @@ fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
     stop(&control);
 }
 
+/// Offers an export as if its array had been started just now.
+fn offer_again(control: &Control, record: &ExportRecord) {
+    let again = |m: &mut Manager| {
+        m.withdraw(record, Removal::Force)?;
+        m.offer_recorded_exports(&record.array);
+        Ok(())
+    };
+    control.run(again).expect("it goes on");
+}
+
+/// A change that cannot be recorded is refused; the operator learns why: in the list, by one event, by his own command.
+#[test]
+fn why_reservations_are_not_recorded_is_told() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    control.run(|m| m.create_export(&request())).expect("it is offered");
+    let record = control.run(|m| Ok(m.config.exports[0].clone())).expect("one export");
+    let file = ReservationFile::new(&folder.path("state"), &record);
+    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
+    let reservations = Reservations { persists: true, registrants, ..Reservations::default() };
+    file.write(Some(&reservations)).expect("it can be written");
+    offer_again(&control, &record);
+
+    let path = folder.path("state").join(format!("reservations/{}.json", record.array));
+    std::fs::remove_file(&path).expect("it is there");
+    std::fs::create_dir(&path).expect("it can be in the way");
+    let release =
+        || control.run(|m| m.release_export(&ReleaseExportRequest { name: "tank".into() }));
+    let events = || {
+        let tell = |m: &mut Manager| {
+            m.tell_unrecorded();
+            Ok(())
+        };
+        control.run(tell).expect("it tells");
+        let told = control.events().list(&Default::default()).expect("the request is fine");
+        let of_it = told.iter().filter(|event| event.kind == "reservations_unrecorded");
+        of_it.map(|event| event.cause.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(events(), [""; 0]);
+    check_refused(release(), ControlErrorKind::Store, &record.array);
+    let export = only_export(&control);
+    assert_eq!(export.state, "online");
+    assert!(export.reason.contains(&record.array), "{}", export.reason);
+    assert_eq!(events(), [export.reason.as_str()]);
+    assert_eq!(events().len(), 1, "it is told once");
+    std::fs::remove_dir(&path).expect("it is empty");
+    assert_eq!(release().expect("it is possible again").result, "changed");
+    assert_eq!(only_export(&control).reason, "");
+    assert_eq!(events().len(), 1);
+    stop(&control);
+}
+
 /// What hosts agreed on is in force after a restart; what cannot be read keeps the export back until somebody decides.
 #[test]
 fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
@@ -559,6 +613,13 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     assert_eq!(after, before);
     assert!(path.with_extension("json.damaged").exists(), "for whoever wants to know");
 
+    // Hosts wait, too, when the address was free only later: the daemon began without it.
+    std::fs::write(&path, "torn").expect("it can be damaged");
+    offer_again(&control, &record);
+    assert_eq!(only_export(&control).state, "offline");
+    assert!(!asks_for_proof(&before.listen, &before.nqn), "hosts are told to wait");
+    assert_eq!(release(&control).expect("it is put aside"), "changed");
+
     // The next one begins anew: with its export a reservation goes.
     file.write(Some(&reservations)).expect("it can be written");
     control
@@ -568,7 +629,7 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     control.run(|m| m.create_export(&request())).expect("it is offered again");
     assert_eq!(only_export(&control).reservation, None);
     let told = control.events().list(&Default::default()).expect("the request is fine");
-    assert_eq!(told.iter().filter(|e| e.kind == "reservations_released").count(), 1);
+    assert_eq!(told.iter().filter(|e| e.kind == "reservations_released").count(), 2);
     let nothing = ReleaseExportRequest { name: "other".into() };
     let unknown = control.run(|m| m.release_export(&nothing));
     check_refused(unknown, ControlErrorKind::NotFound, "there is: tank");

@@ -1,8 +1,8 @@
 //! Copy: blocks of a namespace are written to another place of it (NVM, section 3.2.2).
 //!
 //! A queue carries out one Copy of a device after another, piece by piece, through a buffer that is there for nothing
-//! else. So however many a host asks for, they take none of the memory that others wait for, and wait for none
-//! themselves; and a device that does not answer holds up no Copy of another one.
+//! else. So however many a host asks for, what each holds while it waits is the small buffer with its ranges, of which
+//! a queue has one for each of its places; and a device that does not answer holds up no Copy of another one.
 
 use super::command::entry;
 use super::guarded::Way;

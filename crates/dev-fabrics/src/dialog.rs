@@ -73,7 +73,7 @@ impl Dialog {
         wanted: Digests,
         until: Until,
     ) -> Result<Self, Reason> {
-        Self::begin_at(&places_of(address)?, address, host, wanted, until)
+        Self::begin_at(&places_of(address, until)?, address, host, wanted, until)
     }
 
     /// The same, where the machine was found before.

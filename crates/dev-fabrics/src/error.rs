@@ -17,6 +17,8 @@ pub enum Reason {
     Socket(Errno),
     /// The machine's name means nothing.
     NoSuchMachine,
+    /// Nobody said in time what the machine's name means.
+    NamesSilent,
     /// The target did not answer in time.
     Silent,
     /// The target ended the connection in anger: with a status and the field it names (TCP, section 3.6.2.5).
@@ -139,6 +141,9 @@ impl fmt::Display for Reason {
                 write!(f, "{}", std::io::Error::from_raw_os_error(errno.raw_os_error()))
             }
             Self::NoSuchMachine => f.write_str("the machine's name means nothing here"),
+            Self::NamesSilent => {
+                f.write_str("nobody says what the machine's name means: name service does not answer")
+            }
             Self::Silent => f.write_str("the target does not answer"),
             Self::Ended(status, field) => write!(
                 f,
@@ -238,7 +243,7 @@ impl Reason {
     #[must_use]
     pub const fn kind(self) -> IoErrorKind {
         match self {
-            Self::Silent => IoErrorKind::Timeout,
+            Self::Silent | Self::NamesSilent => IoErrorKind::Timeout,
             Self::Unusable(_) => IoErrorKind::Unsupported,
             Self::Closed
             | Self::Socket(_)

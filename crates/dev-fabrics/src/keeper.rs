@@ -1,8 +1,8 @@
 //! The thread that has the queues of a device connected, over the path that serves best.
 //!
 //! Each path has a thread of its own (`path`), which keeps an association. This one chooses among those that are up
-//! (`ways`), connects the queues over it, and tells them what became of the associations that they have used (`Life`).
-//! It never waits for a target but while it connects a queue.
+//! (`ways`), has the queues connected over it, each by a thread of its own (`joins`), and tells them what became of the
+//! associations that they have used (`Life`). It never waits for a target.
 //!
 //! **A change that was sent and not answered** may be carried out until its association has ended and its target has
 //! noticed. It would undo what comes after it if that came first (F30). So a queue sends it again only when the target
@@ -15,6 +15,8 @@
 //! it, is left by each queue for itself, when all is answered that it sent over it. Nothing is sent again then but what
 //! the target says it has not done.
 
+mod joins;
+
 use crate::cache::Instance;
 use crate::error::Reason;
 use crate::inbox::{Asker, Inbox};
@@ -25,6 +27,7 @@ use crate::path::GiveUp;
 use crate::session::Gate;
 use crate::shared::{LinkState, Live, PathEntry, Shared, Standing, now};
 use crate::ways::{PathId, Used, Way, are_one, choose, share_cache};
+use joins::{Join, Joined, Joins};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,8 +64,24 @@ enum Seat {
     Refused,
     /// It is to be, and was refused before.
     Again,
+    /// It is being connected, with this number.
+    Joining(u16, Try),
     /// It is, with this number at the target.
     Taken(u16),
+}
+
+/// Whether a queue was refused before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Try {
+    First,
+    Another,
+}
+
+/// Whether there was a number for each queue that is to be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Numbers {
+    Enough,
+    Lack,
 }
 
 /// An association over which commands may be under way.
@@ -93,6 +112,7 @@ pub(crate) struct Keeper {
     /// Associations that were told to end, and their paths.
     condemned: Vec<(PathId, GiveUp)>,
     places: Vec<Place>,
+    joins: Joins,
     /// Paths over which a queue was not connected, and until when they rank behind others.
     poor: Vec<(PathId, Instant)>,
     uses: Vec<Use>,
@@ -116,6 +136,7 @@ impl Keeper {
             threads: Vec::new(),
             condemned: Vec::new(),
             places: Vec::new(),
+            joins: Joins::new(),
             poor: Vec::new(),
             uses: Vec::new(),
             active: None,
@@ -135,8 +156,8 @@ impl Keeper {
         }
     }
 
-    /// Takes what it was asked for, looks how the paths stand, and does what follows from it. Connecting a queue has to
-    /// be waited for, so before each one it looks again. False when nobody can ask for anything any more.
+    /// Takes what it was asked for, looks how the paths stand, and does what follows from it, without waiting for
+    /// anything. False when nobody can ask for anything any more.
     pub(crate) fn look(&mut self) -> bool {
         if Instant::now() >= self.due {
             self.due = Instant::now() + KEEP_ALIVE_EVERY;
@@ -147,13 +168,31 @@ impl Keeper {
                 return false;
             }
             self.look_at_paths();
-            if !self.connect_next() {
+            if self.connect_wanted() == Numbers::Enough {
                 break;
             }
         }
-        self.count_reconnect();
-        self.tell_state();
+        if self.is_settled() {
+            self.count_reconnect();
+            self.tell_state();
+        }
         true
+    }
+
+    /// The same, and waits until no queue is being connected.
+    #[cfg(test)]
+    pub(crate) fn settle(&mut self) {
+        self.look();
+        while let Some(joined) = self.joins.wait() {
+            self.take_joined(joined);
+            self.look();
+        }
+    }
+
+    /// Whether it is known of every queue what became of it.
+    fn is_settled(&self) -> bool {
+        let is_known = |place: &Place| matches!(place.seat, Seat::Refused | Seat::Taken(_));
+        self.active.is_none() || self.places.iter().all(is_known)
     }
 
     /// Takes all that it was asked for; false when nobody can ask any more.
@@ -191,6 +230,10 @@ impl Keeper {
     fn look_at_paths(&mut self) {
         // An eventfd that nobody has written to has nothing to read.
         let _ = rustix::io::read(&self.shared.news, &mut [0; 8]);
+        // After that, so that what comes later is news.
+        while let Some(joined) = self.joins.next() {
+            self.take_joined(joined);
+        }
         self.end_uses();
         self.refuse_others();
         self.poor.retain(|(_, until)| Instant::now() < *until);
@@ -374,7 +417,11 @@ impl Keeper {
     /// A number that no queue has; not that of the queue that was closed last, which the target may not have noticed.
     fn free_number(&self) -> Option<u16> {
         let granted = self.shared.queues_granted.load(Ordering::Relaxed).max(1) as u16;
-        let taken = |number| self.places.iter().any(|place| place.seat == Seat::Taken(number));
+        let has = |place: &Place, number| match place.seat {
+            Seat::Taken(its) | Seat::Joining(its, _) => its == number,
+            Seat::Wanted | Seat::Refused | Seat::Again => false,
+        };
+        let taken = |number| self.places.iter().any(|place| has(place, number));
         let after = |step| (self.last_number + step) % granted + 1;
         (0..granted).map(after).find(|&number| !taken(number))
     }
@@ -386,22 +433,68 @@ impl Keeper {
         }
     }
 
-    /// Connects a queue that is to be; false when there is none. One that the target refuses is left for the next time:
-    /// the others are of use without it.
-    fn connect_next(&mut self) -> bool {
-        let Some(Active { path, session, .. }) = self.active else { return false };
-        let is_wanted = |place: &Place| matches!(place.seat, Seat::Wanted | Seat::Again);
-        let wanted = self.places.iter().position(is_wanted);
-        let Some(at) = wanted else { return false };
-        match self.connect(at) {
-            Ok(number) => {
-                let seat = number.map_or(Seat::Refused, Seat::Taken);
-                let was = std::mem::replace(&mut self.places[at].seat, seat);
-                if (was, seat) == (Seat::Again, Seat::Refused) {
-                    self.is_poor(path);
-                }
+    /// Has the queues connected that are to be. Where numbers lack another path may serve better.
+    fn connect_wanted(&mut self) -> Numbers {
+        let mut numbers = Numbers::Enough;
+        for at in 0..self.places.len() {
+            let tried = match self.places[at].seat {
+                Seat::Wanted => Try::First,
+                Seat::Again => Try::Another,
+                Seat::Refused | Seat::Joining(..) | Seat::Taken(_) => continue,
+            };
+            let (Some(active), Some(used)) = (&self.active, self.uses.last()) else { break };
+            if !self.joins.has_room() {
+                break;
             }
-            Err(reason) => {
+            let path = active.path;
+            let Some(number) = self.free_number() else {
+                self.refuse(at, tried, path);
+                numbers = Numbers::Lack;
+                continue;
+            };
+            let join = Join {
+                queue: self.places[at].port.id,
+                number,
+                gate: active.gate.clone(),
+                host: self.shared.host(),
+                life: Arc::clone(&used.life),
+                facts: Arc::clone(&active.facts),
+            };
+            self.last_number = number;
+            self.places[at].seat = Seat::Joining(number, tried);
+            self.joins.begin(join, &self.shared);
+        }
+        numbers
+    }
+
+    /// A queue is left without a connection for now: the others are of use without it.
+    fn refuse(&mut self, at: usize, tried: Try, path: PathId) {
+        self.places[at].seat = Seat::Refused;
+        if tried == Try::Another {
+            self.is_poor(path);
+        }
+    }
+
+    /// Takes note of what became of a queue. Whatever became of one of another association is of no use.
+    fn take_joined(&mut self, joined: Joined) {
+        let Joined { association, queue, number, link } = joined;
+        let Some(&Active { path, session, .. }) = self.active.as_ref() else { return };
+        if association != self.association {
+            return;
+        }
+        let known = self.places.iter().position(|place| place.port.id == queue);
+        let seat = known.map(|at| (at, self.places[at].seat));
+        match (link, seat) {
+            (Ok(link), Some((at, Seat::Joining(its, _)))) if its == number => {
+                self.places[at].seat = Seat::Taken(number);
+                self.places[at].port.offer(Some(link));
+            }
+            (Err(Reason::Refused(_)), Some((at, Seat::Joining(its, tried)))) if its == number => {
+                self.refuse(at, tried, path);
+            }
+            // A queue that is gone takes nothing.
+            (Ok(_) | Err(Reason::Refused(_)), _) => {}
+            (Err(reason), _) => {
                 self.is_poor(path);
                 self.condemn(path, session, reason);
             }
@@ -409,32 +502,12 @@ impl Keeper {
         if self.places.iter().all(|place| matches!(place.seat, Seat::Taken(_))) {
             self.poor.retain(|(id, _)| *id != path);
         }
-        true
     }
 
     /// A path did not connect a queue.
     fn is_poor(&mut self, path: PathId) {
         self.poor.retain(|(id, _)| *id != path);
         self.poor.push((path, Instant::now() + POOR_TIME));
-    }
-
-    /// The number that a queue has got; `None` where it is refused, or there is none.
-    fn connect(&mut self, at: usize) -> Result<Option<u16>, Reason> {
-        let (Some(active), Some(number), Some(used)) =
-            (&self.active, self.free_number(), self.uses.last())
-        else {
-            return Ok(None);
-        };
-        self.last_number = number;
-        let queue = active.gate.queue(number, &self.shared.host(), (&used.life, &active.facts));
-        let link = match queue {
-            Ok(link) => link,
-            Err(Reason::Refused(_)) => return Ok(None),
-            Err(reason) => return Err(reason),
-        };
-        // A queue that is gone does not take it, and has said so or will.
-        self.places[at].port.offer(Some(link));
-        Ok(Some(number))
     }
 
     /// Lets go of paths that nobody wants any more and no queue waits for.

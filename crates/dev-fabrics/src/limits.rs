@@ -72,6 +72,10 @@ pub const TICK: Nanos = Nanos(100 * Nanos::MILLI.0);
 /// I/O queues asked for; each core that uses the drive takes one, and so does every look at it.
 pub const QUEUES_MAX: u16 = 16;
 
+/// Queues of one drive that are being connected at a time, those among them that nobody wants any more since their
+/// association was lost: each takes a thread until its target answers or [`SETUP_TIME_MAX`] is over.
+pub const JOINS_MAX: usize = 4 * QUEUES_MAX as usize;
+
 /// Groups of namespaces that a target is asked about, how they are reached: their page fits the least that a target may
 /// want a command's data to be (one page of memory).
 pub const ACCESS_GROUPS_MAX: u32 = 127;

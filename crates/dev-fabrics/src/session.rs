@@ -30,7 +30,7 @@ use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, nqn};
 pub(crate) struct Gate {
     address: Address,
     /// Where the admin queue was connected to: the name may be that of several machines, or be another's by now.
-    place: SocketAddr,
+    pub(crate) place: SocketAddr,
     digests: Digests,
     controller: u16,
     entries: u32,

@@ -1,6 +1,6 @@
 //! The thread's work step by step, against Strake's own target.
 
-use super::{Keeper, Request};
+use super::{Keeper, Request, Seat};
 use crate::address::{Address, HostName};
 use crate::device::Options;
 use crate::error::Reason;
@@ -12,9 +12,10 @@ use crate::session::Session;
 use crate::shared::{LinkState, Shared, Standing, enlist, now};
 use crate::ways::PathId;
 use rustix::event::{EventfdFlags, eventfd};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Export, Removal, Target, TargetConfig};
@@ -80,14 +81,14 @@ impl Rig {
             Path::new(&shared, (id, address), session.take(), inbox)
         };
         let paths = addresses.iter().map(path).collect();
-        keeper.look();
+        keeper.settle();
         Self { keeper, shared, paths, _asker: asker }
     }
 
     /// Opens a queue.
     fn open(&mut self, port: Port) {
         self.keeper.take(Request::Open(port));
-        self.keeper.look();
+        self.keeper.settle();
     }
 
     /// Another path, that is up, and whose thread the keeper has not been told of.
@@ -106,13 +107,13 @@ impl Rig {
         for path in &mut self.paths {
             path.step();
         }
-        self.keeper.look();
+        self.keeper.settle();
     }
 
     /// Loses the association of a path.
     fn lose(&mut self, path: usize, reason: Reason) {
         self.paths[path].lose(reason);
-        self.keeper.look();
+        self.keeper.settle();
     }
 
     /// How many paths are up.
@@ -132,7 +133,7 @@ impl Rig {
             Standing::Up(live) => live.facts.access = Some(how),
             Standing::Down { .. } => panic!("the path is up"),
         }
-        self.keeper.look();
+        self.keeper.settle();
     }
 
     /// Takes steps until something is so.
@@ -274,6 +275,38 @@ fn another_path_takes_over_when_one_is_lost() {
     assert_eq!(rig.used(), [false, true], "which is no reason to change either");
 }
 
+/// A queue that was being connected to a target that does not answer held up the change to another path for 10 seconds.
+#[test]
+fn a_target_that_does_not_answer_holds_up_no_other_path() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    rig.until("both are up", |rig| rig.ups() == 2);
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let Some(active) = &mut rig.keeper.active else { panic!("it is up") };
+    active.gate.place = silent.local_addr().expect("it has an address");
+    let (port, links) = port(1);
+    rig.keeper.take(Request::Open(port));
+    rig.keeper.look();
+    assert!(matches!(rig.keeper.places[0].seat, Seat::Joining(..)), "it waits for nothing");
+    rig.paths[0].lose(Reason::Silent);
+    let ends = Instant::now() + PATIENCE;
+    let link = loop {
+        rig.keeper.look();
+        if let Some(link) = links.take() {
+            break link;
+        }
+        assert!(Instant::now() < ends, "the queue is connected over the other");
+        thread::yield_now();
+    };
+    assert_eq!((link.life.number, rig.used()), (2, vec![false, true]));
+    assert_eq!(rig.shared.state(), LinkState::Up);
+    assert_eq!(rig.keeper.joins.under_way, 1, "nobody waited for the first");
+    // Its thread ends with this.
+    drop(silent);
+    assert!(rig.keeper.joins.wait().is_some_and(|joined| joined.link.is_err()));
+}
+
 /// A queue finds out before the path does.
 #[test]
 fn another_path_takes_over_before_the_target_has_heard_of_it() {
@@ -284,7 +317,7 @@ fn another_path_takes_over_before_the_target_has_heard_of_it() {
     let first = links.take().expect("the queue is connected");
     rig.until("both are up", |rig| rig.ups() == 2);
     rig.keeper.take(Request::Lost(1, Reason::Closed));
-    rig.keeper.look();
+    rig.keeper.settle();
     assert_eq!(first.life.phase(), Phase::Ending, "for as long as it lasts nobody knows its end");
     assert_eq!(links.take().expect("the queue is connected again").life.number, 2);
     rig.step();
@@ -419,7 +452,7 @@ fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
     rig.reach(1, Access::NonOptimized);
     assert_eq!(rig.used(), [false, true], "it has only just come to be used");
     rig.keeper.turned -= STAY_TIME_MIN;
-    rig.keeper.look();
+    rig.keeper.settle();
     assert_eq!(rig.used(), [true, false], "the better one");
     rig.lose(1, Reason::Closed);
     assert!(matches!(second.life.phase(), Phase::Ended(_)));
@@ -443,7 +476,7 @@ fn a_path_that_connects_not_all_queues_is_left_for_one_that_does() {
     rig.reach(0, Access::NonOptimized);
     assert_eq!(rig.used(), [false, true], "the target may not have noticed that a queue is closed");
     rig.keeper.due = Instant::now();
-    rig.keeper.look();
+    rig.keeper.settle();
     assert_eq!((rig.keeper.association, rig.used()), (3, vec![true, false]), "there and back");
     for links in [links, others] {
         assert_eq!(links.take().expect("the queue is connected").life.number, 3);
@@ -459,10 +492,10 @@ fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
     let first = links.take().expect("the queue is connected");
     rig.until("both are up", |rig| rig.ups() == 2);
     rig.shared.paths()[0].leaving = true;
-    rig.keeper.look();
+    rig.keeper.settle();
     assert_eq!((rig.used(), rig.keeper.threads.len()), (vec![false, true], 2));
     drop(first);
-    rig.keeper.look();
+    rig.keeper.settle();
     assert_eq!(rig.keeper.threads.len(), 1);
     assert_eq!(links.take().expect("the queue is connected").life.number, 2);
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use common::Host;
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
@@ -11,6 +12,14 @@ use strake_units::BlockSize;
 
 /// Longest a client may take before the test gives it up, in seconds. A bound, not a measurement.
 const CLIENT_SECONDS: &str = "60";
+
+/// Says which test is left out and why. Straight to standard error: what a test prints is shown only when it fails.
+fn skip(why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // Nobody may be reading.
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+}
 
 /// Runs a client and returns what it printed; `None` when it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
@@ -21,7 +30,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
         .status()
         .is_ok_and(|status| status.success());
     if !found {
-        eprintln!("skipped: {program} not installed");
+        skip(&format!("{program} is not installed"));
         return None;
     }
     let output = Command::new("timeout")
@@ -172,7 +181,7 @@ fn fio_verifies_random_writes() {
     match engines {
         None => return,
         Some(list) if !list.contains("nbd") => {
-            eprintln!("skipped: fio has no nbd engine");
+            skip("fio has no nbd engine");
             return;
         }
         Some(_) => {}

@@ -43,10 +43,18 @@ fn base64(bytes: &[u8]) -> String {
     String::from_utf8(output.stdout).expect("base64")
 }
 
+/// Says which test is left out and why. Straight to standard error: what a test prints is shown only when it fails.
+fn skip(why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // Nobody may be reading.
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+}
+
 fn has_openssl() -> bool {
     let found = Command::new("openssl").arg("version").output().is_ok();
     if !found {
-        eprintln!("skipped: openssl not installed");
+        skip("openssl is not installed");
     }
     found
 }

@@ -156,7 +156,11 @@ pub fn offers(answer: &DiscoverDrivesResponse, width: usize) -> String {
         let _ = writeln!(out, "\n{}\n  {name}", standing(offer));
         let known = offer.drives.iter().filter(|drive| **drive != offer.address);
         let note = (!offer.note.is_empty()).then(|| offer.note.clone());
-        for line in known.map(|drive| format!("connected as {drive}")).chain(note) {
+        let line = |drive: &String| {
+            let how = if offer.connected.contains(drive) { "connected" } else { "recorded" };
+            format!("{how} as {drive}")
+        };
+        for line in known.map(line).chain(note) {
             let _ = writeln!(out, "  {}", wrapped(&line, width, 4));
         }
     }
@@ -166,7 +170,8 @@ pub fn offers(answer: &DiscoverDrivesResponse, width: usize) -> String {
 /// How an offer and this host stand to each other.
 fn standing(offer: &Offer) -> &str {
     match offer.kind.as_str() {
-        "subsystem" if !offer.drives.is_empty() => "connected",
+        "subsystem" if !offer.connected.is_empty() => "connected",
+        "subsystem" if !offer.drives.is_empty() => "recorded, not connected",
         "subsystem" => "offered",
         kind => kind,
     }

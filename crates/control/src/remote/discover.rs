@@ -2,13 +2,19 @@
 
 use strake_api::v1::{DiscoverDrivesRequest, DiscoverDrivesResponse, Offer};
 use strake_dev_fabrics::discovery::{self, Channel, Entry, EntryError, Kind, Transport};
-use strake_dev_fabrics::{Address, HostName, Options, Service};
+use strake_dev_fabrics::{Address, HostName, LinkState, Options, Service};
 use strake_units::Uuid;
 
-use super::record::{check_secrets, keys_of, tls_key_of};
+use super::record::{check_secrets, keys_of, refusal, tls_key_of};
 use crate::control::Control;
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
 use crate::manager::Manager;
+
+/// What a discovery service was asked with.
+#[derive(Clone, Copy)]
+struct With {
+    tls_key: bool,
+}
 
 impl Control {
     /// Asks a discovery service what it offers to this host. Takes as long as the service does.
@@ -29,17 +35,17 @@ impl Control {
         let id: Uuid = id.parse().unwrap_or(Uuid::NIL);
         let host = HostName { nqn, id: id.0, keys, tls };
         let digests = Options::default().digests;
-        let found = discovery::discover(&service, &host, digests).map_err(|error| {
-            let what = format!("{error}; check the address and the target's list of hosts");
-            ControlError::new(ControlErrorKind::Device, what)
-        })?;
-        let offers = self.run(|m| Ok(found.into_iter().map(|entry| m.offered(entry)).collect()))?;
+        let found = discovery::discover(&service, &host, digests)
+            .map_err(|error| refusal(&error, (&host.keys, &host.tls)))?;
+        let with = With { tls_key: host.tls.is_some() };
+        let offers =
+            self.run(|m| Ok(found.into_iter().map(|entry| m.offered(entry, with)).collect()))?;
         Ok(DiscoverDrivesResponse { host_nqn: host.nqn, offers })
     }
 }
 
 impl Manager {
-    fn offered(&self, entry: Result<Entry, EntryError>) -> Offer {
+    fn offered(&self, entry: Result<Entry, EntryError>, with: With) -> Offer {
         let entry = match entry {
             Ok(entry) => entry,
             Err(why) => {
@@ -51,15 +57,23 @@ impl Manager {
         let note = match (&address, entry.channel) {
             (None, _) if entry.transport == Transport::Tcp => "its address is none",
             (None, _) => "it is not reached over TCP",
+            (Some(_), Channel::Required) if with.tls_key => {
+                "it asks for TLS; connect with the same key, if it is for that subsystem, too: --tls-key-file"
+            }
             (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
             (Some(_), Channel::Untold | Channel::NotRequired) => "",
         };
+        let drives = self.remotes_of(&entry.nqn);
+        let is_up = |address: &&String| {
+            self.drives.remote(address).is_some_and(|device| device.state() == LinkState::Up)
+        };
         Offer {
+            connected: drives.iter().filter(is_up).cloned().collect(),
             kind: kind_word(entry.kind).to_owned(),
             address: address.unwrap_or_default(),
             transport: transport_word(entry.transport).to_owned(),
             secure_channel: channel_word(entry.channel).to_owned(),
-            drives: self.remotes_of(&entry.nqn),
+            drives,
             note: note.to_owned(),
             nqn: entry.nqn,
         }

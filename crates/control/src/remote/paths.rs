@@ -66,7 +66,8 @@ impl Control {
         let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
             return Ok(());
         };
-        device.add_path(&address).map_err(|error| refusal(&error))?;
+        let (keys, tls) = (record.keys()?, record.tls_key()?);
+        device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls)))?;
         self.run(|m| m.put_remote(record)).inspect_err(|_| {
             // What was not recorded is not used. There is another one, or it could not have been added.
             let _ = device.remove_path(&address);

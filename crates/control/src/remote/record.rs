@@ -41,7 +41,7 @@ impl RemoteRecord {
         };
         let connected =
             FabricsDevice::connect_any(&addresses, &host, Options { loss_time, ..defaults });
-        connected.map_err(|error| refusal(&error))
+        connected.map_err(|error| refusal(&error, (&host.keys, &host.tls)))
     }
 
     /// Refuses a drive that is to be connected with what is not known any more: without it, it would be connected in
@@ -83,9 +83,18 @@ pub(super) fn tls_key_of(address: &str, text: &str) -> Result<Option<TlsKey>, Co
     })
 }
 
-/// What is said about a drive that cannot be connected.
-pub(super) fn refusal(error: &DeviceError) -> ControlError {
-    let what = format!("{error}; check the address and the target's list of hosts");
+/// What is said about a target that does not take us with what we have shown.
+pub(super) fn refusal(
+    error: &DeviceError,
+    shown: (&Option<Keys>, &Option<TlsKey>),
+) -> ControlError {
+    let known = match shown {
+        (None, None) => "",
+        (Some(_), None) => ", and that it knows the same secrets",
+        (None, Some(_)) => ", and that it knows the same key for TLS",
+        (Some(_), Some(_)) => ", and that it knows the same secrets and the same key for TLS",
+    };
+    let what = format!("{error}; check the address and the target's list of hosts{known}");
     ControlError::new(ControlErrorKind::Device, what)
 }
 
@@ -128,6 +137,12 @@ impl Manager {
             None => self.new_record(path, request)?,
         };
         if !secret.is_empty() {
+            if controller.is_empty() && !record.controller_secret.is_empty() {
+                return Err(ControlError::usage(format!(
+                    "{path} is connected to a target that has to prove itself; give the target's secret, too \
+                     (--controller-secret-file), or, to believe it without, first: strake drive disconnect {path}"
+                )));
+            }
             (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
         }
         if !request.tls_key.trim().is_empty() {

@@ -216,9 +216,18 @@ fn another_machine_tells_what_it_offers() {
         assert_eq!((offer.kind.as_str(), offer.transport.as_str()), ("subsystem", "tcp"));
         assert_eq!((offer.secure_channel.as_str(), offer.note.as_str()), ("not_required", ""));
         let known = if *address == machine.addresses[1] { vec![by_name.clone()] } else { vec![] };
-        assert_eq!(offer.drives, known, "{offer:?}");
+        assert_eq!((&offer.drives, &offer.connected), (&known, &known), "{offer:?}");
     }
     assert_eq!(answer.offers.len(), 2);
+    // One that is recorded and not connected is not said to be.
+    let close = |m: &mut Manager| {
+        m.drives.close_unless(|_| false);
+        Ok(())
+    };
+    control.run(close).expect("it answers");
+    let answer = ask(&place, HOST).expect("it is allowed");
+    let known = answer.offers.iter().find(|offer| !offer.drives.is_empty()).expect("it is known");
+    assert_eq!((&known.drives, &known.connected), (&vec![by_name], &vec![]));
     // Nothing is remembered but what was connected.
     assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 1);
     stop(&control);
@@ -619,13 +628,17 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     };
     assert_eq!(connect_again(SECRET, OTHER), "unchanged");
     assert_eq!(connect_again("", ""), "unchanged", "the one it has");
-    check_refused(control.connect_drive(&with(OTHER, "")), device, "does not accept our proof");
+    check_refused(control.connect_drive(&with(OTHER, SECRET)), device, "knows the same secrets");
     assert_eq!(
         connect_again(SECRET, OTHER),
         "unchanged",
         "a secret that does not work is not kept"
     );
-    assert_eq!(connect_again(SECRET, ""), "changed");
+    // The target was believed without a proof from then on, and nobody was told.
+    let without = control.connect_drive(&with(SECRET, ""));
+    check_refused(without, usage, "--controller-secret-file");
+    disconnect(&control, address).expect("nothing uses it");
+    assert_eq!(connect_again(SECRET, ""), "created");
     assert_eq!(connect_again(SECRET, OTHER), "changed");
     let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
     let shown = format!(

@@ -96,7 +96,12 @@ fn what_another_machine_offers() {
     let by_name = "nvme-tcp://store:4420/nqn.2014-08.com.example:tank?nsid=2";
     let encrypted = "it asks for TLS; connect with its key: --tls-key-file";
     let offers = vec![
-        Offer { drives: vec![tank.into(), by_name.into()], ..offer("subsystem", tank) },
+        Offer {
+            drives: vec![tank.into(), by_name.into()],
+            connected: vec![tank.into()],
+            ..offer("subsystem", tank)
+        },
+        Offer { drives: vec![tank.into()], ..offer("subsystem", tank) },
         Offer { note: encrypted.into(), ..offer("subsystem", "nvme-tcp://10.0.0.7:4420/nqn.a:b") },
         offer("referral", "nvme-tcp://[fe80::1]:8009"),
         Offer { note: "it is not reached over TCP".into(), ..offer("subsystem", "") },

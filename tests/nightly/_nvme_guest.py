@@ -22,14 +22,14 @@ TOLD = "NVMEHOST "
 class Machine:
     """What the guest may ask for, a word each."""
 
-    def __init__(self, work):
-        self.work = work
+    def __init__(self, work, mib):
+        self.work, self.mib = work, mib
         self.daemon = Daemon(work)
         self.drives = [f"{work}/d{number}" for number in range(10)]
         self.unused = iter(self.drives[6:])
         for path in self.drives:
             with open(path, "wb") as drive:
-                drive.truncate(512 << 20)
+                drive.truncate(mib << 20)
 
     def make(self):
         self.daemon.start()
@@ -69,7 +69,7 @@ class Machine:
         output("strake", "wait", "tank", "--for", "healthy", "--timeout", "10m")
         array = json.loads(output("strake", "array", "show", "tank", "--output", "json"))
         for member in array["members"]:
-            os.truncate(member["path"], 256 << 20)
+            os.truncate(member["path"], self.mib + 128 << 20)
         output("strake", "array", "grow", "tank")
 
     def scrub(self):
@@ -124,7 +124,8 @@ def main():
     parser.add_argument("--xfstests", default="")
     parser.add_argument("--stress", default="3000")
     arguments = parser.parse_args()
-    machine = Machine(arguments.work)
+    # What tortures a file system needs more room than the rest.
+    machine = Machine(arguments.work, 512 if arguments.xfstests else 128)
     port, nqn = machine.make()
     with Server(("127.0.0.1", 0), Request) as server:
         server.machine = machine

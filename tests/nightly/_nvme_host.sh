@@ -229,6 +229,7 @@ told xfs clean
 
 step "sees the array grow under files that are written"
 mount "$device" /tmp/mnt || fail "mount before the growth"
+rm -rf /tmp/mnt/stress /tmp/mnt/fsx*
 size=$(blockdev --getsize64 "$device")
 fio --name=busy --directory=/tmp/mnt --nrfiles=8 --rw=randrw --bs=4k-32k --size=8m --rate=1m --verify=crc32c \
     --do_verify=1 --fsync=16 --eta=never --output=/tmp/busy &

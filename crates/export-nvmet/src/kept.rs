@@ -1,7 +1,7 @@
 //! The reservations of a namespace while it is served, and where they outlast that.
 
 use crate::reservation::{Change, Reservations, Rights};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
 
@@ -28,15 +28,9 @@ pub(crate) struct Kept {
     /// Kinds of notices that nobody is to be told of.
     mask: AtomicU32,
     /// Held while something is being written down.
-    pen: Mutex<Pen>,
-}
-
-/// Whether anything may be written down.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pen {
-    Ready,
+    pen: Mutex<()>,
     /// The namespace is gone: what is written now would be found by another one.
-    PutAway,
+    is_over: AtomicBool,
 }
 
 struct InForce {
@@ -57,8 +51,9 @@ impl Kept {
         let reservations = known.unwrap_or_default();
         reservations.check().map_err(|why| format!("its reservations make no sense: {why}"))?;
         let state = InForce { reservations, expelled: (0, Vec::new()), trouble: None };
-        let (state, pen) = (Mutex::new(state), Mutex::new(Pen::Ready));
-        Ok(Self { ledger, state, mask: AtomicU32::new(0), pen })
+        let (state, pen) = (Mutex::new(state), Mutex::new(()));
+        let (mask, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        Ok(Self { ledger, state, mask, pen, is_over })
     }
 
     /// Nothing panics while holding the lock, so a poisoned one guards a sound value. It is taken when reservations
@@ -94,8 +89,8 @@ impl Kept {
         if !before.persists && !next.persists {
             return Ok(());
         }
-        let pen = self.pen();
-        if *pen == Pen::PutAway {
+        let _pen = self.pen();
+        if self.is_over.load(Ordering::Acquire) {
             return Err("the namespace is gone".to_owned());
         }
         let written = ledger.write(next.persists.then_some(next));
@@ -108,14 +103,19 @@ impl Kept {
         self.lock().trouble.clone()
     }
 
-    /// Has nothing written down any more. Waits for what is being written, so that whoever removes the record when this
-    /// returned finds it gone for good. Called on control threads.
+    /// Has nothing begun to be written down any more.
     pub(crate) fn end(&self) {
-        *self.pen() = Pen::PutAway;
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Waits for what is being written down. Whoever removes the record after the [`end`](Self::end), when this
+    /// returned, finds it gone for good. Called on control threads.
+    pub(crate) fn wait_written(&self) {
+        drop(self.pen());
     }
 
     /// Nothing panics while holding it but a ledger, which has its own state.
-    fn pen(&self) -> MutexGuard<'_, Pen> {
+    fn pen(&self) -> MutexGuard<'_, ()> {
         self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -282,7 +282,7 @@ impl Registry {
                 subsystem.take(namespace)
             }
         };
-        kept.iter().for_each(|kept| kept.end());
+        kept.iter().for_each(|kept| kept.wait_written());
     }
 
     /// Ends the registry and returns what was in it.

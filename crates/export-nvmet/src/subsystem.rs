@@ -229,7 +229,7 @@ impl Subsystem {
         self.lock().there.get(&namespace)?.next
     }
 
-    /// Takes a namespace out; returns its reservations, if it ever had a device.
+    /// Takes a namespace out, and has its reservations end; returns them, if it ever had a device.
     pub(crate) fn take(&self, namespace: u32) -> Option<Arc<Kept>> {
         let mut namespaces = self.lock();
         namespaces.changes += 1;
@@ -237,7 +237,9 @@ impl Subsystem {
         let taken = namespaces.there.remove(&namespace);
         namespaces.listed.insert(namespace, now);
         self.note(now);
-        Some(Arc::clone(&taken?.served?.kept))
+        let kept = Arc::clone(&taken?.served?.kept);
+        kept.end();
+        Some(kept)
     }
 
     /// When a namespace last came, went or got another size.

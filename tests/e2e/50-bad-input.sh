@@ -130,7 +130,7 @@ what_name() {
     local name named=(strake array create --level 6 --drives "$(free 0 1 2 3)" --)
     refused "'/'" "letters, digits" -- "${named[@]}" a/b
     refused "at most" "300" -- "${named[@]}" "$(repeated a 300)"
-    refused $'\U1F600' "letters, digits" -- "${named[@]}" $'\U1F600'
+    refused $'\xf0\x9f\x98\x80' "letters, digits" -- "${named[@]}" $'\xf0\x9f\x98\x80'
     for name in "" . .. -x "a b" $'a\nb' $'\x1b[31m' "$(repeated a 100000)"; do
         refused "name" -- "${named[@]}" "$name"
     done

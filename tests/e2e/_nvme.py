@@ -343,15 +343,21 @@ def check_io(host, rng):
         host.io.finish(host.io.send(VERIFY, sgl_transport(0), 1, tail))
     # Many commands at a time, answered in any order.
     cids = [host.io.send(READ, sgl_transport(4096), 1, host.tail(n * 4096, 4096)) for n in range(64)]
-    seen = {}
-    while len(seen) < len(cids):
+    seen, over = {}, set()
+    while len(over) < len(cids):
         kind, flags, header, data = host.io.pdu()
         if kind == C2H:
-            seen[struct.unpack("<H", header[:2])[0]] = data
-        if kind == C2H and not flags & F_SUCCESS:
-            kind, _, header, _ = host.io.pdu()
-            if kind != RSP:
-                raise SystemExit(f"PDU {kind} instead of a completion")
+            cid = struct.unpack("<H", header[:2])[0]
+            seen[cid] = data
+            over |= {cid} if flags & F_SUCCESS else set()
+        elif kind == RSP:
+            # The data of others may be in between, its own is not behind it.
+            cid, status = struct.unpack("<HH", header[12:16])
+            if status >> 1 or cid not in seen:
+                raise SystemExit(f"command {cid} of many ended with {status >> 1:x}, data there: {cid in seen}")
+            over.add(cid)
+        else:
+            raise SystemExit(f"PDU {kind} for a read")
     for n, cid in enumerate(cids[:4]):
         if seen[cid] != want[n * 4096 : (n + 1) * 4096]:
             raise SystemExit(f"command {n} of many has other data")

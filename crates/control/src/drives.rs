@@ -226,17 +226,10 @@ impl Drives {
         self.open.iter().find(|d| d.drive.path == path)?.remote.as_ref()
     }
 
-    /// How the connection of each drive of another machine is.
-    pub(crate) fn remote_states(&self) -> Vec<(String, LinkState)> {
-        let remotes = self.open.iter().filter_map(|d| Some((&d.drive.path, d.remote.as_ref()?)));
-        remotes.map(|(path, device)| (path.clone(), device.state())).collect()
-    }
-
-    /// How the paths are to each drive of another machine that has several.
+    /// How the paths are to each drive of another machine.
     pub(crate) fn remote_paths(&self) -> Vec<(String, Vec<PathStatus>)> {
         let remotes = self.open.iter().filter_map(|d| Some((&d.drive.path, d.remote.as_ref()?)));
-        let paths = remotes.map(|(path, device)| (path.clone(), device.paths()));
-        paths.filter(|(_, paths)| paths.len() > 1).collect()
+        remotes.map(|(path, device)| (path.clone(), device.paths())).collect()
     }
 
     /// What tells the connection to the drive of another machine at `path` from a later one; `None` while there is

@@ -13,20 +13,21 @@ use strake_api::v1::{
 };
 use strake_block::BlockDevice;
 use strake_dev_fabrics::address::SCHEME;
-use strake_dev_fabrics::{Address, FabricsDevice, LinkState, Reason};
+use strake_dev_fabrics::{Address, FabricsDevice, Reason};
 use strake_engine::Drive;
 
 use crate::control::Control;
 use crate::drives::DriveKind;
 use crate::error::ControlError;
-use crate::events::{EventKind, Note};
 use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN};
 use crate::manager::{Manager, Running, drive_key};
 use crate::store::{Prepared, RemoteRecord};
+use losses::Told;
 use record::Aim;
 pub(crate) use record::check_secrets;
 
 mod discover;
+mod losses;
 pub(crate) mod paths;
 mod record;
 
@@ -37,10 +38,7 @@ pub(crate) struct Remotes {
     connecting: BTreeSet<String>,
     /// Those of which the last try has failed.
     failed: BTreeMap<String, Failed>,
-    /// Drives of which it was told that their connection is lost.
-    told_lost: BTreeSet<String>,
-    /// The same of paths to drives that have several.
-    told_paths: BTreeSet<String>,
+    told: Told,
 }
 
 /// A recorded drive that could not be connected.
@@ -167,8 +165,7 @@ impl Control {
     /// Connects recorded drives that are not connected, and tells which were lost and came back.
     pub(crate) fn tend_remotes(&self) -> Result<(), ControlError> {
         let due = self.run(|m| {
-            m.tell_lost_remotes();
-            m.tell_lost_paths();
+            m.tell_losses();
             Ok(m.due_remotes())
         })?;
         for record in due {
@@ -256,8 +253,10 @@ impl Manager {
         config.remotes.retain(|record| record.address != path);
         self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
         self.remotes.failed.remove(path);
-        self.remotes.told_lost.remove(path);
-        self.remotes.told_paths.retain(|told| !record.addresses().any(|address| address == told));
+        self.remotes.told.forget_drive(path);
+        for address in record.addresses() {
+            self.remotes.told.forget_path(address);
+        }
         self.close_unused_drives();
         Ok(())
     }
@@ -326,25 +325,6 @@ impl Manager {
         self.remotes.connecting.remove(address);
         let failed = Failed::after(self.remotes.failed.get(address), why);
         self.remotes.failed.insert(address.to_owned(), failed);
-    }
-
-    /// Tells of connections that were lost and made anew since the last look.
-    fn tell_lost_remotes(&mut self) {
-        for (path, state) in self.drives.remote_states() {
-            let object = format!("drive/{path}");
-            match state {
-                LinkState::Down(reason, _) if self.remotes.told_lost.insert(path.clone()) => {
-                    let what = format!("the connection to drive {path} is lost");
-                    let note = Note::new(EventKind::DriveLost, object, what);
-                    self.record(note.cause(reason.to_string()));
-                }
-                LinkState::Up if self.remotes.told_lost.remove(&path) => {
-                    let what = format!("drive {path} is connected again");
-                    self.record(Note::new(EventKind::DriveBack, object, what));
-                }
-                LinkState::Down(..) | LinkState::Up => {}
-            }
-        }
     }
 
     /// Drives that are recorded and have not been connected since the daemon started.

@@ -47,6 +47,7 @@ pub(crate) struct Path {
     shared: Arc<Shared>,
     inbox: Inbox<GiveUp>,
     session: Option<(u64, Session)>,
+    has_been_up: bool,
     /// When to show that we are alive, or to try again.
     due: Instant,
     back_off: Duration,
@@ -70,6 +71,7 @@ impl Path {
             shared: Arc::clone(shared),
             inbox,
             session: None,
+            has_been_up: false,
             due: Instant::now(),
             back_off: BACK_OFF_MIN,
             other: None,
@@ -194,10 +196,7 @@ impl Path {
         let (address, host) = (&self.address, self.shared.host());
         let session = Session::begin(address, &host, self.shared.options.digests);
         match session.and_then(|session| self.accept(session)) {
-            Ok(session) => {
-                self.begin(session);
-                self.shared.note(self.id, |entry| entry.reconnects += 1);
-            }
+            Ok(session) => self.begin(session),
             Err(reason) => self.fall(reason),
         }
     }
@@ -242,9 +241,12 @@ impl Path {
         let live = Box::new(Live { session: number, gate, facts });
         self.session = Some((number, session));
         self.due = Instant::now() + KEEP_ALIVE_EVERY;
+        let again = u64::from(std::mem::replace(&mut self.has_been_up, true));
         self.shared.note(self.id, |entry| {
             entry.standing = Standing::Up(live);
             entry.since = now();
+            // With that, so that nobody sees it connected anew and not counted.
+            entry.reconnects += again;
         });
     }
 

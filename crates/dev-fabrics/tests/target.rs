@@ -301,7 +301,7 @@ fn f32_a_target_that_restarts_costs_no_request() {
     let mut medium = vec![0; 64 * BLOCK];
     ram.read_at(50 * BLOCK as u64, &mut medium).expect("on the drive");
     assert_eq!(medium, pattern(2, 64));
-    assert_eq!((device.state(), device.reconnects()), (LinkState::Up, 1));
+    assert_made_anew_once(&device);
     drop(again.join());
 }
 
@@ -327,6 +327,20 @@ fn another_namespace_at_the_address_is_not_taken() {
 }
 
 /// Another namespace gets the number while the association is up: the target tells so, and nothing more is written.
+fn until(what: &str, is: impl Fn() -> bool) {
+    let ends = Instant::now() + PATIENCE;
+    while !is() {
+        assert!(Instant::now() < ends, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A queue works as soon as it is connected; how the device is, is told when it is known of all.
+fn assert_made_anew_once(device: &FabricsDevice) {
+    until("it is told", || device.state() == LinkState::Up);
+    assert_eq!(device.reconnects(), 1);
+}
+
 #[test]
 fn a_namespace_that_is_swapped_under_its_number_is_noticed() {
     let machine = Machine::start(&ram(), 0, 7);
@@ -340,11 +354,7 @@ fn a_namespace_that_is_swapped_under_its_number_is_noticed() {
     machine.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
     let other = ram();
     machine.export(&other, 1, 8);
-    let ends = Instant::now() + PATIENCE;
-    while !matches!(device.state(), LinkState::Down(Reason::Replaced, _)) {
-        assert!(Instant::now() < ends, "it is not noticed");
-        std::thread::yield_now();
-    }
+    until("it is noticed", || matches!(device.state(), LinkState::Down(Reason::Replaced, _)));
     let ended = queue.run(vec![write(0, &[1; BLOCK])]);
     assert_eq!(ended[0].1, Err(IoError::new(IoErrorKind::Gone)));
     let mut medium = vec![0; BLOCK];

@@ -12,7 +12,6 @@ use super::address_of;
 use super::record::{Aim, keys_of, known_as_asked, refusal, tls_key_of};
 use crate::control::Control;
 use crate::error::ControlError;
-use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::store::RemoteRecord;
 
@@ -140,37 +139,8 @@ impl Manager {
             record.paths.retain(|known| known != path);
             self.put_remote(record)?;
         }
-        self.remotes.told_paths.remove(path);
+        self.remotes.told.forget_path(path);
         Ok(())
-    }
-
-    /// Tells of paths that were lost and came back since the last look, of drives that have several.
-    pub(super) fn tell_lost_paths(&mut self) {
-        let all = self.drives.remote_paths();
-        let addresses =
-            all.iter().flat_map(|(_, paths)| paths).map(|path| path.address.to_string());
-        let addresses: Vec<_> = addresses.collect();
-        // The last path of a drive is told of as the drive.
-        self.remotes.told_paths.retain(|told| addresses.contains(told));
-        for (name, paths) in all {
-            for path in paths {
-                let (object, address) = (format!("drive/{name}"), path.address.to_string());
-                match path.state {
-                    PathState::Down(Some(reason), _)
-                        if self.remotes.told_paths.insert(address.clone()) =>
-                    {
-                        let what = format!("path {address} to drive {name} is lost");
-                        let note = Note::new(EventKind::DrivePathLost, object, what);
-                        self.record(note.cause(reason.to_string()));
-                    }
-                    PathState::Up(_) if self.remotes.told_paths.remove(&address) => {
-                        let what = format!("path {address} to drive {name} is connected again");
-                        self.record(Note::new(EventKind::DrivePathBack, object, what));
-                    }
-                    PathState::Down(..) | PathState::Up(_) => {}
-                }
-            }
-        }
     }
 }
 

@@ -7,11 +7,15 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::exports::request_of;
 use crate::manager::Manager;
 use crate::store::RemoteRecord;
+use std::time::{Duration, Instant};
 use strake_api::v1::{
     AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
     DisconnectDriveRequest, DiscoverDrivesRequest, Drive, DriveChange, ListEventsRequest,
     RemoveExportRequest, RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
 };
+
+/// A machine that does not answer for this long is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const HOST: &str =
     "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
@@ -282,6 +286,31 @@ fn drives_of_another_machine_are_connected_again_after_a_restart() {
     tick_until(&control, "the spare is there again", || {
         shown(&control, &spare[0]).spare_of == "pool"
     });
+    stop(&control);
+    machine.stop();
+}
+
+/// Who looks for events was told nothing of a machine that was back before anybody had looked.
+#[test]
+fn a_machine_that_restarts_quickly_is_told_of() {
+    let mut machine = Machine::new(1);
+    let folder = Folder::new();
+    let control = folder.control();
+    let address = machine.addresses[0].clone();
+    connect(&control, &address).expect("it is connected");
+    control.tick().expect("it answers");
+    machine.stop();
+    machine.start();
+    let ends = Instant::now() + PATIENCE;
+    while shown(&control, &address).paths[0].reconnects == 0 {
+        assert!(Instant::now() < ends, "it is connected again");
+        std::thread::yield_now();
+    }
+    control.tick().expect("it answers");
+    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let told = told.iter().filter(|event| event.kind.starts_with("drive_"));
+    let told: Vec<_> = told.map(|event| (event.kind.as_str(), event.cause.is_empty())).collect();
+    assert_eq!(told, [("drive_lost", false), ("drive_back", true)]);
     stop(&control);
     machine.stop();
 }

@@ -122,9 +122,13 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_drive_path_reconnects", "Times that a path was connected anew.", |s, to| {
         of_paths(s, to, |path| path.reconnects);
     }),
-    counter("strake_drive_reconnects", "Times that a drive lost all and came back.", |s, to| {
-        of_remote(s, to, |drive| drive.reconnects);
-    }),
+    counter(
+        "strake_drive_reconnects",
+        "Times that the path in use was lost and it or another one took over.",
+        |s, to| {
+            of_remote(s, to, |drive| drive.reconnects);
+        },
+    ),
     gauge("strake_drive_queues", "Queues of a drive that are open.", |s, to| {
         of_remote(s, to, |drive| drive.queues.len() as u64);
     }),

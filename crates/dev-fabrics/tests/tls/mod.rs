@@ -1,6 +1,9 @@
 //! The drive over TLS.
 
-use crate::{HOST, Machine, Queue, SUBSYSTEM, bytes_of, connect, host, pattern, ram, read, write};
+use crate::{
+    HOST, Machine, Queue, SUBSYSTEM, assert_made_anew_once, bytes_of, connect, host, pattern, ram,
+    read, write,
+};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -105,7 +108,7 @@ fn a_target_that_restarts_costs_no_request_over_tls() {
     for (op, result) in queue.run(vec![read(0, 4), write(50, &pattern(2, 64)), read(0, 1)]) {
         assert_eq!(result, Ok(()), "{op:?}");
     }
-    assert_eq!((device.state(), device.reconnects()), (LinkState::Up, 1));
+    assert_made_anew_once(&device);
 }
 
 /// One key is offered at a time, so a target that knows the older of a host's two names for it is asked again.

@@ -10,13 +10,15 @@
 //! [`grow()`] then works on an array that was stopped, and assembled and not started. Each step is stable on every
 //! member before the next:
 //!
-//! 1. what of the new area could not be made zeroes while the array served;
-//! 2. a partition table and a label at the end that each device has now;
-//! 3. the plane of regions that were written, so that it is right under the old size and under the new one. Intents and
+//! 1. a partition table at the end that each device has now;
+//! 2. a label that says that this is where the device ends, one generation later. Until then the table at the end of
+//!    before showed that nothing was cut off it, and (3) may empty that;
+//! 3. zeroes in what of the new area could not be made zeroes while the array served;
+//! 4. the plane of regions that were written, so that it is right under the old size and under the new one. Intents and
 //!    what members lack is empty, which is right under both;
-//! 4. the label with the new size, one generation later, as any update.
+//! 5. the label with the new size, one more generation later. It and (2) are updates as any other.
 //!
-//! So a crash before (4) leaves the old array, and one during (4) leaves an update that was cut short: the next start
+//! So a crash before (5) leaves the old array, and one during (5) leaves an update that was cut short: the next start
 //! follows the highest generation that is here, and whoever is a member by either label has everything that both sizes
 //! need. Nobody acts on the new size before a start has given that label to everybody.
 
@@ -197,17 +199,25 @@ pub fn grow(
         assembled.live().map(|(member, drive)| (member, drive.clone())).collect();
     for (member, drive) in &members {
         let mut io = MemberIo::open(drive, wait)?;
+        io.claim_end(assembled.superblock.members[member.at()].uuid)?;
+        io.settle()?;
+    }
+    // From here on it is the end of now that shows whether something was cut off: the table at the end of before may be
+    // in the new area.
+    let mut assembled = assembled;
+    assembled.superblock.generation += 1;
+    for (row, bytes) in assembled.superblock.members.iter_mut().zip(&plan.sizes) {
+        row.bytes = *bytes;
+    }
+    assembled.write_labels(wait).map_err(|(_, error)| error)?;
+    for (member, drive) in &members {
+        let mut io = MemberIo::open(drive, wait)?;
         let places = tails.get(member.at()).map(Vec::as_slice).unwrap_or_default();
         for (offset, bytes) in plan.within_new_area(places) {
             io.zero(offset, bytes)?;
         }
         io.settle()?;
     }
-    for (member, drive) in &members {
-        MemberIo::open(drive, wait)?.claim_end(assembled.superblock.members[member.at()].uuid)?;
-    }
-    let mut assembled = assembled;
-    assembled.write_copy(Copy::Tail, wait).map_err(|(_, error)| error)?;
     let consistency = assembled.superblock.consistency;
     let written = plan.written(assembled.planes.of(Plane::Written), consistency);
     assembled.planes.write_anew();
@@ -218,9 +228,6 @@ pub fn grow(
     label.generation += 1;
     label.geometry.member_blocks = plan.after.member_blocks_used();
     label.geometry.region_stripes = Regions::new(&plan.after).stripes_per_region();
-    for (row, bytes) in label.members.iter_mut().zip(&plan.sizes) {
-        row.bytes = *bytes;
-    }
     // Nothing was written since the start that began this activation.
     label.clean = true;
     assembled.write_copy(Copy::Head, wait).map_err(|(_, error)| error)?;

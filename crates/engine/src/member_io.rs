@@ -298,12 +298,16 @@ impl<'a> MemberIo<'a> {
     }
 
     /// Whether a drive that had `bytes` and has more now lost what was at its end in between: somebody has cut it short
-    /// before making it longer. Never so of one whose end cannot be told.
+    /// before making it longer. Never so of one whose end of before cannot be told, or is where its labels are now.
     ///
     /// # Errors
     /// When the drive cannot be read.
     pub fn was_cut(&mut self, bytes: u64) -> Result<bool, ArrayError> {
         if bytes >= self.bytes || !bytes.is_multiple_of(4096) || bytes < TABLE_BYTES {
+            return Ok(false);
+        }
+        let (ring, length) = self.layout()?.ring_range(Copy::Tail);
+        if bytes > ring && bytes - TABLE_BYTES < ring + length {
             return Ok(false);
         }
         let tail = self.read(bytes - TABLE_BYTES, TABLE_BYTES, "reading its partition table")?;

@@ -11,7 +11,7 @@ use strake_engine::{
     ArrayError, ArrayErrorKind, AssemblePolicy, Consistency, Drive, GrowPlan, MemberIo, Outcome,
     grow, plan_grow,
 };
-use strake_ondisk::Copy;
+use strake_ondisk::{AreaLayout, Copy, RING_SLOTS, SLOT_BYTES};
 use strake_raid::{Level, MemberState};
 use strake_units::{BlockSize, CoreIndex, MemberIndex, Nanos};
 
@@ -76,10 +76,16 @@ fn grow_offline(stage: &mut Stage, policy: AssemblePolicy) -> Result<GrowPlan, A
         None => return refused("no drive can be read".to_owned()),
     };
     let plan = plan_grow(assembled.label(), &assembled.drives())?;
-    for disk in &stage.disks {
-        zero(&disk.drive, plan.new_area())?;
+    // As while the array serves: all but the places where its labels are.
+    let rows = assembled.label().members.iter();
+    let tail = |bytes| AreaLayout::of(bytes).expect("a member").tail_range();
+    let tails: Vec<Vec<(u64, u64)>> = rows.map(|row| vec![tail(row.bytes)]).collect();
+    for (disk, tails) in stage.disks.iter().zip(&tails) {
+        for area in plan.new_area_without(tails) {
+            zero(&disk.drive, area)?;
+        }
     }
-    grow(assembled, &plan, &[], &mut ticking())?;
+    grow(assembled, &plan, &tails, &mut ticking())?;
     Ok(plan)
 }
 
@@ -309,16 +315,26 @@ impl IoQueue for SawnQueue {
     }
 }
 
+/// No member is taken for one that somebody has cut short, which would never be allowed to grow again.
+fn check_nothing_was_cut(stage: &Stage) {
+    for (member, disk) in stage.disks.iter().enumerate() {
+        let bytes = stage.label(disk).members[member].bytes;
+        let mut wait = ticking();
+        let cut = MemberIo::open(&disk.drive, &mut wait).and_then(|mut io| io.was_cut(bytes));
+        assert!(!cut.expect("readable"), "member {member}, which had {bytes} bytes");
+    }
+}
+
 /// Plays what `set` is for with everything stopped at the `nth` change of a drive; then lets `later` say who is left.
 /// Returns whether it was stopped at all, and whether the array is larger.
-fn cut_at(set: Set, nth: u64, torn: Torn, lost: Option<usize>) -> (bool, bool) {
+fn cut_at(set: Set, more: u64, (nth, torn): (u64, Torn), lost: Option<usize>) -> (bool, bool) {
     let members = set.members;
     let mut stage = set.build().expect("sound");
     let before = capacity(&stage);
     stage.fill(1500, 100, 3);
     stage.pass(6);
     stage.stop().expect("clean");
-    (0..members).for_each(|member| enlarge(&mut stage, member, (22 << 20) + (600 << 10)));
+    (0..members).for_each(|member| enlarge(&mut stage, member, (22 << 20) + more));
     let saw = Arc::new(Mutex::new(Saw { left: nth, torn, log: 0 }));
     let whole: Vec<Drive> = stage.disks.iter().map(|disk| disk.drive.clone()).collect();
     for disk in &mut stage.disks {
@@ -329,6 +345,7 @@ fn cut_at(set: Set, nth: u64, torn: Torn, lost: Option<usize>) -> (bool, bool) {
     stage.disks.iter_mut().zip(whole).for_each(|(disk, whole)| disk.drive = whole);
     let stopped = saw.lock().expect("one thread").left == 0;
     assert!(grown.is_err() || !stopped || torn == Torn::Whole, "it did not notice");
+    check_nothing_was_cut(&stage);
     let policy = if lost.is_some() { DEGRADED } else { STRICTLY };
     let gone = lost.map(|member| stage.disks.remove(member));
     stage.again(policy);
@@ -356,6 +373,7 @@ fn cut_at(set: Set, nth: u64, torn: Torn, lost: Option<usize>) -> (bool, bool) {
     // Whatever it is now, it may grow (again), and nobody minds.
     stage.pass(6);
     stage.stop().expect("clean");
+    check_nothing_was_cut(&stage);
     let plan = grow_offline(&mut stage, STRICTLY).expect("it is at rest");
     assert_eq!(plan.is_nothing(), larger, "{plan}");
     stage.again(STRICTLY);
@@ -385,7 +403,8 @@ fn f26_a_crash_while_an_array_grows_leaves_the_old_size_or_the_new_exhaustive() 
             let torn = [Torn::Nothing, Torn::Half, Torn::Whole][nth as usize % 3];
             let mut stopped = true;
             for (torn, lost) in [(torn, None), (torn, Some(0)), (torn, Some(members - 1))] {
-                let (cut, larger) = cut_at(small(level, members, consistency), nth, torn, lost);
+                let (cut, larger) =
+                    cut_at(small(level, members, consistency), 600 << 10, (nth, torn), lost);
                 stopped &= cut;
                 sizes.push(larger);
             }
@@ -395,6 +414,44 @@ fn f26_a_crash_while_an_array_grows_leaves_the_old_size_or_the_new_exhaustive() 
         }
         assert!(sizes.contains(&true) && sizes.contains(&false), "{level}");
     }
+}
+
+/// The same where the end of before becomes data, or lies where labels are now: no member is taken for one that was cut
+/// short afterwards, which would not be allowed to grow again.
+#[test]
+fn f26_an_array_grows_after_a_crash_past_the_ends_of_before() {
+    for more in [5 << 20, 300 << 10] {
+        let mut sizes = Vec::new();
+        for nth in 1.. {
+            let torn = [Torn::Nothing, Torn::Half, Torn::Whole][nth as usize % 3];
+            let set = small(Level::Raid1, 2, Consistency::Safe);
+            let (stopped, larger) = cut_at(set, more, (nth, torn), None);
+            sizes.push(larger);
+            if !stopped {
+                break;
+            }
+        }
+        assert!(sizes.contains(&true) && sizes.contains(&false), "{more} bytes more");
+    }
+}
+
+/// Where a device became larger by less than what lies behind the data, the ring of labels comes to where its end was.
+#[test]
+fn labels_over_the_end_of_before_keep_no_array_from_growing() {
+    let mut stage = small(Level::Raid1, 2, Consistency::Safe).build().expect("sound");
+    stage.fill(100, 100, 3);
+    stage.stop().expect("clean");
+    (0..2).for_each(|member| enlarge(&mut stage, member, (22 << 20) + (300 << 10)));
+    let first = stage.label(&stage.disks[0]).generation;
+    // Once around the ring.
+    while stage.label(&stage.disks[0]).generation < first + RING_SLOTS {
+        stage.again(STRICTLY);
+        stage.stop().expect("clean");
+    }
+    check_nothing_was_cut(&stage);
+    grow_offline(&mut stage, STRICTLY).expect("it is at rest");
+    stage.again(STRICTLY);
+    stage.verify(100);
 }
 
 /// The update with the new size reached any of the members, torn or whole, in front or behind as well.
@@ -407,31 +464,22 @@ fn f26_any_members_may_have_the_label_with_the_new_size() {
             stage.pass(6);
             stage.stop().expect("clean");
             (0..members).for_each(|member| enlarge(&mut stage, member, 25 << 20));
-            let ring = (64 << 10, 256 << 10);
-            let tail = ((25 << 20) - (512 << 10), 256 << 10);
-            let held = |stage: &Stage| -> Vec<[Vec<u8>; 2]> {
-                let read = |ram: &RamDevice, (at, bytes): (u64, usize)| {
-                    let mut out = vec![0; bytes];
-                    ram.read_at(at, &mut out).expect("inside");
-                    out
-                };
-                let rings = |ram| [read(ram, ring), read(ram, tail)];
-                stage.disks.iter().map(|disk| rings(&disk.ram)).collect()
-            };
             let Outcome::Ready(assembled) = stage.find(STRICTLY) else { panic!("it is whole") };
-            let before = held(&stage);
             let plan = plan_grow(assembled.label(), &assembled.drives()).expect("all are here");
             stage.disks.iter().for_each(|d| zero(&d.drive, plan.new_area()).expect("works"));
             grow(*assembled, &plan, &[], &mut ticking()).expect("it grows");
-            for (member, (disk, [head, tail_before])) in stage.disks.iter().zip(&before).enumerate()
-            {
-                if subset & 1 << member == 0 {
-                    disk.ram.write_at(ring.0, head).expect("inside");
-                    disk.ram.write_at(tail.0, tail_before).expect("inside");
-                }
+            let layout = AreaLayout::of(25 << 20).expect("a member");
+            for (member, disk) in stage.disks.iter().enumerate() {
+                let lose = |copy| {
+                    let at = layout.slot_offset(copy, stage.label(disk).generation);
+                    disk.ram.write_at(at, &[0; SLOT_BYTES]).expect("inside");
+                };
                 if subset != (1 << members) - 1 {
                     // Tails come after all heads.
-                    disk.ram.write_at(tail.0, tail_before).expect("inside");
+                    lose(Copy::Tail);
+                }
+                if subset & 1 << member == 0 {
+                    lose(Copy::Head);
                 }
             }
             stage.again(STRICTLY);

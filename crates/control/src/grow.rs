@@ -16,6 +16,7 @@ use strake_dev_uring::control_wait;
 use strake_engine::{
     AssemblePolicy, Drive, GrowPlan, MemberIo, Progress, ScrubState, grow, plan_grow,
 };
+use strake_ondisk::AreaLayout;
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
 
@@ -27,6 +28,7 @@ use crate::label::{overwritten, written_over};
 use crate::limits::{GROWTH_DRAIN, GROWTH_STEP_BYTES};
 use crate::manager::{Manager, Running, array_key};
 use crate::offline::{Labelled, Offline};
+use crate::spares::fits;
 use crate::store::ArrayRecord;
 
 /// How far making room on the members of an array is.
@@ -66,6 +68,8 @@ pub(crate) struct Intended {
     sizes: Vec<u64>,
     /// Where labels are written on each while the array runs.
     tails: Vec<Vec<(u64, u64)>>,
+    /// What the operator should know beforehand.
+    warnings: Vec<String>,
     view: Array,
 }
 
@@ -100,12 +104,13 @@ impl Control {
         check_ends(&intended)?;
         let plan = describe(&intended, &limit);
         if request.dry_run {
-            let array = Some(intended.view);
+            let Intended { warnings, view, .. } = intended;
             let result = "planned".into();
-            return Ok(ArrayChange { result, array, plan, ..ArrayChange::default() });
+            return Ok(ArrayChange { result, array: Some(view), plan, warnings });
         }
         self.make_room(&intended)?;
-        let warnings = self.switch(&mut intended, request, &mut reserved)?;
+        let mut warnings = std::mem::take(&mut intended.warnings);
+        warnings.extend(self.switch(&mut intended, request, &mut reserved)?);
         let uuid = &intended.uuid;
         let view = self.run(|m| {
             let what = format!("array {} has grown {}", intended.name, intended.plan);
@@ -355,11 +360,16 @@ impl Manager {
         let at = self.find_running(&request.name)?;
         let uuid = self.running[at].uuid();
         self.check_rest(&uuid)?;
-        self.check_clients(&uuid, request.force || request.dry_run)?;
+        let mut warnings = Vec::new();
+        match self.check_clients(&uuid, request.force) {
+            Err(error) if request.dry_run => warnings.push(format!("refused now: {}", error.what)),
+            checked => checked?,
+        }
         let view = self.view(at);
         let running = &self.running[at];
         let label = running.array.newest_label();
         let plan = plan_grow(&label, &running.drives)?;
+        warnings.extend(self.spares_left_behind(running, &plan));
         let sizes = label.members.iter().map(|row| row.bytes).collect();
         let tails = |slot| running.array.tails(MemberIndex(slot as u8));
         let tails = (0..running.drives.len()).map(tails).collect();
@@ -368,7 +378,31 @@ impl Manager {
         let mut keys = vec![array_key(&view.name), array_key(&uuid)];
         keys.extend(running.drive_keys());
         let name = view.name.clone();
-        Ok((Intended { uuid, name, plan, drives, identities, sizes, tails, view }, keys))
+        let intended =
+            Intended { uuid, name, plan, drives, identities, sizes, tails, warnings, view };
+        Ok((intended, keys))
+    }
+
+    /// Spares that fit the array and will not when it has the size of `plan`, for a person.
+    fn spares_left_behind(&self, running: &Running, plan: &GrowPlan) -> Vec<String> {
+        let status = running.array.status();
+        let (offset, bytes) = plan.new_area();
+        let behind = |drive: &&Drive| {
+            let layout = AreaLayout::of(drive.device.info().bytes());
+            let data_end = layout.map_or(0, |layout| layout.tail_range().0);
+            data_end < offset + bytes && fits(&status, drive).is_ok()
+        };
+        let uuid = running.uuid();
+        let own = self.config.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
+        let drives = own.filter_map(|spare| self.ready_spare(spare)).filter(behind);
+        let tell = |drive: &Drive| {
+            let (path, name) = (&drive.path, &status.name);
+            format!(
+                "spare {path} is too small for array {name} when that is larger; give it a larger one: \
+                 strake spare add DRIVE --array {name}"
+            )
+        };
+        drives.map(tell).collect()
     }
 
     /// Refuses an array that is not whole, or to which something is being done.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use strake_api::v1::{
-    ArrayChange, ChangeJobRequest, CreateArrayRequest, CreateExportRequest, GrowArrayRequest,
-    ListEventsRequest, ReaddMemberRequest, ReplaceMemberRequest,
+    AddSpareRequest, ArrayChange, ChangeJobRequest, CreateArrayRequest, CreateExportRequest,
+    GrowArrayRequest, ListEventsRequest, ReaddMemberRequest, ReplaceMemberRequest,
 };
 use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, Sg};
@@ -250,6 +250,29 @@ fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() 
     stop(&control);
 }
 
+/// A spare that fitted and does not any more protects nobody, and nobody would see it before a member fails.
+#[test]
+fn spares_that_become_too_small_are_told_of() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    control.create_array(&mirror(&drives[..2])).expect("it is created");
+    enlarge(&drives[3..], 96 << 20);
+    for (drive, array) in [(2, "tank"), (3, "")] {
+        let (drive, array) = (drives[drive].clone(), array.to_owned());
+        let add = AddSpareRequest { drive, array, overwrite: true, ..Default::default() };
+        control.add_spare(&add).expect("it fits");
+    }
+    enlarge(&drives[..2], 96 << 20);
+    let dry = GrowArrayRequest { dry_run: true, ..request("tank") };
+    let planned = control.grow_array(&dry).expect("it may");
+    let changed = grow(&control, "tank").expect("it grows");
+    for told in [planned.warnings, changed.warnings] {
+        assert!(matches!(&told[..], [one] if one.contains(&drives[2])), "{told:?}");
+    }
+    stop(&control);
+}
+
 /// What can be given up is making room, and nothing has changed then.
 #[test]
 fn growing_is_a_job_that_can_be_cancelled() {
@@ -323,6 +346,11 @@ fn clients_of_nbd_are_disconnected_only_when_somebody_says_so() {
     enlarge(&drives, 96 << 20);
     let refused = ControlErrorKind::Refused;
     check_refused(grow(&control, "tank"), refused, "1 clients by NBD");
+    let dry = GrowArrayRequest { dry_run: true, ..request("tank") };
+    let planned = control.grow_array(&dry).expect("it is only looked at");
+    assert!(planned.warnings[0].contains("1 clients by NBD"), "{:?}", planned.warnings);
+    let dry = GrowArrayRequest { force: true, ..dry };
+    assert!(control.grow_array(&dry).expect("it is only looked at").warnings.is_empty());
     assert_eq!(size(&control, "tank"), before);
     let force = GrowArrayRequest { force: true, ..request("tank") };
     assert_eq!(control.grow_array(&force).expect("it grows").result, "changed");

@@ -143,7 +143,8 @@ pub const COPY_BYTES_MAX: u64 = 64 << 20;
 /// carries out one after another: they take none of what other commands use.
 pub const COPY_PIECE_BYTES: u64 = 256 << 10;
 
-/// Bytes of data for the host that a completion waits for besides its own, where success needs one.
+/// Bytes of data for the host that completions wait for together, where success needs one. One command may have more:
+/// its completion waits for that data alone, and no other does.
 pub const OWED_BEHIND_MAX: usize = 128 << 10;
 
 /// Bytes of a small buffer; commands of up to this size take one.

@@ -191,12 +191,12 @@ impl Connection {
         if !needs_completion {
             return self.replies.push(reply.ending(index));
         }
+        if self.owed_behind + length as usize > OWED_BEHIND_MAX {
+            self.complete_owed();
+        }
         self.replies.push(reply);
         self.owed.push_back(index);
         self.owed_behind += length as usize;
-        if self.owed_behind >= OWED_BEHIND_MAX {
-            self.complete_owed();
-        }
     }
 
     /// Puts the completions of commands whose data is on its way behind all that data. A host that gets them together

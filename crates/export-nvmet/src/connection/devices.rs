@@ -78,17 +78,21 @@ impl Devices {
         let seen = subsystem.reached();
         let (places, inaccessible, used) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut devices = Self { places, inaccessible, used, seen, core, host };
-        devices.open_new(subsystem)?;
+        devices.open_new(subsystem, &subsystem.online())?;
         Ok(devices)
     }
 
-    fn open_new(&mut self, subsystem: &Subsystem) -> Result<(), DeviceError> {
-        for served in subsystem.online() {
-            let is_known = |known: &Device| Arc::ptr_eq(&known.seat.export, &served);
+    fn open_new(
+        &mut self,
+        subsystem: &Subsystem,
+        online: &[Arc<Served>],
+    ) -> Result<(), DeviceError> {
+        for served in online {
+            let is_known = |known: &Device| Arc::ptr_eq(&known.seat.export, served);
             if self.places.iter().flatten().any(is_known) {
                 continue;
             }
-            let Some(device) = Device::open(&served, self.core, &self.host)? else { continue };
+            let Some(device) = Device::open(served, self.core, &self.host)? else { continue };
             self.used.insert(served.namespace, served.facts.page.instance);
             let free = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.places.push(None);
@@ -124,10 +128,12 @@ impl Devices {
             let used = self.used.get(&served.namespace);
             used.is_some_and(|instance| *instance != served.facts.page.instance)
         };
-        if subsystem.online().iter().any(another) {
+        // One look for both: what comes behind it is found by the next one, and judged then.
+        let online = subsystem.online();
+        if online.iter().any(another) {
             return None;
         }
-        self.open_new(subsystem).ok()?;
+        self.open_new(subsystem, &online).ok()?;
         Some(leaving)
     }
 

@@ -170,12 +170,12 @@ impl Registry {
         let Some(device) = &export.device else { return Ok(None) };
         // A device that lost what it had acknowledged is not served on: an array that was lost answers with errors
         // until it is started again, as another device.
-        let known = self.find(&export.nqn);
-        let instance = match known.and_then(|known| known.next_instance(export.namespace)) {
+        let (known, info) = (self.find(&export.nqn), device.info());
+        let instance = match known.and_then(|known| known.next_instance(export.namespace, &info)) {
             Some(same) => same,
             None => fresh_instance(&export.nqn)?,
         };
-        let Some(facts) = Facts::of(&device.info(), export, instance) else {
+        let Some(facts) = Facts::of(&info, export, instance) else {
             return refuse("its device takes less than 1 MiB at once".to_owned());
         };
         let (device, kept) = (Arc::clone(device), self.kept_of(export)?);

@@ -10,6 +10,7 @@ use crate::watch::Watches;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use strake_block::DeviceInfo;
 use strake_export_net::Seats;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::log::{Access, AccessGroup};
@@ -224,9 +225,15 @@ impl Subsystem {
         }
     }
 
-    /// The instance that the next device of a namespace is, if it is one that was there before.
-    pub(crate) fn next_instance(&self, namespace: u32) -> Option<[u8; 16]> {
-        self.lock().there.get(&namespace)?.next
+    /// The instance that a device is which comes next to a namespace, if it is one that was there before. One that is
+    /// smaller does not have everything, whatever was said; and blocks of another size are not where hosts that go on
+    /// look for them.
+    pub(crate) fn next_instance(&self, namespace: u32, info: &DeviceInfo) -> Option<[u8; 16]> {
+        let namespaces = self.lock();
+        let known = namespaces.there.get(&namespace)?;
+        let before = &known.served.as_ref()?.facts.terms;
+        let has_all = info.block_size == before.block && info.blocks >= before.blocks;
+        known.next.filter(|_| has_all)
     }
 
     /// Takes a namespace out, and has its reservations end; returns them, if it ever had a device.

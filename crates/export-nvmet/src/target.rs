@@ -245,7 +245,8 @@ impl Target {
 
     /// Says of a device that was detached that the next one has everything it acknowledged, flushed or not: hosts go on
     /// where they were, and are told what is new about the namespace, its size perhaps. Otherwise they are
-    /// disconnected, and look for what is missing when they connect. Only after [`Leaving::is_over`].
+    /// disconnected, and look for what is missing when they connect; as they are by a device that is smaller or has
+    /// blocks of another size. Only after [`Leaving::is_over`].
     pub fn keep_instance(&self, nqn: &str, namespace: u32) {
         self.registry.keep_instance(nqn, namespace);
     }

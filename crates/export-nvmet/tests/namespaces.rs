@@ -214,6 +214,29 @@ fn a_namespace_grows_while_hosts_are_connected() {
     assert!(io.pdu().is_none(), "nothing is said over it to another device");
 }
 
+/// A device that cannot have all that its predecessor had is another one, whatever was said before: a host that went on
+/// would find other blocks where it looks, and would zero or deallocate those.
+#[test]
+fn a_device_that_is_smaller_or_has_other_blocks_is_another() {
+    let devices = [(63, BlockSize::B4096, false), (512, BlockSize::B512, false)];
+    for (blocks, size, stays) in devices.into_iter().chain([(64, BlockSize::B4096, true)]) {
+        let machine = Machine::start();
+        machine.target.add_export(&other(2, ram(64))).expect("a second namespace");
+        let (_admin, mut io) = machine.controller();
+        assert_eq!(write(&mut io, 2, 0x22), 0);
+        let leaving = machine.target.detach_device(SUBSYSTEM, 2);
+        assert!(leaving.is_over(Duration::from_secs(60)), "nothing is in flight");
+        machine.target.keep_instance(SUBSYSTEM, 2);
+        let next: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(blocks, size));
+        machine.target.add_export(&other(2, Some(next))).expect("its device is there again");
+        if stays {
+            assert_eq!(read(&mut io, 2).1, 0, "over the same queue");
+        } else {
+            assert!(io.pdu().is_none(), "nothing is said over it to {blocks} blocks of {size:?}");
+        }
+    }
+}
+
 /// The number of a namespace that was removed in the middle of a write is given to another device: the write must not
 /// reach that one.
 #[test]

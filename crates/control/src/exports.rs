@@ -336,6 +336,11 @@ impl Manager {
         self.offered_of(uuid).for_each(|(record, server)| server.keep_instance(record));
     }
 
+    /// Has hosts that find it not back begin anew with it, whenever it comes.
+    pub(crate) fn forget_instances_of(&self, uuid: &str) {
+        self.offered_of(uuid).for_each(|(record, server)| server.forget_instance(record));
+    }
+
     /// The exports of an array, each with what serves its address.
     pub(crate) fn offered_of(
         &self,

@@ -230,7 +230,14 @@ impl Control {
         let relabelled = in_order.and_then(|()| self.relabel(intended, &record, reserved));
         let trouble = relabelled.err();
         let why = trouble.as_ref().map(|e| format!("{}; ", e.what)).unwrap_or_default();
-        let mut warnings = self.start_grown(&record, reserved).map_err(|error| {
+        let started = self.start_grown(&record, reserved);
+        // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
+        // loss accepted, or after it was used elsewhere.
+        self.run(|m| {
+            m.forget_instances_of(uuid);
+            Ok(())
+        })?;
+        let mut warnings = started.map_err(|error| {
             let what = format!("array {} is stopped: {why}{}", intended.name, error.what);
             ControlError::new(error.kind, what)
         })?;

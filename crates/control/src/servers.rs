@@ -263,6 +263,13 @@ impl ExportServer {
         }
     }
 
+    /// Takes that back.
+    pub(crate) fn forget_instance(&self, record: &ExportRecord) {
+        if let (Self::Nvme(target), Some(nvme)) = (self, &record.nvme) {
+            target.forget_instance(&nvme.nqn, nvme.namespace);
+        }
+    }
+
     /// How many connections were closed at once because there were as many as there can be.
     pub(crate) fn turned_away(&self) -> u64 {
         match self {

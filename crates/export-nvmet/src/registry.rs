@@ -267,6 +267,13 @@ impl Registry {
         }
     }
 
+    /// Takes back what was said of it.
+    pub(crate) fn forget_instance(&self, nqn: &str, namespace: u32) {
+        if let Some(subsystem) = self.find(nqn) {
+            subsystem.forget_instance(namespace);
+        }
+    }
+
     /// Takes a withdrawn export out. Its reservations are not written down any more when this returns.
     pub(crate) fn forget(&self, withdrawn: &Withdrawn, namespace: u32) {
         let kept = match withdrawn {

@@ -225,6 +225,13 @@ impl Subsystem {
         }
     }
 
+    /// Has the next device of a namespace be another instance, whatever was said before.
+    pub(crate) fn forget_instance(&self, namespace: u32) {
+        if let Some(known) = self.lock().there.get_mut(&namespace) {
+            known.next = None;
+        }
+    }
+
     /// The instance that a device is which comes next to a namespace, if it is one that was there before. One that is
     /// smaller does not have everything, whatever was said; and blocks of another size are not where hosts that go on
     /// look for them.

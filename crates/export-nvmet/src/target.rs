@@ -251,6 +251,12 @@ impl Target {
         self.registry.keep_instance(nqn, namespace);
     }
 
+    /// Takes back what [`keep_instance`](Self::keep_instance) said: the device that was meant did not come, and nobody
+    /// knows what becomes of it before another one does. Nothing happens when it came.
+    pub fn forget_instance(&self, nqn: &str, namespace: u32) {
+        self.registry.forget_instance(nqn, namespace);
+    }
+
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.drain_time_max
     }

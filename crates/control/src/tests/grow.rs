@@ -18,7 +18,7 @@ use strake_api::v1::{
     GrowArrayRequest, ListEventsRequest, ReaddMemberRequest, ReplaceMemberRequest,
 };
 use strake_block::blocking::Blocking;
-use strake_block::{BlockDevice, BufMut, Sg};
+use strake_block::{BlockDevice, BufMut, Durability, Op, Sg};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options};
 use strake_dev_uring::control_wait;
 use strake_units::{CoreIndex, Lba};
@@ -375,12 +375,9 @@ fn busy(host: &FabricsDevice, rounds: &AtomicU64, done: &AtomicBool) {
         let round = rounds.fetch_add(1, Ordering::Relaxed);
         let at = Lba(round % 64 * 8);
         let byte = (round % 251) as u8;
-        io.run(strake_block::Op::Write {
-            at,
-            data: Sg::from(block(byte).freeze()),
-            durability: strake_block::Durability::Normal,
-        })
-        .expect("a host sees no error");
+        let data = Sg::from(block(byte).freeze());
+        io.run(Op::Write { at, data, durability: Durability::Normal })
+            .expect("a host sees no error");
         let there = io.read(at, BufMut::alone(4096)).expect("a host sees no error");
         assert!(there.as_slice().iter().all(|there| *there == byte), "round {round}");
     }
@@ -428,6 +425,44 @@ fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
     drop(io);
     drop(host);
     assert!(is_healthy(&control, "tank"));
+    stop(&control);
+}
+
+/// An array that could not be started again stays stopped until somebody has decided what is to be done, which may be
+/// to go on without the last of what it had. Hosts look for that, however it comes back.
+#[test]
+fn a_host_begins_anew_with_an_array_that_growing_left_stopped() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    let create = CreateArrayRequest { block_bytes: Some(4096), ..raid6(drives.clone()) };
+    control.create_array(&create).expect("it is created");
+    let address = export(&control).parse().expect("an address");
+    let name = HostName { nqn: HOST.into(), id: [7; 16], keys: None, tls: None };
+    let host = FabricsDevice::connect(&address, &name, Options::default()).expect("it is let in");
+    let queue = host.open_queue(CoreIndex(0), 1).expect("it is connected");
+    let mut wait = control_wait();
+    let mut io = Blocking::new(queue, &mut wait);
+    let (data, durability) = (Sg::from(block(0x77).freeze()), Durability::Normal);
+    io.run(Op::Write { at: Lba(0), data, durability }).expect("it is written, and not flushed");
+
+    enlarge(&drives, 96 << 20);
+    let hidden: Vec<_> = drives[1..].iter().map(|path| format!("{path}.hidden")).collect();
+    for (path, hidden) in drives[1..].iter().zip(&hidden) {
+        std::fs::rename(path, hidden).expect("it is there");
+    }
+    let stopped = grow(&control, "tank").map(|change| change.result);
+    check_refused(stopped, ControlErrorKind::Refused, "array tank is stopped");
+    for (path, hidden) in drives[1..].iter().zip(&hidden) {
+        std::fs::rename(hidden, path).expect("it is there");
+    }
+    tick_until(&control, "the start", || {
+        array(&control, "tank").is_ok_and(|a| a.states == ["online"])
+    });
+    // What is counted besides is that it fears for what it did not flush.
+    tick_until(&control, "the host", || host.renewals() > host.reconnects());
+    drop(io);
+    drop(host);
     stop(&control);
 }
 

@@ -120,7 +120,7 @@ pub(crate) struct Connection {
     role: Role,
     peer: Peer,
     link: Agreement,
-    /// Commands taken from the queue, modulo its size.
+    /// Commands answered, modulo the size of the queue: a place is free when nothing is left of who had it.
     head: u16,
     intake: Intake,
     slots: Slots,

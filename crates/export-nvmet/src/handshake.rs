@@ -100,11 +100,21 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// How much of its queue a host is told was taken.
+    /// How much of its queue a host is told was taken in answer to Connect; all ones where it will not be told (Base,
+    /// section 6.3).
     #[must_use]
     pub const fn head(&self) -> u16 {
         match self.flow_control {
             FlowControl::On => self.taken % self.entries,
+            FlowControl::Off => u16::MAX,
+        }
+    }
+
+    /// What it is told when `taken` commands were, if it is told (Base, section 3.3.2.5 of revision 2.1).
+    #[must_use]
+    pub const fn head_at(&self, taken: u16) -> u16 {
+        match self.flow_control {
+            FlowControl::On => taken % self.entries,
             FlowControl::Off => u16::MAX,
         }
     }

@@ -12,7 +12,6 @@ use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
 use strake_block::{Io, Op, SgMut, Token};
 use strake_export_net::Connection as _;
 use strake_nvme_wire::command::{FABRICS, Fuse};
-use strake_nvme_wire::fabrics::FlowControl;
 use strake_nvme_wire::identify::ControllerKind;
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError, Transfer};
@@ -38,9 +37,6 @@ impl Connection {
     ) -> Result<Option<(SlotIndex, u32)>, PduError> {
         let slot = Slot::new(sqe.cid());
         let index = self.slots.begin(slot).ok_or(PduError::new(FatalStatus::Sequence, 0))?;
-        if self.link.flow_control == FlowControl::On {
-            self.head = (self.head + 1) % self.link.entries;
-        }
         self.figures.command(sqe);
         let decided = self.decide(index, sqe, now);
         let placed = decided.and_then(|(task, need)| {

@@ -5,7 +5,7 @@ use crate::admit::{Freshness, Work};
 use crate::connection::DeviceIndex;
 use crate::limits::OWED_BEHIND_MAX;
 use crate::replies::Reply;
-use crate::slots::{Progress, SlotIndex, Stage, Task};
+use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
 use strake_block::{Completion, IoErrorKind, Op, SgMut};
 use strake_export_net::count;
 use strake_nvme_wire::command::Fuse;
@@ -162,32 +162,23 @@ impl Connection {
         }
     }
 
-    fn completion(&mut self, index: SlotIndex) -> Cqe {
-        let head = match self.link.flow_control {
-            FlowControl::On => self.head,
-            FlowControl::Off => u16::MAX,
-        };
-        let slot = self.slots.get(index);
-        Cqe { result: slot.result, head, cid: slot.cid, status: slot.status }
-    }
-
     /// Sends the data of a command that succeeded, and its completion, unless success needs none (TCP, section
     /// 3.3.2.2, "SUCCESS flag").
     pub(super) fn deliver(&mut self, index: SlotIndex, data: SgMut) {
         let digests = self.link.digests;
-        let cqe = self.completion(index);
         let (flags, needs_completion) = match self.link.flow_control {
             FlowControl::On => (flag::LAST, true),
             FlowControl::Off => (flag::LAST | flag::SUCCESS, false),
         };
         let length = data.len() as u32;
         self.figures.goes(length);
-        let transfer = Transfer { cid: cqe.cid, tag: 0, offset: 0, length };
+        self.count_end(index);
+        let slot = self.slots.get(index);
+        slot.stage = Stage::Replying;
+        let transfer = Transfer { cid: slot.cid, tag: 0, offset: 0, length };
         let lead = self.link.data_offset;
         let header = transfer.data(PduKind::C2hData, digests, lead, flags);
         let reply = Reply::data(&header, digests, lead, data);
-        self.count_end(index);
-        self.slots.get(index).stage = Stage::Replying;
         if !needs_completion {
             return self.replies.push(reply.ending(index));
         }
@@ -223,34 +214,36 @@ impl Connection {
     }
 
     fn answer(&mut self, index: SlotIndex) {
-        let cqe = self.completion(index);
-        self.note_failure(&cqe, index);
+        self.note_failure(index);
         self.count_end(index);
         self.slots.get(index).stage = Stage::Replying;
         self.reply_with_completion(index);
     }
 
+    /// Puts a completion behind what is to be sent. Only now does its command count as taken from the queue: a host
+    /// that goes by that alone (Base, section 3.3.2.6 of revision 2.1) would otherwise send more than fits.
     fn reply_with_completion(&mut self, index: SlotIndex) {
-        let (cqe, digests) = (self.completion(index), self.link.digests);
+        self.head = (self.head + 1) % self.link.entries;
+        let (head, digests) = (self.link.head_at(self.head), self.link.digests);
+        let slot = self.slots.get(index);
+        let cqe = Cqe { result: slot.result, head, cid: slot.cid, status: slot.status };
         let reply = Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header);
         self.replies.push(reply.ending(index));
     }
 
     /// Remembers a command that failed for whoever asks for the error log.
-    fn note_failure(&mut self, cqe: &Cqe, index: SlotIndex) {
-        if cqe.status.is_success() {
+    fn note_failure(&mut self, index: SlotIndex) {
+        let Slot { cid, status, task, .. } = *self.slots.get(index);
+        if status.is_success() {
             return;
         }
         self.figures.failure();
         let (mut block, mut namespace) = (0, 0);
-        if let (Task::Device(work, at), Role::Io(devices)) =
-            (self.slots.get(index).task, &self.role)
-        {
+        if let (Task::Device(work, at), Role::Io(devices)) = (task, &self.role) {
             block = work.first_block().map_or(0, |lba| lba.0);
             namespace = devices.served(at).map_or(0, |served| served.namespace);
         }
         let queue = self.place.queue;
-        let Cqe { cid, status, .. } = *cqe;
         let failure = Failure { number: 0, queue, cid, status, block, namespace };
         self.place.controller.failures().note(failure);
     }

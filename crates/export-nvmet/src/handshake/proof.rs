@@ -120,7 +120,7 @@ impl<D: Directory> Proving<D> {
 
     fn bytes(&self, cid: u16, reply: Reply) -> Vec<u8> {
         let digests = self.link.digests;
-        let end = |status| Cqe { result: 0, head: self.link.head(), cid, status };
+        let end = |status| Cqe { result: 0, head: self.link.head_at(self.link.taken), cid, status };
         let (message, room) = match reply {
             Reply::Status(status) => return completion(&end(status), digests),
             Reply::Message(message, room) => (message, room),

@@ -115,7 +115,7 @@ impl Agreement {
     pub const fn head_at(&self, taken: u16) -> u16 {
         match self.flow_control {
             FlowControl::On => taken % self.entries,
-            FlowControl::Off => u16::MAX,
+            FlowControl::Off => 0,
         }
     }
 }

@@ -10,6 +10,9 @@ use strake_units::BlockSize;
 /// Entries of the queue.
 const ENTRIES: u16 = 4;
 
+/// In Connect: the host will not watch the head.
+const FLOW_CONTROL_OFF: u32 = 1 << 18;
+
 fn completion(host: &mut Host) -> Cqe {
     loop {
         let pdu = host.pdu().expect("the connection stays");
@@ -20,9 +23,9 @@ fn completion(host: &mut Host) -> Cqe {
 }
 
 /// An I/O queue of so many entries, and how its Connect was answered.
-fn queue(machine: &Machine, controller: u16) -> (Host, Cqe) {
+fn queue(machine: &Machine, controller: u16, attributes: u32) -> (Host, Cqe) {
     let mut io = Host::asked(machine);
-    let size = u32::from(ENTRIES - 1);
+    let size = u32::from(ENTRIES - 1) | attributes;
     let data = connect_data((HOST, SUBSYSTEM), controller);
     let sgl = Sgl::InCapsule { offset: 0, length: 1024 };
     io.send(0x7f, sgl, &[(1, 1), (10, 1 << 16), (11, size)], &data);
@@ -49,7 +52,7 @@ fn a_host_that_goes_by_the_head_of_its_queue_never_sends_too_much() {
     let (machine, plan) = Machine::planned(RamDevice::new(64, BlockSize::B4096));
     plan.add(Rule::new(Ops::READ, Effect::Hang));
     let (_admin, id) = admin(&machine);
-    let (mut io, connected) = queue(&machine, id);
+    let (mut io, connected) = queue(&machine, id, 0);
     // Where the next command goes: Connect took the first place.
     let (mut tail, mut head) = (1, connected.head);
     assert_eq!(head, 1);
@@ -71,5 +74,18 @@ fn a_host_that_goes_by_the_head_of_its_queue_never_sends_too_much() {
     plan.release();
     for _ in 0..reads {
         assert!(completion(&mut io).status.is_success());
+    }
+}
+
+#[test]
+fn a_host_that_does_not_watch_the_head_is_told_nothing_of_it() {
+    let machine = Machine::start();
+    let (_admin, id) = admin(&machine);
+    let (mut io, connected) = queue(&machine, id, FLOW_CONTROL_OFF);
+    assert_eq!(connected.head, u16::MAX, "that is how it learns that it need not");
+    for _ in 0..2 {
+        let last = flush(&mut io);
+        let ended = completion(&mut io);
+        assert_eq!((ended.cid, ended.head), (last, 0));
     }
 }

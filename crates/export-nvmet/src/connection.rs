@@ -136,6 +136,8 @@ pub(crate) struct Connection {
     pairs: Pairs,
     /// Commands that wait for guards, in order.
     held_off: VecDeque<SlotIndex>,
+    /// The Disconnect of the host.
+    parting: Option<SlotIndex>,
     /// Bytes of data received this turn.
     received_now: usize,
     life: Life,
@@ -200,6 +202,7 @@ impl Connection {
             reserving,
             pairs: Pairs::new(entries),
             held_off: VecDeque::with_capacity(usize::from(entries)),
+            parting: None,
             received_now: 0,
             life: Life::Open,
             registry: Arc::clone(registry),
@@ -442,6 +445,7 @@ impl strake_export_net::Connection for Connection {
         self.ring(now);
         work += self.poll_devices(now);
         self.complete_owed();
+        self.part();
         work += self.send();
         self.pools.rest(now);
         self.check_life(now);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
 use strake_export_nvmet::Export;
 use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
-use strake_nvme_wire::{Sgl, Status};
+use strake_nvme_wire::{Cqe, Sgl, Status};
 use strake_units::BlockSize;
 
 /// Blocks of a drive of which a deallocation takes many parts.
@@ -103,6 +103,27 @@ fn a_write_is_answered_when_its_subsystem_goes() {
         assert_eq!(io.finish().2, 0, "it was written");
         assert!(io.pdu().is_none(), "nothing follows");
     });
+}
+
+/// A host that leaves may write the same blocks by another queue next: it is told that it has left when none of its
+/// writes can come behind those any more.
+#[test]
+fn a_host_that_leaves_hears_so_when_its_last_command_is_over() {
+    let (machine, plan, rule) = hanging(Ops::WRITE);
+    let (_admin, mut io) = machine.controller();
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    let write = io.send(1, sgl, &[(1, 1)], &[7; BLOCK]);
+    until("the write is at the device", || plan.struck(rule) == Some(1));
+    let leave = io.send(0x7f, Sgl::Transport { length: 0 }, &[(1, 8)], &[]);
+    until("it was taken", || machine.target.controllers(SUBSYSTEM)[0].queues[1].others == 1);
+    plan.release();
+    for cid in [write, leave] {
+        let pdu = io.pdu().expect("the connection stays");
+        let ended = Cqe::parse(&pdu.header[..].try_into().expect("a completion"));
+        assert_eq!((pdu.kind, ended.cid), (5, cid));
+        assert!(ended.status.is_success());
+    }
+    assert!(io.pdu().is_none(), "that was the last");
 }
 
 #[test]

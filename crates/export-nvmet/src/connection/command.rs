@@ -254,7 +254,8 @@ impl Connection {
                 self.ask(index, namespace, Wish::Persist(persists));
             }
             Task::Leave => {
-                self.conclude(index);
+                self.slots.get(index).stage = Stage::Replying;
+                self.parting = Some(index);
                 self.drain();
             }
             Task::Answer

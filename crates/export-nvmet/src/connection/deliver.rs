@@ -199,6 +199,17 @@ impl Connection {
         }
     }
 
+    /// Answers Disconnect when nothing is at a device any more: it is the last that the host hears (Base, section 6.4),
+    /// which may count on it then that no write of this queue comes behind those of others.
+    pub(super) fn part(&mut self) {
+        if self.speaks()
+            && self.is_quiet()
+            && let Some(index) = self.parting.take()
+        {
+            self.conclude(index);
+        }
+    }
+
     /// Answers a command of which nothing is outstanding any more and which has no data for the host.
     pub(super) fn conclude(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);

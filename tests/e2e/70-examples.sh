@@ -144,7 +144,7 @@ situation() {
         "strake hook remove"* | "strake hook test"*) needs=pager ;;
         "strake hook add"*-file*) needs=secrets ;;
         "strake host add"*) needs=secrets ;;
-        "strake host remove"*) needs=known ;;
+        "strake host remove"* | "strake host key"*) needs=known ;;
         "strake config restore"*) needs=backup ;;
         # What it thinks of this machine is not for a test to say.
         "strake doctor"*) codes="0 1" ;;

@@ -344,7 +344,12 @@ command!(
     format!("hook add {} --kind {}{}", r.name, r.kind, value("--severity", given(&r.severity)))
 );
 command!(RemoveHookRequest, |r| "daemon".to_owned(), false, format!("hook remove {}", r.name));
-command!(AddHostRequest, |r| "daemon".to_owned(), false, format!("host add {}", r.nqn));
+command!(
+    AddHostRequest,
+    |r| "daemon".to_owned(),
+    false,
+    format!("host {} {}", if r.known { "key" } else { "add" }, r.nqn)
+);
 command!(RemoveHostRequest, |r| "daemon".to_owned(), false, format!("host remove {}", r.nqn));
 command!(
     AddReferralRequest,

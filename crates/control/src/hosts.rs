@@ -28,8 +28,8 @@ pub(crate) fn keys_of(record: &HostRecord) -> Result<HostKeys, ControlError> {
         text => Some(text.parse().map_err(|e: TlsKeyError| bad(record, "key for TLS", &e))?),
     };
     let host = match record.secret.as_str() {
-        "" if record.needs_proof() => unknown()?,
-        "" => return Ok(HostKeys { proof: None, tls }),
+        "" if !record.needs_proof() => return Ok(HostKeys { proof: None, tls }),
+        _ if record.lacks_secrets() => unknown()?,
         text => read(text)?,
     };
     let controller = match record.controller_secret.as_str() {
@@ -81,19 +81,34 @@ fn message(record: &HostRecord) -> Host {
     Host {
         nqn: record.nqn.clone(),
         state: if record.is_locked() { "locked" } else { "ready" }.to_owned(),
-        bidirectional: !record.controller_secret.is_empty(),
+        bidirectional: !record.controller_secret.is_empty() || record.covered.controller_secret,
         proof: record.needs_proof(),
         tls: record.needs_tls(),
     }
 }
 
+fn no_such_host(name: &str) -> ControlError {
+    ControlError::not_found(format!("there is no host {name:?}; see them with: strake host list"))
+}
+
 /// Refuses a request that says two things about one kind of keys.
 fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
-    let (secret, key) = (!request.secret.trim().is_empty(), !request.tls_key.trim().is_empty());
+    let given = |text: &str| !text.trim().is_empty();
+    let (secret, new_secret) = (given(&request.secret), request.new_secret);
+    let (controller, new_controller) =
+        (given(&request.controller_secret), request.new_controller_secret);
+    let (key, new_key) = (given(&request.tls_key), request.new_tls_key);
+    let no_controller = request.no_secret || request.no_controller_secret;
     for (both, what) in [
-        (key && request.new_tls_key, "a host has one key for TLS: given or made, not both"),
-        (secret && request.no_secret, "a host has a secret or none, not both"),
-        ((key || request.new_tls_key) && request.no_tls, "a host uses TLS or does not, not both"),
+        (key && new_key, "a host has one key for TLS: given or made, not both"),
+        (secret && new_secret, "a host has one secret: given or made, not both"),
+        (controller && new_controller, "a target has one secret: given or made, not both"),
+        ((secret || new_secret) && request.no_secret, "a host has a secret or none, not both"),
+        (
+            (controller || new_controller) && no_controller,
+            "a target proves itself to a host that has a secret, or does not, not both",
+        ),
+        ((key || new_key) && request.no_tls, "a host uses TLS or does not, not both"),
     ] {
         if both {
             return Err(ControlError::usage(what));
@@ -102,18 +117,57 @@ fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Puts the keys of a request, or the one that was made for it, in place of those that a host had of the same kind, and
-/// takes out what it shall have no more.
-fn take_keys(record: &mut HostRecord, request: &AddHostRequest, made: &str) {
-    let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
-    if request.no_secret || !secret.is_empty() || !controller.is_empty() {
-        (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
-        (record.covered.secret, record.covered.controller_secret) = (false, false);
+/// What was made for a request; the rest is empty.
+struct Made {
+    secret: String,
+    controller_secret: String,
+    tls_key: String,
+}
+
+impl Made {
+    fn of(request: &AddHostRequest) -> Result<Self, ControlError> {
+        let secret = |wanted| match wanted {
+            true => Ok(unknown()?.reveal().to_string()),
+            false => Ok::<_, ControlError>(String::new()),
+        };
+        Ok(Self {
+            secret: secret(request.new_secret)?,
+            controller_secret: secret(request.new_controller_secret)?,
+            tls_key: match request.new_tls_key {
+                true => fresh_tls_key()?.reveal().to_string(),
+                false => String::new(),
+            },
+        })
     }
-    let key = if made.is_empty() { request.tls_key.trim() } else { made };
-    if request.no_tls || !key.is_empty() {
-        key.clone_into(&mut record.tls_key);
-        record.covered.tls_key = false;
+}
+
+/// Puts the keys of a request, or those that were made for it, in place of those that a host had of the same kind, and
+/// takes out what it shall have no more.
+fn take_keys(record: &mut HostRecord, request: &AddHostRequest, made: &Made) {
+    let no_controller = request.no_secret || request.no_controller_secret;
+    let covered = &mut record.covered;
+    for (is, covered, given, made, none) in [
+        (&mut record.secret, &mut covered.secret, &request.secret, &made.secret, request.no_secret),
+        (
+            &mut record.controller_secret,
+            &mut covered.controller_secret,
+            &request.controller_secret,
+            &made.controller_secret,
+            no_controller,
+        ),
+        (
+            &mut record.tls_key,
+            &mut covered.tls_key,
+            &request.tls_key,
+            &made.tls_key,
+            request.no_tls,
+        ),
+    ] {
+        let new = if made.is_empty() { given.trim() } else { made };
+        if none || !new.is_empty() {
+            new.clone_into(is);
+            *covered = false;
+        }
     }
 }
 
@@ -153,18 +207,21 @@ impl Manager {
         nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
         check_consistent(request)?;
         let known = self.config.hosts.iter().find(|host| host.nqn == *name).cloned();
+        if known.is_none() && request.known {
+            return Err(no_such_host(name));
+        }
         let new = || HostRecord { nqn: name.clone(), ..HostRecord::default() };
         let mut record = known.unwrap_or_else(new);
-        let made =
-            if request.new_tls_key { fresh_tls_key()?.reveal().to_string() } else { String::new() };
+        let made = Made::of(request)?;
         take_keys(&mut record, request, &made);
         if record.secret.is_empty() && record.tls_key.is_empty() && record.covered.is_nothing() {
             return Err(ControlError::usage(
-                "a host needs a secret or a key: --secret-file FILE, --tls-key-file FILE or --new-tls-key",
+                "a host needs a secret or a key: --new-secret, --secret-file FILE, --new-tls-key, --tls-key-file FILE",
             ));
         }
         check_secrets(&record.secret, &record.controller_secret)?;
-        Ok(HostChange { tls_key: made, ..self.put_host(record)? })
+        let Made { secret, controller_secret, tls_key } = made;
+        Ok(HostChange { tls_key, secret, controller_secret, ..self.put_host(record)? })
     }
 
     /// Records a host, and has every target know it.
@@ -232,8 +289,7 @@ impl Manager {
         self.check_open()?;
         let name = &request.nqn;
         let Some(record) = self.config.hosts.iter().find(|h| h.nqn == *name).cloned() else {
-            let what = format!("there is no host {name:?}; see them with: strake host list");
-            return Err(ControlError::not_found(what));
+            return Err(no_such_host(name));
         };
         let mut users =
             self.config.exports.iter().filter(|export| {

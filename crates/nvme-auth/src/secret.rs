@@ -7,8 +7,9 @@ use crc_fast::CrcAlgorithm;
 use ring::hmac::Tag;
 use std::fmt;
 use std::str::FromStr;
+use zeroize::Zeroizing;
 
-/// A secret of 32, 48 or 64 bytes. It is never shown.
+/// A secret of 32, 48 or 64 bytes. It is never shown, except to whoever had it made.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     key: Vec<u8>,
@@ -104,6 +105,21 @@ impl AsRef<[u8]> for Transformed<'_> {
 }
 
 impl Secret {
+    /// The secret as people exchange it (Base, section 8.13.5.8).
+    #[must_use]
+    pub fn reveal(&self) -> Zeroizing<String> {
+        let mut bytes = Zeroizing::new(self.key.clone());
+        bytes.extend(crc32(&self.key).to_le_bytes());
+        let transform = match self.transform {
+            None => "00",
+            Some(Hash::Sha256) => "01",
+            Some(Hash::Sha384) => "02",
+            Some(Hash::Sha512) => "03",
+        };
+        let encoded = Zeroizing::new(STANDARD.encode(&*bytes));
+        Zeroizing::new(format!("DHHC-1:{transform}:{}:", *encoded))
+    }
+
     /// The key that whoever has this name uses (Base, section 8.13.5.8).
     pub(crate) fn of(&self, nqn: &str) -> Transformed<'_> {
         match self.transform {

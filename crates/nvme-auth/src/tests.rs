@@ -378,6 +378,10 @@ fn secrets_are_read_or_refused() {
     }
     let shown = format!("{:?}", good.parse::<Secret>().expect("a secret"));
     assert!(!shown.contains('7'), "{shown}");
+    let texts = VECTORS.iter().flat_map(|vector| [vector.host, vector.controller]).chain([long]);
+    for text in texts {
+        assert_eq!(text.parse::<Secret>().expect("a secret").reveal().as_str(), text);
+    }
 }
 
 proptest! {

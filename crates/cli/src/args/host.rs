@@ -1,17 +1,25 @@
 //! `strake host ...`.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 /// What can be done with hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {
     /// Have a host prove who it is when it connects over NVMe/TCP (DH-HMAC-CHAP), use TLS, or both. What is given
-    /// replaces what it had of the same kind; the other kind stays.
+    /// replaces what it had of the same kind, and the rest stays.
     #[command(after_help = "Examples:
+  strake host add nqn.2014-08.com.example:db1 --new-secret
   strake host add nqn.2014-08.com.example:db1 --secret-file host.key
   strake host add nqn.2014-08.com.example:db1 --new-tls-key
   strake host add nqn.2014-08.com.example:db1 --tls-key-file host.tls")]
     Add(Add),
+    /// Give a host that is known other secrets or another key. What is given or made takes the place of what it had; it
+    /// stays connected, and needs the new ones when it connects again.
+    #[command(after_help = "Examples:
+  strake host key nqn.2014-08.com.example:db1 --new-secret
+  strake host key nqn.2014-08.com.example:db1 --secret-file host.key
+  strake host key nqn.2014-08.com.example:db1 --new-tls-key")]
+    Key(Key),
     /// The hosts that have to, without their secrets and keys.
     #[command(after_help = "Examples:
   strake host list")]
@@ -28,28 +36,69 @@ pub enum HostVerb {
 
 /// `strake host add`.
 #[derive(Debug, Args)]
+#[command(group = needed(&["no_secret", "no_controller_secret", "no_tls"]))]
 pub struct Add {
     /// Its name; a Linux host has it in /etc/nvme/hostnqn.
     #[arg(value_name = "NQN")]
     pub nqn: String,
+    /// What it has.
+    #[command(flatten)]
+    pub keys: HostKeys,
+    /// It need not prove itself any more; what it uses TLS with stays, or is given.
+    #[arg(long, conflicts_with_all = ["secret_file", "new_secret"])]
+    pub no_secret: bool,
+    /// The target need not prove itself to it any more.
+    #[arg(long, conflicts_with_all = ["controller_secret_file", "new_controller_secret"])]
+    pub no_controller_secret: bool,
+    /// It need not use TLS any more; what it proves itself with stays, or is given.
+    #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
+    pub no_tls: bool,
+}
+
+/// `strake host key`.
+#[derive(Debug, Args)]
+#[command(group = needed(&[]))]
+pub struct Key {
+    /// Its name; see them with: strake host list.
+    #[arg(value_name = "NQN")]
+    pub nqn: String,
+    /// What it has from now on.
+    #[command(flatten)]
+    pub keys: HostKeys,
+}
+
+/// What a host proves itself with, and what it uses TLS with: given in files, or made and printed.
+#[derive(Debug, Args)]
+pub struct HostKeys {
     /// What it proves itself with, as `nvme gen-dhchap-key` prints it: in this file, which only its owner may read, or
     /// "-" for standard input.
-    #[arg(long, value_name = "FILE",
-        required_unless_present_any = ["tls_key_file", "new_tls_key", "no_secret", "no_tls"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "new_secret")]
     pub secret_file: Option<String>,
-    /// What the target proves itself with, to a host that asks for it.
-    #[arg(long, value_name = "FILE", requires = "secret_file")]
+    /// Make a secret that it proves itself with, and print it, this once.
+    #[arg(long)]
+    pub new_secret: bool,
+    /// What the target proves itself with, to a host that asks for it and has a secret itself.
+    #[arg(long, value_name = "FILE", conflicts_with = "new_controller_secret")]
     pub controller_secret_file: Option<String>,
+    /// Make a secret that the target proves itself with, and print it, this once.
+    #[arg(long)]
+    pub new_controller_secret: bool,
     /// What it has to use TLS with, as `nvme gen-tls-key` prints it: in a file of the same kind.
     #[arg(long, value_name = "FILE", conflicts_with = "new_tls_key")]
     pub tls_key_file: Option<String>,
     /// Make a key that it has to use TLS with, and print it, this once.
     #[arg(long)]
     pub new_tls_key: bool,
-    /// It need not prove itself any more; what it uses TLS with stays, or is given.
-    #[arg(long, conflicts_with = "secret_file")]
-    pub no_secret: bool,
-    /// It need not use TLS any more; what it proves itself with stays, or is given.
-    #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
-    pub no_tls: bool,
+}
+
+/// One of what a host may have, or of these, is to be said.
+fn needed(others: &[&'static str]) -> ArgGroup {
+    ArgGroup::new("needed").required(true).multiple(true).args(others).args([
+        "secret_file",
+        "new_secret",
+        "controller_secret_file",
+        "new_controller_secret",
+        "tls_key_file",
+        "new_tls_key",
+    ])
 }

@@ -1,6 +1,6 @@
 //! `strake host ...`.
 
-use crate::args::host::{Add, HostVerb};
+use crate::args::host::{Add, HostKeys, HostVerb, Key};
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -15,7 +15,10 @@ use strake_api::v1::{AddHostRequest, ListHostsRequest, RemoveHostRequest};
 /// When a secret cannot be read, the daemon cannot be reached or refuses.
 pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let request = match verb {
-        HostVerb::Add(arguments) => add_request(arguments)?,
+        HostVerb::Add(Add { nqn, keys, no_secret, no_controller_secret, no_tls }) => {
+            AddHostRequest { nqn, no_secret, no_controller_secret, no_tls, ..with(keys)? }
+        }
+        HostVerb::Key(Key { nqn, keys }) => AddHostRequest { nqn, known: true, ..with(keys)? },
         HostVerb::List => {
             let mut exports = Connection::open(socket).await?.exports();
             let answer = exports.list_hosts(ListHostsRequest {}).await?.into_inner();
@@ -35,15 +38,15 @@ pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
     Ok(Exit::Fine)
 }
 
-fn add_request(arguments: Add) -> Result<AddHostRequest, CliError> {
-    let Add { nqn, secret_file, controller_secret_file, tls_key_file, new_tls_key, .. } = arguments;
+/// A request with what a host is to have.
+fn with(keys: HostKeys) -> Result<AddHostRequest, CliError> {
     Ok(AddHostRequest {
-        nqn,
-        no_secret: arguments.no_secret,
-        no_tls: arguments.no_tls,
-        secret: secret::key_or_none(secret_file)?,
-        controller_secret: secret::key_or_none(controller_secret_file)?,
-        tls_key: secret::key_or_none(tls_key_file)?,
-        new_tls_key,
+        secret: secret::key_or_none(keys.secret_file)?,
+        new_secret: keys.new_secret,
+        controller_secret: secret::key_or_none(keys.controller_secret_file)?,
+        new_controller_secret: keys.new_controller_secret,
+        tls_key: secret::key_or_none(keys.tls_key_file)?,
+        new_tls_key: keys.new_tls_key,
+        ..AddHostRequest::default()
     })
 }

@@ -31,10 +31,14 @@ pub fn list(answer: &ListHostsResponse, width: usize) -> String {
 pub fn change(change: &HostChange, width: usize) -> String {
     let name = change.host.as_ref().map_or("", |host| &host.nqn);
     let done = sentence(&format!("host {name}: {}", change.result), width);
-    if change.tls_key.is_empty() {
-        return done;
-    }
-    // A line of its own that is never broken: it is copied into a file.
-    let once = "Its key for TLS, which is not shown again:";
-    done + &sentence(once, width) + &change.tls_key + "\n"
+    let made = [
+        ("Its secret", &change.secret),
+        ("The secret of the target", &change.controller_secret),
+        ("Its key for TLS", &change.tls_key),
+    ];
+    // Each in a line of its own that is never broken: it is copied into a file.
+    let tell = |(what, key): &(&str, &String)| {
+        sentence(&format!("{what}, which is not shown again:"), width) + key + "\n"
+    };
+    done + &made.iter().filter(|(_, key)| !key.is_empty()).map(tell).collect::<String>()
 }

@@ -124,6 +124,17 @@ fn every_verb_reaches_its_call() {
         ("hook add log --exec /bin/true", "kind: \"exec\", target: \"/bin/true\""),
         ("hook list", "ListHooksRequest"),
         (
+            "host add nqn.a --no-controller-secret --new-tls-key",
+            "AddHostRequest { nqn: \"nqn.a\", secret: \"\", controller_secret: \"\", tls_key: \"\", \
+             new_tls_key: true, no_secret: false, no_tls: false, new_secret: false, \
+             new_controller_secret: false, no_controller_secret: true, known: false }",
+        ),
+        (
+            "host key nqn.a --new-secret --new-controller-secret",
+            "new_tls_key: false, no_secret: false, no_tls: false, new_secret: true, \
+             new_controller_secret: true, no_controller_secret: false, known: true }",
+        ),
+        (
             "host remove nqn.2014-08.com.example:db1",
             "RemoveHostRequest { nqn: \"nqn.2014-08.com.example:db1\" }",
         ),

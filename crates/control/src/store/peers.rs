@@ -141,7 +141,14 @@ impl HostRecord {
     /// Whether something is not known that the host would have to connect with.
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        self.needs_proof() && self.secret.is_empty() || self.needs_tls() && self.tls_key.is_empty()
+        self.lacks_secrets() || self.needs_tls() && self.tls_key.is_empty()
+    }
+
+    /// Whether it had a secret, or the target one for it, that is not known.
+    #[must_use]
+    pub fn lacks_secrets(&self) -> bool {
+        let lacks_its = self.needs_proof() && self.secret.is_empty();
+        lacks_its || self.covered.controller_secret && self.controller_secret.is_empty()
     }
 
     /// The same without its secrets, and with what it needs in place of them.

@@ -324,6 +324,54 @@ fn a_host_keeps_what_it_is_not_given_again() {
     stop(&control);
 }
 
+/// A secret is shown to whoever had it made and to nobody else, and takes no other one with it.
+#[test]
+fn a_host_is_given_other_secrets_one_by_one() {
+    let folder = Folder::new();
+    let control = folder.control();
+    let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
+    let recorded = || control.run(|m| Ok(m.config.hosts[0].clone())).expect("it is there");
+    let new = || AddHostRequest { known: true, new_secret: true, ..host("", "") };
+    let missing = ControlErrorKind::NotFound;
+    check_refused(add(new()), missing, "strake host list");
+    add(host(SECRET, OTHER)).expect("secrets");
+    let made = add(new()).expect("another secret");
+    let bytes = made.secret.parse::<strake_export_nvmet::Secret>();
+    assert!(made.result == "changed" && bytes.is_ok(), "{}", made.result);
+    assert_eq!((made.controller_secret.as_str(), made.tls_key.as_str()), ("", ""));
+    assert!(recorded().secret == made.secret && recorded().controller_secret == OTHER);
+    let other = AddHostRequest { new_controller_secret: true, ..host("", "") };
+    let target = add(other).expect("another secret of the target").controller_secret;
+    assert!(recorded().secret == made.secret && recorded().controller_secret == target);
+    assert!(target != made.secret && target != OTHER);
+    let usage = ControlErrorKind::Usage;
+    let both = AddHostRequest { new_secret: true, ..host(SECRET, "") };
+    check_refused(add(both), usage, "given or made");
+    let both = AddHostRequest { new_controller_secret: true, ..host("", OTHER) };
+    check_refused(add(both), usage, "given or made");
+    let both = AddHostRequest { new_secret: true, no_secret: true, ..host("", "") };
+    check_refused(add(both), usage, "not both");
+    let both = AddHostRequest { no_controller_secret: true, ..host(SECRET, OTHER) };
+    check_refused(add(both), usage, "not both");
+    let events = control.events().list(&Default::default()).expect("the request is fine");
+    let shown = format!("{events:?}{:?}", control.run(|m| Ok(m.list_hosts())));
+    assert!(!shown.contains("DHHC"), "{shown}");
+
+    // Whoever was told of one of two knows half of what it takes.
+    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    restore_hosts(&control, document);
+    let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
+    add(host(SECRET, "")).expect("its secret");
+    assert_eq!((listed().state.as_str(), listed().bidirectional), ("locked", true));
+    let keys = control.run(|m| crate::hosts::keys_of(&m.config.hosts[0])).expect("made up");
+    assert!(keys.proof.is_some_and(|proof| Ok(proof.host) != SECRET.parse()));
+    add(AddHostRequest { no_controller_secret: true, ..host("", "") }).expect("none");
+    assert_eq!((listed().state.as_str(), listed().bidirectional), ("ready", false));
+    let keys = control.run(|m| crate::hosts::keys_of(&m.config.hosts[0])).expect("its own");
+    assert!(keys.proof.is_some_and(|proof| Ok(proof.host) == SECRET.parse()));
+    stop(&control);
+}
+
 /// A secure export is refused while a host of it could not connect, and keeps keys from being taken away; it is secure
 /// after a restart and from a backup too.
 #[test]

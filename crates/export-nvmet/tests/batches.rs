@@ -3,7 +3,11 @@
 
 mod common;
 
-use common::{BLOCK, Host, Machine, capsule};
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, u32_of, until};
+use std::collections::VecDeque;
+use std::io::Read;
+use strake_nvme_wire::digest::{self, DIGEST_BYTES};
+use strake_nvme_wire::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Cqe, Sgl};
 
 const DATA: u8 = 7;
@@ -83,4 +87,96 @@ fn what_was_answered_before_a_breach_is_complete() {
     assert_eq!(next(&mut admin).0, DATA);
     assert_eq!(next(&mut admin).1, 77);
     assert_eq!(next(&mut admin).0, REQUEST_TO_END);
+}
+
+/// A host that asks for both digests, and for data that begins at multiples of 64 bytes.
+struct Careful(Host);
+
+impl Careful {
+    const BEGINS_AT: usize = 64;
+
+    fn asked(machine: &Machine) -> Self {
+        let mut host = machine.dial();
+        let digests = Digests { header: Use::On, data: Use::On };
+        let alignment = (Self::BEGINS_AT / 4 - 1) as u8;
+        host.put(&IcReq { alignment, digests, r2ts_max: 0 }.bytes());
+        assert_eq!(host.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
+        Self(host)
+    }
+
+    /// A command with digests.
+    fn capsule(opcode: u8, cid: u16, sgl: Sgl, words: &[(usize, u32)], data: &[u8]) -> Vec<u8> {
+        let bare = capsule(opcode, cid, sgl, words, data);
+        let (mut header, data) = (bare[..72].to_vec(), &bare[72..]);
+        header[1] = if data.is_empty() { 1 } else { 3 };
+        let begins = if data.is_empty() { 0 } else { header.len() + DIGEST_BYTES };
+        header[3] = begins as u8;
+        let ends = if data.is_empty() { Vec::new() } else { digest::of(data).to_vec() };
+        let total = header.len() + DIGEST_BYTES + data.len() + ends.len();
+        header[4..8].copy_from_slice(&(total as u32).to_le_bytes());
+        let digest = digest::of(&header);
+        [header, digest.to_vec(), data.to_vec(), ends].concat()
+    }
+
+    /// The next PDU, whose digests are right: its kind, what names its command, and its data.
+    fn next(&mut self) -> (u8, u16, Vec<u8>) {
+        let mut bytes = vec![0; 24];
+        self.0.stream.read_exact(&mut bytes).expect("the target answers");
+        let total = u32_of(&bytes[4..8]) as usize;
+        bytes.resize(total, 0);
+        self.0.stream.read_exact(&mut bytes[24..]).expect("a PDU is sent whole");
+        assert_eq!(bytes[24..28], digest::of(&bytes[..24]), "the digest of the header");
+        if bytes[0] == COMPLETION {
+            let cqe = Cqe::parse(&bytes[8..24].try_into().expect("a completion"));
+            assert!(cqe.status.is_success() && total == 28);
+            return (COMPLETION, cqe.cid, Vec::new());
+        }
+        assert_eq!(usize::from(bytes[3]), Self::BEGINS_AT, "where its data begins");
+        let (data, end) = bytes[Self::BEGINS_AT..].split_at(total - Self::BEGINS_AT - 4);
+        assert_eq!(end, digest::of(data), "the digest of the data");
+        (bytes[0], u16::from_le_bytes([bytes[8], bytes[9]]), data.to_vec())
+    }
+}
+
+#[test]
+fn data_and_completions_have_digests_of_their_own() {
+    let machine = Machine::start();
+    let mut admin = Host::asked(&machine);
+    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut bare = machine.queue(2, id);
+    let blocks: Vec<_> = (0..4).map(|block| vec![block as u8 + 1; BLOCK]).collect();
+    blocks.iter().zip(0..).for_each(|(data, block)| assert_eq!(bare.write(block, data), 0));
+    let mut io = Careful::asked(&machine);
+    let data = connect_data((HOST, SUBSYSTEM), id);
+    let sgl = Sgl::InCapsule { offset: 0, length: 1024 };
+    io.0.put(&Careful::capsule(0x7f, 9, sgl, &[(1, 1), (10, 1 << 16), (11, 127)], &data));
+    assert_eq!(io.next(), (COMPLETION, 9, vec![]));
+    let sgl = Sgl::Transport { length: BLOCK as u32 };
+    let read = |cid: u16| Careful::capsule(2, cid, sgl, &[(1, 1), (10, cid.into())], &[]);
+    io.0.put(&(0..4).flat_map(read).collect::<Vec<_>>());
+    for (cid, data) in (0..4).zip(blocks) {
+        assert_eq!(io.next(), (DATA, cid, data));
+    }
+    (0..4).for_each(|cid| assert_eq!(io.next(), (COMPLETION, cid, vec![])));
+}
+
+/// What a host does not read waits, data and completions in their order, and takes no more than there are places for.
+#[test]
+fn a_host_that_reads_late_finds_everything() {
+    let machine = Machine::start();
+    let (_admin, mut io) = machine.controller();
+    for round in 1..=2 {
+        read_together(&mut io, &[32; 127]);
+        let taken = || machine.target.controllers(SUBSYSTEM)[0].queues[1].reads == round * 127;
+        until("all reads were taken in", taken);
+        let mut owed = VecDeque::new();
+        for _ in 0..2 * 127 {
+            match next(&mut io) {
+                (COMPLETION, cid, _) => assert_eq!(owed.pop_front(), Some(cid), "behind its data"),
+                (_, cid, _) => owed.push_back(cid),
+            }
+        }
+        assert!(owed.is_empty());
+    }
 }

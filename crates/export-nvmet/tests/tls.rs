@@ -349,6 +349,22 @@ fn a_record_that_was_changed_behind_a_good_one_ends_the_connection_too() {
     assert_eq!(last_words(&mut admin).len(), 24, "an alert, and nothing else");
 }
 
+/// The same behind a command that was answered in the same turn: neither data nor completion goes out any more.
+#[test]
+fn a_record_that_was_changed_behind_an_answered_command_ends_the_connection_too() {
+    let machine = guarded();
+    let (mut admin, mut io) = controller(&machine);
+    let mut wire = sealed(&mut admin, 6);
+    let good = wire.len();
+    wire.extend(sealed(&mut admin, 6));
+    wire[good + 20] ^= 1;
+    admin.stream.write_all(&wire).expect("the target takes bytes");
+    assert_eq!(last_words(&mut admin).len(), 24, "an alert, and nothing else");
+    assert!(io.pdu().is_none(), "the controller goes with its admin queue");
+    let (_admin, mut io) = controller(&machine);
+    assert_eq!(io.read(0, 1).1, 0, "the target goes on");
+}
+
 #[test]
 fn a_bare_pdu_inside_of_tls_is_no_record() {
     let machine = guarded();

@@ -137,8 +137,8 @@ impl Clerk {
 /// An answer that waits for commands that were given up.
 struct Unquiet {
     subsystem: Arc<Subsystem>,
+    namespace: u32,
     hosts: Vec<HostId>,
-    number: u64,
     answer: Arc<Answer>,
 }
 
@@ -199,21 +199,20 @@ impl Work {
         match self.change(&place, &job.wish) {
             Err(status) => self.answer(&job.answer, status),
             // Only a command to one namespace gives up others.
-            Ok(Some((hosts, number))) => {
-                let subsystem = place.subsystem;
-                self.unquiet.push(Unquiet { subsystem, hosts, number, answer: job.answer });
+            Ok(hosts) if !hosts.is_empty() => {
+                let Place { subsystem, namespace, .. } = place;
+                self.unquiet.push(Unquiet { subsystem, namespace, hosts, answer: job.answer });
             }
-            Ok(None) if job.places.is_empty() => self.answer(&job.answer, Status::SUCCESS),
-            Ok(None) => match &mut *self.jobs.lock() {
+            Ok(_) if job.places.is_empty() => self.answer(&job.answer, Status::SUCCESS),
+            Ok(_) => match &mut *self.jobs.lock() {
                 Some(line) => line.put_back(asker, job),
                 None => job.answer.set(Status::INTERNAL),
             },
         }
     }
 
-    /// Carries a wish out at one place. Says which hosts' commands are to be over before it is answered, and by which
-    /// change.
-    fn change(&self, place: &Place, wish: &Wish) -> Result<Option<(Vec<HostId>, u64)>, Status> {
+    /// Carries a wish out at one place. Says which hosts' commands are to be over before it is answered.
+    fn change(&self, place: &Place, wish: &Wish) -> Result<Vec<HostId>, Status> {
         let before = place.kept.reservations();
         let change = match wish {
             Wish::Act(host, action, keys) => before.after((&host.id, &host.nqn), *action, *keys)?,
@@ -228,25 +227,24 @@ impl Work {
             }
         };
         if change.next == before {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         if change.next.persists && !place.kept.can_persist() {
             return Err(Status::INVALID_FIELD);
         }
         // Whoever keeps the ledger tells people.
         place.kept.record(&before, &change.next).map_err(|_| Status::INTERNAL)?;
-        let number = self.enforce(place, &change)?;
+        self.enforce(place, &change)?;
         place.subsystem.notify(place.namespace, &place.kept, &change.told);
         if !change.told.is_empty() {
             // The answer may be a long time coming.
             self.wake();
         }
-        let Change { expelled, .. } = change;
-        Ok((!expelled.is_empty()).then_some((expelled, number)))
+        Ok(change.expelled)
     }
 
     /// Puts a change in force, and waits until every queue applies it, which takes each a turn.
-    fn enforce(&self, place: &Place, change: &Change) -> Result<u64, Status> {
+    fn enforce(&self, place: &Place, change: &Change) -> Result<(), Status> {
         let watches = &place.subsystem.watches;
         let number = watches.changes() + 1;
         place.kept.enforce(change, number);
@@ -258,14 +256,15 @@ impl Work {
             }
             thread::park();
         }
-        Ok(number)
+        Ok(())
     }
 
     /// Answers what waits for nothing at a device any more, and forgets what nobody waits for.
     fn answer_quiet(&mut self) {
         let is_over = |known: &mut Unquiet| {
             let watches = &known.subsystem.watches;
-            Arc::strong_count(&known.answer) == 1 || watches.are_quiet(&known.hosts, known.number)
+            Arc::strong_count(&known.answer) == 1
+                || watches.are_quiet(&known.hosts, known.namespace)
         };
         let over: Vec<Unquiet> = self.unquiet.extract_if(.., is_over).collect();
         over.iter().for_each(|known| self.answer(&known.answer, Status::SUCCESS));

@@ -3,33 +3,57 @@
 //! A queue looks once a turn whether there was a change, takes over its rights, and says so here; whoever answers the
 //! command behind the change waits for that. A command pays for nothing but a look at a value of its own queue.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::limits::NAMESPACES_MAX;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Thread;
 use strake_nvme_wire::reservation::HostId;
+
+/// Namespaces of a subsystem, a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Namespaces(u32);
+
+const _: () = assert!(NAMESPACES_MAX <= u32::BITS);
+
+impl Namespaces {
+    /// The one of this number.
+    pub(crate) const fn one(number: u32) -> Self {
+        Self(1 << ((number - 1) % u32::BITS))
+    }
+
+    /// These and those.
+    pub(crate) const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    const fn has(self, number: u32) -> bool {
+        self.0 & Self::one(number).0 != 0
+    }
+}
 
 /// What one I/O queue says.
 pub(crate) struct Watch {
     host: HostId,
     /// The change up to which it applies them.
     applied: AtomicU64,
-    /// The change up to which no command that it gave up is at a device.
-    quiet: AtomicU64,
+    /// Namespaces at whose devices commands are that it gave up, as [`Namespaces`]: those of each change from when it
+    /// applies the change.
+    awaited: AtomicU32,
     /// Who waits to hear.
     clerk: Thread,
 }
 
 impl Watch {
-    /// Says that the changes up to `number` apply to every command that is begun from now on. Release: whoever sees it
-    /// knows that what was begun before was begun.
-    pub(crate) fn set_applied(&self, number: u64) {
+    /// Says that the changes up to `number` apply to every command that is begun from now on, and where commands are
+    /// waited for that were given up. Release: whoever sees the number knows that what was begun before was begun, and
+    /// where it is waited for.
+    pub(crate) fn set_applied(&self, number: u64, awaited: Namespaces) {
+        self.awaited.store(awaited.0, Ordering::Release);
         self.applied.store(number, Ordering::Release);
-        self.clerk.unpark();
-    }
-
-    /// Says that all commands are over that the changes up to `number` gave up.
-    pub(crate) fn set_quiet(&self, number: u64) {
-        self.quiet.store(number, Ordering::Release);
         self.clerk.unpark();
     }
 }
@@ -68,8 +92,8 @@ impl Watches {
     /// A queue that opens. It has to look at its rights after this: a change that is not waited for by this queue is in
     /// force by then.
     pub(crate) fn join(&self, host: HostId, clerk: Thread) -> Arc<Watch> {
-        let watch = Watch { host, applied: AtomicU64::new(0), quiet: AtomicU64::new(0), clerk };
-        let watch = Arc::new(watch);
+        let (applied, awaited) = (AtomicU64::new(0), AtomicU32::new(0));
+        let watch = Arc::new(Watch { host, applied, awaited, clerk });
         let mut there = self.lock();
         there.retain(|known| known.strong_count() > 0);
         there.push(Arc::downgrade(&watch));
@@ -83,10 +107,12 @@ impl Watches {
         self.lock().iter().filter_map(Weak::upgrade).all(has)
     }
 
-    /// True when no command of these hosts is at a device any more that the change `number` gave up.
-    pub(crate) fn are_quiet(&self, hosts: &[HostId], number: u64) -> bool {
+    /// True when no command of these hosts is at the device of a namespace any more that a change gave up which every
+    /// queue applies.
+    pub(crate) fn are_quiet(&self, hosts: &[HostId], namespace: u32) -> bool {
         let quiet = |watch: Arc<Watch>| {
-            !hosts.contains(&watch.host) || watch.quiet.load(Ordering::Acquire) >= number
+            let awaited = Namespaces(watch.awaited.load(Ordering::Acquire));
+            !hosts.contains(&watch.host) || !awaited.has(namespace)
         };
         self.lock().iter().filter_map(Weak::upgrade).all(quiet)
     }

@@ -9,9 +9,9 @@ use crate::admit::{self, Need, Work};
 use crate::clerk::{Answer, Asker, Place, Wish};
 use crate::connection::DeviceIndex;
 use crate::limits::{RESERVATIONS_ASKED_MAX, TRANSFER_BYTES_MAX};
-use crate::slots::{SlotIndex, Stage, Task};
+use crate::slots::{Slot, SlotIndex, Stage, Task};
 use crate::subsystem::Subsystem;
-use crate::watch::Watch;
+use crate::watch::{Namespaces, Watch};
 use std::sync::Arc;
 use std::thread::Thread;
 use strake_block::SgMut;
@@ -28,8 +28,8 @@ pub(super) struct Reserving {
     watch: Option<Arc<Watch>>,
     /// The change up to which they are applied here.
     seen: u64,
-    /// Whether commands that were given up may be at a device yet.
-    awaits_device: bool,
+    /// Namespaces at whose devices commands are that were given up.
+    awaited: Namespaces,
 }
 
 impl Reserving {
@@ -37,10 +37,10 @@ impl Reserving {
     pub(super) fn of(subsystem: &Subsystem, host: HostId, clerk: Thread) -> Self {
         let watch = subsystem.watches.join(host, clerk);
         let seen = subsystem.watches.changes();
-        watch.set_applied(seen);
-        watch.set_quiet(seen);
+        let awaited = Namespaces::default();
+        watch.set_applied(seen, awaited);
         let asked = Vec::with_capacity(RESERVATIONS_ASKED_MAX);
-        Self { asked, watch: Some(watch), seen, awaits_device: false }
+        Self { asked, watch: Some(watch), seen, awaited }
     }
 
     /// Waits for no answer any more.
@@ -88,20 +88,29 @@ impl Connection {
         let is_new = now != self.reserving.seen;
         if is_new {
             self.take_over(now);
-        } else if !self.reserving.awaits_device {
+        } else if self.reserving.awaited.is_empty() {
             return 0;
         }
-        let is_at_device = |slot: &crate::slots::Slot| {
-            slot.is_given_up && matches!(slot.stage, Stage::AtDevice { .. })
+        let awaited = self.given_up_at();
+        let is_told = is_new || awaited != self.reserving.awaited;
+        self.reserving.awaited = awaited;
+        if let Some(watch) = self.reserving.watch.as_ref().filter(|_| is_told) {
+            watch.set_applied(now, awaited);
+        }
+        is_told.into()
+    }
+
+    /// Namespaces at whose devices commands are that were given up.
+    fn given_up_at(&mut self) -> Namespaces {
+        let Role::Io(devices) = &self.role else { return Namespaces::default() };
+        let of_slot = |slot: &mut Slot| {
+            let (Task::Device(_, at), Stage::AtDevice { .. }) = (slot.task, &slot.stage) else {
+                return None;
+            };
+            devices.served(at).filter(|_| slot.is_given_up)
         };
-        self.reserving.awaits_device = self.slots.iter_mut().any(|slot| is_at_device(slot));
-        if self.reserving.awaits_device {
-            return is_new.into();
-        }
-        if let Some(watch) = &self.reserving.watch {
-            watch.set_quiet(self.reserving.seen);
-        }
-        1
+        let served = self.slots.iter_mut().filter_map(of_slot);
+        served.fold(Namespaces::default(), |all, one| all.and(Namespaces::one(one.namespace)))
     }
 
     /// Applies the changes up to `now`: what has not reached a device and is not permitted any more does not reach it.
@@ -124,9 +133,6 @@ impl Connection {
             {
                 slot.fail(status);
             }
-        }
-        if let Some(watch) = &self.reserving.watch {
-            watch.set_applied(now);
         }
     }
 

@@ -139,6 +139,28 @@ fn a_preemption_is_answered_between_commands_of_others() {
     assert_eq!((many.finish().2, many.finish().2), (0, 0));
 }
 
+/// A namespace could not be taken over while the device of another one did not answer, from which the same host had
+/// been shut out before.
+#[test]
+fn a_preemption_waits_for_no_device_of_another_namespace() {
+    let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
+    let second = Export { namespace: 2, uuid: [2; 16], ..export(ram()) };
+    machine.target.add_export(&second).expect("a second namespace");
+    ask_of(&mut taker, 1, PREEMPT, 1, 2);
+    until("it is preempted", || is_preempted(&machine));
+    for (io, key) in [(&mut taker, 1), (&mut victim, 2)] {
+        ask_of(io, 2, Action::Register(Persistence::Unchanged), 0, key);
+        assert_eq!(io.finish().2, 0, "registration");
+    }
+    ask_of(&mut taker, 2, PREEMPT, 1, 2);
+    let first = taker.endings(1);
+    plan.release();
+    assert_eq!(victim.finish().2, 0, "the write is over");
+    let all: Vec<_> = first.into_iter().chain(taker.endings(1)).collect();
+    assert!(all[0].0 > all[1].0, "that of the first namespace waits");
+    assert_eq!((all[0].1, all[1].1), (0, 0));
+}
+
 /// A core that waits for a device which does not answer has nothing to do.
 #[test]
 fn a_preemption_that_waits_for_a_device_lets_cores_sleep() {

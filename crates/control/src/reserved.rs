@@ -188,10 +188,9 @@ impl ReservationFile {
         let crc32c = recorded.crc32c().map_err(io::Error::other)?;
         let page = Page { version: VERSION, reservations: recorded, crc32c };
         let text = serde_json::to_vec_pretty(&page)?;
-        if !self.folder().exists() {
-            DirBuilder::new().recursive(true).mode(0o700).create(self.folder())?;
-            (self.sync)(&self.state)?;
-        }
+        DirBuilder::new().recursive(true).mode(0o700).create(self.folder())?;
+        // Also for a folder that was there: whoever made it may have come no further.
+        (self.sync)(&self.state)?;
         self.replace(Some(&text))
     }
 
@@ -233,7 +232,7 @@ impl ReservationFile {
 
     /// Also makes sure of a removal before this one of which nobody knew whether it was durable.
     fn remove(&self) -> io::Result<()> {
-        if self.folder().exists() { self.replace(None) } else { Ok(()) }
+        if self.folder().try_exists()? { self.replace(None) } else { Ok(()) }
     }
 
     /// Puts a file aside that cannot be read, for whoever wants to know.

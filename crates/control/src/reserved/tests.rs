@@ -1,8 +1,8 @@
-use super::{ReservationFile, sync_folder};
+use super::{FOLDER, ReservationFile, sync_folder};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use strake_export_nvmet::limits::REGISTRANTS_MAX;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 
@@ -138,7 +138,11 @@ fn what_is_not_durable_is_put_back() {
     let file = state.file("a");
     let held = Held { kind: ReservationType::ExclusiveAccess, holder: Some([1; 16]) };
     let (before, after) = (sample(None), sample(Some(held)));
-    let failing = ReservationFile { sync: |_| Err(io::Error::other("the drive is ill")), ..file };
+    let sync = |folder: &Path| match folder.ends_with(FOLDER) {
+        true => Err(io::Error::other("the drive is ill")),
+        false => Ok(()),
+    };
+    let failing = ReservationFile { sync, ..file };
     let file = state.file("a");
     let check_refused = |wanted, found: Option<&Reservations>| {
         let why = failing.write(wanted).expect_err("it is not durable");
@@ -152,4 +156,33 @@ fn what_is_not_durable_is_put_back() {
     file.write(Some(&before)).expect("it can be written");
     check_refused(Some(&after), Some(&before));
     check_refused(None, Some(&before));
+}
+
+/// The folder itself is to be found after a loss of power. When that could not be made sure of, the second change found
+/// it there, was answered, and could be lost with it.
+#[test]
+fn nothing_is_durable_in_a_folder_that_is_not() {
+    let state = State::new("entry");
+    let sync = |folder: &Path| match folder.ends_with(FOLDER) {
+        true => Ok(()),
+        false => Err(io::Error::other("the drive is ill")),
+    };
+    let failing = ReservationFile { sync, ..state.file("a") };
+    for time in 1..=2 {
+        let why = failing.write(Some(&sample(None))).expect_err("the folder is not durable");
+        assert!(why.contains("the drive is ill"), "time {time}: {why}");
+    }
+    let file = state.file("a");
+    assert_eq!(file.read(), Ok(None));
+    file.write(Some(&sample(None))).expect("it can be written");
+}
+
+/// What cannot be looked for is not taken for something that is gone.
+#[test]
+fn a_record_that_cannot_be_looked_for_is_not_gone() {
+    let state = State::new("unseen");
+    // The state directory is no folder any more: whoever runs this may look into any.
+    let file = ReservationFile { state: state.0.join("file"), ..state.file("a") };
+    fs::write(&file.state, "").expect("it can be written");
+    assert!(file.write(None).is_err());
 }

@@ -121,7 +121,7 @@ impl Connection {
                 _
             )
         );
-        if is_stable && slot.status.is_success() && speaks {
+        if is_stable && slot.status.is_success() && speaks && self.check_permission(index) {
             return self.submit(index, None, Op::Flush);
         }
         self.conclude(index);

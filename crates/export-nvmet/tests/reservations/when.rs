@@ -126,7 +126,8 @@ fn a_preemption_with_abort_is_answered_when_commands_of_the_other_are_over() {
     assert_eq!(taker.read(8, 4), (vec![0; 4 * BLOCK], 0));
 }
 
-/// A deallocation and a Copy take many I/Os: the next one is not begun.
+/// A deallocation and a Copy take many I/Os, and what is to be on the medium is put there behind a comparison: the next
+/// one is not begun.
 #[test]
 fn a_command_of_many_parts_does_not_go_on_after_it_was_shut_out() {
     let mut range = [0; 16];
@@ -135,20 +136,22 @@ fn a_command_of_many_parts_does_not_go_on_after_it_was_shut_out() {
     let sources = [source(0), source(1)].concat();
     let conflict = (Acquire::Preempt, CONFLICT);
     let preempted = (Acquire::PreemptAndAbort, code(Status::PREEMPTED));
+    let stable = 1 << 30;
     for (ops, opcode, word, data) in [
         (Ops::DEALLOCATE, nvm::DATASET_MANAGEMENT, [(1, 1), (11, 4), (12, 0)], &range[..]),
         (Ops::READ, nvm::COPY, [(1, 1), (10, 8), (12, 1)], &sources),
+        (Ops::READ, nvm::COMPARE, [(1, 1), (10, 0), (12, stable)], &[0; BLOCK]),
     ] {
         for (how, status) in [conflict, preempted] {
             let (machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(ops);
             let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
             victim.send(opcode, sgl, &word, data);
             until("its first part is at the device", || plan.struck(rule) == Some(1));
-            let take = Action::Acquire(Acquire::Free, T::WriteExclusive);
+            let take = Action::Acquire(Acquire::Free, T::ExclusiveAccess);
             assert_eq!(act(&mut taker, take, 1, 0), 0);
-            ask_of(&mut taker, 1, Action::Acquire(how, T::WriteExclusive), 1, 2);
+            ask_of(&mut taker, 1, Action::Acquire(how, T::ExclusiveAccess), 1, 2);
             until("the other one is no registrant", || {
-                act(&mut victim, Action::Release(T::WriteExclusive), 2, 0) == CONFLICT
+                act(&mut victim, Action::Release(T::ExclusiveAccess), 2, 0) == CONFLICT
             });
             plan.release();
             assert_eq!(taker.finish().2, 0);

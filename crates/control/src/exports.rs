@@ -5,7 +5,7 @@ use strake_api::v1::{
 };
 use strake_export_nbd::Removal;
 use strake_export_nvmet::limits::NAMESPACES_MAX;
-use strake_export_nvmet::{Leaving, Ledger, nqn};
+use strake_export_nvmet::{Leaving, nqn};
 use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -485,10 +485,7 @@ impl Manager {
         let prepared = self.store.prepare(&config)?;
         self.withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
         self.config = prepared.commit()?;
-        if record.nvme.is_some() {
-            // What is left behind is in force again with the next export of this array, and the log says so.
-            let _ = self.ledger_of(&record).write(None);
-        }
+        self.remove_reservations_of(&record);
         self.tell_withdrawn(&record, "by a command");
         Ok(change)
     }

@@ -314,6 +314,26 @@ impl Manager {
         self.told_unrecorded = now.into_keys().collect();
     }
 
+    /// Removes what is recorded of an export that has just gone. Tells of what is left behind: it is in force again
+    /// with the next export of the array.
+    pub(crate) fn remove_reservations_of(&mut self, record: &ExportRecord) {
+        if record.nvme.is_none() {
+            return;
+        }
+        let ledger = self.ledger_of(record);
+        if let Err(why) = ledger.write(None) {
+            let what = format!("the reservations of export {} did not go with it", record.name);
+            let object = format!("export/{}", record.name);
+            let next = format!(
+                "remove {} before the array is exported again, or end them then: strake export release NAME",
+                ledger.path().display()
+            );
+            self.record(
+                Note::new(EventKind::ReservationsUnrecorded, object, what).cause(why).next(next),
+            );
+        }
+    }
+
     /// Ends reservation and registrations of an export whose hosts will not, because they are gone for good. An export
     /// that is not offered because its file cannot be read is offered then; the file is put aside.
     ///

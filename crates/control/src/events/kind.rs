@@ -119,7 +119,7 @@ kinds! {
     ExportOffline "export_offline" Critical "A recorded export could not be offered."
     ConnectionsRefused "connections_refused" Warning "An address had no room left; told at most once a minute."
     ReservationsReleased "reservations_released" Warning "Somebody ended the reservations of an export by a command."
-    ReservationsUnrecorded "reservations_unrecorded" Warning "Hosts cannot change reservations: they are not recorded."
+    ReservationsUnrecorded "reservations_unrecorded" Warning "A change of reservations, or their end, is not recorded."
     SpareAdded "spare_added" Info "A drive became a spare."
     SpareRemoved "spare_removed" Info "A spare became an ordinary free drive."
     SpareUsed "spare_used" Warning "A spare took the place of a member."

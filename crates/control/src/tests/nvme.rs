@@ -616,6 +616,26 @@ fn why_reservations_are_not_recorded_is_told() {
     stop(&control);
 }
 
+/// What an export leaves behind is in force again with the next one of its array: nobody was told.
+#[test]
+fn reservations_that_do_not_go_with_their_export_are_told_of() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    control.run(|m| m.create_export(&request())).expect("it is offered");
+    let array = control.run(|m| Ok(m.config.exports[0].array.clone())).expect("one export");
+    let path = folder.path("state").join(format!("reservations/{array}.json"));
+    std::fs::create_dir_all(&path).expect("a folder can be in the way");
+    let remove = RemoveExportRequest { name: "tank".into(), force: true };
+    assert_eq!(control.run(|m| m.remove_export(&remove)).expect("it goes").result, "changed");
+    let told = control.events().list(&Default::default()).expect("the request is fine");
+    let of_it = told.iter().filter(|event| event.kind == "reservations_unrecorded");
+    let [left] = of_it.collect::<Vec<_>>()[..] else { panic!("one event: {told:?}") };
+    assert_eq!(left.object, "export/tank");
+    assert!(left.cause.contains(&array) && left.next_action.contains(&array), "{left:?}");
+    stop(&control);
+}
+
 /// What hosts agreed on is in force after a restart; what cannot be read keeps the export back until somebody decides.
 #[test]
 fn reservations_outlast_the_daemon_and_are_never_lost_silently() {

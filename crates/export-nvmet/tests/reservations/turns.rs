@@ -3,7 +3,7 @@
 use crate::common::faults::Released;
 use crate::common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, export, until};
 use crate::gated::Gated;
-use crate::{ask_of, controller, controller_as, core_of, queues_until, ram, when};
+use crate::{ask_of, controller, controller_as, core_of, queues_until, ram, register, when};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use strake_dev_mem::{FaultPlan, Ops};
 use strake_export_nvmet::limits::RESERVATIONS_ASKED_MAX;
 use strake_export_nvmet::{Export, Ledger, Reservations, TargetConfig, TargetErrorKind};
-use strake_nvme_wire::feature::event;
+use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::nvm::opcode as nvm;
 use strake_nvme_wire::reservation::{Acquire, Action, Persistence, ReservationType as T, opcode};
 use strake_nvme_wire::{Cqe, Sgl, Status};
@@ -97,6 +97,29 @@ fn hosts_take_turns() {
     }
 }
 
+/// What is to be done at all namespaces is done at one of them in each turn of its host.
+#[test]
+fn others_have_turns_between_the_namespaces_of_a_command() {
+    let machine = Machine::start();
+    let (ledger, pass) = Turnstile::new();
+    for namespace in [2, 3] {
+        let hosts = vec![HOST.to_owned(), SECOND.to_owned()];
+        let uuid = [namespace as u8; 16];
+        let shared = Export { nqn: SHARED.to_owned(), hosts, namespace, uuid, ..recorded(&ledger) };
+        machine.target.add_export(&shared).expect("a namespace");
+    }
+    let (mut admin, _io) = controller_as(&machine, (HOST, SHARED), 1);
+    let (_other, mut one) = controller_as(&machine, (SECOND, SHARED), 2);
+    let words = [(1, u32::MAX), (10, feature::RESERVATION_PERSISTENCE.into()), (11, 1)];
+    admin.send(9, Sgl::Transport { length: 0 }, &words, &[]);
+    until("the first is written down", || ledger.seen() == [0]);
+    ask_of(&mut one, 2, Action::Register(Persistence::On), 0, 2);
+    is_taken_in(&mut one, 2);
+    drop(pass);
+    assert_eq!((admin.finish().2, one.finish().2), (0, 0));
+    assert_eq!(ledger.seen(), [0, 1, 0], "the other host's, and then the second namespace");
+}
+
 /// As [`when::contested`], and the second one's write hangs.
 fn contested() -> (Machine, FaultPlan, [(Host, Host); 2]) {
     contested_with(Machine::patient())
@@ -159,6 +182,50 @@ fn a_preemption_waits_for_no_device_of_another_namespace() {
     let all: Vec<_> = first.into_iter().chain(taker.endings(1)).collect();
     assert!(all[0].0 > all[1].0, "that of the first namespace waits");
     assert_eq!((all[0].1, all[1].1), (0, 0));
+}
+
+/// What one host has at a device holds up nobody who shuts out another one.
+#[test]
+fn a_preemption_waits_for_commands_of_no_other_host() {
+    let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
+    let (_third, mut idle) = controller(&machine, 3);
+    register(&mut idle, 3);
+    ask_of(&mut taker, 1, PREEMPT, 1, 2);
+    until("it is preempted", || {
+        machine.target.reservations(SUBSYSTEM, 1).is_some_and(|known| known.registrants.len() == 2)
+    });
+    ask_of(&mut taker, 1, PREEMPT, 1, 3);
+    let first = taker.endings(1);
+    plan.release();
+    assert_eq!(victim.finish().2, 0, "the write is over");
+    let all: Vec<_> = first.into_iter().chain(taker.endings(1)).collect();
+    assert!(all[0].0 > all[1].0, "the one whose write hangs is waited for");
+    assert_eq!((all[0].1, all[1].1), (0, 0));
+}
+
+/// A queue whose host is gone stays for what is at a device, and has forgotten what it asked for: an answer that comes
+/// then is nobody's.
+#[test]
+fn an_answer_to_a_host_that_is_gone_is_dropped() {
+    let (machine, plan, [_taker, (admin, mut gone)]) = contested();
+    let (ledger, pass) = Turnstile::new();
+    machine.target.add_export(&recorded(&ledger)).expect("a second namespace");
+    ask_of(&mut gone, 2, Action::Register(Persistence::On), 0, 2);
+    until("it is written down", || ledger.seen().len() == 1);
+    drop((admin, gone));
+    let connections = || machine.target.exports()[0].connections;
+    until("its admin queue is gone", || connections() == 3);
+    drop(pass);
+    let is_in_force = || {
+        let known = machine.target.reservations(SUBSYSTEM, 2);
+        known.is_some_and(|known| known.registrants.len() == 1)
+    };
+    until("it is in force", is_in_force);
+    let (_third, mut next) = controller(&machine, 3);
+    ask_of(&mut next, 2, Action::Register(Persistence::On), 0, 3);
+    assert_eq!(next.finish().2, 0);
+    plan.release();
+    until("its other queue is gone", || connections() == 4);
 }
 
 /// A core that waits for a device which does not answer has nothing to do.

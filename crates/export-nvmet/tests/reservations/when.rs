@@ -162,6 +162,24 @@ fn a_command_of_many_parts_does_not_go_on_after_it_was_shut_out() {
     }
 }
 
+/// What a host begins after it was shut out is not given up by the next change of anything.
+#[test]
+fn what_is_begun_after_it_was_shut_out_is_not_given_up() {
+    let machine = Machine::start();
+    let (_admin, mut taker) = controller(&machine, 1);
+    let (_other, mut again) = controller(&machine, 2);
+    register(&mut taker, 1);
+    register(&mut again, 2);
+    let how = Action::Acquire(Acquire::PreemptAndAbort, T::WriteExclusive);
+    assert_eq!(act(&mut taker, how, 1, 2), 0, "nobody held anything, and nobody does");
+    let (cid, tag) = again.announce(0, 4);
+    register(&mut taker, 1);
+    let length = 4 * BLOCK as u32;
+    again.put(&h2c(cid, tag, 0, length, 4, &vec![0xee; length as usize]));
+    assert_eq!(again.finish().2, 0);
+    assert_eq!(taker.read(0, 4), (vec![0xee; 4 * BLOCK], 0));
+}
+
 /// What waits for a guard has not reached the device either, nor has the second half of a pair of which the first is
 /// being compared.
 #[test]
@@ -186,4 +204,21 @@ fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
     assert_eq!(taker.read(0, 1), (vec![0; BLOCK], 0));
     assert_eq!(taker.compare_and_write(0, &[0; BLOCK], &[3; BLOCK]), (0, 0));
     assert_eq!(machine.target.exports()[0].effects, 0, "nothing was done");
+}
+
+/// Whoever waits for the guard of another host's pair, and is shut out meanwhile, is told at once: that may take long.
+#[test]
+fn what_waits_for_the_guard_of_another_host_ends_when_it_is_shut_out() {
+    let (_machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);
+    let pair = taker.send_pair(0, &[0; BLOCK], &[1; BLOCK]);
+    until("it is compared", || plan.struck(rule) == Some(1));
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    victim.send(nvm::WRITE, sgl, &[(1, 1)], &[2; BLOCK]);
+    assert_eq!(registrants(&mut victim, 1).1.len(), 2, "the write is taken in");
+    let take = Action::Acquire(Acquire::Free, T::WriteExclusive);
+    assert_eq!(act(&mut taker, take, 1, 0), 0);
+    assert_eq!(victim.finish().2, CONFLICT);
+    plan.release();
+    let ended = taker.endings(2);
+    assert_eq!((ended[&pair.0], ended[&pair.1]), (0, 0));
 }

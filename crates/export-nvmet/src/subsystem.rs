@@ -166,7 +166,7 @@ impl Subsystem {
     pub(crate) fn put(
         &self,
         export: &Export,
-        served: Option<Arc<Served>>,
+        mut served: Option<Arc<Served>>,
     ) -> Result<(), TargetError> {
         let refuse = |kind, why: &str| {
             let what =
@@ -184,6 +184,8 @@ impl Subsystem {
             if known.uuid != export.uuid || known.online().is_some() {
                 return refuse(TargetErrorKind::Duplicate, "is there already");
             }
+            // Its reservations are those of the device that it had, until it has another one.
+            served = served.or_else(|| known.served.clone());
         } else if namespaces.there.values().any(|other| other.uuid == export.uuid) {
             return refuse(TargetErrorKind::Duplicate, "is there under another number");
         }

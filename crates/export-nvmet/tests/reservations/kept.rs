@@ -94,6 +94,26 @@ fn reservations_outlast_the_target_if_they_shall() {
     assert_eq!(registrants(&mut one, 2), (0, vec![]));
 }
 
+/// Those that are not written down stay with their namespace while its device is away, also when it is offered without
+/// one meanwhile.
+#[test]
+fn reservations_stay_while_their_device_is_away() {
+    let machine = Machine::start();
+    let away = Export { device: None, ..with_book(ram(), &Arc::default()) };
+    let here = || Export { device: Some(ram()), ..away.clone() };
+    machine.target.add_export(&here()).expect("a second namespace");
+    let (_admin, mut io) = controller(&machine, 1);
+    ask_of(&mut io, 2, Action::Register(KEPT), 0, 1);
+    assert_eq!(io.finish().2, 0);
+    let before = machine.target.reservations(SUBSYSTEM, 2);
+    assert_eq!(before.as_ref().map(|known| known.registrants.len()), Some(1));
+    drop(machine.target.detach_device(SUBSYSTEM, 2));
+    for export in [&away, &here()] {
+        machine.target.add_export(export).expect("it comes back");
+        assert_eq!(machine.target.reservations(SUBSYSTEM, 2), before);
+    }
+}
+
 /// A command that cannot be written down has not happened; and a record that cannot be read is not taken for none.
 #[test]
 fn what_cannot_be_recorded_is_refused() {

@@ -109,9 +109,17 @@ impl Input {
     /// Behind little data much is read ahead, so that a call is made for many requests. Behind much data hardly more
     /// than the next header is, since what is read ahead has to be copied to its place.
     pub(crate) fn fill_through(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
-        debug_assert!(self.bytes().is_empty());
         let ahead = self.buf.len().saturating_sub(place.most);
-        let ahead = ahead.max(AHEAD_BYTES_MIN).min(self.buf.len());
+        self.fill_ahead(wire, place, ahead.max(AHEAD_BYTES_MIN).min(self.buf.len()))
+    }
+
+    /// Receives into the place, and nothing that follows it.
+    pub(crate) fn fill_to(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
+        self.fill_ahead(wire, place, 0)
+    }
+
+    fn fill_ahead(&mut self, wire: &mut Wire, place: Place<'_>, ahead: usize) -> Received {
+        debug_assert!(self.bytes().is_empty());
         let room = place.most + ahead;
         let mut slices: [IoSliceMut<'_>; SEGMENTS_MAX + 1] =
             std::array::from_fn(|_| IoSliceMut::new(&mut []));

@@ -89,6 +89,15 @@ impl Peer {
         self.note_received(received)
     }
 
+    /// Receives into a place and nothing that follows it, if there may be something.
+    pub fn fill_to(&mut self, place: Place<'_>) -> Received {
+        if !self.readable {
+            return Received::Blocked;
+        }
+        let received = self.input.fill_to(&mut self.wire, place);
+        self.note_received(received)
+    }
+
     fn note_received(&mut self, received: Received) -> Received {
         match received {
             // What ended behind these bytes, by its own words or by a breach, is seen by asking again.

@@ -140,6 +140,10 @@ pub(crate) struct Connection {
     parting: Option<SlotIndex>,
     /// Bytes of data received this turn.
     received_now: usize,
+    /// A piece of a large command's data was received this turn, and more of it is to come.
+    took_piece: bool,
+    /// The host has sent more than was asked for the last time: it waits for us, and not we for it.
+    is_ahead: bool,
     life: Life,
     registry: Arc<Registry>,
     /// Which of the export's counters are this core's.
@@ -204,6 +208,8 @@ impl Connection {
             held_off: VecDeque::with_capacity(usize::from(entries)),
             parting: None,
             received_now: 0,
+            took_piece: false,
+            is_ahead: false,
             life: Life::Open,
             registry: Arc::clone(registry),
             lane: at.lane,

@@ -2,7 +2,9 @@
 
 use super::{Connection, Voice};
 use crate::handshake::check_header_digest;
-use crate::limits::{DATA_BYTES_PER_TURN, H2C_BYTES_MAX, IN_CAPSULE_BYTES, PDUS_PER_TURN};
+use crate::limits::{
+    DATA_BYTES_PER_TURN, H2C_BYTES_MAX, IN_CAPSULE_BYTES, PDUS_PER_TURN, PIECE_BYTES_MAX,
+};
 use crate::replies::Reply;
 use crate::slots::{SlotIndex, Stage};
 use strake_export_net::{Connection as _, Place, Received};
@@ -52,9 +54,9 @@ enum Progress {
 impl Connection {
     /// Takes in as much as fits, within the bound of a turn; says how much that was.
     pub(super) fn take_in(&mut self, now: Nanos) -> usize {
-        self.received_now = 0;
+        (self.received_now, self.took_piece) = (0, false);
         for step in 0..PDUS_PER_TURN {
-            let enough = self.received_now >= DATA_BYTES_PER_TURN;
+            let enough = self.took_piece || self.received_now >= DATA_BYTES_PER_TURN;
             if enough || self.take_step(now) == Progress::No {
                 return step;
             }
@@ -231,10 +233,18 @@ impl Connection {
         let Stage::Receiving { data, .. } = &mut self.slots.get(slot).stage else {
             unreachable!("data is received only for a command that expects it");
         };
-        let most = (incoming.length - incoming.got) as usize;
-        let place = Place { data, at: (incoming.start + incoming.got) as usize, most };
-        let received = self.peer.fill_through(place);
+        let (left, at) = (incoming.length - incoming.got, incoming.start + incoming.got);
+        let (left, at) = (left as usize, at as usize);
+        let most = if self.is_ahead { left } else { left.min(PIECE_BYTES_MAX) };
+        let is_piece = most < left;
+        let place = Place { data, at, most };
+        let received = match is_piece {
+            true => self.peer.fill_to(place),
+            false => self.peer.fill_through(place),
+        };
         let bytes = received.bytes().min(most);
+        self.took_piece = is_piece && bytes == most;
+        self.is_ahead = bytes == most && (self.is_ahead || is_piece);
         incoming.got += bytes as u32;
         self.received_now += bytes;
         self.note_received(received)

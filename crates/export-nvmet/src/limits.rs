@@ -116,9 +116,9 @@ pub const PDUS_PER_TURN: usize = 128;
 /// Bytes of data received by one connection in one turn, give or take a PDU.
 pub const DATA_BYTES_PER_TURN: usize = 1 << 20;
 
-/// Bytes of a large command's data received at once, and in one turn, from a host that is not ahead of us: the kernel holds
-/// the socket while it copies them out, and a host whose sending is paced (BBR) sends less meanwhile. Less than a segment
-/// of loopback, which is 64 KiB (docs/decisions/0023).
+/// Bytes of a large command's data received at once, and in one turn, from a host that is not ahead of us: the kernel
+/// holds the socket while it copies them out, and a host whose sending is paced (BBR) sends less meanwhile. Less than a
+/// segment of loopback, which is 64 KiB (docs/decisions/0023).
 pub const PIECE_BYTES_MAX: usize = 48 << 10;
 
 /// Bytes read ahead of what is known to be data: room for a burst of commands, also with data in their capsules.

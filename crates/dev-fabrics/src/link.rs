@@ -53,6 +53,17 @@ impl Offer {
     pub(crate) fn take(&self) -> Option<Link> {
         self.0.try_lock().ok().and_then(|mut link| link.take())
     }
+
+    /// The number of the association that is used, as `current` tells it, and the connection if it is of that one. An
+    /// older one is closed.
+    ///
+    /// `current` is asked last: what was offered before that is of the association that it tells or of an older one,
+    /// and after an older one another is offered. One that is newer would be closed while its thread counts on it.
+    pub(crate) fn take_current(&self, current: impl FnOnce() -> u64) -> (u64, Option<Link>) {
+        let link = self.take();
+        let current = current();
+        (current, link.filter(|link| link.life.number == current))
+    }
 }
 
 /// How far an association is, as the threads tell queues.
@@ -135,3 +146,6 @@ impl Port {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -189,14 +189,15 @@ impl FabricsQueue {
             self.settle_after(over_at);
             self.dropped = None;
         }
-        let current = self.shared.association.load(Ordering::Acquire);
+        let current = || self.shared.association.load(Ordering::Acquire);
+        let (current, link) = self.offer.take_current(current);
         if current == 0 {
             // It may have been down for long before anybody wanted anything.
             let down_at = Nanos(self.shared.down_at.load(Ordering::Relaxed));
             self.down_since = Some(since.min(down_at));
             return;
         }
-        if let Some(link) = self.offer.take().filter(|link| link.life.number == current) {
+        if let Some(link) = link {
             self.take_link(link);
         }
     }
@@ -483,4 +484,4 @@ impl Watch {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

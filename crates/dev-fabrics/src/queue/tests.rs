@@ -38,7 +38,7 @@ const BLOCKS: u64 = 1 << 20;
 const NONE: Digests = Digests { header: Use::Off, data: Use::Off };
 const BOTH: Digests = Digests { header: Use::On, data: Use::On };
 
-fn facts() -> Facts {
+pub(crate) fn facts() -> Facts {
     Facts {
         identity: "a".to_owned(),
         serial: String::new(),

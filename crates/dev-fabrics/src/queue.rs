@@ -173,6 +173,11 @@ impl FabricsQueue {
     /// Takes the connection that the thread has made, and drops one that is over. One that shall not be used for more,
     /// while its association lasts, is dropped when everything is answered.
     fn look_at_links(&mut self, now: Nanos) {
+        // Before the look, so that whoever rings during it is heard at the next. The ring may be about something that a
+        // queue with a connection need not know, and its core would not sleep again before it is heard.
+        if self.link.is_none() || now >= self.watch.tick_at {
+            self.watch.hear();
+        }
         if let Some(link) = &self.link {
             if self.is_current(link) || (link.life.phase() == Phase::Lasting && self.in_flight > 0)
             {
@@ -180,8 +185,6 @@ impl FabricsQueue {
             }
             self.drop_link(now);
         }
-        // An eventfd that nobody has written to has nothing to read.
-        let _ = rustix::io::read(&self.watch.wake, &mut [0; 8]);
         let since = *self.down_since.get_or_insert(now);
         if let Some(life) = &self.dropped {
             // Until then nobody knows for how long what was sent may be carried out.
@@ -457,6 +460,12 @@ impl Watch {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
         Ok(Self { epoll, timer, wake: Arc::new(wake), tick_at: Nanos::default() })
+    }
+
+    /// Takes note that somebody rang.
+    fn hear(&self) {
+        // An eventfd that nobody has written to has nothing to read.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
     /// The socket leaves the set by being closed.

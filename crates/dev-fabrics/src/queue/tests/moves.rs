@@ -154,3 +154,15 @@ fn what_completes_over_a_path_that_is_left_is_in_its_cache() {
         assert_eq!(rig.flush(2), expected);
     }
 }
+
+/// A queue is rung for whatever happens to associations, also to those that it does not use. Its core, which sleeps until
+/// there is something to hear, was woken at once for as long as the queue kept its connection.
+#[test]
+fn a_queue_that_is_rung_while_it_is_connected_sleeps_again() {
+    let mut rig = Rig::new();
+    rig.read(1, 0, 1);
+    rig.port.wake();
+    rig.pass(TICK);
+    let rung = rustix::io::read(&*rig.port.wake, &mut [0; 8]);
+    assert_eq!(rung, Err(rustix::io::Errno::AGAIN), "nothing is left to hear");
+}

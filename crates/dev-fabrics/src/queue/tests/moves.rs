@@ -155,8 +155,8 @@ fn what_completes_over_a_path_that_is_left_is_in_its_cache() {
     }
 }
 
-/// A queue is rung for whatever happens to associations, also to those that it does not use. Its core, which sleeps until
-/// there is something to hear, was woken at once for as long as the queue kept its connection.
+/// A queue is rung for whatever happens to associations, also to those that it does not use. Its core, which sleeps
+/// until there is something to hear, was woken at once for as long as the queue kept its connection.
 #[test]
 fn a_queue_that_is_rung_while_it_is_connected_sleeps_again() {
     let mut rig = Rig::new();

@@ -235,6 +235,7 @@ impl Keeper {
             self.take_joined(joined);
         }
         self.end_uses();
+        self.renew_facts();
         self.refuse_others();
         self.poor.retain(|(_, until)| Instant::now() < *until);
         let ways = self.ways();
@@ -273,6 +274,22 @@ impl Keeper {
         });
         if self.uses.len() < count {
             self.wake_queues();
+        }
+    }
+
+    /// Takes over what the path in use tells of the namespace now, which may have grown. Queues that are connected use
+    /// what they know; those that are opened from now on know this.
+    fn renew_facts(&mut self) {
+        let Some(active) = &mut self.active else { return };
+        let paths = self.shared.paths();
+        let told = paths.iter().find_map(|entry| match &entry.standing {
+            Standing::Up(live) if live.session == active.session => Some(&live.facts),
+            Standing::Up(_) | Standing::Down { .. } => None,
+        });
+        if let Some(facts) = told.filter(|facts| **facts != *active.facts) {
+            active.facts = Arc::new(facts.clone());
+            self.shared.promise().tell(facts);
+            self.shared.facts().clone_from(facts);
         }
     }
 

@@ -499,3 +499,22 @@ fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
     assert_eq!(rig.keeper.threads.len(), 1);
     assert_eq!(links.take().expect("the queue is connected").life.number, 2);
 }
+
+/// A target that makes a namespace larger and goes on with it: who looked saw the old size until the association had
+/// been lost for another reason.
+#[test]
+fn a_namespace_that_grows_is_larger_for_whoever_looks_next() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target]);
+    let before = rig.shared.facts().blocks;
+    if let Standing::Up(live) = &mut rig.shared.paths()[0].standing {
+        live.facts.blocks += 1;
+    }
+    rig.keeper.settle();
+    assert_eq!(rig.shared.facts().blocks, before + 1);
+    assert_eq!(rig.shared.promise().blocks, before + 1, "that is what a path has to keep");
+    let (port, links) = port(1);
+    rig.open(port);
+    let link = links.take().expect("the queue is connected");
+    assert_eq!((link.life.number, link.facts.blocks), (1, before + 1), "nothing was lost for it");
+}

@@ -239,6 +239,34 @@ impl Reason {
         }
     }
 
+    /// Whether a connection that was not made because of this says nothing against the others of its association: the
+    /// target answers and does not take it, or this machine lacks what one more needs.
+    pub(crate) const fn is_of_one_connection(self) -> bool {
+        match self {
+            Self::Refused(_)
+            | Self::Authentication
+            | Self::Unproven(_)
+            | Self::Encryption
+            | Self::Tls(_)
+            | Self::Socket(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => true,
+            Self::Closed
+            | Self::Socket(_)
+            | Self::NoSuchMachine
+            | Self::NamesSilent
+            | Self::Silent
+            | Self::Ended(..)
+            | Self::Broken(_)
+            | Self::NotReady
+            | Self::Unusable(_)
+            | Self::Replaced
+            | Self::Lesser
+            | Self::AnotherInstance
+            | Self::Restless
+            | Self::OtherInstance
+            | Self::Nameless => false,
+        }
+    }
+
     /// The kind of error that a request fails with which cannot be sent because of this.
     #[must_use]
     pub const fn kind(self) -> IoErrorKind {

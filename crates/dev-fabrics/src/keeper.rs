@@ -59,8 +59,8 @@ struct Place {
 enum Seat {
     /// It is to be.
     Wanted,
-    /// The target refused it, or has no number left for it. It is tried again with the next sign of life: the target
-    /// may not have noticed yet that a queue was closed.
+    /// The target did not take it, or there was no number or something else left for it. It is tried again with the
+    /// next sign of life: the target may not have noticed yet that a queue was closed.
     Refused,
     /// It is to be, and was refused before.
     Again,
@@ -478,8 +478,11 @@ impl Keeper {
                 facts: Arc::clone(&active.facts),
             };
             self.last_number = number;
-            self.places[at].seat = Seat::Joining(number, tried);
-            self.joins.begin(join, &self.shared);
+            match self.joins.begin(join, &self.shared) {
+                Ok(()) => self.places[at].seat = Seat::Joining(number, tried),
+                // The machine has no thread left.
+                Err(_) => self.refuse(at, tried, path),
+            }
         }
         numbers
     }
@@ -506,15 +509,15 @@ impl Keeper {
                 self.places[at].seat = Seat::Taken(number);
                 self.places[at].port.offer(Some(link));
             }
-            (Err(Reason::Refused(_)), Some((at, Seat::Joining(its, tried)))) if its == number => {
-                self.refuse(at, tried, path);
-            }
-            // A queue that is gone takes nothing.
-            (Ok(_) | Err(Reason::Refused(_)), _) => {}
-            (Err(reason), _) => {
+            (Err(reason), _) if !reason.is_of_one_connection() => {
                 self.is_poor(path);
                 self.condemn(path, session, reason);
             }
+            (Err(_), Some((at, Seat::Joining(its, tried)))) if its == number => {
+                self.refuse(at, tried, path);
+            }
+            // A queue that is gone takes nothing.
+            (Ok(_) | Err(_), _) => {}
         }
         if self.places.iter().all(|place| matches!(place.seat, Seat::Taken(_))) {
             self.poor.retain(|(id, _)| *id != path);

@@ -8,7 +8,7 @@ use crate::link::{Life, Link};
 use crate::look::Facts;
 use crate::session::Gate;
 use crate::shared::Shared;
-use rustix::io::Errno;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -61,24 +61,17 @@ impl Joins {
     }
 
     /// Begins to connect a queue. The keeper has news when it is known what became of it.
-    pub(super) fn begin(&mut self, join: Join, shared: &Arc<Shared>) {
-        self.under_way += 1;
+    pub(super) fn begin(&mut self, join: Join, shared: &Arc<Shared>) -> io::Result<()> {
         let (teller, shared) = (self.teller.clone(), Arc::clone(shared));
-        let Join { queue, number, .. } = join;
-        let association = join.life.number;
         let connect = move || {
             let link = join.gate.queue(join.number, &join.host, (&join.life, &join.facts));
             // A keeper that is gone wants it no more.
             let _ = teller.send(join.ended(link));
             shared.tell();
         };
-        let started = thread::Builder::new().name("nvme-tcp-queue".to_owned()).spawn(connect);
-        if let Err(error) = started {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-            let link = Err(Reason::Socket(errno));
-            // It is this keeper's own.
-            let _ = self.teller.send(Joined { association, queue, number, link });
-        }
+        thread::Builder::new().name("nvme-tcp-queue".to_owned()).spawn(connect)?;
+        self.under_way += 1;
+        Ok(())
     }
 
     /// What is known of one.

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Removal, Target, TargetConfig};
+use strake_export_nvmet::{Export, Keys, Removal, Target, TargetConfig};
 use strake_nvme_wire::log::Access;
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex, Nanos};
@@ -204,6 +204,25 @@ fn a_queue_that_is_refused_costs_no_other() {
     drop(link);
     rig.until("the second has its turn", |_| later.take().is_some());
     assert_eq!((rig.shared.state(), rig.keeper.association), (LinkState::Up, 1));
+}
+
+/// Secrets are changed at the target first, and then here: a queue that was opened in between cost the association.
+#[test]
+fn a_queue_that_is_not_believed_costs_no_other() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target]);
+    let ((first, links), (second, later)) = (port(1), port(2));
+    rig.open(first);
+    let link = links.take().expect("the first queue is connected");
+    let secret = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+    let host = secret.parse().expect("a secret");
+    target.set_keys(HOST, Some(Keys { host, controller: None }));
+    rig.open(second);
+    assert_eq!(rig.keeper.places[1].seat, Seat::Refused);
+    assert_eq!((is_up(&rig), link.life.phase()), (true, Phase::Lasting));
+    target.set_keys(HOST, None);
+    rig.until("the second is believed", |_| later.take().is_some());
+    assert_eq!(rig.keeper.association, 1);
 }
 
 fn is_up(rig: &Rig) -> bool {

@@ -138,8 +138,8 @@ impl Dialog {
         }
     }
 
-    /// The connection, which is not waited for any more.
-    pub(crate) fn into_wire(self) -> Wire {
+    /// The connection for I/O, which is not waited for any more.
+    pub(crate) fn into_wire(self) -> Result<Wire, Reason> {
         self.stream.into_wire()
     }
 

@@ -1,12 +1,10 @@
 //! An I/O connection that was made, on its way from the thread that made it to the core that uses it.
 
 use crate::look::Facts;
-use rustix::net::sockopt::set_socket_linger;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use strake_nvme_wire::Digests;
 use strake_tls::Wire;
 use strake_units::Nanos;
@@ -25,7 +23,8 @@ pub(crate) struct Terms {
     pub(crate) window: u32,
 }
 
-/// A connection.
+/// A connection. Nothing that waits in its socket reaches the target any more once it is closed: it may be sent again
+/// meanwhile.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) wire: Wire,
@@ -111,14 +110,6 @@ impl Life {
     /// It has ended, and so has what was sent over it at this time.
     pub(crate) fn end(&self, over_at: Nanos) {
         self.phase.store(over_at.0.min(Self::ENDING - 1), Ordering::Release);
-    }
-}
-
-impl Drop for Link {
-    /// Nothing that waits in the socket reaches the target any more: it may be sent again meanwhile.
-    fn drop(&mut self) {
-        // On a socket that is not of TCP there is nothing to give up.
-        let _ = set_socket_linger(&self.wire, Some(Duration::ZERO));
     }
 }
 

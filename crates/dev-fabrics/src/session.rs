@@ -56,7 +56,7 @@ impl Gate {
         // A queue is full with one entry left.
         let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
         let (life, facts) = (Arc::clone(life), Arc::clone(facts));
-        Ok(Link { wire: dialog.into_wire(), number, terms, life, facts })
+        Ok(Link { wire: dialog.into_wire()?, number, terms, life, facts })
     }
 }
 

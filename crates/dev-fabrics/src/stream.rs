@@ -231,9 +231,11 @@ impl Stream {
         Self { wire }
     }
 
-    /// The connection, which is not waited for any more.
-    pub(crate) fn into_wire(self) -> Wire {
-        self.wire
+    /// The connection for I/O, which is not waited for any more. Whoever closes it breaks it, so that nothing more
+    /// reaches the target: the kernel, too, when the daemon is killed (F30).
+    pub(crate) fn into_wire(self) -> Result<Wire, Reason> {
+        set_socket_linger(&self.wire, Some(Duration::ZERO)).map_err(Reason::Socket)?;
+        Ok(self.wire)
     }
 }
 

@@ -38,3 +38,16 @@ fn what_has_to_be_over_is_over_however_long_each_thing_may_take() {
     session.dialog.finish_by(Until::within(Duration::ZERO));
     assert_eq!(look_at_controller(&mut session.dialog).err(), Some(Reason::Silent));
 }
+
+/// The kernel closes what a daemon leaves that is killed, and went on sending what was in its sockets: over a link that
+/// lost it before, after what the next daemon had written to the same blocks.
+#[test]
+fn f30_nothing_is_sent_for_a_daemon_that_was_killed() {
+    let (target, _core) = target(TargetConfig::default());
+    let session = begin(&target);
+    let facts = Arc::new(session.facts.clone());
+    let link = session.gate.queue(1, &host(), (&Life::new(1), &facts));
+    let link = link.expect("the target takes us");
+    let linger = rustix::net::sockopt::socket_linger(&link.wire).expect("it is told");
+    assert_eq!(linger, Some(Duration::ZERO), "it is broken, and not ended, by whoever closes it");
+}

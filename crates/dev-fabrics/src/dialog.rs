@@ -3,7 +3,8 @@
 use crate::address::{Address, HostName};
 use crate::error::{Breach, Reason};
 use crate::link::Terms;
-use crate::stream::{Stream, Until, places_of};
+use crate::names::places_of;
+use crate::stream::{Stream, Until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::net::SocketAddr;

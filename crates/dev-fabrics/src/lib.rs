@@ -27,6 +27,7 @@ pub mod keeper;
 pub mod limits;
 mod link;
 mod look;
+mod names;
 mod path;
 mod proof;
 pub mod queue;

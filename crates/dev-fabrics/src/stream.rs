@@ -1,16 +1,13 @@
 //! A connection that is waited for, with TLS or without.
 
-use crate::address::Address;
 use crate::error::Reason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::getpeername;
 use rustix::net::sockopt::set_socket_linger;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 use strake_nvme_auth::Psk;
 use strake_tls::{Client, TlsError, Wire, WireError};
@@ -27,39 +24,9 @@ impl Until {
         Self(Instant::now() + patience)
     }
 
-    fn left(self) -> Result<Duration, Reason> {
+    pub(crate) fn left(self) -> Result<Duration, Reason> {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(Reason::Silent) } else { Ok(left) }
-    }
-}
-
-/// Where the machine of an address may be reached now.
-pub(crate) fn places_of(address: &Address, until: Until) -> Result<Vec<SocketAddr>, Reason> {
-    places_by(address, until, |name, port| Ok((name, port).to_socket_addrs()?.collect()))
-}
-
-/// The same by asking somebody who may not answer. The operating system sets no bound to that, so a thread of its own
-/// waits for the answer, and ends when there is one or the operating system gives up.
-fn places_by(
-    address: &Address,
-    until: Until,
-    ask: impl FnOnce(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + 'static,
-) -> Result<Vec<SocketAddr>, Reason> {
-    let (machine, port) = (address.machine.clone(), address.port);
-    if let Ok(ip) = machine.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, port)]);
-    }
-    let (teller, told) = mpsc::channel();
-    let look = move || {
-        // Nobody may want to know it any more.
-        let _ = teller.send(ask(&machine, port));
-    };
-    let thread = thread::Builder::new().name("nvme-tcp-name".to_owned()).spawn(look);
-    thread.map_err(|error| Reason::of_io(&error))?;
-    match told.recv_timeout(until.left()?) {
-        Ok(Ok(places)) => Ok(places),
-        Ok(Err(_)) => Err(Reason::NoSuchMachine),
-        Err(_) => Err(Reason::NamesSilent),
     }
 }
 
@@ -236,53 +203,5 @@ impl Stream {
     pub(crate) fn into_wire(self) -> Result<Wire, Reason> {
         set_socket_linger(&self.wire, Some(Duration::ZERO)).map_err(Reason::Socket)?;
         Ok(self.wire)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Until, places_by};
-    use crate::error::Reason;
-    use std::io;
-    use std::net::SocketAddr;
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    /// Whoever resolves names may not answer: a path waited for that without a bound.
-    #[test]
-    fn a_name_that_nobody_knows_in_time_is_not_waited_for() {
-        let address = |text: &str| text.parse().expect("an address");
-        let (named, numbered) = (
-            address("nvme-tcp://store/nqn.2014-08.org.example:a"),
-            address("nvme-tcp://[::1]:7/nqn.2014-08.org.example:a"),
-        );
-        let (end, is_over) = mpsc::channel::<()>();
-        let silent = move |_: &str, _| {
-            // Until the test is over.
-            let _ = is_over.recv();
-            Ok(Vec::new())
-        };
-        let soon = Until::within(Duration::from_millis(1));
-        let refused = places_by(&named, soon, silent);
-        assert!(matches!(refused, Err(Reason::NamesSilent | Reason::Silent)), "{refused:?}");
-        drop(end);
-
-        let late = || Until::within(Duration::from_secs(60));
-        let place = SocketAddr::from(([192, 0, 2, 1], 8009));
-        let known = move |name: &str, port| {
-            assert_eq!((name, port), ("store", 4420));
-            Ok(vec![place])
-        };
-        assert_eq!(
-            places_by(&address("nvme-tcp://store/nqn.2014-08.org.example:a"), late(), known),
-            Ok(vec![place])
-        );
-        let unknown = |_: &str, _| Err(io::ErrorKind::NotFound.into());
-        let refused =
-            places_by(&address("nvme-tcp://store/nqn.2014-08.org.example:a"), late(), unknown);
-        assert_eq!(refused, Err(Reason::NoSuchMachine));
-        let nobody = |_: &str, _| -> io::Result<Vec<SocketAddr>> { panic!("nobody is asked") };
-        let place = SocketAddr::new("::1".parse().expect("an address"), 7);
-        assert_eq!(places_by(&numbered, late(), nobody), Ok(vec![place]));
     }
 }

@@ -125,8 +125,14 @@ impl Manager {
     /// Does without a path to the drive `name` from now on.
     pub(super) fn forget_path(&mut self, name: &str, path: &str) -> Result<(), ControlError> {
         let address = address_of(path)?;
+        let mut config = self.config.clone();
+        for record in config.remotes.iter_mut().filter(|record| record.address == name) {
+            record.paths.retain(|known| known != path);
+        }
+        // First, so that what cannot be recorded is not done.
+        let prepared = self.store.prepare(&config)?;
         if let Some(device) = self.drives.remote(name)
-            && device.paths().iter().any(|known| known.address == address)
+            && leads_over(device, &address)
             && !device.remove_path(&address)
         {
             return Err(ControlError::refused(format!(
@@ -134,11 +140,7 @@ impl Manager {
                  strake drive disconnect {name}"
             )));
         }
-        let mut record = self.config.remotes.iter().find(|r| r.address == name).cloned();
-        if let Some(record) = &mut record {
-            record.paths.retain(|known| known != path);
-            self.put_remote(record)?;
-        }
+        self.config = prepared.commit()?;
         self.remotes.told.forget_path(path);
         Ok(())
     }

@@ -170,6 +170,11 @@ fn a_drive_of_another_machine_has_several_paths() {
     let mut members = addresses.clone();
     members[0].clone_from(&second);
     control.create_array(&raid6(members)).expect("it is created");
+    let in_the_way = folder.path("state/state.json.next");
+    std::fs::create_dir(&in_the_way).expect("it can be made");
+    check_refused(disconnect(&control, &second), ControlErrorKind::Store, "nothing was done");
+    assert_eq!(paths(address).len(), 2, "what is recorded is what is used");
+    std::fs::remove_dir(&in_the_way).expect("it is empty");
     assert_eq!(disconnect(&control, &second).expect("there is another").result, "changed");
     assert_eq!(paths(address), [live(true)]);
     connect(&control, &second).expect("it leads there again");

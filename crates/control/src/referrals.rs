@@ -14,8 +14,19 @@ use crate::limits::REFERRALS_MAX;
 use crate::manager::Manager;
 use crate::store::{Config, Prepared};
 
+/// The service at an address, with the machine's IP address in its usual form: hosts would ask one twice that they are
+/// told of in two ways.
 fn service_of(text: &str) -> Result<Service, ControlError> {
-    text.parse().map_err(|error| ControlError::usage(format!("{error}")))
+    let service: Service = text.parse().map_err(|error| ControlError::usage(format!("{error}")))?;
+    Ok(match service.machine.parse::<IpAddr>() {
+        Ok(machine) => Service { machine: machine.to_canonical().to_string(), ..service },
+        Err(_) => service,
+    })
+}
+
+/// Whether a recorded address is the one that has this usual form.
+fn is_at(known: &str, address: &str) -> bool {
+    service_of(known).is_ok_and(|service| service.to_string() == address)
 }
 
 /// What targets tell of the service at a recorded address.
@@ -47,7 +58,7 @@ impl Manager {
         self.check_open()?;
         let address = service_of(&request.address)?.to_string();
         let referral = referral_of(&address)?;
-        if self.config.referrals.contains(&address) {
+        if self.config.referrals.iter().any(|known| is_at(known, &address)) {
             return Ok(change("unchanged", address));
         }
         if self.servers.contains_key(&referral.address.to_string()) {
@@ -78,13 +89,13 @@ impl Manager {
     ) -> Result<ReferralChange, ControlError> {
         self.check_open()?;
         let address = service_of(&request.address)?.to_string();
-        if !self.config.referrals.contains(&address) {
+        if !self.config.referrals.iter().any(|known| is_at(known, &address)) {
             return Err(ControlError::not_found(format!(
                 "hosts are not told of {address}; see: strake export referral list"
             )));
         }
         let mut config = self.config.clone();
-        config.referrals.retain(|known| *known != address);
+        config.referrals.retain(|known| !is_at(known, &address));
         self.refer(&config)?;
         let what = format!("hosts are told of {address} no more");
         self.record(Note::new(EventKind::ReferralChanged, "daemon", what));

@@ -187,7 +187,10 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     let place = format!("nvme-tcp://{}", export.expect("it says which").listen);
     check_refused(add(&control, &place), usage, "this daemon itself");
     assert_eq!(add(&control, "nvme-tcp://[2001:db8::1]:4420").expect("a service"), "created");
-    assert_eq!(add(&control, "nvme-tcp://192.0.2.7:8009/").expect("it is known"), "unchanged");
+    for same in ["192.0.2.7:8009/", "[::ffff:192.0.2.7]", "[2001:DB8:0::1]:4420"] {
+        let same = format!("nvme-tcp://{same}");
+        assert_eq!(add(&control, &same).expect("it is known"), "unchanged", "{same}");
+    }
     let seen = |control: &Control| {
         let ask = DiscoverDrivesRequest {
             address: format!("nvme-tcp://{}", only_export(control).listen),

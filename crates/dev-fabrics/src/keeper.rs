@@ -320,8 +320,11 @@ impl Keeper {
     fn ways(&self) -> Vec<Way> {
         let used = self.shared.facts().clone();
         let paths = self.shared.paths();
+        // One that nobody wants is left when it can be, and not taken up again.
+        let is_used = |entry: &PathEntry| self.active.as_ref().is_some_and(|a| a.path == entry.id);
+        let is_open = |entry: &PathEntry| !entry.leaving || is_used(entry);
         let way = |entry: &PathEntry| match &entry.standing {
-            Standing::Up(live) if !self.is_condemned(live.session) => Some(Way {
+            Standing::Up(live) if is_open(entry) && !self.is_condemned(live.session) => Some(Way {
                 path: entry.id,
                 access: live.facts.access,
                 leaving: entry.leaving,

@@ -1,5 +1,6 @@
 //! The thread's work step by step, against Strake's own target.
 
+use super::joins::Joined;
 use super::{Keeper, Request, Seat};
 use crate::address::{Address, HostName};
 use crate::device::Options;
@@ -536,4 +537,45 @@ fn a_namespace_that_grows_is_larger_for_whoever_looks_next() {
     rig.open(port);
     let link = links.take().expect("the queue is connected");
     assert_eq!((link.life.number, link.facts.blocks), (1, before + 1), "nothing was lost for it");
+}
+
+/// Its thread is about to leave: whoever began to use it lost it at once, and what was not flushed perhaps with it.
+#[test]
+fn a_path_that_nobody_wants_is_not_taken_up_again() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target, &target]);
+    rig.until("both are up", |rig| rig.ups() == 2);
+    rig.shared.paths()[1].leaving = true;
+    rig.lose(0, Reason::Closed);
+    assert_eq!((rig.ups(), rig.used()), (1, vec![false, false]));
+    rig.until("the first is back", is_up);
+    assert_eq!((rig.keeper.association, rig.used()), (2, vec![true, false]));
+}
+
+/// A target took its time, and another association came to be used meanwhile.
+#[test]
+fn a_queue_that_is_connected_late_keeps_nothing_at_the_target() {
+    let (target, _core) = target(TargetConfig::default());
+    let mut rig = Rig::to(&[&target]);
+    let connected = |rig: &Rig| {
+        let Some(active) = &rig.keeper.active else { panic!("it is up") };
+        let life = Arc::clone(&rig.keeper.uses[0].life);
+        active.gate.queue(9, &host(), (&life, &active.facts)).expect("the target takes us")
+    };
+    let late = connected(&rig);
+    let life = Arc::downgrade(&late.life);
+    rig.lose(0, Reason::Closed);
+    rig.until("the target takes us again", is_up);
+    let (port, links) = port(1);
+    rig.open(port);
+    let seat = rig.keeper.places[0].seat;
+    let Seat::Taken(number) = seat else { panic!("the queue is connected") };
+    rig.keeper.take_joined(Joined { association: 1, queue: 1, number, link: Ok(late) });
+    assert_eq!(life.strong_count(), 0, "it is closed");
+    assert_eq!(rig.keeper.places[0].seat, seat);
+    assert_eq!(links.take().expect("it has the right one").life.number, 2);
+    let closed = connected(&rig);
+    let life = Arc::strong_count(&closed.life);
+    rig.keeper.take_joined(Joined { association: 2, queue: 7, number: 9, link: Ok(closed) });
+    assert_eq!(Arc::strong_count(&rig.keeper.uses[0].life), life - 1, "nobody has that queue");
 }

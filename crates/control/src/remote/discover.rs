@@ -55,7 +55,9 @@ impl Manager {
         };
         let address = address_of(&entry);
         let note = match (&address, entry.channel) {
-            (None, _) if entry.transport == Transport::Tcp => "its address is none",
+            (None, _) if entry.transport == Transport::Tcp => {
+                "its address is none, or has characters that mean something else to a shell"
+            }
             (None, _) => "it is not reached over TCP",
             (Some(_), Channel::Required) if with.tls_key => {
                 "it asks for TLS; connect with the same key, if it is for that subsystem, too: --tls-key-file"
@@ -94,7 +96,7 @@ fn address_of(entry: &Entry) -> Option<String> {
     let (machine, nqn) = (entry.address.clone(), entry.nqn.clone());
     let port = entry.service.parse().ok().filter(|&port| port != 0)?;
     // A text of others must mean the same once somebody has typed it.
-    match entry.kind {
+    let text = match entry.kind {
         Kind::Subsystem => {
             let address = Address { machine, port, nqn, nsid: 1 };
             let text = address.to_string();
@@ -105,7 +107,13 @@ fn address_of(entry: &Entry) -> Option<String> {
             let text = service.to_string();
             (text.parse() == Ok(service)).then_some(text)
         }
-    }
+    };
+    text.filter(|text| text.chars().all(is_plain))
+}
+
+/// Whether a character in an address means nothing but itself to a shell.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "-._~:/[]%+,=@".contains(c)
 }
 
 const fn kind_word(kind: Kind) -> &'static str {
@@ -132,3 +140,6 @@ const fn channel_word(channel: Channel) -> &'static str {
         Channel::Untold => "untold",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,6 +71,10 @@ pub struct FabricsQueue {
     down_since: Option<Nanos>,
     /// The association of a link that was dropped before everything was answered, until it has ended.
     dropped: Option<Arc<Life>>,
+    /// Associations over which queues before it left changes without an answer, until they have ended.
+    left: Vec<Arc<Life>>,
+    /// It changes nothing before this time: what they left may be carried out until then.
+    changes_after: Nanos,
     /// The first association that it may use: what was lost before that does not concern it.
     since: u64,
     watch: Watch,
@@ -118,6 +122,8 @@ impl FabricsQueue {
             now,
             down_since: None,
             dropped: None,
+            left: shared.left(now),
+            changes_after: Nanos::default(),
             since: shared.cache.current(),
             watch,
             ability,
@@ -192,6 +198,11 @@ impl FabricsQueue {
             self.settle_after(over_at);
             self.dropped = None;
         }
+        for life in &self.left {
+            let Phase::Ended(over_at) = life.phase() else { return };
+            self.changes_after = self.changes_after.max(over_at);
+        }
+        self.left.clear();
         let current = || self.shared.association.load(Ordering::Acquire);
         let (current, link) = self.offer.take_current(current);
         if current == 0 {
@@ -352,6 +363,12 @@ impl FabricsQueue {
             && let Some(index) = self.ready.pop_front()
         {
             let slot = self.slots.get(index);
+            if now < self.changes_after && slot.changes() {
+                let (not_before, failure) = (self.changes_after, IoErrorKind::Gone);
+                slot.stage = Stage::Settling { not_before, failure };
+                self.settling.push_back(index);
+                continue;
+            }
             if matches!(slot.op(), Op::Flush) {
                 slot.covers = self.shared.cache.changes();
             }
@@ -443,8 +460,41 @@ impl IoQueue for FabricsQueue {
     }
 }
 
+impl FabricsQueue {
+    /// Tells those who come after it what it leaves without an answer (F30). An association over which that is has to
+    /// end: nobody would know when the target is done with it.
+    fn leave(&mut self) {
+        let (mut unanswered, mut settling) = (false, None);
+        for at in 0..self.slots.len() {
+            let slot = self.slots.get(SlotIndex::of(at));
+            let stage = slot.stage;
+            match stage {
+                Stage::Sending | Stage::Waiting => unanswered |= slot.changes(),
+                Stage::Settling { not_before, .. } if slot.changes() => {
+                    settling = settling.max(Some(not_before));
+                }
+                Stage::Settling { .. } | Stage::Free | Stage::Ready | Stage::Over(_) => {}
+            }
+        }
+        if let Some(until) = settling {
+            let life = Life::new(0);
+            life.end(until);
+            self.shared.leave(life);
+            self.dropped.take().into_iter().for_each(|life| self.shared.leave(life));
+        }
+        // Closed before its association can end.
+        let life = self.link.take().map(|link| Arc::clone(&link.life));
+        if let Some(life) = life.filter(|_| unanswered) {
+            let association = life.number;
+            self.shared.leave(life);
+            self.report(association, Reason::Silent);
+        }
+    }
+}
+
 impl Drop for FabricsQueue {
     fn drop(&mut self) {
+        self.leave();
         self.shared.queues_open.fetch_sub(1, Ordering::Relaxed);
         self.asker.ask(Request::Close(self.id));
     }

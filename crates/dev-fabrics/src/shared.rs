@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::device::Options;
 use crate::error::Reason;
 use crate::figures::Figures;
+use crate::link::{Life, Phase};
 use crate::look::Facts;
 use crate::session::Gate;
 use crate::ways::PathId;
@@ -104,6 +105,8 @@ pub(crate) struct Shared {
     promise: Mutex<Facts>,
     state: Mutex<LinkState>,
     paths: Mutex<Vec<PathEntry>>,
+    /// Associations over which queues that are gone sent changes that were not answered.
+    left: Mutex<Vec<Arc<Life>>>,
     /// What queues have done that are open.
     figures: Mutex<Vec<Weak<Figures>>>,
     /// Readable once a path stands in another way.
@@ -132,6 +135,7 @@ impl Shared {
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
             paths: Mutex::new(Vec::new()),
+            left: Mutex::new(Vec::new()),
             figures: Mutex::new(Vec::new()),
             news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             numbers: AtomicU64::new(0),
@@ -175,6 +179,22 @@ impl Shared {
     /// In the order in which they were added.
     pub(crate) fn paths(&self) -> MutexGuard<'_, Vec<PathEntry>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left_lock(&self) -> MutexGuard<'_, Vec<Arc<Life>>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A queue goes away, and what it has sent over this association may be carried out until that is over.
+    pub(crate) fn leave(&self, life: Arc<Life>) {
+        self.left_lock().push(life);
+    }
+
+    /// What a queue that is opened at this time has to wait for before it changes anything.
+    pub(crate) fn left(&self, now: Nanos) -> Vec<Arc<Life>> {
+        let mut left = self.left_lock();
+        left.retain(|life| !matches!(life.phase(), Phase::Ended(over_at) if over_at <= now));
+        left.clone()
     }
 
     /// Keeps the figures of a queue, as long as the queue does.

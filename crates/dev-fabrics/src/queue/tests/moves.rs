@@ -4,12 +4,12 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use strake_block::{IoErrorKind, Op};
+use strake_block::{BufMut, IoErrorKind, Op};
 use strake_nvme_wire::pdu::flag;
 use strake_nvme_wire::{Status, nvm};
-use strake_units::Nanos;
+use strake_units::{CoreIndex, Nanos};
 
-use super::{BLOCK, Rig, SETTLE};
+use super::{BLOCK, FabricsQueue, Rig, SETTLE};
 use crate::cache::Instance;
 use crate::error::Reason;
 use crate::keeper::Request;
@@ -165,4 +165,49 @@ fn a_queue_that_is_rung_while_it_is_connected_sleeps_again() {
     rig.pass(TICK);
     let rung = rustix::io::read(&*rig.port.wake, &mut [0; 8]);
     assert_eq!(rung, Err(rustix::io::Errno::AGAIN), "nothing is left to hear");
+}
+
+/// F30: a command that gives up closes its queue, and the next one opens another. What the first had sent to a target
+/// that did not answer could be carried out after what the second wrote.
+#[test]
+fn f30_what_a_queue_leaves_without_an_answer_is_waited_for_by_the_next() {
+    let mut rig = Rig::new();
+    let zeroes = || BufMut::alone(128 << 10).freeze();
+    rig.write(1, 0, &[1; BLOCK]);
+    rig.pdu();
+    let asker = rig.queue.asker.clone();
+    let other = FabricsQueue::open(&rig.shared, &asker, (7, 8, CoreIndex(0)), zeroes(), rig.now);
+    drop(std::mem::replace(&mut rig.queue, other.expect("a queue")));
+    assert!(matches!(rig.requests.next(), Ok(Request::Open(_))));
+    let Ok(Request::Lost(1, _)) = rig.requests.next() else { panic!("its association ends") };
+
+    rig.reopen(zeroes(), 2);
+    rig.write(2, 0, &[2; BLOCK]);
+    rig.read(3, 5, 1);
+    let read = rig.command();
+    assert_eq!(nvm::Blocks::parse(&read).start, 5, "what changes nothing need not wait");
+    rig.data(read.cid(), 0, flag::LAST | flag::SUCCESS, &[4; BLOCK]);
+    rig.ended_well(3);
+    rig.pass(Nanos(SETTLE.0 - RETRY_AFTER.0));
+    assert!(rig.is_silent(), "what was left may be carried out");
+    rig.pass(RETRY_AFTER);
+    assert_eq!(rig.pdu().data, [2; BLOCK]);
+}
+
+/// Neither does a queue leave anything that has got its answers, nor is it waited for.
+#[test]
+fn a_queue_that_leaves_nothing_costs_no_association() {
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    let cid = rig.pdu().command().cid();
+    rig.answer(cid, Status::SUCCESS);
+    rig.ended_well(1);
+    rig.read(2, 0, 1);
+    let asker = rig.queue.asker.clone();
+    let zeroes = BufMut::alone(128 << 10).freeze();
+    let other = FabricsQueue::open(&rig.shared, &asker, (7, 8, CoreIndex(0)), zeroes, rig.now);
+    drop(std::mem::replace(&mut rig.queue, other.expect("a queue")));
+    assert!(matches!(rig.requests.next(), Ok(Request::Open(_))));
+    assert!(matches!(rig.requests.next(), Ok(Request::Close(0))));
+    assert!(rig.shared.left(rig.now).is_empty());
 }

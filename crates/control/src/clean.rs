@@ -19,7 +19,7 @@ impl Control {
         let (result, plan) = self.try_clean(request)?;
         // The drive is closed again by now, and looked at as any other.
         let drive = Some(self.drive(&request.path)?);
-        Ok(DriveChange { result: result.to_owned(), drive, plan })
+        Ok(DriveChange { result: result.to_owned(), drive, plan, warnings: Vec::new() })
     }
 
     fn try_clean(

@@ -319,10 +319,11 @@ command!(
     |r| drive(&r.address),
     false,
     format!(
-        "drive connect {}{}{}",
+        "drive connect {}{}{}{}",
         r.address,
         value("--host-nqn", given(&r.host_nqn)),
-        value("--hold", (r.hold_s != 0).then_some(r.hold_s))
+        value("--hold", (r.hold_s != 0).then_some(r.hold_s)),
+        flag(r.take_over, "--take-over")
     )
 );
 command!(

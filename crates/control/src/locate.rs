@@ -47,6 +47,7 @@ impl Control {
             result: "changed".into(),
             plan: vec![format!("{verb} the light of {path}, slot {slot}")],
             drive: Some(self.drive(&request.path)?),
+            warnings: Vec::new(),
         })
     }
 }

@@ -13,7 +13,7 @@ use strake_api::v1::{
 };
 use strake_block::BlockDevice;
 use strake_dev_fabrics::address::SCHEME;
-use strake_dev_fabrics::{Address, FabricsDevice, Reason};
+use strake_dev_fabrics::{Address, FabricsDevice, Guard, Reason};
 use strake_engine::Drive;
 
 use crate::control::Control;
@@ -96,8 +96,8 @@ impl Control {
         let result = match aim {
             Aim::Nothing => "unchanged",
             Aim::Connect(record) => {
-                let device = record.connect()?;
-                self.run(|m| m.adopt_remote(&record, device))?
+                let guard = if request.take_over { Guard::TakeOver } else { Guard::Claim };
+                self.connect_new(&record, guard)?
             }
             Aim::Path(record) => {
                 self.connect_path(&record)?;
@@ -105,16 +105,33 @@ impl Control {
             }
             Aim::Rekey(record) => {
                 // A secret that does not work would be found out only when the connection is lost.
-                drop(record.connect()?);
+                drop(record.connect(Guard::Off)?);
                 self.run(|m| m.rekey_remote(&record))?;
                 "changed"
             }
         };
         let drive = Some(self.drive(&path)?);
-        Ok(DriveChange { result: result.to_owned(), drive, plan: Vec::new() })
+        Ok(DriveChange { result: result.to_owned(), drive, ..DriveChange::default() })
     }
 
-    /// Ends the connection to a drive of another machine, or one of the paths to it, and forgets it.
+    /// Connects a recorded drive, or one that is to be recorded, and has it used.
+    fn connect_new(
+        &self,
+        record: &RemoteRecord,
+        guard: Guard,
+    ) -> Result<&'static str, ControlError> {
+        let device = record.connect(guard)?;
+        let is_new = device.was_reserved_now();
+        self.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
+            if is_new {
+                // Nobody uses it, so others may. Why it is refused is told, and that is enough.
+                let _ = record.release();
+            }
+        })
+    }
+
+    /// Ends the connection to a drive of another machine, or one of the paths to it, and forgets it. With the drive
+    /// goes its reservation, so that other hosts may use it; where the target cannot be told so, that is a warning.
     ///
     /// # Errors
     /// When there is none, or an array or a spare uses it.
@@ -123,21 +140,29 @@ impl Control {
         request: &DisconnectDriveRequest,
     ) -> Result<DriveChange, ControlError> {
         let path = address_of(&request.address)?.to_string();
-        let (name, _reserved) = self.reserve(|m| {
+        let ((name, is_unguarded), _reserved) = self.reserve(|m| {
             m.check_open()?;
             let name = m.name_of(&path);
+            let device = m.drives.remote(&name);
+            let is_unguarded = device.is_some_and(|device| device.is_reserved().is_none());
             let open = m.drives.remote(&name).map(|device| drive_key(&device.info().identity));
             if open.as_ref().is_some_and(|key| m.reserved.contains(key)) {
                 return Err(ControlError::state(format!("{path} is in use by another command")));
             }
             let keys = [remote_key(&path), remote_key(&name)].into_iter().chain(open);
-            Ok((name, keys.collect()))
+            Ok(((name, is_unguarded), keys.collect()))
         })?;
         let drive = self.drive(&path).ok();
-        self.run(
-            |m| if name == path { m.forget_remote(&path) } else { m.forget_path(&name, &path) },
-        )?;
-        Ok(DriveChange { result: "changed".to_owned(), drive, plan: Vec::new() })
+        let warnings = if name == path {
+            let record = self.run(|m| m.forget_remote(&path))?;
+            let failed = if is_unguarded { None } else { record.release().err() };
+            failed.map(|error| unreleased(&path, &error)).into_iter().collect()
+        } else {
+            self.run(|m| m.forget_path(&name, &path))?;
+            Vec::new()
+        };
+        let result = "changed".to_owned();
+        Ok(DriveChange { result, drive, warnings, ..DriveChange::default() })
     }
 
     /// Connects those of `drives` that are of other machines and not connected, as `drive connect` does; none of them
@@ -171,7 +196,7 @@ impl Control {
         for record in due {
             let (control, address) = (self.clone(), record.address.clone());
             let connect = move || {
-                let result = record.connect();
+                let result = record.connect(Guard::Claim);
                 // Nobody is there to be told when the control plane is of no use any more.
                 let _ = control.run(|m| {
                     m.end_connecting(&record, result);
@@ -241,7 +266,7 @@ impl Manager {
         self.drives.add_remote(record.address.clone(), device);
     }
 
-    fn forget_remote(&mut self, path: &str) -> Result<(), ControlError> {
+    fn forget_remote(&mut self, path: &str) -> Result<RemoteRecord, ControlError> {
         let record = self.config.remotes.iter().find(|record| record.address == path).cloned();
         let Some(record) = record else {
             return Err(ControlError::not_found(format!(
@@ -258,7 +283,7 @@ impl Manager {
             self.remotes.told.forget_path(address);
         }
         self.close_unused_drives();
-        Ok(())
+        Ok(record)
     }
 
     /// Refuses a drive that an array or a spare counts on, whether it is connected or not.
@@ -352,7 +377,27 @@ impl Manager {
     }
 }
 
+fn unreleased(path: &str, error: &ControlError) -> String {
+    format!(
+        "the target of {path} could not be told that the drive is free: {}. Another host has to take it over: strake \
+         drive connect {path} --take-over",
+        error.what
+    )
+}
+
+/// What keeps other hosts from writing to a drive.
+pub(crate) fn guard_word(device: &FabricsDevice) -> &'static str {
+    match device.is_reserved() {
+        Some(true) => "reserved",
+        Some(false) => "taken_over",
+        None => "none",
+    }
+}
+
 /// What is said about a drive whose connection is lost.
 pub(crate) fn lost_note(reason: Reason) -> String {
+    if reason == Reason::TakenOver {
+        return reason.to_string();
+    }
     format!("its connection is lost and being made anew: {reason}")
 }

@@ -16,8 +16,8 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::probe::{Probe, Probes, Target};
 use crate::queues::queues_of;
-use crate::remote::lost_note;
 use crate::remote::paths::{message_of, paths_note};
+use crate::remote::{guard_word, lost_note};
 
 /// Paths of the machine's drives.
 #[must_use]
@@ -316,6 +316,7 @@ impl Manager {
             paths: paths.iter().map(message_of).collect(),
             association: open.remote.as_ref().map_or(0, |d| d.association()),
             reconnects: open.remote.as_ref().map_or(0, |d| d.reconnects()),
+            guard: open.remote.as_ref().map_or("", |d| guard_word(d)).to_owned(),
             queues: open.remote.as_ref().map(|d| queues_of(d)).unwrap_or_default(),
             spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
             ..DriveMessage::default()

@@ -14,6 +14,7 @@ use strake_api::v1::{
 mod copies;
 mod full;
 mod grow;
+mod guard;
 mod halves;
 mod hooks;
 mod life;

@@ -3,6 +3,7 @@
 use crate::address::{Address, HostName};
 use crate::error::Reason;
 use crate::figures::QueueStats;
+use crate::guard::{self, Asked, Guard};
 use crate::inbox::{Asker, Inbox};
 use crate::keeper::{Keeper, Request};
 use crate::limits::{
@@ -32,6 +33,8 @@ pub use crate::shared::LinkState;
 pub struct Options {
     /// How long requests are held without an association before they fail; brought into the bounds that it has.
     pub loss_time: Nanos,
+    /// What is done about other hosts that could use it.
+    pub guard: Guard,
     /// The digests to ask for. A drive's data deserves more than the checksum of TCP, so both unless somebody knows
     /// better; a target that has none is used without.
     pub digests: Digests,
@@ -39,7 +42,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { loss_time: LOSS_TIME, digests: Digests { header: Use::On, data: Use::On } }
+        Self {
+            loss_time: LOSS_TIME,
+            guard: Guard::Off,
+            digests: Digests { header: Use::On, data: Use::On },
+        }
     }
 }
 
@@ -185,6 +192,10 @@ impl FabricsDevice {
         let shared = Shared::new(name, host, session.facts.clone(), options)
             .map_err(|error| no_descriptor(name, error))?;
         let shared = Arc::new(shared);
+        shared.claim(connected, &session.facts, options.guard).map_err(|reason| {
+            let what = format!("{reason}; we connect as {}", host.nqn);
+            DeviceError::new(reason.kind(), connected.to_string(), what)
+        })?;
         let (asker, inbox) = Inbox::open().map_err(|error| no_descriptor(name, error))?;
         let mut keeper = Keeper::new(Arc::clone(&shared), inbox);
         let mut session = Some(session);
@@ -223,6 +234,7 @@ impl FabricsDevice {
                 return Err(Reason::OtherInstance);
             }
             drop(facts);
+            shared.claim(address, &session.facts, Guard::Claim)?;
             Ok(session)
         });
         let session = session.map_err(|reason| fail(reason.kind(), reason.to_string()))?;
@@ -252,6 +264,31 @@ impl FabricsDevice {
         let paths = self.shared.paths();
         let kept = paths.iter().filter(|entry| !entry.leaving);
         kept.map(PathStatus::of).collect()
+    }
+
+    /// Whether it is reserved for this host, so that no other writes to it. `None` when that is not possible, or was
+    /// not asked for.
+    #[must_use]
+    pub fn is_reserved(&self) -> Option<bool> {
+        self.shared.claimed().map(|_| !self.shared.is_taken_over())
+    }
+
+    /// Whether its reservation was made when it was connected, and not found.
+    #[must_use]
+    pub fn was_reserved_now(&self) -> bool {
+        self.shared.claimed().is_some_and(|claimed| claimed.is_new)
+    }
+
+    /// Gives up what `host` has of the reservation of the namespace at `address`, so that other hosts may use it; for
+    /// who writes no more. Waits for the target. A target without reservations has nothing to be given up.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or refuses.
+    pub fn release(address: &Address, host: &HostName) -> Result<(), DeviceError> {
+        let digests = Options::default().digests;
+        guard::release(&Asked { address, host, digests }).map_err(|reason| {
+            DeviceError::new(reason.kind(), address.to_string(), reason.to_string())
+        })
     }
 
     /// How it is connected now.

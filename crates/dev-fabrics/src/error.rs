@@ -7,6 +7,7 @@ use strake_block::IoErrorKind;
 use strake_nvme_auth::Doubt;
 use strake_nvme_wire::{PduError, Status};
 use strake_tls::{TlsError, WireError};
+use strake_units::Uuid;
 
 /// Why an association was not made, or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,10 @@ pub enum Reason {
     OtherInstance,
     /// Nothing tells whether the namespace is the same as over the other paths.
     Nameless,
+    /// This host holds a reservation of the namespace.
+    Held([u8; 16]),
+    /// The reservation that we had is gone, so others may have written.
+    TakenOver,
 }
 
 /// What a target did that it must not.
@@ -186,6 +191,16 @@ impl fmt::Display for Reason {
                 "the namespace has no identifier of its own, or is in another subsystem, so nothing tells whether it \
                  is the drive that is connected already",
             ),
+            Self::Held(host) => write!(
+                f,
+                "another host uses the drive: the one with the identifier {} holds its reservation; disconnect the \
+                 drive there, or, if that host is gone for good, take it over: --take-over",
+                Uuid(*host)
+            ),
+            Self::TakenOver => f.write_str(
+                "another host may have written to it: our reservation was taken over or ended; disconnect the drive \
+                 and connect it again",
+            ),
             Self::Lesser => f.write_str(
                 "the namespace has got a volatile cache, or can no longer be written or deallocated; unload the array \
                  that uses it, then disconnect the drive and connect it again",
@@ -263,7 +278,9 @@ impl Reason {
             | Self::AnotherInstance
             | Self::Restless
             | Self::OtherInstance
-            | Self::Nameless => false,
+            | Self::Nameless
+            | Self::Held(_)
+            | Self::TakenOver => false,
         }
     }
 
@@ -273,6 +290,8 @@ impl Reason {
         match self {
             Self::Silent | Self::NamesSilent => IoErrorKind::Timeout,
             Self::Unusable(_) => IoErrorKind::Unsupported,
+            // Its target takes no writes from us.
+            Self::Held(_) => IoErrorKind::ReadOnly,
             Self::Closed
             | Self::Socket(_)
             | Self::NoSuchMachine
@@ -289,7 +308,8 @@ impl Reason {
             | Self::AnotherInstance
             | Self::Restless
             | Self::OtherInstance
-            | Self::Nameless => IoErrorKind::Gone,
+            | Self::Nameless
+            | Self::TakenOver => IoErrorKind::Gone,
         }
     }
 }

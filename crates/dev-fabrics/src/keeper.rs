@@ -237,6 +237,7 @@ impl Keeper {
         self.end_uses();
         self.renew_facts();
         self.refuse_others();
+        self.leave_taken_over();
         self.poor.retain(|(_, until)| Instant::now() < *until);
         let ways = self.ways();
         let lately = self.turned.elapsed() < STAY_TIME_MIN;
@@ -316,6 +317,23 @@ impl Keeper {
         }
     }
 
+    /// Ends every path to a drive that another host may have written to.
+    fn leave_taken_over(&mut self) {
+        if !self.shared.is_taken_over() {
+            return;
+        }
+        let paths = self.shared.paths();
+        let up = paths.iter().filter_map(|entry| match &entry.standing {
+            Standing::Up(live) => Some((entry.id, live.session)),
+            Standing::Down { .. } => None,
+        });
+        let up: Vec<_> = up.collect();
+        drop(paths);
+        for (path, session) in up {
+            self.condemn(path, session, Reason::TakenOver);
+        }
+    }
+
     /// The paths that can be chosen.
     fn ways(&self) -> Vec<Way> {
         let used = self.shared.facts().clone();
@@ -345,6 +363,7 @@ impl Keeper {
         if self.is_condemned(session) {
             return;
         }
+        self.shared.note_loss(reason);
         let order = GiveUp { session, reason };
         self.condemned.push((path, order));
         for used in self.uses.iter().filter(|used| used.session == session) {

@@ -83,6 +83,15 @@ pub const ACCESS_GROUPS_MAX: u32 = 127;
 /// Paths to one drive.
 pub const PATHS_MAX: usize = 8;
 
+/// Registrants of a namespace for whom there is room when its reservation is looked at: few hosts share one.
+pub const REGISTRANTS_READ: usize = 15;
+
+/// Notices about reservations that are read one after another: a target keeps fewer.
+pub const NOTICES_MAX: usize = 256;
+
+/// The most registrants that are read, when there are more.
+pub const REGISTRANTS_MAX: usize = 1023;
+
 /// How long a path is used at least before it is left for one that is only better: what a target says of its paths from
 /// moment to moment would have every queue connected anew.
 pub const STAY_TIME_MIN: Duration = Duration::from_secs(5);

@@ -3,6 +3,7 @@
 use crate::address::Address;
 use crate::dialog::{Dialog, Load};
 use crate::error::{Reason, Unfit};
+use crate::guard::Ability;
 use crate::limits::{
     ACCESS_GROUPS_MAX, BYTES_MAX, IO_BYTES_MAX, KEEP_ALIVE_MS, KEEP_ALIVES_MISSED,
     KEEP_ALIVES_MISSED_IN_TRAFFIC, QUIESCE_UNTOLD, SETTLE_TIME_MAX, SETUP_TIME_MAX,
@@ -17,7 +18,7 @@ use strake_nvme_wire::log::{
     ACCESS_BYTES, ACCESS_GROUP_BYTES, Access, access_groups_in, access_in, page,
 };
 use strake_nvme_wire::nvm::RANGE_BYTES;
-use strake_nvme_wire::{Sgl, Sqe};
+use strake_nvme_wire::{Sgl, Sqe, reservation};
 use strake_units::{BlockSize, Nanos};
 
 /// The beginning of what identifies a namespace that has no name of its own.
@@ -44,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) settle_time: Nanos,
     /// Which instance of its device the target says that it serves.
     pub(crate) instance: Option<[u8; 16]>,
+    /// What can be done about its reservation; `None` when there are none.
+    pub(crate) reservations: Option<Ability>,
     /// How the namespace is reached through this controller; `None` when it does not tell, and is to be used then.
     pub(crate) access: Option<Access>,
 }
@@ -168,8 +171,18 @@ pub(crate) fn look_at_namespace(
         optimal_bytes: optimal,
         settle_time: settle_time(controller),
         instance: namespace.instance,
+        reservations: reservations_of(controller, &namespace),
         access,
     })
+}
+
+/// What can be done about reservations. The keys are sent in the capsule.
+fn reservations_of(controller: &ControllerFacts, namespace: &NamespaceFacts) -> Option<Ability> {
+    let is_able = controller.commands & optional::RESERVATIONS != 0
+        && reservation::has_write_exclusive(namespace.reservations)
+        && controller.in_capsule_bytes as usize >= reservation::KEYS_BYTES;
+    let can_persist = reservation::can_persist(namespace.reservations);
+    is_able.then_some(Ability { can_persist })
 }
 
 /// Reads how the namespaces of `group` are reached, which has the controller tell when that changes (Base, section

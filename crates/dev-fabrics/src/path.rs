@@ -9,6 +9,7 @@
 
 use crate::address::Address;
 use crate::error::Reason;
+use crate::guard::Guard;
 use crate::inbox::{Asker, Inbox};
 use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY};
 use crate::look::Facts;
@@ -173,6 +174,11 @@ impl Path {
 
     /// Whether what was seen of the target is what can be used on.
     fn judge(&mut self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
+        let guard = self.shared.options.guard;
+        if guard == Guard::Off && matches!(news, Err(Reason::TakenOver)) {
+            // Of a reservation that somebody else made in our name.
+            return Ok(());
+        }
         let Some(is) = news? else { return Ok(()) };
         let Some((_, session)) = &mut self.session else { return Ok(()) };
         session.facts.check(&is)?;
@@ -193,6 +199,9 @@ impl Path {
 
     fn retry(&mut self) {
         self.tries = self.tries.saturating_add(1);
+        if self.shared.is_taken_over() {
+            return self.fall(Reason::TakenOver);
+        }
         let (address, host) = (&self.address, self.shared.host());
         let session = Session::begin(address, &host, self.shared.options.digests);
         match session.and_then(|session| self.accept(session)) {
@@ -207,6 +216,7 @@ impl Path {
         if self.is_other(&session.facts) {
             return Err(Reason::OtherInstance);
         }
+        self.shared.claim(&self.address, &session.facts, Guard::Claim)?;
         Ok(session)
     }
 
@@ -259,6 +269,7 @@ impl Path {
     }
 
     fn fall(&mut self, reason: Reason) {
+        self.shared.note_loss(reason);
         let tries = self.tries;
         self.due = Instant::now() + self.back_off;
         self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);

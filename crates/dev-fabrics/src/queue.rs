@@ -317,7 +317,8 @@ impl FabricsQueue {
             // The thread has not ended that association yet, so what was sent over it is not over.
             return;
         }
-        let hold = self.hold();
+        // A drive that was taken over does not come back.
+        let hold = if self.shared.is_taken_over() { Nanos::default() } else { self.hold() };
         let outage = self.down_since.is_some_and(|since| now.since(since) >= hold);
         // What is ready while there is a link waits for others.
         let no_link = self.link.is_none();

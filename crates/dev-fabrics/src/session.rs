@@ -4,8 +4,8 @@ use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
 use crate::error::Reason;
 use crate::limits::{
-    ADMIN_ENTRIES, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS, QUEUES_MAX, READY_POLL,
-    READY_TIME_MAX, SETUP_TIME_MAX,
+    ADMIN_ENTRIES, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS, NOTICES_MAX, QUEUES_MAX,
+    READY_POLL, READY_TIME_MAX, SETUP_TIME_MAX,
 };
 use crate::link::{Life, Link};
 use crate::look::{Facts, look_at_controller, look_at_namespace};
@@ -23,6 +23,7 @@ use strake_nvme_wire::fabrics::{
 use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::identified::ControllerFacts;
 use strake_nvme_wire::log::{CHANGED_BYTES, Request, page};
+use strake_nvme_wire::reservation::{NOTICE_BYTES, Notice, NoticeKind};
 use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, nqn};
 
 /// How I/O queues of a controller are connected.
@@ -131,6 +132,9 @@ impl Session {
         match self.dialog.take_event() {
             Some(cqe) if cqe.status.is_success() => {
                 self.dialog.ask_event(command(admin::ASYNC_EVENT, 0), SETUP_TIME_MAX)?;
+                if cqe.result & event::RESULT_MASK == event::RESERVATION_RESULT {
+                    self.notices()?;
+                }
                 // Which namespaces changed: read, so that the target tells of the next change.
                 read_log(&mut self.dialog, page::CHANGED_NAMESPACES, 0, &mut [0; CHANGED_BYTES])?;
             }
@@ -140,6 +144,25 @@ impl Session {
         }
         let controller = look_at_controller(&mut self.dialog)?;
         look_at_namespace(&mut self.dialog, &self.gate.address, &controller).map(Some)
+    }
+
+    /// Reads what the target tells of reservations, until it has told all (Base, section 8.19.1).
+    fn notices(&mut self) -> Result<(), Reason> {
+        for _ in 0..NOTICES_MAX {
+            let mut page = [0; NOTICE_BYTES];
+            read_log(&mut self.dialog, page::RESERVATION, 0, &mut page)?;
+            let Some(notice) = Notice::parse(&page) else { return Ok(()) };
+            // Of what another host gave up nothing was ours.
+            if notice.namespace == self.gate.address.nsid
+                && notice.kind != NoticeKind::ReservationReleased
+            {
+                return Err(Reason::TakenOver);
+            }
+            if notice.left == 0 {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::device::Options;
 use crate::error::Reason;
 use crate::figures::Figures;
+use crate::guard::{self, Asked, Claimed, Guard};
 use crate::link::{Life, Phase};
 use crate::look::Facts;
 use crate::session::Gate;
@@ -13,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_units::Nanos;
 
@@ -104,6 +105,10 @@ pub(crate) struct Shared {
     /// What users were told of the namespace, which every path has to keep.
     promise: Mutex<Facts>,
     state: Mutex<LinkState>,
+    /// The reservation that we have; `None` while there is none.
+    claimed: Mutex<Option<Claimed>>,
+    /// It is gone, so the drive is not used any more, whatever becomes of its paths. Nothing else is published by it.
+    taken_over: AtomicBool,
     paths: Mutex<Vec<PathEntry>>,
     /// Associations over which queues that are gone sent changes that were not answered.
     left: Mutex<Vec<Arc<Life>>>,
@@ -134,6 +139,8 @@ impl Shared {
             promise: Mutex::new(facts.clone()),
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
+            claimed: Mutex::new(None),
+            taken_over: AtomicBool::new(false),
             paths: Mutex::new(Vec::new()),
             left: Mutex::new(Vec::new()),
             figures: Mutex::new(Vec::new()),
@@ -174,6 +181,39 @@ impl Shared {
 
     pub(crate) fn state_lock(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reservation that we have.
+    pub(crate) fn claimed(&self) -> Option<Claimed> {
+        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_claimed(&self, claimed: Option<Claimed>) {
+        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = claimed;
+    }
+
+    /// Reserves the namespace that was found at `address`, if it is to be and can be.
+    pub(crate) fn claim(&self, address: &Address, is: &Facts, guard: Guard) -> Result<(), Reason> {
+        let Some(ability) = is.reservations.filter(|_| self.options.guard != Guard::Off) else {
+            return Ok(());
+        };
+        let (host, digests) = (self.host(), self.options.digests);
+        let asked = Asked { address, host: &host, digests };
+        let claimed = guard::claim(&asked, ability, (guard, self.claimed()))?;
+        self.set_claimed(Some(claimed));
+        Ok(())
+    }
+
+    /// Whether another host may have written.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Relaxed)
+    }
+
+    /// Has the drive not be used any more if this is why an association ended.
+    pub(crate) fn note_loss(&self, reason: Reason) {
+        if reason == Reason::TakenOver {
+            self.taken_over.store(true, Ordering::Relaxed);
+        }
     }
 
     /// In the order in which they were added.

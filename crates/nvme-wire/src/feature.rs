@@ -56,6 +56,8 @@ pub mod event {
     pub const DISCOVERY_CHANGED_RESULT: u64 = 0x70_f0_02;
     /// The same for reservations, which are the command set's own and no notice (Base, Figure 150).
     pub const RESERVATION_RESULT: u64 = 0x80_00_06;
+    /// The bits of a result that say which of them it is; the others are reserved.
+    pub const RESULT_MASK: u64 = 0xff_ff_07;
 }
 
 /// Dword 11 of a command that asks for `count` I/O queues.

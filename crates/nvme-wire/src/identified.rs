@@ -80,6 +80,8 @@ pub struct NamespaceFacts {
     pub access_group: u32,
     /// Writes like to be of this many blocks; 0 for no preference.
     pub optimal_blocks: u16,
+    /// What it can do about reservations, see [`capabilities`](crate::reservation::capabilities).
+    pub reservations: u8,
     /// Its globally unique identifier; zero when it has none.
     pub nguid: [u8; 16],
     /// Its older, shorter one; zero when it has none.
@@ -108,6 +110,7 @@ impl NamespaceFacts {
             write_protected: page[99] & 1 != 0,
             access_group: u32_at(page, 92),
             optimal_blocks: optimal,
+            reservations: page[31],
             nguid: array_at(page, 104),
             eui64: array_at(page, 120),
             instance: (array_at(page, INSTANCE_AT) == INSTANCE_MARK)

@@ -1,6 +1,6 @@
 //! Reservations: who of several hosts may use a namespace (Base, sections 7.2 to 7.5 and 8.19).
 
-use crate::bytes::{put, u64_at};
+use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
 use crate::command::{Sgl, Sqe};
 use crate::log::Request;
 
@@ -245,6 +245,15 @@ impl Report {
     pub fn parse(sqe: &Sqe) -> Self {
         Self { length: (u64::from(sqe.dword(10)) + 1) * 4, is_extended: sqe.dword(11) & 1 != 0 }
     }
+
+    /// As a command to namespace `nsid`. The length is one of whole dwords.
+    #[must_use]
+    pub fn command(&self, nsid: u32) -> Sqe {
+        let length = self.length as u32;
+        Sqe::new(opcode::REPORT, nsid, Sgl::Transport { length })
+            .with(10, (length / 4).saturating_sub(1))
+            .with(11, self.is_extended.into())
+    }
 }
 
 /// Bytes of the head of a report with identifiers of 128 bits, and of each of its registrants.
@@ -264,6 +273,17 @@ pub struct ReportHead {
 }
 
 impl ReportHead {
+    /// Reads it.
+    #[must_use]
+    pub fn parse(bytes: &[u8; REPORT_BYTES]) -> Self {
+        Self {
+            generation: u32_at(bytes, 0),
+            kind: ReservationType::parse(bytes[4]),
+            registrants: u16_at(bytes, 5),
+            persists: bytes[9] & 1 != 0,
+        }
+    }
+
     /// As bytes.
     #[must_use]
     pub fn bytes(&self) -> [u8; REPORT_BYTES] {
@@ -288,6 +308,12 @@ pub struct ReportedRegistrant {
 }
 
 impl ReportedRegistrant {
+    /// Reads it.
+    #[must_use]
+    pub fn parse(bytes: &[u8; REPORT_BYTES]) -> Self {
+        Self { host: array_at(bytes, 16), key: u64_at(bytes, 8), holds: bytes[2] & 1 != 0 }
+    }
+
     /// As bytes. Controllers are made for whoever connects, so none is named (CNTLID).
     #[must_use]
     pub fn bytes(&self) -> [u8; REPORT_BYTES] {
@@ -338,7 +364,28 @@ pub struct Notice {
     pub namespace: u32,
 }
 
+impl NoticeKind {
+    /// The kind of a number, if it has one.
+    #[must_use]
+    pub fn parse(number: u8) -> Option<Self> {
+        [Self::RegistrationPreempted, Self::ReservationReleased, Self::ReservationPreempted]
+            .into_iter()
+            .find(|&known| known as u8 == number)
+    }
+}
+
 impl Notice {
+    /// Reads a page; `None` when it has no notice, or one of a kind that does not exist.
+    #[must_use]
+    pub fn parse(page: &[u8; NOTICE_BYTES]) -> Option<Self> {
+        Some(Self {
+            number: u64_at(page, 0),
+            kind: NoticeKind::parse(page[8])?,
+            left: page[9],
+            namespace: u32_at(page, 12),
+        })
+    }
+
     /// As a page. When there is none it is all zeroes.
     #[must_use]
     pub fn page(&self) -> [u8; NOTICE_BYTES] {
@@ -356,6 +403,18 @@ impl Notice {
 #[must_use]
 pub const fn takes_notice(request: &Request) -> bool {
     request.offset == 0 && !request.retains_event
+}
+
+/// Whether a namespace with these capabilities can be reserved so that its holder alone writes.
+#[must_use]
+pub const fn has_write_exclusive(capabilities: u8) -> bool {
+    capabilities & 1 << ReservationType::WriteExclusive as u8 != 0
+}
+
+/// Whether reservations of a namespace with these capabilities can outlast a loss of power.
+#[must_use]
+pub const fn can_persist(capabilities: u8) -> bool {
+    capabilities & 1 != 0
 }
 
 /// What a namespace says that it can do (Base, Figure 280 "Reservation Capabilities", RESCAP): all types, keys ignored

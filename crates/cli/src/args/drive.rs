@@ -108,6 +108,10 @@ pub struct Connect {
     /// Seconds for which I/O is held while the connection is lost, 12 to 24. Then it fails; an array goes on without.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,
+    /// Take the drive from another host that has reserved it, which cannot write to it any more. For a host that is
+    /// gone for good: an array that it runs there loses the drive.
+    #[arg(long)]
+    pub take_over: bool,
 }
 
 /// `strake drive clean`.

@@ -96,11 +96,18 @@ async fn discover(arguments: Discover, socket: &Path, out: &Output) -> Result<Ex
 }
 
 async fn connect(arguments: Connect, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let Connect { address, identity: who, hold } = arguments;
+    let Connect { address, identity: who, hold, take_over } = arguments;
     let Who { host_nqn, secret, controller_secret, tls_key } = identity(who)?;
     let hold_s = hold.unwrap_or_default();
-    let request =
-        ConnectDriveRequest { address, host_nqn, hold_s, secret, controller_secret, tls_key };
+    let request = ConnectDriveRequest {
+        address,
+        host_nqn,
+        hold_s,
+        secret,
+        controller_secret,
+        tls_key,
+        take_over,
+    };
     let mut drives = Connection::open(socket).await?.drives();
     let change = drives.connect_drive(request).await?.into_inner();
     out.print(&change, tables::drive::change)?;

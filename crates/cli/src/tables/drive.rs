@@ -59,6 +59,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
     if !drive.paths.is_empty() {
         say("connected", &connection(drive));
     }
+    say("guarded", guard(&drive.guard));
     say(
         "wear",
         &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated life")),
@@ -82,6 +83,16 @@ fn connection(drive: &Drive) -> String {
     match drive.association {
         0 => format!("over no path; {lost}"),
         number => format!("association {number}; {lost}"),
+    }
+}
+
+/// What keeps other hosts from a drive of another machine.
+fn guard(word: &str) -> &str {
+    match word {
+        "reserved" => "reserved for this host; others cannot write to it",
+        "taken_over" => "no: taken over by another host",
+        "none" => "no: its target has no reservations, so allow no other host there",
+        other => other,
     }
 }
 
@@ -139,6 +150,9 @@ pub fn change(change: &DriveChange, width: usize) -> String {
     };
     let mut out = sentence(&format!("drive {path}: {what}"), width);
     steps(&mut out, &change.plan, width);
+    for warning in &change.warnings {
+        out.push_str(&sentence(&format!("warning: {warning}"), width));
+    }
     out
 }
 

@@ -5,7 +5,7 @@
 
 use strake_api::v1::{ConnectDriveRequest, DrivePath};
 use strake_dev_fabrics::limits::PATHS_MAX;
-use strake_dev_fabrics::{Access, Address, FabricsDevice, PathState, PathStatus};
+use strake_dev_fabrics::{Access, Address, FabricsDevice, Guard, PathState, PathStatus};
 use strake_units::Nanos;
 
 use super::address_of;
@@ -58,7 +58,7 @@ impl Control {
         let drive = || self.run(|m| Ok(m.drives.remote(&record.address).cloned()));
         if drive()?.is_none() {
             // It may be the only path that works.
-            let device = record.connect()?;
+            let device = record.connect(Guard::Claim)?;
             self.run(|m| m.adopt_remote(record, device))?;
         }
         // It may have been connected meanwhile, as it was recorded before.

@@ -1,9 +1,9 @@
 //! What is recorded of drives of other machines, and what a request wants to be done about it.
 
 use strake_api::v1::ConnectDriveRequest;
-use strake_block::DeviceError;
+use strake_block::{DeviceError, IoErrorKind};
 use strake_dev_fabrics::limits::{LOSS_TIME_MAX, LOSS_TIME_MIN};
-use strake_dev_fabrics::{FabricsDevice, HostName, Options};
+use strake_dev_fabrics::{FabricsDevice, Guard, HostName, Options};
 use strake_export_nvmet::{Keys, TlsKey, nqn};
 use strake_units::{Nanos, Uuid};
 
@@ -27,21 +27,40 @@ pub(super) enum Aim {
 }
 
 impl RemoteRecord {
-    /// Connects to it. Takes as long as the target does.
-    pub(crate) fn connect(&self) -> Result<FabricsDevice, ControlError> {
+    fn host(&self) -> Result<HostName, ControlError> {
         self.check_covered()?;
-        let addresses = self.addresses().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let id: Uuid = self.host_id.parse().unwrap_or(Uuid::NIL);
         let (nqn, keys, tls) = (self.host_nqn.clone(), self.keys()?, self.tls_key()?);
-        let host = HostName { nqn, id: id.0, keys, tls };
+        Ok(HostName { nqn, id: id.0, keys, tls })
+    }
+
+    /// Connects to it. Takes as long as the target does.
+    pub(crate) fn connect(&self, guard: Guard) -> Result<FabricsDevice, ControlError> {
+        let host = self.host()?;
+        let addresses = self.addresses().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let defaults = Options::default();
         let loss_time = match self.hold_s {
             0 => defaults.loss_time,
             seconds => Nanos::SECOND.times(seconds.into()),
         };
-        let connected =
-            FabricsDevice::connect_any(&addresses, &host, Options { loss_time, ..defaults });
+        let options = Options { loss_time, guard, ..defaults };
+        let connected = FabricsDevice::connect_any(&addresses, &host, options);
         connected.map_err(|error| refusal(&error, (&host.keys, &host.tls)))
+    }
+
+    /// Gives up its reservation, if there is one of ours. Takes as long as the target does.
+    pub(super) fn release(&self) -> Result<(), ControlError> {
+        let host = self.host()?;
+        let mut first = None;
+        for address in self.addresses() {
+            match FabricsDevice::release(&address_of(address)?, &host) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        first.map_or(Ok(()), |error| Err(refusal(&error, (&host.keys, &host.tls))))
     }
 
     /// Refuses a drive that is to be connected with what is not known any more: without it, it would be connected in
@@ -88,6 +107,10 @@ pub(super) fn refusal(
     error: &DeviceError,
     shown: (&Option<Keys>, &Option<TlsKey>),
 ) -> ControlError {
+    if error.kind == IoErrorKind::ReadOnly {
+        // It takes us, and says who has it.
+        return ControlError::new(ControlErrorKind::Device, error.to_string());
+    }
     let known = match shown {
         (None, None) => "",
         (Some(_), None) => ", and that it knows the same secrets",

@@ -13,12 +13,17 @@ use strake_api::v1::{
     DisconnectDriveRequest, DiscoverDrivesRequest, Drive, DriveChange, ListEventsRequest,
     RemoveExportRequest, RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
 };
+use strake_dev_fabrics::Guard;
 
 /// A machine that does not answer for this long is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const HOST: &str =
     "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
+
+/// A second host that machines know.
+pub(super) const OTHER_HOST: &str =
+    "nqn.2014-08.org.nvmexpress:uuid:0c8d6a2e-6c0f-4f0f-9d64-2b9c3f3f5a10";
 
 /// Another machine, which serves `count` namespaces.
 pub(super) struct Machine {
@@ -47,7 +52,7 @@ impl Machine {
                 array,
                 via: "nvme-tcp".into(),
                 listen,
-                allow_hosts: vec![HOST.into()],
+                allow_hosts: vec![HOST.into(), OTHER_HOST.into()],
                 ..Default::default()
             };
             let made = control.run(|m| m.create_export(&export)).expect("it is offered").export;
@@ -75,7 +80,7 @@ impl Machine {
     }
 }
 
-fn request(address: &str) -> ConnectDriveRequest {
+pub(super) fn request(address: &str) -> ConnectDriveRequest {
     ConnectDriveRequest {
         address: address.into(),
         host_nqn: HOST.into(),
@@ -88,16 +93,16 @@ pub(super) fn connect(control: &Control, address: &str) -> Result<DriveChange, C
     control.connect_drive(&request(address))
 }
 
-fn disconnect(control: &Control, address: &str) -> Result<DriveChange, ControlError> {
+pub(super) fn disconnect(control: &Control, address: &str) -> Result<DriveChange, ControlError> {
     control.disconnect_drive(&DisconnectDriveRequest { address: address.into() })
 }
 
-fn shown(control: &Control, address: &str) -> Drive {
+pub(super) fn shown(control: &Control, address: &str) -> Drive {
     control.drive(address).expect("it is known")
 }
 
 /// Whether array tank runs with every member in sync.
-fn is_whole(control: &Control) -> bool {
+pub(super) fn is_whole(control: &Control) -> bool {
     let array = control.run(|m| m.array("tank"));
     array.is_ok_and(|a| a.members.len() == 4 && a.members.iter().all(|m| m.state == "in_sync"))
 }
@@ -453,7 +458,7 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     let known = control.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
     let record = RemoteRecord { secret: SECRET.into(), ..known };
     for result in ["changed", "unchanged"] {
-        let device = record.connect().expect("the target asks nobody");
+        let device = record.connect(Guard::Claim).expect("the target asks nobody");
         let adopted = control.run(|m| m.adopt_remote(&record, device)).expect("it is the same");
         assert_eq!(adopted, result);
     }

@@ -3,6 +3,7 @@
 use super::FabricsQueue;
 use crate::dialog::check_digest;
 use crate::error::{Breach, Reason, Unfit, Verdict, verdict};
+use crate::guard::Guard;
 use crate::input::Place;
 use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
 use crate::queue::outbox::Asked;
@@ -248,6 +249,10 @@ impl FabricsQueue {
         if status.is(Status::INVALID_NAMESPACE) {
             // The number may be another's next: nothing more is sent before somebody has looked.
             return Err(Reason::Unusable(Unfit::Absent));
+        }
+        let is_guarded = self.shared.options.guard != Guard::Off;
+        if status.is(Status::RESERVATION_CONFLICT) && is_guarded {
+            return Err(Reason::TakenOver);
         }
         self.in_flight -= 1;
         if !status.is_success() {

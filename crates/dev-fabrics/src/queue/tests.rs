@@ -12,6 +12,7 @@ use crate::address::HostName;
 use crate::cache::Instance;
 use crate::device::Options;
 use crate::error::{Breach, Reason};
+use crate::guard::Guard;
 use crate::inbox::Inbox;
 use crate::keeper::Request;
 use crate::limits::{ANSWER_TIME_MAX, LOSS_TIME, RETRY_AFTER, TRIES_MAX};
@@ -54,6 +55,7 @@ pub(crate) fn facts() -> Facts {
         optimal_bytes: 0,
         settle_time: SETTLE,
         instance: None,
+        reservations: None,
         access: None,
     }
 }
@@ -96,9 +98,14 @@ impl Rig {
     }
 
     fn with(facts: Facts, digests: Digests, in_capsule_bytes: u32) -> Self {
+        Self::guarded(Guard::Off, (facts, digests, in_capsule_bytes))
+    }
+
+    fn guarded(guard: Guard, (facts, digests, in_capsule_bytes): (Facts, Digests, u32)) -> Self {
         let address = "nvme-tcp://a/nqn.a".parse().expect("an address");
         let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16], keys: None, tls: None };
-        let shared = Shared::new(&address, &host, facts, Options::default());
+        let options = Options { guard, ..Options::default() };
+        let shared = Shared::new(&address, &host, facts, options);
         let shared = Arc::new(shared.expect("descriptors"));
         let (asker, requests) = Inbox::open().expect("descriptors");
         let zeroes = BufMut::alone(128 << 10).freeze();

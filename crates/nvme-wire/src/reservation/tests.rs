@@ -1,6 +1,7 @@
 use super::{
-    Acquire, Action, KeyCheck, Keys, Notice, NoticeKind, Persistence, Report, ReportHead,
-    ReportedRegistrant, ReservationType, capabilities, opcode,
+    Acquire, Action, KeyCheck, Keys, NOTICE_BYTES, Notice, NoticeKind, Persistence, Report,
+    ReportHead, ReportedRegistrant, ReservationType, can_persist, capabilities,
+    has_write_exclusive, opcode,
 };
 use crate::command::{Sgl, Sqe};
 
@@ -84,16 +85,24 @@ fn keys_reports_and_notices_have_their_places() {
 
     let sqe = Sqe::new(opcode::REPORT, 1, SGL).with(10, 31).with(11, 1);
     assert_eq!(Report::parse(&sqe), Report { length: 128, is_extended: true });
+    assert_eq!(Report::parse(&Report::parse(&sqe).command(1)), Report::parse(&sqe));
     let kind = Some(ReservationType::ExclusiveAccessAll);
     let head = ReportHead { generation: 0x102, kind, registrants: 2, persists: true };
     assert_eq!(head.bytes()[..10], [2, 1, 0, 0, 6, 2, 0, 0, 0, 1]);
+    assert_eq!(ReportHead::parse(&head.bytes()), head);
     let registrant = ReportedRegistrant { host: [9; 16], key: 7, holds: true };
     assert_eq!(registrant.bytes()[..8], [0xff, 0xff, 1, 0, 0, 0, 0, 0]);
     assert_eq!(registrant.bytes()[8..32], [&[7, 0, 0, 0, 0, 0, 0, 0][..], &[9; 16]].concat());
 
+    assert_eq!(ReportedRegistrant::parse(&registrant.bytes()), registrant);
+
     let kind = NoticeKind::ReservationPreempted;
     let notice = Notice { number: 5, kind, left: 2, namespace: 0x103 };
     assert_eq!(notice.page()[..16], [5, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 3, 1, 0, 0]);
+    assert_eq!(Notice::parse(&notice.page()), Some(notice));
+    assert_eq!(Notice::parse(&[0; NOTICE_BYTES]), None);
     assert_eq!(NoticeKind::RegistrationPreempted.mask_bit(), 0b10);
     assert_eq!((capabilities(true), capabilities(false)), (0xff, 0xfe));
+    assert!(has_write_exclusive(0b10) && !has_write_exclusive(0b1101));
+    assert!(can_persist(1) && !can_persist(0xfe));
 }

@@ -68,6 +68,7 @@ fn all_drives_and_one() {
         association: 3,
         reconnects: 1,
         queues: drive_queues(),
+        guard: "reserved".into(),
         ..drive(&live.address, "free", "paths lost: 1 of 2")
     };
     check("drive-show-paths", |width| drive::show(&remote, width));
@@ -79,10 +80,16 @@ fn all_drives_and_one() {
         result: "planned".into(),
         drive: Some(drives()[0].clone()),
         plan: vec!["remove the label of member 3 of array tank from both of its places".into()],
+        warnings: Vec::new(),
     };
     check("drive-clean-planned", |width| drive::change(&cleaned, width));
     let located = DriveChange { result: "changed".into(), plan: Vec::new(), ..cleaned };
     check("drive-located", |width| drive::change(&located, width));
+    let warned = DriveChange {
+        warnings: vec!["its target could not be told that the drive is free".into()],
+        ..located
+    };
+    check("drive-warned", |width| drive::change(&warned, width));
 }
 
 fn offer(kind: &str, address: &str) -> Offer {

@@ -8,8 +8,42 @@ use strake_units::Nanos;
 use super::{BLOCK, NONE, Rig, SETTLE, facts};
 use crate::cache::Instance;
 use crate::error::{Reason, Unfit};
+use crate::guard::Guard;
 use crate::limits::{LOSS_TIME, RETRY_AFTER, TRIES_MAX};
 use crate::look::Facts;
+
+/// A change that a reservation keeps out: of a drive that was ours, nothing is known any more.
+#[test]
+fn f19_a_drive_that_another_host_has_taken_is_not_used_on() {
+    let mut rig = Rig::guarded(Guard::Claim, (facts(), NONE, 8192));
+    rig.write(1, 0, &[1; BLOCK]);
+    rig.write(2, 8, &[1; BLOCK]);
+    let cid = rig.pdu().command().cid();
+    rig.pdu();
+    rig.answer(cid, Status::RESERVATION_CONFLICT);
+    rig.poll();
+    rig.is_lost_because(Reason::TakenOver);
+    rig.lose();
+    rig.shared.note_loss(Reason::TakenOver);
+    rig.read(3, 0, 1);
+    rig.pass(RETRY_AFTER);
+    assert_eq!(
+        rig.failed(),
+        IoErrorKind::Gone,
+        "a read that was never sent has nothing to wait for"
+    );
+    assert!(rig.done.is_empty(), "what was sent may still be carried out");
+    rig.pass(SETTLE);
+    rig.pass(RETRY_AFTER);
+    assert_eq!(rig.done.len(), 2);
+
+    let mut rig = Rig::new();
+    rig.write(1, 0, &[1; BLOCK]);
+    let cid = rig.pdu().command().cid();
+    rig.answer(cid, Status::RESERVATION_CONFLICT);
+    rig.poll();
+    assert_eq!(rig.failed(), IoErrorKind::Device, "it was nobody's in particular");
+}
 
 /// A link that comes and goes holds a change for no longer, and only what it was sent over counts.
 #[test]

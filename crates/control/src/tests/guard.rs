@@ -1,0 +1,82 @@
+//! Two hosts that want the drives of one machine.
+
+use super::life::{try_write, write};
+use super::remote::{Machine, OTHER_HOST, connect, disconnect, is_whole, request, shown};
+use super::{Folder, check_refused, raid6, stop, tick_until};
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+use strake_api::v1::{ConnectDriveRequest, CreateArrayRequest, DriveChange, UnloadArrayRequest};
+
+/// Connects as the second host.
+fn other(control: &Control, address: &str, take_over: bool) -> Result<DriveChange, ControlError> {
+    let host_nqn = OTHER_HOST.to_owned();
+    control.connect_drive(&ConnectDriveRequest { host_nqn, take_over, ..request(address) })
+}
+
+#[test]
+fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
+    let machine = Machine::new(4);
+    let addresses = machine.addresses.clone();
+    let (folder, second_folder) = (Folder::new(), Folder::new());
+    let (first, second) = (folder.control(), second_folder.control());
+    for address in &addresses {
+        connect(&first, address).expect("nobody has it");
+    }
+    // Copies: one member after another is taken away, and what is written meanwhile may stop anywhere.
+    let create = CreateArrayRequest { level: "1".into(), ..raid6(addresses.clone()) };
+    first.create_array(&create).expect("it is created");
+    write(&first, "tank", 3);
+    assert_eq!(shown(&first, &addresses[0]).guard, "reserved");
+
+    let refused = other(&second, &addresses[0], false);
+    check_refused(refused, ControlErrorKind::Device, "another host uses the drive");
+    let known = second.run(|m| Ok(m.config.remotes.len())).expect("it answers");
+    assert_eq!(known, 0, "what was refused is not remembered");
+    write(&first, "tank", 4);
+
+    for address in &addresses {
+        let taken = other(&second, address, true).expect("whoever has it").drive;
+        assert_eq!(taken.expect("it is told").guard, "reserved");
+    }
+    tick_until(&first, "the first host hears of it", || {
+        addresses.iter().all(|address| shown(&first, address).guard == "taken_over")
+    });
+    let note = shown(&first, &addresses[0]).note;
+    assert!(note.contains("another host may have written to it"), "{note}");
+    assert!(try_write(&first, "tank", 5).is_err(), "the drives are another's");
+    // A daemon that starts finds them taken. The one before cannot say goodbye to its array.
+    let errors = first.run(|m| Ok(m.stop())).expect("it answers");
+    assert!(!errors.is_empty(), "its drives are another's");
+    drop(first);
+    let first = folder.control();
+    tick_until(&first, "it is told why", || {
+        shown(&first, &addresses[0]).note.contains("another host uses the drive")
+    });
+
+    // What the second host gives back is the first one's again.
+    for address in &addresses {
+        let change = disconnect(&second, address).expect("nothing uses it");
+        assert!(change.warnings.is_empty(), "{:?}", change.warnings);
+    }
+    tick_until(&first, "the array is there again", || is_whole(&first));
+    write(&first, "tank", 6);
+    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    first.unload_array(&unload).expect("nobody uses it");
+    stop(&first);
+    stop(&second);
+    machine.stop();
+}
+
+#[test]
+fn a_target_that_cannot_be_told_is_told_of() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("nobody has it");
+    machine.stop();
+    let warnings = disconnect(&control, address).expect("nothing uses it").warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("--take-over"), "{}", warnings[0]);
+    stop(&control);
+}

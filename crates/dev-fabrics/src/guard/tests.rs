@@ -1,0 +1,83 @@
+use super::{Claimed, Guard, Reserved, Step, key_of, step};
+use crate::error::Reason;
+use strake_nvme_wire::reservation::{
+    Acquire, Action, KeyCheck, Persistence, ReportedRegistrant, ReservationType,
+};
+
+const WE: [u8; 16] = [3; 16];
+const THEY: [u8; 16] = [9; 16];
+const OURS: Claimed = Claimed { is_new: false };
+
+fn registrant(host: [u8; 16], holds: bool) -> ReportedRegistrant {
+    ReportedRegistrant { host, key: key_of(host), holds }
+}
+
+fn reserved(registrants: &[ReportedRegistrant]) -> Reserved {
+    let is_held = registrants.iter().any(|registrant| registrant.holds);
+    let kind = is_held.then_some(ReservationType::WriteExclusive);
+    Reserved { generation: 3, kind, registrants: registrants.to_vec() }
+}
+
+fn acquired(register: Option<Action>, how: Acquire, key: u64) -> Result<Step, Reason> {
+    Ok(Step::Acquire { register, how, key })
+}
+
+#[test]
+fn a_drive_is_reserved_unless_another_host_has_it() {
+    let register = Some(Action::Register(Persistence::On));
+    let (nobody, ours) = (reserved(&[]), reserved(&[registrant(WE, true)]));
+    let theirs = reserved(&[registrant(WE, false), registrant(THEY, true)]);
+    let unheld = reserved(&[registrant(WE, false), registrant(THEY, false)]);
+    for guard in [Guard::Claim, Guard::TakeOver] {
+        let of = |reserved| step(reserved, WE, true, (guard, None));
+        assert_eq!(of(&ours), Ok(Step::Keep), "{guard:?}");
+        assert_eq!(of(&nobody), acquired(register, Acquire::Free, 0), "{guard:?}");
+        assert_eq!(of(&unheld), acquired(None, Acquire::Free, 0), "{guard:?}");
+        let held = match guard {
+            Guard::TakeOver => acquired(None, Acquire::PreemptAndAbort, key_of(THEY)),
+            Guard::Claim | Guard::Off => Err(Reason::Held(THEY)),
+        };
+        assert_eq!(of(&theirs), held, "{guard:?}");
+    }
+}
+
+#[test]
+fn what_was_ours_is_ours_or_lost_unless_nobody_can_have_been_there() {
+    let of = |reserved: &Reserved| step(reserved, WE, true, (Guard::Claim, Some(OURS)));
+    assert_eq!(of(&reserved(&[registrant(WE, true)])), Ok(Step::Keep));
+    for registrants in [
+        &[][..],
+        &[registrant(WE, false)],
+        &[registrant(THEY, true)],
+        &[registrant(WE, false), registrant(THEY, false)],
+    ] {
+        assert_eq!(of(&reserved(registrants)), Err(Reason::TakenOver), "{registrants:?}");
+    }
+    let forgotten = Reserved { generation: 0, ..reserved(&[]) };
+    let register = Some(Action::Register(Persistence::On));
+    assert_eq!(of(&forgotten), acquired(register, Acquire::Free, 0));
+}
+
+#[test]
+fn what_several_hold_is_taken_from_all_of_them() {
+    let mut all = reserved(&[registrant(WE, true), registrant(THEY, true)]);
+    all.kind = Some(ReservationType::WriteExclusiveAll);
+    let held = step(&all, WE, true, (Guard::Claim, None));
+    assert_eq!(held, Err(Reason::Held(THEY)), "they may write as well");
+    let taken = step(&all, WE, true, (Guard::TakeOver, None));
+    assert_eq!(taken, acquired(None, Acquire::PreemptAndAbort, 0));
+}
+
+#[test]
+fn a_key_that_somebody_else_gave_us_is_replaced() {
+    let strange = ReportedRegistrant { key: 5, ..registrant(WE, true) };
+    let replace = Some(Action::Replace(KeyCheck::Off, Persistence::Unchanged));
+    let step = step(&reserved(&[strange]), WE, false, (Guard::Claim, None));
+    assert_eq!(step, acquired(replace, Acquire::Free, 0));
+}
+
+#[test]
+fn every_host_has_a_key() {
+    assert_eq!(key_of([0; 16]), 1, "0 is no key");
+    assert_ne!(key_of(WE), key_of(THEY));
+}

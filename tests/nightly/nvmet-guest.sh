@@ -96,6 +96,10 @@ for remote in "${remotes[@]}"; do
 done
 expect 0 strake drive show "${remotes[4]}"
 say "$(<"$work/out")"
+# Ours are reserved; the kernel's target has no reservations before 6.13, and those only when it is told to.
+guards() { local it; for it in "$@"; do expect 0 strake drive show "$it" --output json; json "it['guard']"; done | xargs; }
+told[guards]=$(guards "${remotes[@]}" | tr ' ' _)
+[[ ${told[guards]} == reserved_reserved_reserved_reserved_none_none ]] || fail "guards: ${told[guards]}"
 
 drive_list=$(IFS=,; echo "${remotes[*]}")
 expect 0 strake array create tank --level 6 --drives "$drive_list" --strip 64KiB

@@ -202,8 +202,8 @@ impl fmt::Display for Reason {
                  and connect it again",
             ),
             Self::Lesser => f.write_str(
-                "the namespace has got a volatile cache, or can no longer be written or deallocated; unload the array \
-                 that uses it, then disconnect the drive and connect it again",
+                "the namespace has got a volatile cache, or can no longer be written, deallocated or reserved; unload \
+                 the array that uses it, then disconnect the drive and connect it again",
             ),
         }
     }

@@ -14,6 +14,7 @@ use crate::error::{Breach, Reason};
 use crate::limits::{ADMIN_ENTRIES, REGISTRANTS_MAX, REGISTRANTS_READ, SETUP_TIME_MAX};
 use crate::session::{accepted, connect_of, enable, join, leave};
 use crate::stream::Until;
+use std::sync::{Mutex, PoisonError};
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::ANY_CONTROLLER;
 use strake_nvme_wire::feature;
@@ -70,10 +71,30 @@ impl Reserved {
         self.registrants.iter().find(|registrant| registrant.host == host).copied()
     }
 
-    /// Who else holds it.
-    fn other_holder(&self, host: [u8; 16]) -> Option<ReportedRegistrant> {
-        let other = |it: &&ReportedRegistrant| it.holds && it.host != host;
-        self.registrants.iter().find(other).copied()
+    /// Who else holds it, or may write because a type that favours registrants is held.
+    fn rival(&self, host: [u8; 16]) -> Option<ReportedRegistrant> {
+        let others = || self.registrants.iter().filter(|it| it.host != host);
+        let favoured = self.kind.is_some_and(ReservationType::favours_registrants);
+        others().find(|it| it.holds).or_else(|| others().find(|_| favoured)).copied()
+    }
+
+    /// Whether `host` holds it so that nobody else writes, with its own key.
+    fn is_kept_for(&self, host: [u8; 16]) -> bool {
+        let is_sole = self.kind.is_some_and(|kind| !kind.favours_registrants());
+        let is_ours = |ours: ReportedRegistrant| ours.holds && ours.key == key_of(host);
+        is_sole && self.of(host).is_some_and(is_ours) && self.rival(host).is_none()
+    }
+
+    /// Whether no other host can have been there since the target began to count: nobody has registered, or `host`
+    /// alone, who got no further.
+    fn is_untouched(&self, host: [u8; 16]) -> bool {
+        let is_ours = |it: &ReportedRegistrant| (it.host, it.key) == (host, key_of(host));
+        self.kind.is_none()
+            && match self.generation {
+                0 => self.registrants.is_empty(),
+                1 => !self.registrants.is_empty() && self.registrants.iter().all(is_ours),
+                _ => false,
+            }
     }
 }
 
@@ -93,25 +114,26 @@ fn step(
     can_persist: bool,
     (guard, before): (Guard, Option<Claimed>),
 ) -> Result<Step, Reason> {
-    let (ours, other) = (reserved.of(host), reserved.other_holder(host));
-    if let (Some(ours), None) = (ours, other)
-        && ours.holds
-        && ours.key == key_of(host)
-    {
+    if reserved.is_kept_for(host) {
         return Ok(Step::Keep);
     }
     // A target that was restarted, or offers the namespace anew, may have forgotten us. Then nobody was there since.
-    if before.is_some() && reserved.generation != 0 {
+    if before.is_some() && !reserved.is_untouched(host) {
         return Err(Reason::TakenOver);
     }
-    let (how, key) = match other {
-        None => (Acquire::Free, 0),
+    let ours = reserved.of(host);
+    let (how, key) = match reserved.rival(host) {
         Some(other) if guard != Guard::TakeOver => return Err(Reason::Held(other.host)),
         // No key names all of those that hold it together (Base, section 8.19.7).
-        Some(_) if reserved.kind.is_some_and(ReservationType::is_held_by_all) => {
+        _ if reserved.kind.is_some_and(ReservationType::is_held_by_all) => {
             (Acquire::PreemptAndAbort, 0)
         }
-        Some(other) => (Acquire::PreemptAndAbort, other.key),
+        Some(other) if other.holds => (Acquire::PreemptAndAbort, other.key),
+        // A holder changes the type by preempting itself (Base, section 8.19.7).
+        _ if ours.is_some_and(|ours| ours.holds) && reserved.kind.is_some_and(|it| it != KIND) => {
+            (Acquire::PreemptAndAbort, key_of(host))
+        }
+        Some(_) | None => (Acquire::Free, 0),
     };
     let persistence = if can_persist { Persistence::On } else { Persistence::Unchanged };
     let register = match ours {
@@ -132,16 +154,22 @@ fn key_of(host: [u8; 16]) -> u64 {
 const KIND: ReservationType = ReservationType::WriteExclusive;
 
 /// Reserves the namespace for `asked.host`. With the intent goes the reservation that it had while it used the drive:
-/// if that is not there any more, others may have written, and nothing is known of the drive.
+/// if that is not there any more, others may have written, and nothing is known of the drive. Paths of one device take
+/// turns to change anything.
 pub(crate) fn claim(
     asked: &Asked<'_>,
     ability: Ability,
     intent: (Guard, Option<Claimed>),
+    turn: &Mutex<()>,
 ) -> Result<Claimed, Reason> {
     let host = asked.host.id;
     with_queue(asked, |queue| {
-        let reserved = queue.report()?;
-        let step = step(&reserved, host, ability.can_persist, intent)?;
+        if queue.report()?.is_kept_for(host) {
+            return Ok(Claimed { is_new: false });
+        }
+        // Another path of ours may be about to reserve it: what that one does on the way is no other host's.
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = step(&queue.report()?, host, ability.can_persist, intent)?;
         let Step::Acquire { register, how, key } = step else {
             return Ok(Claimed { is_new: false });
         };
@@ -149,16 +177,20 @@ pub(crate) fn claim(
             accepted(queue.change(register, 0, key_of(host))?)?;
         }
         let acquired = queue.change(Action::Acquire(how, KIND), key_of(host), key)?;
-        if !acquired.status.is_success() {
+        let after = queue.report()?;
+        if !acquired.status.is_success() || !after.is_kept_for(host) {
             if matches!(register, Some(Action::Register(_))) {
                 // It must not stay for ever; whatever becomes of it, we are refused.
                 let _ = queue.unregister(host);
             }
-            return Err(match queue.report()?.other_holder(host) {
-                Some(other) if acquired.status.is(Status::RESERVATION_CONFLICT) => {
-                    Reason::Held(other.host)
-                }
-                Some(_) | None => Reason::Refused(acquired.status),
+            let status = match acquired.status {
+                Status::SUCCESS => Status::RESERVATION_CONFLICT,
+                status => status,
+            };
+            return Err(match after.rival(host) {
+                Some(_) if intent.1.is_some() => Reason::TakenOver,
+                Some(other) if status.is(Status::RESERVATION_CONFLICT) => Reason::Held(other.host),
+                Some(_) | None => Reason::Refused(status),
             });
         }
         Ok(Claimed { is_new: true })

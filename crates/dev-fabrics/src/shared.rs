@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     state: Mutex<LinkState>,
     /// The reservation that we have; `None` while there is none.
     claimed: Mutex<Option<Claimed>>,
+    /// Held by the path that is about to reserve it.
+    turn: Mutex<()>,
     /// It is gone, so the drive is not used any more, whatever becomes of its paths. Nothing else is published by it.
     taken_over: AtomicBool,
     paths: Mutex<Vec<PathEntry>>,
@@ -140,6 +142,7 @@ impl Shared {
             facts: Mutex::new(facts),
             state: Mutex::new(LinkState::Up),
             claimed: Mutex::new(None),
+            turn: Mutex::new(()),
             taken_over: AtomicBool::new(false),
             paths: Mutex::new(Vec::new()),
             left: Mutex::new(Vec::new()),
@@ -188,19 +191,24 @@ impl Shared {
         *self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_claimed(&self, claimed: Option<Claimed>) {
-        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = claimed;
-    }
-
     /// Reserves the namespace that was found at `address`, if it is to be and can be.
     pub(crate) fn claim(&self, address: &Address, is: &Facts, guard: Guard) -> Result<(), Reason> {
-        let Some(ability) = is.reservations.filter(|_| self.options.guard != Guard::Off) else {
+        if self.options.guard == Guard::Off {
             return Ok(());
+        }
+        if self.is_taken_over() {
+            return Err(Reason::TakenOver);
+        }
+        let before = self.claimed();
+        let Some(ability) = is.reservations else {
+            // It was kept from other hosts, which nothing would do any more.
+            return before.map_or(Ok(()), |_| Err(Reason::Lesser));
         };
         let (host, digests) = (self.host(), self.options.digests);
         let asked = Asked { address, host: &host, digests };
-        let claimed = guard::claim(&asked, ability, (guard, self.claimed()))?;
-        self.set_claimed(Some(claimed));
+        let claimed = guard::claim(&asked, ability, (guard, before), &self.turn)?;
+        // Whether it was new is told of the first time.
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(claimed);
         Ok(())
     }
 

@@ -9,7 +9,9 @@ use strake_block::{
     BlockDevice, BufMut, CompletionBatch, DeviceError, Durability, Io, IoError, IoQueue, Op, Sg,
     SgMut, Token,
 };
-use strake_dev_fabrics::{Address, FabricsDevice, Guard, HostName, LinkState, Options, Reason};
+use strake_dev_fabrics::{
+    Address, FabricsDevice, Guard, HostName, LinkState, Options, PathState, PathStatus, Reason,
+};
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Export, Ledger, Reservations, Target, TargetConfig};
 use strake_reactor::{CoreConfig, CoreThread, monotonic};
@@ -227,4 +229,25 @@ fn every_path_is_of_the_same_host() {
     device.add_path(&other).expect("it leads to the same");
     assert_eq!(device.paths().len(), 2);
     assert_eq!(write(&mut *open(&device)), Ok(()));
+}
+
+/// All of them find it gone at once, and each does something about it.
+#[test]
+fn paths_that_come_back_together_reserve_it_once() {
+    let mut machine = Machine::at("0.0.0.0:0".parse().expect("an address"), None);
+    let port = machine.target.address().port();
+    let at = |last| format!("nvme-tcp://127.0.0.{last}:{port}/{SUBSYSTEM}").parse();
+    let addresses: Vec<Address> = (1..=8).map(|last| at(last).expect("an address")).collect();
+    let options = Options { guard: Guard::Claim, ..Options::default() };
+    let device = FabricsDevice::connect_any(&addresses, &host(1), options).expect("nobody has it");
+    assert!(device.was_reserved_now());
+    for times in 1..=5 {
+        let is_up = |path: &PathStatus| matches!(path.state, PathState::Up(_));
+        until("every path is up", || {
+            assert!(!is_taken(&device), "nobody else was there: {times}");
+            device.paths().iter().all(|path| is_up(path) && path.reconnects + 1 >= times)
+        });
+        assert_eq!((device.is_reserved(), device.was_reserved_now()), (Some(true), true));
+        machine = machine.again(None);
+    }
 }

@@ -56,6 +56,52 @@ fn what_was_ours_is_ours_or_lost_unless_nobody_can_have_been_there() {
     let forgotten = Reserved { generation: 0, ..reserved(&[]) };
     let register = Some(Action::Register(Persistence::On));
     assert_eq!(of(&forgotten), acquired(register, Acquire::Free, 0));
+    // A target that counts nothing.
+    let theirs = Reserved { generation: 0, ..reserved(&[registrant(THEY, true)]) };
+    assert_eq!(of(&theirs), Err(Reason::TakenOver));
+}
+
+/// The connection was lost after we had registered with a target that had forgotten us, or another path is at it.
+#[test]
+fn what_is_half_reserved_by_us_was_nobody_elses() {
+    let of = |reserved: &Reserved| step(reserved, WE, true, (Guard::Claim, Some(OURS)));
+    let half = Reserved { generation: 1, ..reserved(&[registrant(WE, false)]) };
+    assert_eq!(of(&half), acquired(None, Acquire::Free, 0));
+    for (generation, registrants) in [
+        (1, &[][..]),
+        (1, &[registrant(THEY, false)]),
+        (1, &[ReportedRegistrant { key: 5, ..registrant(WE, false) }]),
+        (1, &[registrant(WE, true), registrant(THEY, false)]),
+        (2, &[registrant(WE, false)]),
+    ] {
+        let touched = Reserved { generation, kind: None, registrants: registrants.to_vec() };
+        assert_eq!(of(&touched), Err(Reason::TakenOver), "{generation} {registrants:?}");
+    }
+}
+
+/// Whoever registers may write then.
+#[test]
+fn what_is_held_so_that_others_may_write_is_not_ours_yet() {
+    let kind = Some(ReservationType::WriteExclusiveRegistrants);
+    let shared = Reserved { kind, ..reserved(&[registrant(WE, true), registrant(THEY, false)]) };
+    let of = |guard, before| step(&shared, WE, true, (guard, before));
+    assert_eq!(of(Guard::Claim, None), Err(Reason::Held(THEY)));
+    let own = acquired(None, Acquire::PreemptAndAbort, key_of(WE));
+    assert_eq!(of(Guard::TakeOver, None), own);
+    assert_eq!(of(Guard::Claim, Some(OURS)), Err(Reason::TakenOver));
+    let alone = Reserved { kind, ..reserved(&[registrant(WE, true)]) };
+    assert_eq!(step(&alone, WE, true, (Guard::Claim, None)), own);
+    // The key is the holder's, whoever is told of first.
+    let theirs = Reserved {
+        kind,
+        ..reserved(&[
+            ReportedRegistrant { host: [7; 16], ..registrant(THEY, false) },
+            registrant(THEY, true),
+        ])
+    };
+    let taken = step(&theirs, WE, true, (Guard::TakeOver, None));
+    let register = Some(Action::Register(Persistence::On));
+    assert_eq!(taken, acquired(register, Acquire::PreemptAndAbort, key_of(THEY)));
 }
 
 #[test]

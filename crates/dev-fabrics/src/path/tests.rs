@@ -2,6 +2,8 @@
 
 use super::Path;
 use crate::device::Options;
+use crate::error::Reason;
+use crate::guard::Guard;
 use crate::inbox::Inbox;
 use crate::keeper::tests::{address, host, target};
 use crate::look::Facts;
@@ -25,4 +27,22 @@ fn what_has_changed_is_what_the_path_is_used_with() {
     assert_eq!(path.judge(Ok(Some(grown.clone()))), Ok(()));
     let Standing::Up(live) = &shared.paths()[0].standing else { panic!("it is up") };
     assert_eq!(live.facts, grown);
+}
+
+/// A target that was started anew without them, or another way to it.
+#[test]
+fn what_was_reserved_is_not_used_where_it_cannot_be() {
+    let (target, _core) = target(TargetConfig::default());
+    let (address, options) =
+        (address(&target), Options { guard: Guard::Claim, ..Options::default() });
+    let session = Session::begin(&address, &host(), options.digests).expect("it takes us");
+    let (able, unable) =
+        (session.facts.clone(), Facts { reservations: None, ..session.facts.clone() });
+    let shared = Shared::new(&address, &host(), able.clone(), options).expect("descriptors");
+    assert_eq!(shared.claim(&address, &unable, Guard::Claim), Ok(()), "nothing was promised");
+    assert_eq!(shared.claimed(), None);
+    assert_eq!(shared.claim(&address, &able, Guard::Claim), Ok(()));
+    assert_eq!(shared.claim(&address, &unable, Guard::Claim), Err(Reason::Lesser));
+    shared.note_loss(Reason::TakenOver);
+    assert_eq!(shared.claim(&address, &able, Guard::Claim), Err(Reason::TakenOver));
 }

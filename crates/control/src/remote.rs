@@ -38,6 +38,8 @@ pub(crate) struct Remotes {
     connecting: BTreeSet<String>,
     /// Those of which the last try has failed.
     failed: BTreeMap<String, Failed>,
+    /// Reserved for drives that were forgotten while they were being connected: it is to be given up.
+    orphans: Vec<RemoteRecord>,
     told: Told,
 }
 
@@ -93,14 +95,12 @@ impl Control {
             let keys = [remote_key(&path)].into_iter().chain(name).collect();
             Ok((m.aim_of(&path, request)?, keys))
         })?;
+        let guard = if request.take_over { Guard::TakeOver } else { Guard::Claim };
         let result = match aim {
             Aim::Nothing => "unchanged",
-            Aim::Connect(record) => {
-                let guard = if request.take_over { Guard::TakeOver } else { Guard::Claim };
-                self.connect_new(&record, guard)?
-            }
+            Aim::Connect(record) => self.connect_new(&record, guard)?,
             Aim::Path(record) => {
-                self.connect_path(&record)?;
+                self.connect_path(&record, guard)?;
                 "changed"
             }
             Aim::Rekey(record) => {
@@ -123,7 +123,9 @@ impl Control {
         let device = record.connect(guard)?;
         let is_new = device.was_reserved_now();
         self.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
-            if is_new {
+            // One that is recorded is ours, and may have been connected meanwhile.
+            let is_known = |m: &mut Manager| Ok(m.is_recorded(&record.address));
+            if is_new && self.run(is_known).is_ok_and(|known| !known) {
                 // Nobody uses it, so others may. Why it is refused is told, and that is enough.
                 let _ = record.release();
             }
@@ -189,10 +191,13 @@ impl Control {
 
     /// Connects recorded drives that are not connected, and tells which were lost and came back.
     pub(crate) fn tend_remotes(&self) -> Result<(), ControlError> {
-        let due = self.run(|m| {
+        let (due, orphans) = self.run(|m| {
             m.tell_losses();
-            Ok(m.due_remotes())
+            Ok((m.due_remotes(), std::mem::take(&mut m.remotes.orphans)))
         })?;
+        for record in orphans {
+            self.release_orphan(record)?;
+        }
         for record in due {
             let (control, address) = (self.clone(), record.address.clone());
             let connect = move || {
@@ -215,7 +220,36 @@ impl Control {
     }
 }
 
+impl Control {
+    /// Has a thread give up what is reserved for a drive that was forgotten, unless that is known again.
+    fn release_orphan(&self, record: RemoteRecord) -> Result<(), ControlError> {
+        let Some(reserved) = self.try_reserve(vec![remote_key(&record.address)])? else {
+            // Somebody connects or disconnects it just now.
+            return self.run(|m| {
+                m.remotes.orphans.push(record);
+                Ok(())
+            });
+        };
+        if self.run(|m| Ok(m.is_recorded(&record.address)))? {
+            return Ok(());
+        }
+        let release = move || {
+            if let Err(error) = record.release() {
+                tracing::warn!(reason = %unreleased(&record.address, &error), "a reservation stays");
+            }
+            drop(reserved);
+        };
+        // Without a thread it stays, which whoever wants the drive is told.
+        let _ = thread::Builder::new().name("drive release".to_owned()).spawn(release);
+        Ok(())
+    }
+}
+
 impl Manager {
+    fn is_recorded(&self, address: &str) -> bool {
+        self.config.remotes.iter().any(|record| record.address == address)
+    }
+
     /// Takes note of a drive that was connected. Says whether that is new.
     pub(crate) fn adopt_remote(
         &mut self,
@@ -233,7 +267,7 @@ impl Manager {
         }
         let device = Arc::new(device);
         self.drives.refuse_twin(&record.address, &device)?;
-        let known = self.config.remotes.iter().any(|r| r.address == record.address);
+        let known = self.is_recorded(&record.address);
         if !self.config.remotes.contains(record) {
             self.put_remote(record)?;
         }
@@ -331,12 +365,17 @@ impl Manager {
         due
     }
 
-    fn end_connecting(
+    pub(crate) fn end_connecting(
         &mut self,
         record: &RemoteRecord,
         result: Result<FabricsDevice, ControlError>,
     ) {
         self.remotes.connecting.remove(&record.address);
+        let is_ours = |device: &FabricsDevice| device.is_reserved() == Some(true);
+        if result.as_ref().is_ok_and(is_ours) && !self.is_recorded(&record.address) {
+            // It was forgotten, perhaps before it was reserved.
+            self.remotes.orphans.push(record.clone());
+        }
         // Somebody may have forgotten it, or connected it by hand.
         if !self.config.remotes.contains(record) || self.drives.remote(&record.address).is_some() {
             return;

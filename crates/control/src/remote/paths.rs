@@ -52,13 +52,17 @@ fn leads_over(device: &FabricsDevice, address: &Address) -> bool {
 
 impl Control {
     /// Connects a drive over the last of the paths in `record` too.
-    pub(super) fn connect_path(&self, record: &RemoteRecord) -> Result<(), ControlError> {
+    pub(super) fn connect_path(
+        &self,
+        record: &RemoteRecord,
+        guard: Guard,
+    ) -> Result<(), ControlError> {
         let Some(path) = record.paths.last() else { return Ok(()) };
         let address = address_of(path)?;
         let drive = || self.run(|m| Ok(m.drives.remote(&record.address).cloned()));
         if drive()?.is_none() {
             // It may be the only path that works.
-            let device = record.connect(Guard::Claim)?;
+            let device = record.connect(guard)?;
             self.run(|m| m.adopt_remote(record, device))?;
         }
         // It may have been connected meanwhile, as it was recorded before.
@@ -113,7 +117,10 @@ impl Manager {
         let address = address_of(path)?;
         Ok(Some(match self.drives.remote(&name) {
             None => Aim::Connect(record),
-            Some(device) if leads_over(device, &address) => Aim::Nothing,
+            Some(device) if leads_over(device, &address) => {
+                refuse_taken_over(&name, device)?;
+                Aim::Nothing
+            }
             Some(_) => {
                 record.paths.retain(|known| known != path);
                 record.paths.push(path.to_owned());
@@ -170,6 +177,17 @@ fn check_same_keys(
         }
     }
     Ok(())
+}
+
+/// Refuses to connect a drive that is connected, and was taken over: nothing that is kept of it holds any more.
+pub(super) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<(), ControlError> {
+    if device.is_reserved() != Some(false) {
+        return Ok(());
+    }
+    Err(ControlError::state(format!(
+        "{name} was taken over by another host, which may have written to it, so it is not used any more; unload the \
+         array that uses it, or restart the daemon, then: strake drive disconnect {name}, and connect it again"
+    )))
 }
 
 /// What is told of a path.

@@ -8,7 +8,7 @@ use strake_export_nvmet::{Keys, TlsKey, nqn};
 use strake_units::{Nanos, Uuid};
 
 use super::address_of;
-use super::paths::check_paths;
+use super::paths::{check_paths, refuse_taken_over};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::REMOTES_MAX;
 use crate::manager::{Manager, fresh_uuid};
@@ -175,6 +175,9 @@ impl Manager {
         record.keys()?;
         record.tls_key()?;
         let connected = self.drives.remote(path).is_some();
+        if let Some(device) = self.drives.remote(path) {
+            refuse_taken_over(path, device)?;
+        }
         Ok(match known {
             Some(known) if connected && known == record => Aim::Nothing,
             Some(_) if connected => Aim::Rekey(record),

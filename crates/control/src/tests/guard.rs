@@ -6,6 +6,7 @@ use super::{Folder, check_refused, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use strake_api::v1::{ConnectDriveRequest, CreateArrayRequest, DriveChange, UnloadArrayRequest};
+use strake_dev_fabrics::Guard;
 
 /// Connects as the second host.
 fn other(control: &Control, address: &str, take_over: bool) -> Result<DriveChange, ControlError> {
@@ -44,6 +45,11 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
     let note = shown(&first, &addresses[0]).note;
     assert!(note.contains("another host may have written to it"), "{note}");
     assert!(try_write(&first, "tank", 5).is_err(), "the drives are another's");
+    for take_over in [false, true] {
+        let again = ConnectDriveRequest { take_over, ..request(&addresses[0]) };
+        let refused = first.connect_drive(&again);
+        check_refused(refused, ControlErrorKind::State, "taken over by another host");
+    }
     // A daemon that starts finds them taken. The one before cannot say goodbye to its array.
     let errors = first.run(|m| Ok(m.stop())).expect("it answers");
     assert!(!errors.is_empty(), "its drives are another's");
@@ -79,4 +85,57 @@ fn a_target_that_cannot_be_told_is_told_of() {
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].contains("--take-over"), "{}", warnings[0]);
     stop(&control);
+}
+
+/// The thread that connects what is recorded was at it when the drive was forgotten.
+#[test]
+fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let (folder, second_folder) = (Folder::new(), Folder::new());
+    let (first, second) = (folder.control(), second_folder.control());
+    connect(&first, address).expect("nobody has it");
+    let record = first.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    disconnect(&first, address).expect("nothing uses it");
+    let late = || {
+        let device = record.connect(Guard::Claim).expect("nobody has it");
+        first.run(|m| {
+            m.end_connecting(&record, Ok(device));
+            Ok(())
+        })
+    };
+    late().expect("it answers");
+    check_refused(other(&second, address, false), ControlErrorKind::Device, "another host");
+    tick_until(&first, "it is given up", || other(&second, address, false).is_ok());
+    disconnect(&second, address).expect("nothing uses it");
+    // One that is known again stays what it is.
+    late().expect("it answers");
+    connect(&first, address).expect("it is its own");
+    first.tick().expect("it answers");
+    check_refused(other(&second, address, false), ControlErrorKind::Device, "another host");
+    stop(&first);
+    stop(&second);
+    machine.stop();
+}
+
+/// The drive is away because another host has it, and another path to it takes it over.
+#[test]
+fn a_further_path_takes_a_drive_over() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let further = address.replace("127.0.0.1", "localhost");
+    let (folder, second_folder) = (Folder::new(), Folder::new());
+    let (first, second) = (folder.control(), second_folder.control());
+    connect(&first, address).expect("nobody has it");
+    let record = first.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    disconnect(&first, address).expect("nothing uses it");
+    other(&second, address, false).expect("nobody has it");
+    first.run(|m| m.put_remote(&record)).expect("it is recorded");
+    check_refused(connect(&first, &further), ControlErrorKind::Device, "--take-over");
+    let take_over = ConnectDriveRequest { take_over: true, ..request(&further) };
+    first.connect_drive(&take_over).expect("whoever has it");
+    assert_eq!(shown(&first, address).guard, "reserved");
+    stop(&first);
+    stop(&second);
+    machine.stop();
 }

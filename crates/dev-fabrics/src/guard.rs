@@ -248,17 +248,21 @@ impl Queue {
         let report = Report { length: bytes.len() as u64, is_extended: true };
         let command = report.command(self.nsid);
         accepted(self.dialog.run(command, Load::Message(&mut bytes), SETUP_TIME_MAX)?)?;
-        let (parts, _) = bytes.as_chunks::<REPORT_BYTES>();
-        let (head, rest) = parts.split_first().ok_or(Breach::Short)?;
-        let head = ReportHead::parse(head);
-        let whole = usize::from(head.registrants);
-        if rest.len() < whole.min(registrants) {
-            return Err(Breach::Short.into());
-        }
-        let rest = rest.iter().take(whole).map(ReportedRegistrant::parse).collect();
-        let reserved = Reserved { generation: head.generation, kind: head.kind, registrants: rest };
-        Ok((reserved, whole))
+        reserved_of(&bytes, registrants)
     }
+}
+
+/// What a report says that was read into room for so many registrants, and how many there are.
+fn reserved_of(bytes: &[u8], room: usize) -> Result<(Reserved, usize), Reason> {
+    let (parts, _) = bytes.as_chunks::<REPORT_BYTES>();
+    let (head, rest) = parts.split_first().ok_or(Breach::Short)?;
+    let head = ReportHead::parse(head);
+    let whole = usize::from(head.registrants);
+    if rest.len() < whole.min(room) {
+        return Err(Breach::Short.into());
+    }
+    let registrants = rest.iter().take(whole).map(ReportedRegistrant::parse).collect();
+    Ok((Reserved { generation: head.generation, kind: head.kind, registrants }, whole))
 }
 
 /// Does something over an I/O queue of an association that is there for nothing else.

@@ -172,6 +172,10 @@ fn f19_whoever_a_drive_was_taken_from_uses_it_no_more() {
     // It is told so, whether it writes or not.
     until("it hears of it", || is_taken(&first));
     assert_eq!(first.is_reserved(), Some(false));
+    let mut further = machine.address();
+    further.machine = "localhost".to_owned();
+    let refused = first.add_path(&further).expect_err("no path leads to it any more");
+    assert!(refused.to_string().contains("another host"), "{refused}");
     assert_eq!(write(&mut *open(&second)), Ok(()));
     assert!(write(&mut *queue).is_err(), "it is another's");
     assert!(read(&mut *queue).is_err(), "nothing is known of what is on it");

@@ -1,7 +1,9 @@
-use super::{Claimed, Guard, Reserved, Step, key_of, step};
-use crate::error::Reason;
+use super::{Claimed, Guard, Reserved, Step, key_of, reserved_of, step};
+use crate::error::{Breach, Reason};
+use strake_fuzz::{Chance, runs};
 use strake_nvme_wire::reservation::{
-    Acquire, Action, KeyCheck, Persistence, ReportedRegistrant, ReservationType,
+    Acquire, Action, KeyCheck, Persistence, REPORT_BYTES, ReportHead, ReportedRegistrant,
+    ReservationType,
 };
 
 const WE: [u8; 16] = [3; 16];
@@ -126,4 +128,51 @@ fn a_key_that_somebody_else_gave_us_is_replaced() {
 fn every_host_has_a_key() {
     assert_eq!(key_of([0; 16]), 1, "0 is no key");
     assert_ne!(key_of(WE), key_of(THEY));
+}
+
+/// Whatever a target says, nothing that others may write to counts as kept, and what was ours is never taken again from
+/// who has it.
+#[test]
+fn random_reports_are_refused_or_understood() {
+    runs(2000, |seed| {
+        let mut chance = Chance::new(seed);
+        let (room, registrants) = (chance.below(4), chance.below(5) as u16);
+        let kind = ReservationType::parse(chance.below(8) as u8);
+        let generation = chance.below(3) as u32;
+        let head = ReportHead { generation, kind, registrants, persists: chance.one_in(2) };
+        let mut bytes = head.bytes().to_vec();
+        for _ in 0..room {
+            let host = if chance.one_in(2) { WE } else { THEY };
+            let key = if chance.one_in(4) { chance.bits() } else { key_of(host) };
+            let told = ReportedRegistrant { host, key, holds: chance.one_in(2) };
+            bytes.extend_from_slice(&told.bytes());
+        }
+        if chance.one_in(4) {
+            bytes.truncate(chance.below(bytes.len() + 1));
+        }
+        let has_all = bytes.len() >= REPORT_BYTES * (1 + room.min(registrants.into()));
+        let (reserved, whole) = match reserved_of(&bytes, room) {
+            Ok(understood) => understood,
+            Err(why) => {
+                assert!(!has_all, "all that there is room for is there");
+                return assert_eq!(why, Breach::Short.into());
+            }
+        };
+        assert!(has_all && whole == usize::from(registrants));
+        assert_eq!(reserved.registrants.len(), whole.min(room));
+        let others = reserved.registrants.iter().any(|it| it.host == THEY && it.holds);
+        let sole = kind.is_some_and(|kind| !kind.favours_registrants());
+        for (guard, before) in
+            [(Guard::Claim, None), (Guard::Claim, Some(OURS)), (Guard::TakeOver, None)]
+        {
+            match step(&reserved, WE, true, (guard, before)) {
+                Ok(Step::Keep) => assert!(sole && !others && reserved.of(WE).is_some()),
+                Ok(Step::Acquire { .. }) => {
+                    assert!(!others || guard == Guard::TakeOver, "it is another host's");
+                    assert!(before.is_none() || generation < 2, "others were there");
+                }
+                Err(why) => assert!(matches!(why, Reason::Held(THEY) | Reason::TakenOver)),
+            }
+        }
+    });
 }

@@ -24,6 +24,8 @@ use strake_nvme_wire::log::Access;
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
+mod taken;
+
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
 /// Longest wait before a test fails.

@@ -120,6 +120,13 @@ impl Control {
         record: &RemoteRecord,
         guard: Guard,
     ) -> Result<&'static str, ControlError> {
+        // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
+        let seen = record.connect(Guard::Off)?;
+        self.run(|m| match m.drives.remote(&record.address) {
+            Some(_) => Ok(()),
+            None => m.drives.refuse_twin(&record.address, &seen),
+        })?;
+        drop(seen);
         let device = record.connect(guard)?;
         let is_new = device.was_reserved_now();
         self.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {

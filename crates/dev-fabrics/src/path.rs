@@ -250,7 +250,12 @@ impl Path {
         let (gate, facts) = (session.gate.clone(), session.facts.clone());
         let live = Box::new(Live { session: number, gate, facts });
         self.session = Some((number, session));
-        self.due = Instant::now() + KEEP_ALIVE_EVERY;
+        // Reserving the drive may have taken most of the time that the target waits for a sign of life.
+        let rest = match self.shared.options.guard {
+            Guard::Off => KEEP_ALIVE_EVERY,
+            Guard::Claim | Guard::TakeOver => Duration::ZERO,
+        };
+        self.due = Instant::now() + rest;
         let again = u64::from(std::mem::replace(&mut self.has_been_up, true));
         self.shared.note(self.id, |entry| {
             entry.standing = Standing::Up(live);

@@ -71,7 +71,7 @@ cleanup() {
     for pid in "${child_pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
     if [[ -n $daemon_pid ]]; then kill -KILL "$daemon_pid" 2>/dev/null; fi
     wait 2>/dev/null
-    for at in "${mounts[@]}"; do umount "$at" 2>/dev/null; done
+    for at in "${mounts[@]}"; do umount "$at" 2>/dev/null || umount -l "$at" 2>/dev/null; done
     for at in "${loops[@]}"; do losetup -d "$at" 2>/dev/null; done
     if [[ $code -ne 0 && $code -ne 77 ]]; then
         if [[ -s $work/err ]]; then printf -- '-- last error output\n' >&2; tail -n 15 "$work/err" >&2; fi
@@ -217,6 +217,36 @@ wait_rebuilt() {
     local bad
     bad=$(array_value "$1" "[m['position'] for m in it['members'] if m['state'] != 'in_sync']")
     [[ $bad == "[]" ]] || fail "after the rebuild of $1 members $bad are not in sync"
+}
+
+# start_fuse: serves the files of $backing at $fuse by a file system whose files hang on demand (_fuse.py says what
+# can hang). Skips where this machine cannot. It ends with the script, and what it holds then ends with an error.
+start_fuse() {
+    local why
+    why=$(python3 "$e2e/_fuse.py" probe) || skip "$why"
+    backing=$work/backing fuse=$work/fuse
+    mkdir -p "$backing" "$fuse"
+    python3 "$e2e/_fuse.py" serve "$backing" "$fuse" "$work/fuse.control" 2>"$work/fuse.err" &
+    child_pids+=($!)
+    mounts+=("$fuse")
+    within 10 "the FUSE file system is mounted" test -S "$work/fuse.control"
+}
+
+# fuse_ctl COMMAND...: hang, release, held and count, as the head of _fuse.py says.
+fuse_ctl() { python3 "$e2e/_fuse.py" ctl "$work/fuse.control" "$@"; }
+
+# is_held: whether a request is held now.
+is_held() { [[ $(fuse_ctl held) -gt 0 ]]; }
+
+# make_fuse_drives COUNT SIZE [PREFIX]: as make_drives, seen through the FUSE file system.
+make_fuse_drives() {
+    local count=$1 size=$2 prefix=${3:-f} n
+    drives=()
+    for ((n = 0; n < count; n++)); do
+        truncate -s "$size" "$backing/$prefix$n"
+        drives+=("$fuse/$prefix$n")
+    done
+    drive_list=$(IFS=,; echo "${drives[*]}")
 }
 
 # garbage FILE: overwrites every byte of FILE, without changing its size.

@@ -77,7 +77,17 @@ pub trait BlockDevice: Send + Sync {
     fn data_within(&self, range: LbaRange) -> Option<LbaRange> {
         Some(range)
     }
+
+    /// How long after the end of a process that used the device a request of that process may still be carried out. 0
+    /// for a device of this machine: a request in flight keeps the claim on it (`O_EXCL`, `flock`), so that nobody else
+    /// opens it before. More for a device of another machine, which has to notice first that its host is gone.
+    fn settle_time(&self) -> Nanos {
+        Nanos(0)
+    }
 }
+
+/// The longest [`settle_time`](BlockDevice::settle_time) of any device: what to wait when the association is not known.
+pub const SETTLE_TIME_MAX: Nanos = Nanos(13 * Nanos::SECOND.0);
 
 /// How an idle core may wait for a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

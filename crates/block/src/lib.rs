@@ -19,7 +19,7 @@ pub mod io;
 pub use buf::{Arena, Buf, BufMut, BufPool, Pages, Reunion, Sg, SgMut};
 pub use device::{
     BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, Extent, ExtentSource, IoQueue,
-    Readiness, VolatileCache,
+    Readiness, SETTLE_TIME_MAX, VolatileCache,
 };
 pub use error::{DeviceError, IoError, IoErrorKind};
 pub use io::{Completion, Durability, Io, Op, Token};

@@ -90,6 +90,10 @@ impl Control {
         };
         // What could not be recorded is not begun.
         self.run(|m| m.check_recordable(&record))?;
+        self.run(|m| {
+            m.note_first_activation(&drives, &ids);
+            Ok(())
+        })?;
         let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
         let started = made
             .map_err(ControlError::from)

@@ -256,6 +256,11 @@ impl Drives {
         });
     }
 
+    /// Every connected drive of another machine.
+    pub(crate) fn remotes(&self) -> Vec<Arc<FabricsDevice>> {
+        self.open.iter().filter_map(|open| open.remote.clone()).collect()
+    }
+
     /// Refuses a drive that is open under another address or path.
     pub(crate) fn refuse_twin(
         &self,

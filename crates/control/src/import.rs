@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_dev_uring::control_wait;
-use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Options, Outcome, assemble};
+use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Ids, Options, Outcome, assemble};
 use strake_ondisk::RecordedState;
+use strake_reactor::monotonic;
+use strake_units::{Nanos, Uuid};
 
 use crate::control::{Control, Reserved};
 use crate::create::remembered;
@@ -30,6 +32,12 @@ const RETRY_EVERY: Duration = Duration::from_secs(15);
 /// How long after its start the daemon tries recorded drives again that are there and cannot be opened: the kernel
 /// lets go of the files of a killed process only when it has taken its rings apart, some time after its end.
 const RELEASE_WAIT: Duration = Duration::from_secs(3);
+
+/// What is said of an array that is not started yet because of what may be under way at its drives.
+pub(crate) const WAITS: &str = "waiting until requests of the previous daemon have expired";
+
+/// How often a command that waits for that looks whether the daemon stops.
+const SETTLE_LOOK: Duration = Duration::from_millis(200);
 
 /// Time between two such tries.
 const RELEASE_RETRY: Duration = Duration::from_millis(20);
@@ -139,7 +147,20 @@ impl Control {
         if let Some(older) = self.run(|m| Ok(m.older_than_seen(record, here)))? {
             return Err(ControlError::refused(older));
         }
-        assemble_one(here, policy)
+        if let Some(left) = self.run(|m| Ok(m.has_to_wait(here)))? {
+            let seconds = left.0.div_ceil(Nanos::SECOND.0);
+            return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
+        }
+        self.assemble_one(here, policy)
+    }
+
+    /// Waits until an array may be started from these drives.
+    fn await_settled(&self, here: &[Labelled]) -> Result<(), ControlError> {
+        let left = |m: &mut Manager| m.check_open().map(|()| m.has_to_wait(here));
+        while let Some(left) = self.run(left)? {
+            thread::sleep(SETTLE_LOOK.min(Duration::from_nanos(left.0)));
+        }
+        Ok(())
     }
 
     /// The same as [`glance`], with patience for drives that a daemon killed just now still seems to hold.
@@ -248,7 +269,8 @@ impl Control {
         }
         // What the members know of a new array is still to be read: until then nothing else may be written there.
         let _reserved = self.try_reserve(vec![array_key(uuid)])?;
-        let assembled = assemble_one(&found.drives, policy)?;
+        self.await_settled(&found.drives)?;
+        let assembled = self.assemble_one(&found.drives, policy)?;
         let new = self.run(|m| {
             let new = m.record_import(record)?;
             m.adopt(assembled, &found.drives)?;
@@ -347,32 +369,73 @@ fn suffice(drives: &[&Labelled]) -> bool {
     geometry_of(newest).is_some_and(|geometry| geometry.tolerates(absent))
 }
 
-/// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one that
-/// is not here, and drives that are not used are named when the array does not start.
-fn assemble_one(here: &[Labelled], policy: AssemblePolicy) -> Result<Assembled, ControlError> {
-    let drives: Vec<Drive> = usable(here, policy).iter().map(|l| l.drive.clone()).collect();
-    let epoch = fresh_uuid()?;
-    let mut wait = control_wait();
-    let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut || epoch, &mut wait);
-    for error in unreadable {
-        tracing::warn!(reason = %error, "drive not readable");
-    }
-    let with_objections = |what: String| {
-        let all = std::iter::once(what).chain(objections(here));
-        all.collect::<Vec<String>>().join("; ")
-    };
-    match outcomes.into_iter().next() {
-        Some(Outcome::Ready(assembled)) => Ok(*assembled),
-        Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
-            Err(ControlError::refused(with_objections(what)))
+impl Control {
+    /// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
+    /// that is not here, and drives that are not used are named when the array does not start.
+    fn assemble_one(
+        &self,
+        here: &[Labelled],
+        policy: AssemblePolicy,
+    ) -> Result<Assembled, ControlError> {
+        let drives: Vec<Drive> = usable(here, policy).iter().map(|l| l.drive.clone()).collect();
+        let epoch = fresh_uuid()?;
+        let mut wait = control_wait();
+        let mut begin = || {
+            // A manager that panicked starts nothing, which is found out when the array is adopted.
+            let _ = self.run(|m| {
+                m.note_activation(here, epoch);
+                Ok(())
+            });
+            epoch
+        };
+        let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut begin, &mut wait);
+        for error in unreadable {
+            tracing::warn!(reason = %error, "drive not readable");
         }
-        None => Err(ControlError::state(with_objections(
-            "no member with a valid label was found".to_owned(),
-        ))),
+        let with_objections = |what: String| {
+            let all = std::iter::once(what).chain(objections(here));
+            all.collect::<Vec<String>>().join("; ")
+        };
+        match outcomes.into_iter().next() {
+            Some(Outcome::Ready(assembled)) => Ok(*assembled),
+            Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
+                Err(ControlError::refused(with_objections(what)))
+            }
+            None => Err(ControlError::state(with_objections(
+                "no member with a valid label was found".to_owned(),
+            ))),
+        }
     }
 }
 
 impl Manager {
+    /// How long an array on these drives has to wait for what an earlier daemon, or another machine, may have under way
+    /// there; `None` when it may be started.
+    fn has_to_wait(&mut self, here: &[Labelled]) -> Option<Nanos> {
+        let now = monotonic();
+        self.past.wait_until(here, now).map(|until| until.since(now))
+    }
+
+    /// Records that `epoch` is an activation of ours, when that matters: where drives of other machines are used.
+    fn note_activation(&mut self, here: &[Labelled], epoch: Uuid) {
+        let remote = here.iter().any(|found| found.drive.device.settle_time() > Nanos(0));
+        let newest = here.iter().map(|found| &found.label).max_by_key(|label| label.generation);
+        let Some(newest) = newest.filter(|_| remote) else { return };
+        if let Err(error) = self.past.begin(newest, epoch, monotonic()) {
+            tracing::warn!(array = %newest.name, %error, "the start of an array is not recorded");
+        }
+    }
+
+    /// The same for an array that is made of these drives.
+    pub(crate) fn note_first_activation(&mut self, drives: &[Drive], ids: &Ids) {
+        if drives.iter().all(|drive| drive.device.settle_time() == Nanos(0)) {
+            return;
+        }
+        if let Err(error) = self.past.begin_first(ids.array, ids.epoch, monotonic()) {
+            tracing::warn!(array = %ids.array, %error, "the start of an array is not recorded");
+        }
+    }
+
     /// What is recorded, does not run, and is to be tried now.
     fn due_to_start(&self) -> Vec<ArrayRecord> {
         let due = |record: &&ArrayRecord| self.is_due(record);
@@ -411,6 +474,12 @@ impl Manager {
         if self.find(&record.uuid).is_some()
             || self.config.arrays.iter().all(|a| a.uuid != record.uuid)
         {
+            return;
+        }
+        if offline.is_waiting() {
+            // It is in order, and over soon.
+            self.last_tries.remove(&record.uuid);
+            self.offline.insert(record.uuid.clone(), offline);
             return;
         }
         let known = self.offline.get(&record.uuid).is_some_and(|before| before.why == offline.why);

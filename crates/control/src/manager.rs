@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
+use strake_block::BlockDevice;
 use strake_dev_uring::{Machine, inherit_nothing};
 use strake_engine::{Array, Drive, Recovery};
-use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning};
+use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning, monotonic};
 use strake_units::{CoreIndex, Uuid};
 
 use crate::appeared::Listed;
@@ -26,6 +27,7 @@ use crate::offline::Offline;
 use crate::prospects::{Prospect, Sight};
 use crate::readd::PathKey;
 use crate::remote::Remotes;
+use crate::remote::past::Past;
 use crate::scrub::KeptScrub;
 use crate::servers::ExportServer;
 use crate::sick::Sick;
@@ -186,6 +188,8 @@ pub struct Manager {
     pub(crate) reserved: BTreeSet<String>,
     pub(crate) hooks: Hooks,
     pub(crate) remotes: Remotes,
+    /// What an earlier daemon may still have under way there.
+    pub(crate) past: Past,
     /// What was last recorded on the members of each running array, by its identity.
     pub(crate) written: BTreeMap<String, Written>,
     /// The machine's drives at the last look.
@@ -265,6 +269,7 @@ impl Manager {
             reserved: BTreeSet::new(),
             hooks,
             remotes: Remotes::default(),
+            past: Past::open(state_dir, monotonic()),
             written: BTreeMap::new(),
             listed: Listed::default(),
             looked: BTreeMap::new(),
@@ -332,10 +337,20 @@ impl Manager {
         for running in self.running.drain(..) {
             errors.extend(running.array.stop().err().map(ControlError::from));
         }
+        // What a queue was not answered before it was closed may still be carried out.
+        let remotes = self.drives.remotes();
+        let owing = remotes.iter().filter(|device| device.owes());
+        let owing: Vec<String> = owing.map(|device| device.info().identity).collect();
+        drop(remotes);
         self.drives.close_unless(|_| false);
         self.cores.drain(..).for_each(CoreThread::stop);
         if !std::mem::replace(&mut self.stopped, true) {
             self.record_stop(&mut errors);
+            if errors.is_empty()
+                && let Err(error) = self.past.end(&owing, monotonic())
+            {
+                tracing::warn!(%error, "the next daemon waits for requests that are over");
+            }
         }
         errors
     }

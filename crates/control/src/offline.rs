@@ -9,6 +9,7 @@ use strake_raid::{Geometry, GeometrySpec, Level};
 use strake_units::{BlockSize, Uuid};
 
 use crate::error::ControlError;
+use crate::import::WAITS;
 use crate::store::ArrayRecord;
 
 /// A drive with the label of an array.
@@ -121,6 +122,7 @@ impl Offline {
         let newest = here.iter().max_by_key(|l| l.label.generation).map(|l| &l.label);
         let shape = newest.map(|label| shape_of(label, here));
         let next_action = match newest {
+            Some(_) if error.what.starts_with(WAITS) => "wait; it starts by itself".to_owned(),
             // Without consent nothing starts, whatever drives are here.
             Some(_) if error.what.contains("--accept-loss") => format!(
                 "bring the missing members back, or, to accept what may be lost: strake array import {} --degraded \
@@ -138,6 +140,11 @@ impl Offline {
             }
         };
         Self { why: error.what.clone(), shape, next_action }
+    }
+
+    /// Whether nothing is wrong: it is started as soon as its drives have settled.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.why.starts_with(WAITS)
     }
 
     /// An array that was lost just now.

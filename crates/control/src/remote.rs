@@ -15,6 +15,8 @@ use strake_block::BlockDevice;
 use strake_dev_fabrics::address::SCHEME;
 use strake_dev_fabrics::{Address, FabricsDevice, Guard, Reason};
 use strake_engine::Drive;
+use strake_reactor::monotonic;
+use strake_units::Nanos;
 
 use crate::control::Control;
 use crate::drives::DriveKind;
@@ -28,7 +30,9 @@ pub(crate) use record::check_secrets;
 
 mod discover;
 mod losses;
+pub(crate) mod past;
 pub(crate) mod paths;
+mod process;
 mod record;
 
 /// What is being done about recorded drives.
@@ -105,7 +109,7 @@ impl Control {
             }
             Aim::Rekey(record) => {
                 // A secret that does not work would be found out only when the connection is lost.
-                drop(record.connect(Guard::Off)?);
+                drop(record.connect(Guard::Off, Nanos(0))?);
                 self.run(|m| m.rekey_remote(&record))?;
                 "changed"
             }
@@ -120,14 +124,15 @@ impl Control {
         record: &RemoteRecord,
         guard: Guard,
     ) -> Result<&'static str, ControlError> {
+        let settled_at = self.run(Manager::may_connect)?;
         // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
-        let seen = record.connect(Guard::Off)?;
+        let seen = record.connect(Guard::Off, settled_at)?;
         self.run(|m| match m.drives.remote(&record.address) {
             Some(_) => Ok(()),
             None => m.drives.refuse_twin(&record.address, &seen),
         })?;
         drop(seen);
-        let device = record.connect(guard)?;
+        let device = record.connect(guard, settled_at)?;
         let is_new = device.was_reserved_now();
         self.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
             // One that is recorded is ours, and may have been connected meanwhile.
@@ -200,6 +205,7 @@ impl Control {
     pub(crate) fn tend_remotes(&self) -> Result<(), ControlError> {
         let (due, orphans) = self.run(|m| {
             m.tell_losses();
+            m.note_associations();
             Ok((m.due_remotes(), std::mem::take(&mut m.remotes.orphans)))
         })?;
         for record in orphans {
@@ -208,7 +214,8 @@ impl Control {
         for record in due {
             let (control, address) = (self.clone(), record.address.clone());
             let connect = move || {
-                let result = record.connect(Guard::Claim);
+                let settled_at = control.run(Manager::may_connect);
+                let result = settled_at.and_then(|at| record.connect(Guard::Claim, at));
                 // Nobody is there to be told when the control plane is of no use any more.
                 let _ = control.run(|m| {
                     m.end_connecting(&record, result);
@@ -253,6 +260,36 @@ impl Control {
 }
 
 impl Manager {
+    /// From when on drives of other machines that are connected to now may be changed, on the monotonic clock.
+    ///
+    /// # Errors
+    /// When another process that used them with the records of this one still runs.
+    fn may_connect(&mut self) -> Result<Nanos, ControlError> {
+        let now = monotonic();
+        match self.past.still_runs(now) {
+            None => Ok(self.past.all_settled_at(now)),
+            Some(pid) => Err(ControlError::state(format!(
+                "process {pid}, an earlier daemon with this state directory, still runs and may write to the drive; \
+                 end it first"
+            ))),
+        }
+    }
+
+    /// Records that a drive is used, before it is. What cannot be recorded is used all the same: the labels of arrays
+    /// have the next daemon wait as well.
+    fn note_association(&mut self, device: &FabricsDevice) {
+        if let Err(error) = self.past.use_drive(device, monotonic()) {
+            tracing::warn!(drive = %device.address(), %error, "the use of a remote drive is not recorded");
+        }
+    }
+
+    /// The same for what has changed since: a drive that is reached over more paths, or a target that takes longer.
+    fn note_associations(&mut self) {
+        for device in self.drives.remotes() {
+            self.note_association(&device);
+        }
+    }
+
     fn is_recorded(&self, address: &str) -> bool {
         self.config.remotes.iter().any(|record| record.address == address)
     }
@@ -273,6 +310,7 @@ impl Manager {
             return Ok("changed");
         }
         let device = Arc::new(device);
+        self.note_association(&*device);
         self.drives.refuse_twin(&record.address, &device)?;
         let known = self.is_recorded(&record.address);
         if !self.config.remotes.contains(record) {

@@ -7,7 +7,8 @@ use crate::guard::{self, Asked, Guard};
 use crate::inbox::{Asker, Inbox};
 use crate::keeper::{Keeper, Request};
 use crate::limits::{
-    DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, PATHS_MAX, ZEROES_BYTES,
+    DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, PATHS_MAX, SETTLE_TIME_MAX,
+    ZEROES_BYTES,
 };
 use crate::path::Path;
 use crate::queue::FabricsQueue;
@@ -38,6 +39,9 @@ pub struct Options {
     /// The digests to ask for. A drive's data deserves more than the checksum of TCP, so both unless somebody knows
     /// better; a target that has none is used without.
     pub digests: Digests,
+    /// Nothing is changed before this time of the monotonic clock: until then the target may carry out what another
+    /// process was not answered.
+    pub settled_at: Nanos,
 }
 
 impl Default for Options {
@@ -46,6 +50,7 @@ impl Default for Options {
             loss_time: LOSS_TIME,
             guard: Guard::Off,
             digests: Digests { header: Use::On, data: Use::On },
+            settled_at: Nanos(0),
         }
     }
 }
@@ -291,6 +296,12 @@ impl FabricsDevice {
         })
     }
 
+    /// Whether changes that closed queues sent, and that were not answered, may still be carried out.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        !self.shared.left(now()).is_empty()
+    }
+
     /// How it is connected now.
     #[must_use]
     pub fn state(&self) -> LinkState {
@@ -360,6 +371,14 @@ impl BlockDevice for FabricsDevice {
             deallocate: promise.deallocate,
             fast_zeroes: facts.zeroes_bytes.is_some(),
             read_only: facts.read_only,
+        }
+    }
+
+    /// As its controller tells. With several paths the longest there is: the next association may be with any of them.
+    fn settle_time(&self) -> Nanos {
+        match self.shared.paths().len() {
+            0 | 1 => self.shared.facts().settle_time,
+            _ => SETTLE_TIME_MAX,
         }
     }
 

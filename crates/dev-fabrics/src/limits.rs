@@ -33,7 +33,7 @@ pub const QUIESCE_UNTOLD: Nanos = Nanos(2 * Nanos::SECOND.0);
 
 /// The longest that a change may have to wait after the end of an association: what can be waited for within
 /// [`MEMBER_TIME_MAX`], after a target that did not answer for [`ANSWER_TIME_MAX`].
-pub const SETTLE_TIME_MAX: Nanos = Nanos(13 * Nanos::SECOND.0);
+pub const SETTLE_TIME_MAX: Nanos = strake_block::SETTLE_TIME_MAX;
 
 /// How much longer than that requests are held at least: a change that fails is not to be carried out by the target
 /// afterwards.

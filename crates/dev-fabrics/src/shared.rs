@@ -145,7 +145,7 @@ impl Shared {
             turn: Mutex::new(()),
             taken_over: AtomicBool::new(false),
             paths: Mutex::new(Vec::new()),
-            left: Mutex::new(Vec::new()),
+            left: Mutex::new(vec![before_us(options.settled_at)]),
             figures: Mutex::new(Vec::new()),
             news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             numbers: AtomicU64::new(0),
@@ -276,6 +276,13 @@ impl Shared {
         // It is full only when nobody has looked for 2^64 times.
         let _ = rustix::io::write(&self.news, &1_u64.to_ne_bytes());
     }
+}
+
+/// The association of a process that is gone, whose requests are over at `settled_at`.
+fn before_us(settled_at: Nanos) -> Arc<Life> {
+    let life = Life::new(0);
+    life.end(settled_at);
+    life
 }
 
 /// Adds a path to those of a device.

@@ -125,6 +125,10 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
         info
     }
 
+    fn settle_time(&self) -> Nanos {
+        self.inner.settle_time()
+    }
+
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let info = self.inner.info();
         if self.plan.is_gone() {

@@ -168,6 +168,10 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
         self.inner.info()
     }
 
+    fn settle_time(&self) -> Nanos {
+        self.inner.settle_time()
+    }
+
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let inner = self.inner.open_queue(core, depth)?;
         Ok(Box::new(ModelledQueue::new(inner, Arc::clone(&self.pipes), &self.profile, depth)))

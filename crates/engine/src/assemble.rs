@@ -1,8 +1,9 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    Activation, AreaLayout, AssembledMember, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES,
-    Consistency, Copy, Found, PAGES_PER_PLANE, Plane, Policy, RecordedState, Superblock, Verdict,
+    Activation, AreaLayout, AssembledMember, Bits, COMPAT_HISTORY, COMPAT_REMOTE,
+    COMPAT_STALE_PLANES, Consistency, Copy, Found, PAGES_PER_PLANE, Plane, Policy, RecordedState,
+    Superblock, Verdict,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, RegionIndex, Uuid};
@@ -12,6 +13,7 @@ use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{Labels, MemberIo, Wait};
 use crate::planes::Planes;
+use crate::settling;
 use crate::shard::LeaderState;
 
 mod bad;
@@ -263,7 +265,9 @@ fn open(
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
         superblock.history.push(Activation { epoch, first_generation });
     }
-    superblock.compat |= COMPAT_HISTORY | COMPAT_STALE_PLANES;
+    let devices = assembled.drives.iter().flatten().map(|drive| &*drive.device);
+    superblock.compat &= !COMPAT_REMOTE;
+    superblock.compat |= COMPAT_HISTORY | COMPAT_STALE_PLANES | settling::mark(devices);
     superblock.clean = false;
     let mut writes_replayed = 0;
     if let Some(log) = log {

@@ -156,6 +156,8 @@ pub(crate) struct Board {
     uncopied: AtomicU64,
     consistency_wanted: Mutex<Option<Consistency>>,
     generation: AtomicU64,
+    /// Bits of `compat` that every label has to carry.
+    marks: AtomicU64,
     lost: AtomicBool,
     /// Whether more members stand still than the array can do without, as was last told.
     everything_slow: AtomicBool,
@@ -191,6 +193,7 @@ impl Board {
             errors: members.iter().map(|_| MemberErrors::default()).collect(),
             stale_regions: members.iter().map(|_| AtomicU64::new(0)).collect(),
             generation: AtomicU64::new(superblock.generation),
+            marks: AtomicU64::new(0),
             superblock: Mutex::new(superblock),
             members: Mutex::new(members),
             written: (0..regions.count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -350,6 +353,16 @@ impl Board {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Relaxed)
+    }
+
+    /// Has every label from the next one on carry these bits of `compat` too.
+    pub(crate) fn mark(&self, compat: u64) {
+        self.marks.fetch_or(compat, Relaxed);
+    }
+
+    /// Bits of `compat` that every label has to carry.
+    pub(crate) fn marks(&self) -> u64 {
+        self.marks.load(Relaxed)
     }
 
     /// Begins to replace `member`; false when somebody else is at it.

@@ -16,6 +16,7 @@ use crate::bad_blocks::BadBlocks;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait, occupied};
 use crate::planes::Planes;
+use crate::settling;
 
 /// A device with the name a person gave it by.
 #[derive(Clone)]
@@ -283,7 +284,9 @@ fn first_superblock(
         consistency: plan.spec.consistency,
         logged: 0,
         logged_since: 0,
-        compat: COMPAT_HISTORY | COMPAT_STALE_PLANES,
+        compat: COMPAT_HISTORY
+            | COMPAT_STALE_PLANES
+            | settling::mark(drives.iter().map(|drive| &*drive.device)),
         ro_compat: 0,
         incompat: 0,
     }

@@ -33,6 +33,7 @@ mod planes;
 mod port;
 mod queue;
 mod scrub;
+pub mod settling;
 mod shard;
 mod slab;
 mod undelete;

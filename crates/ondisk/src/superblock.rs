@@ -21,8 +21,11 @@ pub const VERSION: u16 = 1;
 pub const COMPAT_HISTORY: u64 = 1;
 /// `compat`: since every absent member left, whoever wrote labels has kept its stale plane.
 pub const COMPAT_STALE_PLANES: u64 = 2;
+/// `compat`: in this activation a member is, or was, a drive of another machine, which may carry out writes for some
+/// seconds after a crash of the daemon. Without it in the label of an activation, all members were of one machine.
+pub const COMPAT_REMOTE: u64 = 4;
 /// `compat` bits known: features that a program may ignore when it reads and when it writes.
-pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY | COMPAT_STALE_PLANES;
+pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY | COMPAT_STALE_PLANES | COMPAT_REMOTE;
 /// `ro_compat` bits known: features that a program may ignore as long as it does not write.
 pub const RO_COMPAT_KNOWN: u64 = 0;
 /// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].

@@ -62,7 +62,8 @@ impl Control {
         let drive = || self.run(|m| Ok(m.drives.remote(&record.address).cloned()));
         if drive()?.is_none() {
             // It may be the only path that works.
-            let device = record.connect(guard)?;
+            let settled_at = self.run(Manager::may_connect)?;
+            let device = record.connect(guard, settled_at)?;
             self.run(|m| m.adopt_remote(record, device))?;
         }
         // It may have been connected meanwhile, as it was recorded before.

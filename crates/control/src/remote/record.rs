@@ -35,7 +35,12 @@ impl RemoteRecord {
     }
 
     /// Connects to it. Takes as long as the target does.
-    pub(crate) fn connect(&self, guard: Guard) -> Result<FabricsDevice, ControlError> {
+    /// Nothing is changed there before `settled_at`.
+    pub(crate) fn connect(
+        &self,
+        guard: Guard,
+        settled_at: Nanos,
+    ) -> Result<FabricsDevice, ControlError> {
         let host = self.host()?;
         let addresses = self.addresses().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let defaults = Options::default();
@@ -43,7 +48,7 @@ impl RemoteRecord {
             0 => defaults.loss_time,
             seconds => Nanos::SECOND.times(seconds.into()),
         };
-        let options = Options { loss_time, guard, ..defaults };
+        let options = Options { loss_time, guard, settled_at, ..defaults };
         let connected = FabricsDevice::connect_any(&addresses, &host, options);
         connected.map_err(|error| refusal(&error, (&host.keys, &host.tls)))
     }

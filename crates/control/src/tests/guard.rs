@@ -7,6 +7,7 @@ use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use strake_api::v1::{ConnectDriveRequest, CreateArrayRequest, DriveChange, UnloadArrayRequest};
 use strake_dev_fabrics::Guard;
+use strake_units::Nanos;
 
 /// Connects as the second host.
 fn other(control: &Control, address: &str, take_over: bool) -> Result<DriveChange, ControlError> {
@@ -98,7 +99,7 @@ fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
     let record = first.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
     disconnect(&first, address).expect("nothing uses it");
     let late = || {
-        let device = record.connect(Guard::Claim).expect("nobody has it");
+        let device = record.connect(Guard::Claim, Nanos(0)).expect("nobody has it");
         first.run(|m| {
             m.end_connecting(&record, Ok(device));
             Ok(())

@@ -14,6 +14,7 @@ use strake_api::v1::{
     RemoveExportRequest, RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
 };
 use strake_dev_fabrics::Guard;
+use strake_units::Nanos;
 
 /// A machine that does not answer for this long is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -458,7 +459,7 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     let known = control.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
     let record = RemoteRecord { secret: SECRET.into(), ..known };
     for result in ["changed", "unchanged"] {
-        let device = record.connect(Guard::Claim).expect("the target asks nobody");
+        let device = record.connect(Guard::Claim, Nanos(0)).expect("the target asks nobody");
         let adopted = control.run(|m| m.adopt_remote(&record, device)).expect("it is the same");
         assert_eq!(adopted, result);
     }

@@ -12,6 +12,7 @@ use super::{Array, Replacing};
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::message::Control;
+use crate::settling;
 
 impl Array {
     /// Puts `drive` in the place of a failed or missing `member` and starts to rebuild it. The drive has been
@@ -72,6 +73,7 @@ impl Array {
             )));
         }
         let claim = Claim { board: Arc::clone(&self.board), member };
+        self.board.mark(settling::mark([&*drive.device]));
         let device = &drive.device;
         let opening = (0..self.shards.len())
             .map(|at| {

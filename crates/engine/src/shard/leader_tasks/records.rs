@@ -92,7 +92,11 @@ pub(in crate::shard) async fn write_bad_blocks(shard: &Shard, group: Group) -> F
 
 /// Writes the labels of a new generation: heads first, and only when all have it, tails. Returns who failed.
 async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
-    shard.leader_mut().state.superblock.generation += 1;
+    {
+        let superblock = &mut shard.leader_mut().state.superblock;
+        superblock.generation += 1;
+        superblock.compat |= shard.board.marks();
+    }
     let failed = write_copy(shard, group, Copy::Head).await;
     if failed.is_empty() { write_copy(shard, group, Copy::Tail).await } else { failed }
 }

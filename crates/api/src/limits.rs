@@ -23,3 +23,9 @@ pub const STRING_BYTES_MAX: usize = 4096;
 
 /// Most connections at a time; each may have [`STREAMS_MAX`] calls.
 pub const CONNECTIONS_MAX: usize = 128;
+
+/// What the file is called, after the name of the socket, in which a daemon says how to start it again.
+pub const AGAIN_SUFFIX: &str = ".again";
+
+/// Most that is read of that file: a command with two paths (`PATH_MAX` is 4096 on Linux) and some options.
+pub const AGAIN_BYTES_MAX: u64 = 16 << 10;

@@ -2,8 +2,10 @@
 
 use crate::exit::Exit;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
+use strake_api::limits::{AGAIN_BYTES_MAX, AGAIN_SUFFIX};
 use tonic::Code;
 
 /// What kind of thing went wrong.
@@ -34,6 +36,17 @@ pub struct CliError {
     pub text: String,
 }
 
+/// The command that starts the daemon again that listened on `socket` last, as that wrote it down beside it.
+fn started_before(socket: &Path) -> Option<String> {
+    let mut path = socket.to_owned();
+    path.as_mut_os_string().push(AGAIN_SUFFIX);
+    let mut text = String::new();
+    File::open(path).ok()?.take(AGAIN_BYTES_MAX).read_to_string(&mut text).ok()?;
+    let line = text.lines().next()?.trim();
+    let is_shown = !line.is_empty() && !line.chars().any(char::is_control);
+    is_shown.then(|| line.to_owned())
+}
+
 impl CliError {
     /// An error that the person at the keyboard can fix.
     pub fn usage(text: impl Into<String>) -> Self {
@@ -52,14 +65,15 @@ impl CliError {
 
     /// Nobody answers on `socket`.
     pub fn no_daemon(socket: &Path, why: impl fmt::Display) -> Self {
-        Self {
-            kind: ErrorKind::NoDaemon,
-            text: format!(
-                "cannot reach the daemon at {}: {why}\n  \
-                 start it with `strake daemon start`, or name its socket with --socket or STRAKE_SOCKET",
-                socket.display()
-            ),
-        }
+        // With another state directory it would know nothing of the arrays.
+        let advice = match started_before(socket) {
+            Some(command) => format!("start it again as it was, with its state directory: {command}"),
+            None => "start it with `strake daemon start`, and with --state-dir if it had one of its own, or name its \
+                     socket with --socket or STRAKE_SOCKET"
+                .to_owned(),
+        };
+        let text = format!("cannot reach the daemon at {}: {why}\n  {advice}", socket.display());
+        Self { kind: ErrorKind::NoDaemon, text }
     }
 
     /// What the process ends with because of this error.

@@ -62,7 +62,11 @@ impl Exit {
         let is = |state: &str| array.states.iter().any(|s| s == state);
         if is("lost") || is("offline") || !is("online") {
             Self::Failed
-        } else if is("degraded") || is("exhausted") || is("rebuild_halted") || array.bad_blocks > 0
+        } else if is("degraded")
+            || is("exhausted")
+            || is("rebuild_halted")
+            || is("corrupt")
+            || array.bad_blocks > 0
         {
             Self::Degraded
         } else {

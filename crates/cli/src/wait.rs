@@ -54,7 +54,10 @@ pub fn standing(array: &Array, goal: Goal) -> Standing {
         Goal::Scrub => (!runs("scrub"), false),
         Goal::Healthy => {
             let busy = rebuilding || replacing || resyncing || initializing;
-            (whole && !busy && !is("exhausted"), rebuild_halted)
+            // Nothing but a repair puts right what a scrub left.
+            let corrupt = is("corrupt");
+            let stuck = corrupt && array.progress.is_empty();
+            (whole && !busy && !is("exhausted") && !corrupt, rebuild_halted || stuck)
         }
         Goal::Online => (true, false),
     };

@@ -55,7 +55,8 @@ impl Control {
         if !request.overwrite {
             refuse_occupied(&drives)?;
         }
-        let mut steps = describe(&plan, &drives);
+        let mut steps = if request.overwrite { overwritten(&drives)? } else { Vec::new() };
+        steps.extend(describe(&plan, &drives));
         steps.extend(crate::undo::ended_by(&drives)?);
         let (result, array) = if request.dry_run {
             ("planned", planned(&plan, &drives))
@@ -67,6 +68,7 @@ impl Control {
             array: Some(array),
             plan: steps,
             warnings: plan.warnings,
+            ..ArrayChange::default()
         })
     }
 
@@ -283,16 +285,34 @@ pub(crate) fn consistency_of(word: &str) -> Result<Consistency, ControlError> {
     word.parse().map_err(ControlError::usage)
 }
 
+/// What a drive holds that keeps it from being used, by its usual name.
+fn occupant(drive: &Drive) -> Result<Option<String>, ControlError> {
+    let found = inspect(drive)?;
+    let label = found
+        .label
+        .filter(|l| !l.destroyed)
+        .map(|l| format!("a member of array {} ({})", l.name, l.array));
+    let foreign = found.foreign.filter(Foreign::is_obstacle);
+    Ok(label.or_else(|| foreign.map(|f| f.to_string())))
+}
+
+/// What is lost when drives are overwritten, as steps of a plan.
+///
+/// # Errors
+/// When a drive cannot be read.
+pub(crate) fn overwritten(drives: &[Drive]) -> Result<Vec<String>, ControlError> {
+    let mut steps = Vec::new();
+    for drive in drives {
+        let held = occupant(drive)?;
+        steps.extend(held.map(|what| format!("overwrite {}, which holds {what}", drive.path)));
+    }
+    Ok(steps)
+}
+
 /// Refuses drives that hold something, naming it.
 pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
     for drive in drives {
-        let found = inspect(drive)?;
-        let label = found
-            .label
-            .filter(|l| !l.destroyed)
-            .map(|l| format!("a member of array {} ({})", l.name, l.array));
-        let foreign = found.foreign.filter(Foreign::is_obstacle);
-        if let Some(what) = label.or_else(|| foreign.map(|f| f.to_string())) {
+        if let Some(what) = occupant(drive)? {
             return Err(ControlError::refused(format!(
                 "{} holds {what}; use another drive, or --overwrite if nobody needs what is on it",
                 drive.path

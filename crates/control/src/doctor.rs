@@ -182,6 +182,10 @@ impl Manager {
 fn of_array(array: &Array) -> Checks {
     let Array { name, .. } = array;
     let mut checks = vec![of_redundancy(array)];
+    if let Some(found) = crate::view::problem_of_scrub(array) {
+        let name = format!("array/{name} contents");
+        checks.push(check(name, Finding::Warning, found.what, found.next_action));
+    }
     for progress in &array.progress {
         let (job, id) =
             (format!("array/{name} {}", progress.job), format!("{name}/{}", progress.job));

@@ -106,7 +106,8 @@ impl Control {
         if request.dry_run {
             let Intended { warnings, view, .. } = intended;
             let result = "planned".into();
-            return Ok(ArrayChange { result, array: Some(view), plan, warnings });
+            let array = Some(view);
+            return Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() });
         }
         self.make_room(&intended)?;
         let mut warnings = std::mem::take(&mut intended.warnings);
@@ -118,7 +119,8 @@ impl Control {
             m.record(note);
             m.array(uuid)
         })?;
-        Ok(ArrayChange { result: "changed".into(), array: Some(view), plan, warnings })
+        let (result, array) = ("changed".into(), Some(view));
+        Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
     }
 
     /// Makes what the array does not use yet zeroes on every member, but for where its labels are written.

@@ -9,7 +9,7 @@ use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
 use crate::control::Control;
-use crate::create::{refuse_occupied, remembered};
+use crate::create::{overwritten, refuse_occupied, remembered};
 use crate::error::ControlError;
 use crate::label::{inspect, written_over};
 use crate::manager::{Manager, array_key, drive_key, fresh_uuid};
@@ -86,7 +86,10 @@ impl Control {
             let label = refuse_strangers(&drive, &place)?;
             self.run(|m| m.refuse_other_half(&drive, label.as_ref()))?;
         }
-        let plan = self.run(|m| m.plan_replacement(&place, &drive))?;
+        let one = std::slice::from_ref(&drive);
+        let mut plan = if request.overwrite { overwritten(one)? } else { Vec::new() };
+        plan.extend(crate::undo::ended_by(one)?);
+        plan.extend(self.run(|m| m.plan_replacement(&place, &drive))?);
         let result = if request.dry_run {
             "planned"
         } else {

@@ -1,13 +1,15 @@
 //! Unloading and destroying arrays.
 
 use strake_api::v1::{ArrayChange, DestroyArrayRequest, UnloadArrayRequest};
-use strake_engine::Drive;
+use strake_engine::{Drive, MemberStatus};
+use strake_raid::MemberState;
 
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::label::retire;
 use crate::manager::{Manager, Running, array_key};
+use crate::remote::outlasts;
 use crate::store::Config;
 
 impl Control {
@@ -41,7 +43,8 @@ impl Control {
             format!("strake array import {hint}"),
         );
         drop(reserved);
-        Ok(ArrayChange { result: "changed".into(), array: Some(view), plan: steps, warnings })
+        let (result, array) = ("changed".into(), Some(view));
+        Ok(ArrayChange { result, array, plan: steps, warnings, ..ArrayChange::default() })
     }
 
     /// Stops an array and marks its labels destroyed. Nothing else on its drives is touched.
@@ -59,8 +62,15 @@ impl Control {
         steps.extend(
             here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)),
         );
+        let undo = self.run(|m| Ok(m.undo_of_destroying(&view.uuid)))?;
+        steps.push(match &undo {
+            Ok(undo) => {
+                format!("until something is written to its drives, it comes back with: {undo}")
+            }
+            Err(why) => format!("it cannot be brought back afterwards: {why}"),
+        });
         if request.dry_run {
-            return Ok(planned(view, steps));
+            return Ok(ArrayChange { undo: undo.unwrap_or_default(), ..planned(view, steps) });
         }
         let mut warnings = Vec::new();
         let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
@@ -72,13 +82,16 @@ impl Control {
             warnings.extend(retire(&drive, &view.uuid).err().map(|e| e.what));
         }
         let what = format!("array {} was stopped and its labels marked destroyed", view.name);
-        let undo = format!(
-            "nothing; to bring it back before its drives are used again: strake array undelete {}",
-            view.name
-        );
-        self.tell(EventKind::ArrayDestroyed, &view.name, what, undo);
+        let next = match &undo {
+            Ok(undo) => {
+                format!("nothing; to bring it back before its drives are used again: {undo}")
+            }
+            Err(why) => format!("nothing; it cannot be brought back: {why}"),
+        };
+        self.tell(EventKind::ArrayDestroyed, &view.name, what, next);
         drop(reserved);
-        Ok(ArrayChange { result: "changed".into(), array: Some(view), plan: steps, warnings })
+        let (undo, array) = (undo.unwrap_or_default(), Some(view));
+        Ok(ArrayChange { result: "changed".into(), array, plan: steps, warnings, undo })
     }
 
     fn tell(&self, kind: EventKind, array: &str, what: String, next: String) {
@@ -95,7 +108,7 @@ fn stop(removed: Option<Running>, warnings: &mut Vec<String>) -> Vec<Drive> {
 }
 
 fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {
-    ArrayChange { result: "planned".into(), array: Some(view), plan, warnings: Vec::new() }
+    ArrayChange { result: "planned".into(), array: Some(view), plan, ..ArrayChange::default() }
 }
 
 impl Manager {
@@ -116,6 +129,28 @@ impl Manager {
         let running = self.running.iter().find(|r| r.uuid() == view.uuid);
         keys.extend(running.into_iter().flat_map(Running::drive_keys));
         Ok((view, keys))
+    }
+
+    /// What brings a running array back once it is destroyed, or why nothing does.
+    fn undo_of_destroying(&self, uuid: &str) -> Result<String, String> {
+        let at = self.find(uuid).ok_or_else(|| "it does not run".to_owned())?;
+        let status = self.running[at].array.status();
+        let stays = |m: &MemberStatus| m.state == MemberState::InSync && outlasts(&m.path);
+        let gone = status.members.iter().enumerate().filter(|(_, m)| !stays(m));
+        let mask = gone.clone().fold(0, |mask, (slot, _)| mask | 1 << slot);
+        if status.geometry.tolerates(mask) {
+            let name = &status.name;
+            // The name may have been another array's, which could be brought back as well.
+            let again = self.config.destroyed.iter().any(|d| d.name == name.as_str());
+            let which = if again { uuid } else { name.as_str() };
+            return Ok(format!("strake array undelete {which}"));
+        }
+        let slots: Vec<String> = gone.map(|(slot, _)| slot.to_string()).collect();
+        Err(format!(
+            "too few of its members would be left, since {} {} in memory or not in sync",
+            slots.join(", "),
+            if slots.len() == 1 { "is" } else { "are" }
+        ))
     }
 
     /// Takes an array out of the records and out of sight; returns it when it ran.

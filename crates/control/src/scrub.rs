@@ -99,6 +99,8 @@ impl Manager {
         self.check_open()?;
         let aim = ScrubAim::parse(&request.mode)?;
         let at = self.find_running(&request.name)?;
+        // What the one before found counts until this one has been over all of it.
+        self.note_finished(at, self.options.clock.now_us())?;
         self.begin_scrub(at, {
             let begun_us = self.options.clock.now_us();
             UnderWay { mode: aim, paused: false, scheduled: false, begun_us }
@@ -229,6 +231,17 @@ impl Manager {
         scrub
     }
 
+    /// Bytes of a running array that are known to be wrong: what its scrub left, and until that has been over all of
+    /// the array also what the last whole one left.
+    pub(crate) fn corrupt_bytes(&self, at: usize) -> u64 {
+        let earlier = self.scrub_record(&self.running[at].uuid()).left_bytes;
+        match self.running[at].array.status().scrub {
+            Some(scrub) if scrub.state == ScrubState::Finished => scrub.counts.left(),
+            Some(scrub) => earlier.max(scrub.counts.left()),
+            None => earlier,
+        }
+    }
+
     fn scrub_record(&self, uuid: &str) -> ScrubRecord {
         let record = self.config.arrays.iter().find(|a| a.uuid == uuid);
         record.map(|array| array.scrub).unwrap_or_default()
@@ -312,6 +325,22 @@ impl Manager {
         }
     }
 
+    /// Records the end of a scrub that has been over all of the array, and what it left.
+    fn note_finished(&mut self, at: usize, now_us: u64) -> Result<(), ControlError> {
+        let uuid = self.running[at].uuid();
+        let record = self.scrub_record(&uuid);
+        let scrub = self.running[at].array.status().scrub;
+        let Some(scrub) = scrub.filter(|scrub| scrub.state == ScrubState::Finished) else {
+            return Ok(());
+        };
+        if record.under_way.is_none() {
+            return Ok(());
+        }
+        let left_bytes = scrub.counts.left();
+        let ended = ScrubRecord { since_us: now_us, ended_us: now_us, under_way: None, left_bytes };
+        self.put_scrub(&uuid, ended)
+    }
+
     fn tend_scrub(&mut self, at: usize, now_us: u64) -> Result<(), ControlError> {
         if self.stopping {
             return Ok(());
@@ -325,10 +354,7 @@ impl Manager {
         let status = self.running[at].array.status();
         let record = self.scrub_record(&uuid);
         match (status.scrub.map(|scrub| scrub.state), record.under_way) {
-            (Some(ScrubState::Finished), Some(_)) => {
-                let ended = ScrubRecord { since_us: now_us, ended_us: now_us, under_way: None };
-                return self.put_scrub(&uuid, ended);
-            }
+            (Some(ScrubState::Finished), Some(_)) => return self.note_finished(at, now_us),
             (Some(ScrubState::Stopped), Some(_)) => {
                 return self.put_scrub(&uuid, ScrubRecord { under_way: None, ..record });
             }

@@ -122,6 +122,8 @@ pub struct ScrubRecord {
     pub ended_us: u64,
     /// The scrub that is under way.
     pub under_way: Option<UnderWay>,
+    /// Bytes that the last whole scrub found wrong and left so. They count until the next whole one has ended.
+    pub left_bytes: u64,
 }
 
 /// A scrub that has not ended.

@@ -2,7 +2,7 @@
 
 use strake_api::v1::{ArrayChange, CreateExportRequest, ImportArraysRequest, UndeleteArrayRequest};
 use strake_dev_uring::control_wait;
-use strake_engine::{Drive, unmark_destroyed};
+use strake_engine::{Drive, check_destroyed, unmark_destroyed};
 
 use crate::control::{Control, Planned, Reserved};
 use crate::error::{ControlError, ControlErrorKind};
@@ -11,7 +11,7 @@ use crate::exports::request_of;
 use crate::label::{inspect, written_over};
 use crate::manager::{Manager, array_key};
 use crate::scan;
-use crate::store::DestroyedRecord;
+use crate::store::{DestroyedRecord, ExportRecord};
 
 /// Destroyed arrays whose drives and exports are remembered, the latest.
 const DESTROYED_MAX: usize = 16;
@@ -25,8 +25,9 @@ impl Control {
         &self,
         request: &UndeleteArrayRequest,
     ) -> Result<ArrayChange, ControlError> {
-        let ((record, look), mut reserved) = self.reserve(|m| m.plan_undelete(request))?;
+        let (look, mut reserved) = self.reserve(|m| m.plan_undelete(request))?;
         let (uuid, name, drives) = self.find_destroyed(&mut reserved, request, &look)?;
+        let record = self.run(|m| Ok(m.destroyed_record(&uuid)))?;
         self.run(|m| m.refuse_members(&drives).and_then(|()| m.check_name_free(&name, &uuid)))?;
         let mut plan: Vec<String> =
             drives.iter().map(|d| format!("give {} its label back", d.path)).collect();
@@ -35,8 +36,12 @@ impl Control {
         plan.extend(
             exports.iter().map(|e| format!("offer it as {} on {} again", e.name, e.listen)),
         );
+        // A plan is only shown where the real run would not be refused.
+        check_destroyed(&drives, &mut control_wait())?;
         if request.dry_run {
-            return Ok(ArrayChange { result: "planned".into(), plan, ..ArrayChange::default() });
+            let warnings = self.run(|m| Ok(m.refused_exports(&name, &exports)))?;
+            let result = "planned".into();
+            return Ok(ArrayChange { result, plan, warnings, ..ArrayChange::default() });
         }
         unmark_destroyed(&drives, &mut control_wait())?;
         let paths = drives.iter().map(|d| d.path.clone()).collect();
@@ -47,8 +52,8 @@ impl Control {
         if let Some(record) = &record {
             warnings.extend(self.offer_again(record));
         }
-        let array = self.run(|m| m.told_undeleted(&uuid))?;
-        Ok(ArrayChange { result: "changed".into(), array: Some(array), plan, warnings })
+        let (result, array) = ("changed".into(), Some(self.run(|m| m.told_undeleted(&uuid))?));
+        Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
     }
 
     fn start_again(&self, uuid: &str, drives: Vec<String>) -> Result<Vec<String>, ControlError> {
@@ -83,18 +88,25 @@ impl Control {
         request: &UndeleteArrayRequest,
         look: &[String],
     ) -> Result<(String, String, Vec<Drive>), ControlError> {
-        let mut found: Vec<(String, String, Drive)> = Vec::new();
+        let mut found: Vec<Destroyed> = Vec::new();
         let mut add = |drive: Drive| -> Result<(), ControlError> {
             let Some(label) = inspect(&drive)?.label.filter(|label| label.destroyed) else {
                 return Ok(());
             };
             let (uuid, name) = (label.array.to_string(), label.name.to_string());
             let identity = drive.device.info().identity;
-            let known = found.iter().any(|(_, _, d)| d.device.info().identity == identity);
             let asked_for = uuid == request.name || name == request.name;
             // A drive that was put to another use since cannot be brought back, though its labels outlived that.
-            if asked_for && !known && written_over(&drive)?.is_none() {
-                found.push((uuid, name, drive));
+            if !asked_for || written_over(&drive)?.is_some() {
+                return Ok(());
+            }
+            let at = found.iter().position(|array| array.uuid == uuid).unwrap_or_else(|| {
+                found.push(Destroyed { uuid, name, drives: Vec::new() });
+                found.len() - 1
+            });
+            let drives = &mut found[at].drives;
+            if drives.iter().all(|known| known.device.info().identity != identity) {
+                drives.push(drive);
             }
             Ok(())
         };
@@ -105,43 +117,104 @@ impl Control {
             // Drives that were not named may be missing or busy; what is found decides.
             let _ = reserved.open_now(path).and_then(&mut add);
         }
-        let Some((uuid, name, _)) = found.first().cloned() else {
+        if found.len() > 1 {
+            // One whose drives were used since is no choice.
+            let whole = |a: &Destroyed| check_destroyed(&a.drives, &mut control_wait()).is_ok();
+            let (whole, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(whole);
+            found = if whole.is_empty() { rest } else { whole };
+        }
+        if found.len() > 1 {
+            return Err(several(&request.name, &found));
+        }
+        let Some(Destroyed { uuid, name, drives }) = found.pop() else {
             return Err(ControlError::not_found(format!(
                 "no drive with the label of a destroyed array {} was found; name its drives with --drives. Drives that \
                  were used for something else since cannot be brought back",
                 request.name
             )));
         };
-        if found.iter().any(|(other, _, _)| *other != uuid) {
-            return Err(ControlError::refused(format!(
-                "several destroyed arrays are called {name}; give the UUID of one, such as {uuid}"
-            )));
-        }
-        Ok((uuid, name, found.into_iter().map(|(_, _, drive)| drive).collect()))
+        Ok((uuid, name, drives))
     }
 }
 
+/// A destroyed array whose labels were found.
+struct Destroyed {
+    uuid: String,
+    name: String,
+    drives: Vec<Drive>,
+}
+
+/// Several destroyed arrays have one name.
+fn several(name: &str, found: &[Destroyed]) -> ControlError {
+    let each = found.iter().map(|array| {
+        let paths: Vec<&str> = array.drives.iter().map(|drive| drive.path.as_str()).collect();
+        format!("strake array undelete {} (on {})", array.uuid, paths.join(", "))
+    });
+    let each: Vec<String> = each.collect();
+    ControlError::refused(format!(
+        "several destroyed arrays are called {name}; name one by its UUID: {}",
+        each.join("; ")
+    ))
+}
+
+/// How to bring back a destroyed array whose name another one has now.
+fn bring_back(name: &str, destroyed: &DestroyedRecord) -> String {
+    format!(
+        "strake array rename {name} OTHER, then strake array undelete {} (it was on {})",
+        destroyed.uuid,
+        destroyed.drives.join(", ")
+    )
+}
+
 impl Manager {
-    fn plan_undelete(
-        &mut self,
-        request: &UndeleteArrayRequest,
-    ) -> Planned<(Option<DestroyedRecord>, Vec<String>)> {
+    fn plan_undelete(&mut self, request: &UndeleteArrayRequest) -> Planned<Vec<String>> {
         self.check_open()?;
         let name = &request.name;
         if let Some(known) = self.config.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
         {
+            let older = self.config.destroyed.iter().filter(|d| d.name == *name);
+            let older: Vec<String> = older.map(|d| bring_back(name, d)).collect();
+            let older = if older.is_empty() {
+                "there is nothing to bring back".to_owned()
+            } else {
+                format!("an older one of that name is: {}", older.join("; "))
+            };
             return Err(ControlError::state(format!(
-                "array {} is not destroyed; there is nothing to bring back",
+                "array {} is not destroyed; {older}",
                 known.name
             )));
         }
-        let record = self.config.destroyed.iter().rfind(|d| d.name == *name || d.uuid == *name);
-        let mut look: Vec<String> = record.map(|d| d.drives.clone()).unwrap_or_default();
+        // A name may have been used again: labels tell which of its arrays can be brought back.
+        let records = self.config.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);
+        let mut look: Vec<String> = Vec::new();
+        for path in records.rev().flat_map(|record| &record.drives) {
+            if !look.contains(path) {
+                look.push(path.clone());
+            }
+        }
         if request.drives.is_empty() {
             look.extend(scan::block_paths(self.drives.machine()));
         }
         let keys = vec![array_key(name)];
-        Ok(((record.cloned(), look), keys))
+        Ok((look, keys))
+    }
+
+    fn destroyed_record(&self, uuid: &str) -> Option<DestroyedRecord> {
+        self.config.destroyed.iter().rfind(|d| d.uuid == uuid).cloned()
+    }
+
+    /// Why exports of a destroyed array would not be offered again with it, in words.
+    fn refused_exports(&self, name: &str, exports: &[ExportRecord]) -> Vec<String> {
+        let mut config = self.config.clone();
+        let mut warnings = Vec::new();
+        for export in exports {
+            let array = (name.to_owned(), export.array.clone());
+            match self.would_export(&request_of(export), &config, array) {
+                Ok(record) => config.exports.extend(record),
+                Err(error) => warnings.push(format!("export {}: {error}", export.name)),
+            }
+        }
+        warnings
     }
 
     fn check_name_free(&self, name: &str, uuid: &str) -> Result<(), ControlError> {

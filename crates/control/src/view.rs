@@ -354,6 +354,22 @@ fn advice(status: &ArrayStatus) -> (String, String) {
     }
 }
 
+/// What to do about what a scrub found and left.
+fn corrupt_next(name: &str) -> String {
+    format!("strake array scrub show {name}")
+}
+
+/// What a scrub found wrong in an array and left so, if it did.
+pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
+    let corrupt = Some(array.corrupt_bytes).filter(|bytes| *bytes > 0)?;
+    Some(Problem {
+        object: format!("array/{}", array.name),
+        severity: "degraded".to_owned(),
+        what: format!("a scrub found {} corrupt, not repaired since", ByteSize(corrupt)),
+        next_action: corrupt_next(&array.name),
+    })
+}
+
 /// What is wrong with an array, if anything is.
 pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     let is = |state: &str| array.states.iter().any(|s| s == state);
@@ -456,8 +472,12 @@ impl Manager {
         }
         view.settings = Some(settings.message());
         let scrub = self.scrub_view(at, &view);
-        if view.next_action.is_empty() && scrub.left_bytes > 0 {
-            view.next_action = format!("strake array scrub show {}", view.name);
+        view.corrupt_bytes = self.corrupt_bytes(at);
+        if view.corrupt_bytes > 0 {
+            view.states.push("corrupt".to_owned());
+            if view.next_action.is_empty() {
+                view.next_action = corrupt_next(&view.name);
+            }
         }
         view.scrub = Some(scrub);
         let mut back = None;

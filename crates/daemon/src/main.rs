@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
 mod args;
 mod files;
 mod metrics;

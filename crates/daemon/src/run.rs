@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::Server;
 use tracing_subscriber::EnvFilter;
 
+use crate::again;
 use crate::args::{Args, LogFormat};
 use crate::files;
 use crate::metrics::{self, Metrics};
@@ -85,6 +86,8 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
         let (listener, guard) = socket::listen(&path, "--socket")?;
+        let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+        again::write_down(&path, &state_dir, &arguments);
         let metrics = match &args.metrics {
             Some(place) => Some(metrics::listen(place).await?),
             None => None,

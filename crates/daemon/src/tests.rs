@@ -1,9 +1,11 @@
+use crate::again::command;
 use crate::args::Args;
 use crate::process::cpu_ticks;
 use crate::shared::{check_drives, check_text, status_of};
 use crate::socket::{listen, may_call};
 use clap::{CommandFactory, Parser};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use strake_control::{ControlError, ControlErrorKind};
 use tonic::Code;
 
@@ -14,6 +16,25 @@ fn the_command_line_is_consistent() {
         .expect("it is fine");
     assert_eq!(args.assemble_timeout.0, None);
     assert!(Args::try_parse_from(["straked", "--cores", "x"]).is_err());
+}
+
+#[test]
+fn the_command_that_starts_it_again_names_the_state_directory_and_all_that_was_given() {
+    let check = |arguments: &[&str], variables: &[(&str, &str)], want: &str| {
+        let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
+        let variables: Vec<_> = variables.iter().map(|(name, to)| (*name, to.into())).collect();
+        let (socket, state) = (Path::new("/run/s.sock"), Path::new("/srv/my state"));
+        assert_eq!(command(socket, state, &arguments, &variables), want);
+    };
+    let base = "--socket /run/s.sock --state-dir '/srv/my state'";
+    check(&[], &[], &format!("strake daemon start {base}"));
+    let cores = ["--state-dir", "other", "--cores=2,3", "--socket=there"];
+    check(&cores, &[], &format!("strake daemon start {base} --cores 2,3"));
+    let more = ["--cores", "auto", "--assemble-timeout", "never", "--log=json"];
+    let all = format!("straked {base} --cores auto --assemble-timeout never --log=json");
+    check(&more, &[], &all);
+    let metrics = format!("STRAKE_METRICS='unix:/it'\\''s' straked {base}");
+    check(&[], &[("STRAKE_METRICS", "unix:/it's")], &metrics);
 }
 
 #[test]

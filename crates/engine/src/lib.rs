@@ -60,4 +60,4 @@ pub use scrub::{
     ScrubCounts, ScrubFinding, ScrubMode, ScrubPosition, ScrubState, ScrubStatus, ScrubVerdict,
 };
 pub use strake_ondisk::{Consistency, OnDrive, Superblock};
-pub use undelete::{mark_destroyed, unmark_destroyed};
+pub use undelete::{check_destroyed, mark_destroyed, unmark_destroyed};

@@ -52,6 +52,41 @@ fn as_held_by(newest: &Superblock, own: &Superblock) -> Option<Superblock> {
 /// Before anything is written: when the array is not destroyed, a drive has been used for something else since, or
 /// the members left are too few to hold its data. Later when a drive fails: it can be asked again.
 pub fn unmark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayError> {
+    let Plan { destroyed, found, newest } = plan(drives, wait)?;
+    for (drive, labels) in drives.iter().zip(&found) {
+        match as_held_by(&newest, &labels.before) {
+            Some(label) => {
+                let generation = destroyed.max(label.generation) + 1;
+                write(drive, &Superblock { generation, ..label }, wait)?;
+            }
+            None if labels.generation > labels.before.generation => {
+                MemberIo::open(drive, wait)?.erase_label(labels.generation)?;
+            }
+            None => {}
+        }
+    }
+    Ok(newest.name)
+}
+
+/// Whether [`unmark_destroyed`] would bring the array back. Writes nothing.
+///
+/// # Errors
+/// Those of [`unmark_destroyed`] that it gives before anything is written.
+pub fn check_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayError> {
+    plan(drives, wait).map(|plan| plan.newest.name)
+}
+
+/// What bringing an array back needs to know.
+struct Plan {
+    /// The generation under which it was destroyed.
+    destroyed: u64,
+    /// What each drive holds.
+    found: Vec<Destroyed>,
+    /// The newest label from before it was destroyed.
+    newest: Superblock,
+}
+
+fn plan(drives: &[Drive], wait: Wait<'_>) -> Result<Plan, ArrayError> {
     let mut rings = Vec::new();
     for drive in drives {
         rings.push(read(drive, wait)?);
@@ -68,19 +103,7 @@ pub fn unmark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayE
     };
     refuse_others(drives, &found, &newest)?;
     refuse_too_few(&found, &newest)?;
-    for (drive, labels) in drives.iter().zip(&found) {
-        match as_held_by(&newest, &labels.before) {
-            Some(label) => {
-                let generation = destroyed.max(label.generation) + 1;
-                write(drive, &Superblock { generation, ..label }, wait)?;
-            }
-            None if labels.generation > labels.before.generation => {
-                MemberIo::open(drive, wait)?.erase_label(labels.generation)?;
-            }
-            None => {}
-        }
-    }
-    Ok(newest.name)
+    Ok(Plan { destroyed, found, newest })
 }
 
 /// What a drive of a destroyed array holds.

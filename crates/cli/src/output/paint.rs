@@ -10,6 +10,7 @@ const WORDS: [(&str, &[&str]); 3] = [
             "warning",
             "rebuilding",
             "rebuild_halted",
+            "corrupt",
             "resyncing",
             "initializing",
             "missing",

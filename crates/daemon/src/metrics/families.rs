@@ -55,6 +55,9 @@ pub const FAMILIES: &[Family] = &[
             of_running(s, to, |array, _| array.bad_blocks);
         },
     ),
+    gauge("strake_array_corrupt_bytes", "Bytes that a scrub found wrong and left so.", |s, to| {
+        of_running(s, to, |array, _| array.corrupt_bytes);
+    }),
     gauge("strake_array_memory_bytes", "Memory that an array has for itself.", |s, to| {
         of_running(s, to, |array, _| array.memory_bytes);
     }),

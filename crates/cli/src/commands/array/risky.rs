@@ -186,9 +186,11 @@ pub(super) async fn destroy(
         confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: name })?;
     }
     let change = arrays.destroy_array(request).await?.into_inner();
-    let name = change.array.as_ref().map_or("ARRAY", |a| a.name.as_str());
-    let how = format!(
-        "destroyed; until something is written to its drives, it comes back with: strake array undelete {name}"
-    );
+    let how = match change.undo.as_str() {
+        "" => "destroyed; nothing brings it back".to_owned(),
+        undo => format!(
+            "destroyed; until something is written to its drives, it comes back with: {undo}"
+        ),
+    };
     gone(&change, &how, out)
 }

@@ -77,6 +77,7 @@ fn what_a_command_did_to_an_array() {
             "write labels to 8 drives".into(),
         ],
         warnings: vec!["goes to standard error".into()],
+        undo: String::new(),
     }
     };
     let plan = change("planned", array(&["online"]));

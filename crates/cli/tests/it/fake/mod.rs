@@ -54,6 +54,7 @@ impl Fake {
             array: self.script.arrays.first().cloned(),
             plan: vec!["mark every label".into()],
             warnings: vec!["a warning".into()],
+            undo: "strake array undelete tank".into(),
         }))
     }
 

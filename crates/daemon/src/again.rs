@@ -1,0 +1,87 @@
+//! How to start this daemon again, in a file beside its socket.
+//!
+//! A daemon that was killed cannot say where its state directory was, and one that is started with another directory
+//! knows none of the arrays. So the command is written down while the daemon lives, and `strake` shows it when nobody
+//! answers on the socket.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use strake_api::limits::AGAIN_SUFFIX;
+
+/// Variables that say what options could have said.
+const VARIABLES: [&str; 3] = ["STRAKE_METRICS", "STRAKE_KERNEL", "RUST_LOG"];
+
+/// Writes beside `socket` how to start a daemon with `state_dir` that was given `arguments`, the name of the program
+/// left out. A folder that cannot be written is logged: the daemon serves all the same.
+pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
+    let variables = VARIABLES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+    let variables: Vec<(&str, OsString)> = variables.collect();
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let socket = absolute(socket);
+    let line = command(&socket, &absolute(state_dir), arguments, &variables);
+    let mut path = socket.clone();
+    path.as_mut_os_string().push(AGAIN_SUFFIX);
+    if let Err(error) = replace(&path, &line) {
+        tracing::warn!(path = %path.display(), %error, "how to start the daemon again is not written down");
+    }
+}
+
+fn replace(path: &Path, line: &str) -> io::Result<()> {
+    let mut next: PathBuf = path.to_owned();
+    next.as_mut_os_string().push(".next");
+    fs::write(&next, format!("{line}\n"))?;
+    fs::rename(&next, path)
+}
+
+/// The command. Where `strake daemon start` takes all that was given it is that, else straked itself.
+pub(crate) fn command(
+    socket: &Path,
+    state_dir: &Path,
+    arguments: &[OsString],
+    variables: &[(&str, OsString)],
+) -> String {
+    let mut rest: Vec<&OsStr> = Vec::new();
+    let mut cores: Option<String> = None;
+    let mut at = arguments.iter();
+    while let Some(argument) = at.next() {
+        let text = argument.to_string_lossy();
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (text.into_owned(), None),
+        };
+        match name.as_str() {
+            "--socket" | "--state-dir" | "--cores" => {
+                let value =
+                    value.or_else(|| at.next().map(|next| next.to_string_lossy().into_owned()));
+                if name == "--cores" {
+                    cores = value;
+                }
+            }
+            _ => rest.push(argument),
+        }
+    }
+    let plain = rest.is_empty() && variables.is_empty();
+    let mut words: Vec<String> = variables
+        .iter()
+        .map(|(name, value)| format!("{name}={}", quoted(&value.to_string_lossy())))
+        .collect();
+    let program: &[&str] = if plain { &["strake", "daemon", "start"] } else { &["straked"] };
+    words.extend(program.iter().map(ToString::to_string));
+    words.extend(["--socket".to_owned(), quoted(&socket.to_string_lossy())]);
+    words.extend(["--state-dir".to_owned(), quoted(&state_dir.to_string_lossy())]);
+    words.extend(cores.iter().flat_map(|cores| ["--cores".to_owned(), quoted(cores)]));
+    words.extend(rest.iter().map(|argument| quoted(&argument.to_string_lossy())));
+    words.join(" ")
+}
+
+/// A word as a shell takes it (POSIX.1-2017, 2.2.2).
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:=@%+".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}

@@ -2,12 +2,15 @@
 
 use crate::error::{Notice, NoticeKind};
 use crate::limits::DEPTH_MAX;
-use crate::open::{self, Alignment};
+use crate::open::Alignment;
+use crate::opening;
 use crate::queue::UringQueue;
+use crate::reaper::{self, Debt, Key, Owed};
 use crate::ring::{Mode, Ring};
+use crate::size::{block_bytes, file_bytes};
 use crate::slot::Learned;
-use rustix::fs::{SeekFrom, fstat, seek};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use strake_block::{
     Arena, BlockDevice, Buf, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue,
     VolatileCache,
 };
-use strake_units::{BlockSize, CoreIndex};
+use strake_units::{BlockSize, CoreIndex, Nanos};
 
 /// What may be done with the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +75,10 @@ pub struct UringDevice {
 
 /// What a device and its queues have in common. It closes the file, so it outlives them all.
 pub(crate) struct Shared {
-    pub(crate) file: OwnedFd,
+    pub(crate) file: ManuallyDrop<OwnedFd>,
+    pub(crate) key: Key,
+    /// Others serve the file, so that whatever is done with it may wait for them.
+    pub(crate) served: bool,
     pub(crate) name: String,
     pub(crate) identity: String,
     /// Bytes of a regular file when it was opened; 0 for a block device, whose size is the kernel's business.
@@ -107,13 +113,38 @@ impl Shared {
     /// hole of zeroes where data was.
     pub(crate) fn has_shrunk(&self) -> bool {
         self.file_bytes > 0
-            && fstat(&self.file).map_or(true, |now| (now.st_size as u64) < self.file_bytes)
+            && file_bytes(&self.file, self.served).is_none_or(|now| now < self.file_bytes)
     }
 
     /// The size now; 0 when the device is gone.
     fn blocks(&self) -> u64 {
-        seek(&self.file, SeekFrom::End(0)).map_or(0, |bytes| bytes >> self.block_size.shift())
+        let bytes = match self.key.is_block() {
+            true => block_bytes(&self.file),
+            false => file_bytes(&self.file, self.served),
+        };
+        bytes.map_or(0, |bytes| bytes >> self.block_size.shift())
     }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: it is going away, and nothing uses its file after this.
+        let file = unsafe { ManuallyDrop::take(&mut self.file) };
+        if self.served {
+            // Closing may wait for who serves it.
+            reaper::hand_over(self.key, 0, Debt::Close(file));
+        }
+    }
+}
+
+/// Refuses to go around requests of an earlier use that the drive has not answered.
+pub(crate) fn busy(name: &str, owed: Owed) -> DeviceError {
+    let (requests, seconds) = (owed.requests, owed.time.0 / Nanos::SECOND.0);
+    let what = format!(
+        "has not answered {requests} requests of an earlier use for {seconds} s, and they may still change it; wait \
+         until it answers, or power-cycle it"
+    );
+    DeviceError::new(IoErrorKind::Timeout, name.to_owned(), what)
 }
 
 impl UringDevice {
@@ -122,8 +153,10 @@ impl UringDevice {
     /// # Errors
     /// When there is nothing at `path`, it is neither a file nor a block device, it holds not even one block,
     /// it may not be opened, or somebody else uses it; and when `options` demand what it cannot do.
+    /// [`Timeout`](IoErrorKind::Timeout) when the kernel has not opened it within 10 seconds, also for an earlier
+    /// attempt, or when it still owes answers of an earlier use 2 seconds later.
     pub fn open(path: &Path, options: OpenOptions) -> Result<(Self, Vec<Notice>), DeviceError> {
-        let (shared, notices) = open::open(path, options)?;
+        let (shared, notices) = opening::open(path, options)?;
         Ok((Self { shared: Arc::new(shared) }, notices))
     }
 
@@ -180,6 +213,9 @@ impl BlockDevice for UringDevice {
             let what =
                 format!("a queue holds at most {DEPTH_MAX} requests, {depth} were asked for");
             return Err(fail(IoErrorKind::Unsupported, what));
+        }
+        if let Some(owed) = reaper::owed_by(self.shared.key).filter(|owed| owed.requests > 0) {
+            return Err(busy(&self.shared.name, owed));
         }
         let blocks = self.shared.blocks();
         if blocks == 0 {

@@ -7,8 +7,9 @@
 //!
 //! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, lights and health.
 //!
-//! **What it must never do.** Copy data, wait on the data path, open a drive that someone else uses, or let a
-//! buffer go while the kernel may still touch it. It never falls back from what was asked without saying so.
+//! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
+//! someone else uses, go around requests that a drive still owes, or let a buffer go while the kernel may still touch
+//! it. It never falls back from what was asked without saying so.
 //!
 //! **Where to start.** [`device`] for opening, [`queue`] for the life of a request, `ring` for the only part
 //! that talks to the kernel's rings (and nearly all of the unsafe code).
@@ -21,8 +22,12 @@ mod light;
 mod limits;
 mod machine;
 mod open;
+mod opening;
 pub mod queue;
+mod reaper;
 mod ring;
+mod served;
+mod size;
 mod slot;
 mod sparse;
 mod sysfs;
@@ -34,6 +39,7 @@ pub use health::{Health, nvme_health};
 pub use inherit::inherit_nothing;
 pub use light::Light;
 pub use machine::{KernelDrive, Machine, Named};
+pub use served::{served_at, served_by};
 pub use sparse::create_sparse;
 pub use wait::{control_wait, control_wait_for};
 

@@ -1,5 +1,6 @@
 //! The fixed numbers of this crate, in one place.
 
+use std::time::Duration;
 use strake_block::buf::SEGMENTS_MAX;
 use strake_units::Nanos;
 
@@ -24,9 +25,29 @@ pub const REGISTERED_BYTES_MAX: usize = 1 << 30;
 /// Most pieces of memory registered with one ring.
 pub const REGISTERED_MAX: usize = 64;
 
-/// How long a queue that is dropped waits for the kernel to let go of its buffers. What is still out then is
-/// leaked rather than freed.
-pub const DRAIN: Nanos = Nanos(30_000_000_000);
+/// How long the thread that waits for what a drive owes waits for one of its rings before it looks at the next.
+pub const OWED_LOOK: Nanos = Nanos(200_000_000);
+
+/// Most drives that are waited for at a time. What further ones owe stays in memory, and they stay refused.
+pub const OWED_THREADS_MAX: usize = 256;
+
+/// How long an opener waits for what a drive owes from an earlier use. Drives that are well answer within
+/// milliseconds.
+pub const OWED_PATIENCE: Duration = Duration::from_secs(2);
+
+/// For how long after a late close an opener waits for the kernel to take the rings apart that held a block device.
+pub const CLOSE_PATIENCE: Nanos = Nanos(5_000_000_000);
+
+/// How long an opener waits for the kernel to look at a path and open it, which may hang with the drive.
+pub const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Requests of a kind that occupies a thread of the kernel each (`io-wq`), per ring at a time: those to files that
+/// others serve, deallocations and zeroing. The others wait in the queue.
+pub const SLOW_DEPTH_MAX: u32 = 32;
+
+/// Threads the kernel may use for such requests of one core. Its own limit of four per processor is less than one
+/// drive that hangs can occupy, and flushes of all other drives would wait behind it.
+pub const KERNEL_WORKERS_MAX: u32 = 1024;
 
 /// How long control-plane I/O waits in all.
 pub const CONTROL: Nanos = Nanos(30_000_000_000);

@@ -1,15 +1,20 @@
 //! Opening: refuse what must not be opened, lock the rest, and find out what it can do.
 
-use crate::device::{Access, Direct, OpenOptions, Polling, Shared};
+use crate::device::{self, Access, Direct, OpenOptions, Polling, Shared};
 use crate::error::{Notice, NoticeKind};
-use crate::limits::{IO_BYTES_MAX, ZEROES_BYTES};
+use crate::limits::{CLOSE_PATIENCE, IO_BYTES_MAX, OWED_PATIENCE, ZEROES_BYTES};
+use crate::reaper::{self, Key};
+use crate::served::served_by;
+use crate::size::block_bytes;
 use crate::slot::Learned;
 use crate::sysfs::{self, BlockSysfs};
+use crate::wait::control_wait_for;
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, StatxFlags,
-    fallocate, flock, fstat, ioctl_blksszget, open as open_file, seek, stat, statx,
+    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, fallocate,
+    flock, fstat, ioctl_blksszget, open as open_file, stat, statx,
 };
 use rustix::io::{Errno, pread};
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use strake_block::{BufMut, DeallocateReads, DeviceError, IoErrorKind, VolatileCache};
@@ -58,6 +63,11 @@ impl Opening<'_> {
 
     fn run(&mut self) -> Result<Shared, DeviceError> {
         let (kind, before) = self.look()?;
+        let key = match kind {
+            Kind::Block => Key::of_block(&before),
+            Kind::File => Key::of_file(&before),
+        };
+        reaper::wait_for(key, OWED_PATIENCE).map_err(|owed| device::busy(&self.name, owed))?;
         let sysfs = match kind {
             Kind::Block => BlockSysfs::of(before.st_rdev),
             Kind::File => BlockSysfs::of(before.st_dev),
@@ -71,7 +81,12 @@ impl Opening<'_> {
             );
         }
         self.lock(kind, &file, read_only)?;
-        let bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| self.os("has no size", errno))?;
+        let bytes = match kind {
+            Kind::Block => block_bytes(&file),
+            Kind::File => Some(now.st_size as u64),
+        };
+        let bytes = bytes.ok_or_else(|| self.fail(IoErrorKind::Device, "has no size"))?;
+        let served = kind == Kind::File && served_by(&file).is_some();
         let direct = if direct { self.alignment(&file, bytes)? } else { None };
         let block_size = self.block_size(kind, &file, direct)?;
         self.check_size(bytes, block_size)?;
@@ -99,7 +114,9 @@ impl Opening<'_> {
             learned: Learned::default(),
             zeroes: BufMut::alone(ZEROES_BYTES).freeze(),
             arenas: Vec::new(),
-            file,
+            key,
+            served,
+            file: ManuallyDrop::new(file),
         })
     }
 
@@ -146,7 +163,7 @@ impl Opening<'_> {
         found: &Stat,
     ) -> Result<(OwnedFd, bool, bool), DeviceError> {
         let direct = self.options.direct != Direct::No;
-        match self.try_open(kind, read_only, direct) {
+        match self.open_when_closed(kind, read_only, direct, found) {
             Ok(file) => Ok((file, read_only, direct)),
             Err(Errno::INVAL | Errno::OPNOTSUPP) if direct => {
                 self.without_direct("its file system does not support O_DIRECT")?;
@@ -160,6 +177,24 @@ impl Opening<'_> {
                 self.open_file(kind, true, found)
             }
             Err(errno) => Err(self.refusal(errno, found)),
+        }
+    }
+
+    /// Opens; waits where the kernel has not yet let go of a block device of which an earlier use has just ended.
+    fn open_when_closed(
+        &self,
+        kind: Kind,
+        read_only: bool,
+        direct: bool,
+        found: &Stat,
+    ) -> Result<OwnedFd, Errno> {
+        let mut wait = control_wait_for(CLOSE_PATIENCE);
+        loop {
+            match self.try_open(kind, read_only, direct) {
+                Err(Errno::BUSY)
+                    if reaper::closed_lately(Key::of_block(found)) && wait().is_some() => {}
+                done => return done,
+            }
         }
     }
 

@@ -1,9 +1,11 @@
 //! A queue: slots that own requests, and the rings that carry them.
 
 use crate::device::Shared;
-use crate::limits::{DEPTH_MAX, DRAIN};
+use crate::limits::{DEPTH_MAX, SLOW_DEPTH_MAX};
+use crate::reaper::{self, Debt};
 use crate::ring::{Mode, Ring};
 use crate::slot::{Context, Next, Slot};
+use io_uring::squeue;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
@@ -22,13 +24,17 @@ pub struct UringQueue {
     /// Capacity in blocks when the queue was opened.
     blocks: u64,
     /// Reads and writes.
-    ring: Ring,
+    ring: ManuallyDrop<Ring>,
     /// Everything else, when `ring` polls: a polling ring takes only reads and writes.
     other: Option<Ring>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
     /// Something pushed since the last submission writes.
     writes_pushed: bool,
+    /// Requests with the kernel that occupy one of its threads each.
+    slow: u32,
+    /// Further ones, which wait for one of those to come back.
+    held_back: VecDeque<u32>,
     /// Requests that were over before the kernel saw them, and how they ended.
     ready: VecDeque<(u32, Result<(), IoError>)>,
 }
@@ -50,11 +56,13 @@ impl UringQueue {
         Ok(Self {
             shared,
             blocks,
-            ring,
+            ring: ManuallyDrop::new(ring),
             other,
             slots: (0..depth).map(|_| Slot::empty()).collect(),
             free: (0..depth).rev().collect(),
             writes_pushed: false,
+            slow: 0,
+            held_back: VecDeque::with_capacity(depth as usize),
             ready: VecDeque::with_capacity(depth as usize),
         })
     }
@@ -112,16 +120,29 @@ impl UringQueue {
         Ok(())
     }
 
-    /// Puts the slot's next step into the ring that can carry it.
+    /// Puts the slot's next step into the ring that can carry it, or keeps it back while the kernel has enough of its
+    /// kind.
     fn push(&mut self, index: u32) {
-        let Self { shared, ring, other, slots, writes_pushed, .. } = self;
+        let Self { shared, ring, other, slots, writes_pushed, slow, held_back, .. } = self;
         let slot = &mut slots[index as usize];
+        if slot.is_slow(shared.served) {
+            if *slow >= SLOW_DEPTH_MAX {
+                held_back.push_back(index);
+                return;
+            }
+            *slow += 1;
+            slot.occupies = true;
+        }
         *writes_pushed |= slot.writes();
         let ring = match other {
             Some(other) if !slot.is_transfer() => other,
-            Some(_) | None => ring,
+            Some(_) | None => &mut **ring,
         };
-        let entry = slot.entry(&Self::context(shared), ring);
+        let mut entry = slot.entry(&Self::context(shared), ring);
+        if shared.served {
+            // Otherwise this thread would wait inside the submission for who serves the file.
+            entry = entry.flags(squeue::Flags::ASYNC);
+        }
         // SAFETY: the addresses in `entry` are those of the slot's I/O vectors, which sit in a boxed slice that
         // is neither resized nor dropped while the kernel holds them (see `Drop`), of the buffers the slot's
         // request owns, exclusively for reads and immutably for writes, and of the device's zeroes, which
@@ -129,11 +150,30 @@ impl UringQueue {
         unsafe { ring.push(index, entry) };
     }
 
+    /// Notes that the kernel is done with the slot's step.
+    fn came_back(&mut self, index: u32) {
+        if mem::take(&mut self.slots[index as usize].occupies) {
+            self.slow -= 1;
+        }
+    }
+
+    /// Hands over what was kept back, as far as there is room for it now. True when something was.
+    fn push_held_back(&mut self) -> bool {
+        let mut pushed = false;
+        while self.slow < SLOW_DEPTH_MAX
+            && let Some(index) = self.held_back.pop_front()
+        {
+            self.push(index);
+            pushed = true;
+        }
+        pushed
+    }
+
     /// Submits; when the ring is beyond use, ends what the kernel did not take.
     fn submit_all(&mut self) {
-        let Self { shared, ring, other, ready, writes_pushed, .. } = self;
+        let Self { shared, ring, other, ready, writes_pushed, slow, slots, held_back, .. } = self;
         let shrunk = mem::take(writes_pushed) && shared.has_shrunk();
-        for ring in [Some(ring), other.as_mut()].into_iter().flatten() {
+        for ring in [Some(&mut **ring), other.as_mut()].into_iter().flatten() {
             if shrunk {
                 ring.break_off(Errno::NODEV);
             }
@@ -142,8 +182,10 @@ impl UringQueue {
                     if errno == Errno::NODEV { IoErrorKind::Gone } else { IoErrorKind::Device };
                 let error = IoError::from_os(kind, errno.raw_os_error());
                 while let Some(slot) = ring.abandon() {
+                    *slow -= u32::from(mem::take(&mut slots[slot as usize].occupies));
                     ready.push_back((slot, Err(error)));
                 }
+                ready.extend(held_back.drain(..).map(|slot| (slot, Err(error))));
             }
         }
     }
@@ -192,6 +234,7 @@ impl IoQueue for UringQueue {
         while batch.room() > 0
             && let Some((index, result)) = self.next_result()
         {
+            self.came_back(index);
             let slot = &mut self.slots[index as usize];
             match slot.advance(result, &Self::context(&self.shared)) {
                 Next::Finish(result) => self.complete(index, result, batch),
@@ -201,6 +244,7 @@ impl IoQueue for UringQueue {
                 }
             }
         }
+        again |= !self.held_back.is_empty() && self.push_held_back();
         if again {
             // A core that saw nothing complete may sleep on our file descriptor without another doorbell.
             self.submit_all();
@@ -221,15 +265,18 @@ impl IoQueue for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// Waits for every request the kernel has taken, because their buffers are freed right after this. Should
-    /// the kernel not answer (a drive that hangs without a time-out), the slots are leaked: lost memory is
-    /// better than memory that a drive writes into while someone else uses it.
+    /// Never waits for the drive: what the kernel has not answered goes to the [`reaper`] with the slots, whose buffers
+    /// the drive may still read and write.
     fn drop(&mut self) {
-        let drained = self.ring.drain(DRAIN) && self.other.as_mut().is_none_or(|r| r.drain(DRAIN));
-        if !drained {
-            let _ = ManuallyDrop::new(mem::take(&mut self.slots));
-            // Slots that write zeroes use the device's.
-            let _ = ManuallyDrop::new(Arc::clone(&self.shared));
+        // SAFETY: the queue is going away, and nothing uses its ring after this.
+        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
+        let mut rings: Vec<Ring> = std::iter::once(ring).chain(self.other.take()).collect();
+        rings.retain_mut(|ring| !ring.call_back());
+        if rings.is_empty() {
+            return;
         }
+        let requests = rings.iter().map(Ring::in_kernel).sum();
+        let (slots, shared) = (mem::take(&mut self.slots), Arc::clone(&self.shared));
+        reaper::hand_over(shared.key, requests, Debt::Queue { rings, slots, shared });
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Slot {
     step: Step,
     done: u64,
     resubmits: u32,
+    /// Its step occupies a thread of the kernel.
+    pub(crate) occupies: bool,
     vectors: [libc::iovec; SEGMENTS_MAX],
 }
 
@@ -89,7 +91,14 @@ pub(crate) enum Next {
 impl Slot {
     pub(crate) const fn empty() -> Self {
         let vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        Self { io: None, step: Step::Sync, done: 0, resubmits: 0, vectors: [vector; SEGMENTS_MAX] }
+        Self {
+            io: None,
+            step: Step::Sync,
+            done: 0,
+            resubmits: 0,
+            occupies: false,
+            vectors: [vector; SEGMENTS_MAX],
+        }
     }
 
     pub(crate) fn fill(&mut self, io: Io, context: &Context<'_>) {
@@ -122,6 +131,16 @@ impl Slot {
         match self.step {
             Step::Transfer | Step::Zero(Zeroing::Write) => true,
             Step::Punch | Step::Zero(Zeroing::Range | Zeroing::Punch) | Step::Sync => false,
+        }
+    }
+
+    /// True when the current step occupies a thread of the kernel for as long as it takes: every step where others
+    /// serve the file, else giving back and zeroing space. Flushes do as well, but others wait for them, and they are
+    /// few.
+    pub(crate) const fn is_slow(&self, served: bool) -> bool {
+        match self.step {
+            Step::Punch | Step::Zero(Zeroing::Range | Zeroing::Punch) => true,
+            Step::Transfer | Step::Zero(Zeroing::Write) | Step::Sync => served,
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod block;
 mod faults;
+mod hang;
 mod opening;
 
 use crate::{OpenOptions, UringDevice, create_sparse};

@@ -15,7 +15,7 @@ fn files_agree_with_a_model() {
                 OpenOptions { direct, block_size: Some(block_size), ..Default::default() };
             match UringDevice::open(&file.0, options) {
                 Ok((device, _)) => agrees_with_a_model(&device, 300, 7),
-                Err(error) => println!("skipped: {error}"),
+                Err(error) => eprintln!("skipped: {error}"),
             }
         }
     }
@@ -50,7 +50,7 @@ fn deallocated_space_reads_zero_and_goes_back_to_the_file_system() {
     let file = Scratch::file(4 << 20);
     let device = open(&file.0);
     if device.info().deallocate != DeallocateReads::Zeroes {
-        println!("skipped: the temporary folder's file system cannot punch holes");
+        eprintln!("skipped: the temporary folder's file system cannot punch holes");
         return;
     }
     let mut queue = queue(&device, 1);
@@ -164,7 +164,7 @@ fn zeroing_finds_a_way_on_memory_file_systems() {
     let folder = Path::new("/dev/shm");
     let file = Scratch(folder.join(format!("strake-dev-uring-{}-shm", std::process::id())));
     if let Err(error) = create_sparse(&file.0, 4 << 20) {
-        println!("skipped: no memory file system ({error})");
+        eprintln!("skipped: no memory file system ({error})");
         return;
     }
     agrees_with_a_model(&open(&file.0), 200, 5);
@@ -198,7 +198,7 @@ fn a_loop_device_agrees_with_a_model_and_opens_once() {
     let device = match Loop::over(&file.0) {
         Ok(device) => device,
         Err(why) => {
-            println!("skipped: no loop device ({why})");
+            eprintln!("skipped: no loop device ({why})");
             return;
         }
     };

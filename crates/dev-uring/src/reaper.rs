@@ -1,0 +1,210 @@
+//! What drives still owe: requests that the kernel has not answered when their queue is dropped, and closes that may
+//! wait for who serves a file.
+//!
+//! ```text
+//! UringQueue::drop --> ledger (under its lock) --> thread of the drive: waits, however long, then closes
+//! open, open_queue --> ledger: does this drive owe something?  refused after a limit if it does
+//! ```
+//!
+//! A debt is in the ledger before `drop` returns, so an opener that asks afterwards cannot miss it. Each drive has a
+//! thread of its own while it owes something: one that never answers holds up no other.
+
+use crate::limits::{CLOSE_PATIENCE, OWED_LOOK, OWED_THREADS_MAX};
+use crate::ring::Ring;
+use crate::slot::Slot;
+use crate::wait::now;
+use rustix::fs::{FlockOperation, Stat, flock};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use strake_units::Nanos;
+
+use crate::device::Shared;
+
+/// Which file or block device: its file system and inode, and the device number of a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    device: u64,
+    inode: u64,
+    node: u64,
+}
+
+impl Key {
+    /// Of a regular file.
+    pub(crate) const fn of_file(found: &Stat) -> Self {
+        Self { device: found.st_dev, inode: found.st_ino, node: 0 }
+    }
+
+    /// Of a block device: whichever node leads to it, it is the same one.
+    pub(crate) const fn of_block(found: &Stat) -> Self {
+        Self { device: 0, inode: 0, node: found.st_rdev }
+    }
+
+    pub(crate) const fn is_block(self) -> bool {
+        self.node != 0
+    }
+}
+
+/// Something that a drive owes.
+pub(crate) enum Debt {
+    /// A dropped queue: the rings with requests the kernel has not answered, and what those requests point at.
+    Queue { rings: Vec<Ring>, slots: Box<[Slot]>, shared: Arc<Shared> },
+    /// A file whose closing may wait.
+    Close(OwnedFd),
+}
+
+// SAFETY: a ring may be asked for results from any thread that owns it; only submitting is bound to the thread that
+// made it (`IORING_SETUP_SINGLE_ISSUER`), and the reaper submits nothing. The pointers in slots are to the slots' own
+// vectors and buffers, which move with them as one boxed slice; buffers are `Send`.
+unsafe impl Send for Debt {}
+
+impl Debt {
+    /// Waits for at most `limit` for what is owed. True when nothing is.
+    fn is_paid(&mut self, limit: Nanos) -> bool {
+        match self {
+            Self::Queue { rings, .. } => rings.iter_mut().all(|ring| ring.drain(limit)),
+            Self::Close(_) => true,
+        }
+    }
+
+    /// Lets go of everything. The kernel holds no address of it any more.
+    fn close(self) {
+        match self {
+            Self::Queue { rings, slots, shared } => {
+                drop(rings);
+                drop(slots);
+                // Rings that another thread made are taken apart by the kernel in its own time, and hold the file until
+                // then. Its lock need not wait for that.
+                if Arc::strong_count(&shared) == 1 {
+                    unlock(&shared.file);
+                }
+                drop(shared);
+            }
+            Self::Close(file) => {
+                unlock(&file);
+                drop(file);
+            }
+        }
+    }
+}
+
+fn unlock(file: &OwnedFd) {
+    // A block device has no such lock, and closing gives up the lock as well.
+    let _ = flock(file, FlockOperation::NonBlockingUnlock);
+}
+
+/// What one drive owes.
+struct Account {
+    since: Nanos,
+    /// Requests the kernel had not answered as their queues were dropped.
+    requests: u32,
+    /// Handed over and not taken by the drive's thread.
+    waiting: Vec<Debt>,
+    /// It has a thread.
+    reaped: bool,
+}
+
+struct Accounts {
+    open: BTreeMap<Key, Account>,
+    /// When accounts were closed, for [`CLOSE_PATIENCE`].
+    closed: BTreeMap<Key, Nanos>,
+}
+
+struct Ledger {
+    accounts: Mutex<Accounts>,
+    /// An account was closed.
+    closed: Condvar,
+}
+
+static LEDGER: Ledger = Ledger {
+    accounts: Mutex::new(Accounts { open: BTreeMap::new(), closed: BTreeMap::new() }),
+    closed: Condvar::new(),
+};
+
+impl Ledger {
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        // Every change of it is one step: a thread that panicked left it whole.
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a drive still owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// Requests the kernel had not answered as their queues were dropped.
+    pub(crate) requests: u32,
+    /// For how long something is owed.
+    pub(crate) time: Nanos,
+}
+
+/// Takes over what the drive owes: `requests` requests, or a close. Never waits for the drive.
+pub(crate) fn hand_over(key: Key, requests: u32, debt: Debt) {
+    let accounts = &mut LEDGER.accounts().open;
+    let reaped = accounts.values().filter(|account| account.reaped).count();
+    let account = accounts.entry(key).or_insert_with(|| Account {
+        since: now(),
+        requests: 0,
+        waiting: Vec::new(),
+        reaped: false,
+    });
+    account.requests += requests;
+    account.waiting.push(debt);
+    if account.reaped || reaped >= OWED_THREADS_MAX {
+        // Without a thread it stays in the ledger: its memory stays valid, and the drive is refused.
+        return;
+    }
+    let thread = std::thread::Builder::new().name("strake-reaper".to_owned());
+    account.reaped = thread.spawn(move || reap(key)).is_ok();
+}
+
+/// The thread of a drive: until it owes nothing.
+fn reap(key: Key) {
+    let mut owed: Vec<Debt> = Vec::new();
+    loop {
+        {
+            let mut accounts = LEDGER.accounts();
+            let Some(account) = accounts.open.get_mut(&key) else { return };
+            owed.append(&mut account.waiting);
+            if owed.is_empty() {
+                accounts.open.remove(&key);
+                let time = now();
+                accounts.closed.retain(|_, closed| time.since(*closed) < CLOSE_PATIENCE);
+                accounts.closed.insert(key, time);
+                LEDGER.closed.notify_all();
+                return;
+            }
+        }
+        let mut unpaid = Vec::new();
+        for mut debt in owed.drain(..) {
+            if debt.is_paid(OWED_LOOK) { debt.close() } else { unpaid.push(debt) }
+        }
+        owed = unpaid;
+    }
+}
+
+/// What the drive owes now. Never waits.
+pub(crate) fn owed_by(key: Key) -> Option<Owed> {
+    let accounts = LEDGER.accounts();
+    let account = accounts.open.get(&key)?;
+    Some(Owed { requests: account.requests, time: now().since(account.since) })
+}
+
+/// Whether the drive owed something until lately: the kernel takes the rings apart a little later, which hold it open.
+pub(crate) fn closed_lately(key: Key) -> bool {
+    LEDGER.accounts().closed.get(&key).is_some_and(|at| now().since(*at) < CLOSE_PATIENCE)
+}
+
+/// Waits for at most `limit` until the drive owes nothing.
+///
+/// # Errors
+/// What it owes still.
+pub(crate) fn wait_for(key: Key, limit: Duration) -> Result<(), Owed> {
+    let accounts = LEDGER.accounts();
+    let waited = LEDGER
+        .closed
+        .wait_timeout_while(accounts, limit, |accounts| accounts.open.contains_key(&key))
+        .unwrap_or_else(PoisonError::into_inner);
+    drop(waited);
+    owed_by(key).map_or(Ok(()), Err)
+}

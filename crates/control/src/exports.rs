@@ -331,6 +331,12 @@ impl Manager {
         self.offered_of(uuid).filter_map(suspend).collect()
     }
 
+    /// The same for an array that is started again at once: what they send meanwhile waits for it.
+    pub(crate) fn pause_exports_of(&self, uuid: &str) -> Vec<Leaving> {
+        let pause = |(record, server): (_, &ExportServer)| server.pause(record);
+        self.offered_of(uuid).filter_map(pause).collect()
+    }
+
     /// Has these hosts go on with the array when it is back: it has everything that it acknowledged.
     pub(crate) fn keep_instances_of(&self, uuid: &str) {
         self.offered_of(uuid).for_each(|(record, server)| server.keep_instance(record));

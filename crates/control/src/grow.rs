@@ -209,7 +209,7 @@ impl Control {
         self.record_before_leaving(uuid)?;
         let (stopped, leaving) = self.run(|m| {
             let stopped = m.stop_to_grow(intended, request)?;
-            Ok((stopped, m.suspend_exports_of(uuid)))
+            Ok((stopped, m.pause_exports_of(uuid)))
         })?;
         let Stopped { record, identities, running } = stopped;
         let calm = leaving.iter().all(|leaving| leaving.is_over(GROWTH_DRAIN));

@@ -256,6 +256,16 @@ impl ExportServer {
         }
     }
 
+    /// The same for an array that is started again at once: what hosts send meanwhile waits for it.
+    pub(crate) fn pause(&self, record: &ExportRecord) -> Option<Leaving> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                Some(target.pause_device(&nvme.nqn, nvme.namespace))
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
     /// Says that the array of a suspended export will come back with everything that it acknowledged.
     pub(crate) fn keep_instance(&self, record: &ExportRecord) {
         if let (Self::Nvme(target), Some(nvme)) = (self, &record.nvme) {

@@ -47,7 +47,7 @@ use reserving::Reserving;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use strake_block::DeviceError;
+use strake_block::{Completion, DeviceError, Io, IoError, IoErrorKind};
 use strake_export_net::{
     After, Berth, Connection as _, Newcomer, Peer, Pools, Protocol, Replies, Sent, Step, Supply,
     Ticket,
@@ -175,7 +175,7 @@ impl Connection {
                 let host = place.controller.host.id;
                 // Before the devices: no change may be missed by both.
                 reserving = Reserving::of(&seat.export, host, registry.clerk.thread());
-                Role::Io(Devices::open(&seat.export, at.core, host)?)
+                Role::Io(Devices::open(&seat.export, at.core, host, now)?)
             }
             Room::Seat(_) | Room::Visit(_) => {
                 place.controller.set_keep_alive(agreement.keep_alive_ms);
@@ -280,10 +280,16 @@ impl Connection {
 
     /// Follows the devices of the subsystem as they come and go. What has not reached one that goes is not begun.
     /// Says how much that was: what leaves is closed in a later turn, so there has to be one.
-    fn follow(&mut self) -> usize {
+    fn follow(&mut self, now: Nanos) -> usize {
         let (Role::Io(devices), Room::Seat(seat)) = (&mut self.role, &self.room) else { return 0 };
         devices.close_quiet();
-        let Some(leaving) = devices.follow(&seat.export) else {
+        if devices.end_pauses(&seat.export, now) {
+            self.registry.wake();
+        }
+        if self.life != Life::Open {
+            devices.give_up_held();
+        }
+        let Some(leaving) = devices.follow(&seat.export, now) else {
             // The same as when it connects: whoever cannot have all of it gets nothing.
             self.break_off();
             return 1;
@@ -300,6 +306,19 @@ impl Connection {
             }
         }
         leaving.len()
+    }
+
+    /// Ends what was held for a device that does not come; says how much that was.
+    fn end_given_up(&mut self) -> usize {
+        let mut ended = 0;
+        while let Role::Io(devices) = &mut self.role
+            && let Some(Io { token, op }) = devices.next_given_up()
+        {
+            let result = Err(IoError::new(IoErrorKind::Lost));
+            self.complete(Completion { token, op, result });
+            ended += 1;
+        }
+        ended
     }
 
     fn ring(&mut self, now: Nanos) {
@@ -441,7 +460,7 @@ impl strake_export_net::Connection for Connection {
     fn turn(&mut self, now: Nanos) -> After {
         self.check_controller(now);
         self.announce();
-        let mut work = self.follow();
+        let mut work = self.follow(now) + self.end_given_up();
         work += self.apply_reservations();
         work += self.hear();
         work += self.serve_waiting();

@@ -18,6 +18,10 @@ pub const DOUBT_TIME: Nanos = Nanos::SECOND;
 /// How long a connection that is being closed may take to accept what is due to it already.
 pub const LINGER_TIME_MAX: Nanos = Nanos(2 * Nanos::SECOND.0);
 
+/// How long commands wait for the next device of a namespace whose array is stopped and started again at once. Hosts
+/// give up after 30 s (Linux, `nvme_core.io_timeout`); a pause that long would hide an array that does not come back.
+pub const PAUSE_TIME_MAX: Nanos = Nanos::SECOND;
+
 /// How long removing an export or stopping the target waits for the device to complete what is in flight.
 pub const DRAIN_SECONDS_MAX: u64 = 60;
 

@@ -12,7 +12,6 @@ use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
 use strake_export_net::{Counters, Seats};
 use strake_nvme_wire::identify::{Deallocated, Namespace};
 use strake_nvme_wire::reservation::capabilities;
-use strake_reactor::CoreHandle;
 
 /// A device as a namespace of a subsystem.
 #[derive(Clone)]
@@ -159,10 +158,11 @@ impl Served {
         device: Arc<dyn BlockDevice>,
         facts: Facts,
         kept: Arc<Kept>,
-        cores: &[CoreHandle],
+        gate: Arc<Gate>,
+        cores: usize,
     ) -> Self {
-        let counters = cores.iter().map(|_| Counters::default()).collect();
-        let (gate, seats) = (Arc::new(Gate::new(cores.to_vec())), Seats::new(u32::MAX));
+        let counters = (0..cores).map(|_| Counters::default()).collect();
+        let seats = Seats::new(u32::MAX);
         Self { namespace, device, facts, kept, counters, gate, seats }
     }
 

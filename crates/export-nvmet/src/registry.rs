@@ -7,6 +7,7 @@ use crate::controller::{Controller, Host, Place};
 use crate::desk::Names;
 use crate::error::{TargetError, TargetErrorKind};
 use crate::figures::ControllerStats;
+use crate::guard::Gate;
 use crate::handshake::Refusal;
 use crate::kept::Kept;
 use crate::limits::{
@@ -30,6 +31,7 @@ use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::Security;
 use strake_nvme_wire::{Status, log, nqn};
 use strake_reactor::CoreHandle;
+use strake_units::Nanos;
 
 /// What a host wants to connect to.
 pub(crate) struct Claim {
@@ -65,6 +67,7 @@ pub(crate) struct Registry {
     subsystems: Mutex<Option<BTreeMap<String, Arc<Subsystem>>>>,
     cores: Vec<CoreHandle>,
     seats_per_export: u32,
+    pause_time_max: Nanos,
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
     pub(crate) visitors: Arc<Visitors>,
@@ -86,6 +89,7 @@ impl Registry {
             subsystems: Mutex::new(Some(BTreeMap::new())),
             cores,
             seats_per_export: config.connections_per_export_max,
+            pause_time_max: config.pause_time_max,
             generation: AtomicU64::new(1),
             visitors: Arc::new(Visitors::new(config.visit_silence_max)),
             referrals: Mutex::new(Vec::new()),
@@ -138,7 +142,8 @@ impl Registry {
                 Err(TargetError::new(TargetErrorKind::Duplicate, what))
             }
             Entry::Vacant(entry) => {
-                let subsystem = Subsystem::of(export, self.seats_per_export);
+                let mut subsystem = Subsystem::of(export, self.seats_per_export);
+                subsystem.pause_time_max = self.pause_time_max;
                 subsystem.put(export, served)?;
                 entry.insert(Arc::new(subsystem));
                 self.note_change();
@@ -171,6 +176,7 @@ impl Registry {
         // A device that lost what it had acknowledged is not served on: an array that was lost answers with errors
         // until it is started again, as another device.
         let (known, info) = (self.find(&export.nqn), device.info());
+        let gate = known.as_ref().and_then(|known| known.paused_gate(export.namespace));
         let instance = match known.and_then(|known| known.next_instance(export.namespace, &info)) {
             Some(same) => same,
             None => fresh_instance(&export.nqn)?,
@@ -179,7 +185,8 @@ impl Registry {
             return refuse("its device takes less than 1 MiB at once".to_owned());
         };
         let (device, kept) = (Arc::clone(device), self.kept_of(export)?);
-        let served = Served::new(export.namespace, device, facts, kept, &self.cores);
+        let gate = gate.unwrap_or_else(|| Arc::new(Gate::new(self.cores.clone())));
+        let served = Served::new(export.namespace, device, facts, kept, gate, self.cores.len());
         Ok(Some(Arc::new(served)))
     }
 
@@ -254,8 +261,14 @@ impl Registry {
 
     /// Serves the device of a namespace no more, which stays without it.
     pub(crate) fn detach(&self, nqn: &str, namespace: u32) -> Leaving {
-        let known = self.lock().as_ref().and_then(|subsystems| subsystems.get(nqn).cloned());
-        let served = known.and_then(|subsystem| subsystem.close(namespace));
+        let served = self.find(nqn).and_then(|subsystem| subsystem.close(namespace));
+        self.wake();
+        Leaving::new(served)
+    }
+
+    /// The same, but has commands wait for the next device.
+    pub(crate) fn pause(&self, nqn: &str, namespace: u32) -> Leaving {
+        let served = self.find(nqn).and_then(|subsystem| subsystem.pause(namespace));
         self.wake();
         Leaving::new(served)
     }
@@ -271,6 +284,7 @@ impl Registry {
     pub(crate) fn forget_instance(&self, nqn: &str, namespace: u32) {
         if let Some(subsystem) = self.find(nqn) {
             subsystem.forget_instance(namespace);
+            self.wake();
         }
     }
 

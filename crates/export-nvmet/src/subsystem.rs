@@ -3,8 +3,9 @@
 use crate::controller::{CONTROLLER_MAX, Controller};
 use crate::error::{TargetError, TargetErrorKind};
 use crate::figures::ControllerStats;
+use crate::guard::Gate;
 use crate::kept::Kept;
-use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX};
+use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX, PAUSE_TIME_MAX};
 use crate::namespace::{Export, ExportStats, Facts, Served};
 use crate::watch::Watches;
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use strake_export_net::Seats;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::log::{Access, AccessGroup};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
+use strake_units::Nanos;
 
 /// A subsystem of a target.
 pub(crate) struct Subsystem {
@@ -28,10 +30,14 @@ pub(crate) struct Subsystem {
     namespaces: Mutex<Namespaces>,
     /// When a namespace last came, went or got another size, as a count of changes.
     listed: AtomicU64,
-    /// The same for devices that came and went.
+    /// The same for devices whose coming and going hosts are told of.
     reached: AtomicU64,
+    /// The same for all devices that came and went, those that are paused among them.
+    moved: AtomicU64,
     /// What its I/O queues have seen of reservations.
     pub(crate) watches: Watches,
+    /// How long commands wait for the next device of a namespace that is paused.
+    pub(crate) pause_time_max: Nanos,
 }
 
 /// Its controllers.
@@ -65,11 +71,23 @@ struct Namespace {
     reached: u64,
     /// The instance that its next device is, when that has everything that this one acknowledged.
     next: Option<[u8; 16]>,
+    /// Commands wait for its next device, which is to come at once.
+    is_paused: bool,
 }
 
 impl Namespace {
     fn online(&self) -> Option<&Arc<Served>> {
         self.served.as_ref().filter(|served| served.seats.is_open())
+    }
+
+    /// The device whose commands wait for the next one.
+    fn paused(&self) -> Option<&Arc<Served>> {
+        self.served.as_ref().filter(|served| self.is_paused && !served.seats.is_open())
+    }
+
+    /// The device that hosts are to see: the one that is served, or the one that was until the pause.
+    fn seen(&self) -> Option<&Arc<Served>> {
+        self.online().or_else(|| self.paused())
     }
 }
 
@@ -102,7 +120,9 @@ impl Subsystem {
             namespaces: Mutex::new(Namespaces::default()),
             listed: AtomicU64::new(0),
             reached: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
             watches: Watches::default(),
+            pause_time_max: PAUSE_TIME_MAX,
         }
     }
 
@@ -191,7 +211,8 @@ impl Subsystem {
         }
         namespaces.changes += 1;
         let now = namespaces.changes;
-        let namespace = Namespace { uuid: export.uuid, served, reached: now, next: None };
+        let (next, is_paused) = (None, false);
+        let namespace = Namespace { uuid: export.uuid, served, reached: now, next, is_paused };
         namespaces.there.insert(export.namespace, namespace);
         namespaces.listed.insert(export.namespace, now);
         self.note(now);
@@ -200,8 +221,13 @@ impl Subsystem {
 
     /// Release: whoever sees the number sees what changed.
     fn note(&self, now: u64) {
-        self.reached.store(now, Ordering::Release);
+        self.note_reach(now);
         self.listed.store(now, Ordering::Release);
+    }
+
+    fn note_reach(&self, now: u64) {
+        self.reached.store(now, Ordering::Release);
+        self.moved.store(now, Ordering::Release);
     }
 
     /// Serves the device of a namespace no more; returns it, because it may be in use yet.
@@ -211,11 +237,53 @@ impl Subsystem {
         let now = namespaces.changes;
         let known = namespaces.there.get_mut(&namespace)?;
         known.reached = now;
+        known.is_paused = false;
         if let Some(served) = &known.served {
             served.seats.close();
         }
-        self.reached.store(now, Ordering::Release);
+        self.note_reach(now);
         known.served.clone()
+    }
+
+    /// The same, but has commands wait for the next device of the namespace. To hosts it looks as before.
+    pub(crate) fn pause(&self, namespace: u32) -> Option<Arc<Served>> {
+        let mut namespaces = self.lock();
+        namespaces.changes += 1;
+        let now = namespaces.changes;
+        let known = namespaces.there.get_mut(&namespace)?;
+        let served = known.served.clone();
+        if let Some(online) = known.online() {
+            online.seats.close();
+            known.is_paused = true;
+            self.moved.store(now, Ordering::Release);
+        }
+        served
+    }
+
+    /// Has commands wait no longer for the next device of a namespace, if any do: from now on it cannot be reached.
+    /// True when that is new.
+    pub(crate) fn end_pause(&self, namespace: u32) -> bool {
+        let mut namespaces = self.lock();
+        let now = namespaces.changes + 1;
+        let known = namespaces.there.get_mut(&namespace);
+        let Some(known) = known.filter(|known| known.paused().is_some()) else { return false };
+        known.is_paused = false;
+        known.reached = now;
+        namespaces.changes = now;
+        self.note_reach(now);
+        true
+    }
+
+    /// Devices whose commands wait for the next ones.
+    pub(crate) fn paused(&self) -> Vec<Arc<Served>> {
+        self.lock().there.values().filter_map(Namespace::paused).cloned().collect()
+    }
+
+    /// What orders the writes of a namespace whose commands wait: its next device goes on with it, because guards may
+    /// stand around blocks of what waits.
+    pub(crate) fn paused_gate(&self, namespace: u32) -> Option<Arc<Gate>> {
+        let namespaces = self.lock();
+        Some(Arc::clone(&namespaces.there.get(&namespace)?.paused()?.gate))
     }
 
     /// Has the next device of a namespace be the same instance as the one that is served no more.
@@ -227,11 +295,12 @@ impl Subsystem {
         }
     }
 
-    /// Has the next device of a namespace be another instance, whatever was said before.
+    /// Has the next device of a namespace be another instance, whatever was said before: no command waits for it.
     pub(crate) fn forget_instance(&self, namespace: u32) {
         if let Some(known) = self.lock().there.get_mut(&namespace) {
             known.next = None;
         }
+        self.end_pause(namespace);
     }
 
     /// The instance that a device is which comes next to a namespace, if it is one that was there before. One that is
@@ -263,9 +332,14 @@ impl Subsystem {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// When a device last came or went.
+    /// When a device last came or went, as hosts are told.
     pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
+    }
+
+    /// When a device last came or went, for good or for a pause.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Acquire)
     }
 
     /// Namespaces that came, went or got another size after `then`.
@@ -307,7 +381,7 @@ impl Subsystem {
         match self.lock().there.get(&namespace) {
             None => View::Absent,
             Some(known) => {
-                known.online().map_or(View::Inaccessible, |served| View::Online(served.facts))
+                known.seen().map_or(View::Inaccessible, |served| View::Online(served.facts))
             }
         }
     }
@@ -346,7 +420,7 @@ impl Subsystem {
         let group = |(&number, known): (&u32, &Namespace)| AccessGroup {
             number,
             changes: known.reached,
-            access: if known.online().is_some() { Access::Optimized } else { Access::Inaccessible },
+            access: if known.seen().is_some() { Access::Optimized } else { Access::Inaccessible },
             namespace: number,
         };
         self.lock().there.iter().map(group).collect()

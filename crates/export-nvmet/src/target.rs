@@ -6,8 +6,8 @@ use crate::error::{TargetError, TargetErrorKind};
 use crate::figures::ControllerStats;
 use crate::limits::{
     CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX,
-    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, SOCKET_BYTES, STOCK,
-    VISIT_SILENCE_MAX,
+    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, PAUSE_TIME_MAX, SOCKET_BYTES,
+    STOCK, VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats, Leaving};
 use crate::referral::Referral;
@@ -43,6 +43,8 @@ pub struct TargetConfig {
     pub doubt_time: Nanos,
     /// How long a connection to discovery may be silent whose host asked for no other time.
     pub visit_silence_max: Nanos,
+    /// How long commands wait for the next device of a namespace that is paused.
+    pub pause_time_max: Nanos,
     /// How long removing an export, or stopping, waits for the device.
     pub drain_time_max: Duration,
 }
@@ -56,6 +58,7 @@ impl Default for TargetConfig {
             handshake_time_max: HANDSHAKE_TIME_MAX,
             doubt_time: DOUBT_TIME,
             visit_silence_max: VISIT_SILENCE_MAX,
+            pause_time_max: PAUSE_TIME_MAX,
             drain_time_max: Duration::from_secs(DRAIN_SECONDS_MAX),
         }
     }
@@ -241,6 +244,16 @@ impl Target {
     /// would have. Nothing happens when there is no such export, or its device is not there.
     pub fn detach_device(&self, nqn: &str, namespace: u32) -> Leaving {
         self.registry.detach(nqn, namespace)
+    }
+
+    /// Serves the device of an export no more, which is stopped to be started again at once: commands of hosts wait for
+    /// [`add_export`](Self::add_export) to give it the next one, for at most
+    /// [`pause_time_max`](TargetConfig::pause_time_max). Behind that, or after
+    /// [`forget_instance`](Self::forget_instance), they fail as those of a detached device do. They go on only with a
+    /// device for which [`keep_instance`](Self::keep_instance) was said. The rest is as with
+    /// [`detach_device`](Self::detach_device).
+    pub fn pause_device(&self, nqn: &str, namespace: u32) -> Leaving {
+        self.registry.pause(nqn, namespace)
     }
 
     /// Says of a device that was detached that the next one has everything it acknowledged, flushed or not: hosts go on

@@ -51,7 +51,7 @@ impl Connection {
         count
     }
 
-    fn complete(&mut self, completion: Completion) {
+    pub(super) fn complete(&mut self, completion: Completion) {
         let index = SlotIndex(completion.token.0 as u16);
         let speaks = self.speaks();
         let slot = self.slots.get(index);

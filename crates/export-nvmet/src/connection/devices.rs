@@ -6,7 +6,7 @@ use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
 use crate::reservation::Rights;
 use crate::subsystem::Subsystem;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use strake_block::{CompletionBatch, DeviceError, Io};
 use strake_export_net::{DeviceQueue, Seat};
@@ -22,10 +22,15 @@ pub(crate) struct DeviceIndex(u16);
 /// A queue of a device. The order of the fields is the order of dropping: the queue first, before the buffer of Copies;
 /// then what says for it that it writes nowhere; and the seat last, whose going tells whoever waits that all is over.
 struct Device {
-    queue: DeviceQueue,
+    /// None once the last I/O of a device that is paused has ended.
+    queue: Option<DeviceQueue>,
+    /// I/Os that wait for the next device, in order; to the rest of the connection they are at this one.
+    held: VecDeque<Io>,
     copies: Copies,
     sentry: Sentry,
-    seat: Seat<Served>,
+    served: Arc<Served>,
+    /// Taken exactly while there is a queue.
+    seat: Option<Seat<Served>>,
     standing: Standing,
     /// What reservations let the host do.
     rights: Rights,
@@ -35,7 +40,11 @@ struct Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Serves,
-    /// It goes when what is in flight is over.
+    /// It takes them, and holds what they do until then at most: the next device is to come at once.
+    Pauses {
+        until: Nanos,
+    },
+    /// It goes when what is in flight is over. What it holds is given up.
     Leaves,
 }
 
@@ -46,12 +55,69 @@ impl Device {
         host: &HostId,
     ) -> Result<Option<Self>, DeviceError> {
         let Ok(seat) = Seat::take(served) else { return Ok(None) };
-        let queue = served.device.open_queue(core, IO_ENTRIES.into())?;
-        let queue = DeviceQueue::new(queue, IO_ENTRIES.into());
-        let (rights, sentry) = (served.kept.rights(host), Sentry::new(&served.gate));
-        let (copies, standing) = (Copies::new(), Standing::Serves);
-        Ok(Some(Self { queue, copies, sentry, seat, standing, rights }))
+        let queue = open_queue(served, core)?;
+        let mut device = Self::closed(served, Standing::Serves, host);
+        (device.queue, device.seat) = (Some(queue), Some(seat));
+        Ok(Some(device))
     }
+
+    /// One without a queue.
+    fn closed(served: &Arc<Served>, standing: Standing, host: &HostId) -> Self {
+        let (queue, seat, held, served) = (None, None, VecDeque::new(), Arc::clone(served));
+        let (rights, sentry) = (served.kept.rights(host), Sentry::new(&served.gate));
+        Self { queue, held, copies: Copies::new(), sentry, served, seat, standing, rights }
+    }
+
+    /// Holds what comes from now on. Room for all of it is made here, not when it comes.
+    fn pause(&mut self, until: Nanos) {
+        self.held.reserve(IO_ENTRIES.into());
+        self.standing = Standing::Pauses { until };
+    }
+
+    /// Goes on with the next device, and hands it what was held. False when it cannot.
+    fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &HostId) -> bool {
+        let is_ready = self.queue.is_none() && Arc::ptr_eq(&self.served.gate, &next.gate);
+        let (true, Ok(seat)) = (is_ready, Seat::take(next)) else { return false };
+        let Ok(mut queue) = open_queue(next, core) else { return false };
+        self.held.drain(..).for_each(|io| queue.submit(io));
+        (self.queue, self.seat, self.served) = (Some(queue), Some(seat), Arc::clone(next));
+        (self.rights, self.standing) = (next.kept.rights(host), Standing::Serves);
+        true
+    }
+
+    /// Closes the queue of a device that is paused when nothing is in flight any more.
+    fn close_paused(&mut self) {
+        let is_quiet = self.queue.as_ref().is_some_and(DeviceQueue::is_quiet);
+        if is_quiet && matches!(self.standing, Standing::Pauses { .. }) {
+            self.queue = None;
+            self.seat = None;
+        }
+    }
+
+    /// Whether the next device should have come by now.
+    const fn is_overdue(&self, now: Nanos) -> bool {
+        match self.standing {
+            Standing::Pauses { until } => now.0 >= until.0,
+            Standing::Serves | Standing::Leaves => false,
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.held.is_empty() && self.queue.as_ref().is_none_or(DeviceQueue::is_quiet)
+    }
+
+    /// Whether it takes new commands.
+    const fn takes(&self) -> bool {
+        match self.standing {
+            Standing::Serves | Standing::Pauses { .. } => true,
+            Standing::Leaves => false,
+        }
+    }
+}
+
+fn open_queue(served: &Served, core: CoreIndex) -> Result<DeviceQueue, DeviceError> {
+    let queue = served.device.open_queue(core, IO_ENTRIES.into())?;
+    Ok(DeviceQueue::new(queue, IO_ENTRIES.into()))
 }
 
 /// All of them.
@@ -74,12 +140,27 @@ impl Devices {
         subsystem: &Subsystem,
         core: CoreIndex,
         host: HostId,
+        now: Nanos,
     ) -> Result<Self, DeviceError> {
-        let seen = subsystem.reached();
+        let seen = subsystem.moved();
         let (places, inaccessible, used) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut devices = Self { places, inaccessible, used, seen, core, host };
+        for served in subsystem.paused() {
+            let mut device = Device::closed(&served, Standing::Serves, &host);
+            device.pause(now.plus(subsystem.pause_time_max));
+            devices.add(device);
+        }
         devices.open_new(subsystem, &subsystem.online())?;
         Ok(devices)
+    }
+
+    fn add(&mut self, device: Device) {
+        self.used.insert(device.served.namespace, device.served.facts.page.instance);
+        let free = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[free] = Some(device);
     }
 
     fn open_new(
@@ -88,60 +169,103 @@ impl Devices {
         online: &[Arc<Served>],
     ) -> Result<(), DeviceError> {
         for served in online {
-            let is_known = |known: &Device| Arc::ptr_eq(&known.seat.export, served);
+            let is_known = |known: &Device| Arc::ptr_eq(&known.served, served);
             if self.places.iter().flatten().any(is_known) {
                 continue;
             }
             let Some(device) = Device::open(served, self.core, &self.host)? else { continue };
-            self.used.insert(served.namespace, served.facts.page.instance);
-            let free = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
-                self.places.push(None);
-                self.places.len() - 1
-            });
-            self.places[free] = Some(device);
+            self.add(device);
         }
         let is_open = |number: &u32| self.find(*number).is_some();
         self.inaccessible = subsystem.numbers().into_iter().filter(|n| !is_open(n)).collect();
         Ok(())
     }
 
-    /// Follows a subsystem that has changed: lets go of devices that are not served any more, and opens new ones. Says
-    /// which take no new commands from now on.
+    /// Follows a subsystem that has changed: lets go of devices that are not served any more, goes on with those that
+    /// come back from a pause, and opens new ones. Says which take no new commands from now on.
     ///
     /// `None` when the queue cannot go on: a device cannot be opened, or another instance has come where the host
     /// relies on what it wrote and did not flush. That may be lost, and hosts look for it when they connect.
-    pub(super) fn follow(&mut self, subsystem: &Subsystem) -> Option<Vec<DeviceIndex>> {
-        let now = subsystem.reached();
-        if now == self.seen {
+    pub(super) fn follow(&mut self, subsystem: &Subsystem, now: Nanos) -> Option<Vec<DeviceIndex>> {
+        let moved = subsystem.moved();
+        if moved == self.seen {
             return Some(Vec::new());
         }
-        self.seen = now;
-        let mut leaving = Vec::new();
-        for (place, device) in self.places.iter_mut().enumerate() {
-            let Some(device) = device else { continue };
-            if device.standing == Standing::Serves && !device.seat.export.seats.is_open() {
-                device.standing = Standing::Leaves;
-                leaving.push(DeviceIndex(place as u16));
-            }
-        }
+        self.seen = moved;
+        // One look at each: what comes behind it is found by the next one, and judged then. Whatever is neither paused
+        // nor online has gone, also when it came back between the looks.
+        let (paused, online) = (subsystem.paused(), subsystem.online());
         let another = |served: &Arc<Served>| {
             let used = self.used.get(&served.namespace);
             used.is_some_and(|instance| *instance != served.facts.page.instance)
         };
-        // One look for both: what comes behind it is found by the next one, and judged then.
-        let online = subsystem.online();
         if online.iter().any(another) {
             return None;
+        }
+        let mut leaving = Vec::new();
+        for (place, device) in self.places.iter_mut().enumerate() {
+            let Some(device) = device else { continue };
+            if device.standing == Standing::Leaves || device.served.seats.is_open() {
+                continue;
+            }
+            if paused.iter().any(|served| Arc::ptr_eq(served, &device.served)) {
+                if device.standing == Standing::Serves {
+                    device.pause(now.plus(subsystem.pause_time_max));
+                }
+                continue;
+            }
+            let next = online.iter().find(|served| served.namespace == device.served.namespace);
+            match (device.standing, next) {
+                (Standing::Pauses { .. }, Some(next)) => {
+                    if !device.go_on(next, self.core, &self.host) {
+                        return None;
+                    }
+                }
+                (Standing::Serves | Standing::Pauses { .. } | Standing::Leaves, _) => {
+                    device.standing = Standing::Leaves;
+                    leaving.push(DeviceIndex(place as u16));
+                }
+            }
         }
         self.open_new(subsystem, &online).ok()?;
         Some(leaving)
     }
 
+    /// Ends pauses that have lasted too long, for all queues of the subsystem; says whether there was one.
+    pub(super) fn end_pauses(&self, subsystem: &Subsystem, now: Nanos) -> bool {
+        let overdue = self.places.iter().flatten().filter(|device| device.is_overdue(now));
+        overdue.filter(|device| subsystem.end_pause(device.served.namespace)).count() > 0
+    }
+
+    /// Gives up what is held: the host is gone, and nothing that it sent may reach a device behind what it sends next.
+    pub(super) fn give_up_held(&mut self) {
+        for device in self.places.iter_mut().flatten() {
+            if matches!(device.standing, Standing::Pauses { .. }) {
+                device.standing = Standing::Leaves;
+            }
+        }
+    }
+
+    /// An I/O that was held and reaches no device.
+    pub(super) fn next_given_up(&mut self) -> Option<Io> {
+        let leaves = |device: &&mut Device| device.standing == Standing::Leaves;
+        self.places.iter_mut().flatten().filter(leaves).find_map(|device| device.held.pop_front())
+    }
+
+    /// When the first pause ends.
+    fn pause_ends_at(&self) -> Option<Nanos> {
+        let until = |device: &Device| match device.standing {
+            Standing::Pauses { until } => Some(until),
+            Standing::Serves | Standing::Leaves => None,
+        };
+        self.places.iter().flatten().filter_map(until).min()
+    }
+
     fn find(&self, namespace: u32) -> Option<usize> {
         let serves = |device: &Option<Device>| {
-            device.as_ref().is_some_and(|device| {
-                device.seat.export.namespace == namespace && device.standing == Standing::Serves
-            })
+            device
+                .as_ref()
+                .is_some_and(|device| device.served.namespace == namespace && device.takes())
         };
         self.places.iter().position(serves)
     }
@@ -154,7 +278,7 @@ impl Devices {
         if let Some(place) = self.find(namespace)
             && let Some(device) = &self.places[place]
         {
-            return Ok((DeviceIndex(place as u16), &device.seat.export.facts));
+            return Ok((DeviceIndex(place as u16), &device.served.facts));
         }
         if self.inaccessible.contains(&namespace) {
             return Err(Status::INACCESSIBLE);
@@ -168,7 +292,7 @@ impl Devices {
         let mut expelled = Vec::new();
         for (place, device) in self.places.iter_mut().enumerate() {
             let Some(device) = device else { continue };
-            let kept = &device.seat.export.kept;
+            let kept = &device.served.kept;
             device.rights = kept.rights(&self.host);
             if kept.has_expelled(&self.host, seen) {
                 expelled.push(DeviceIndex(place as u16));
@@ -188,12 +312,12 @@ impl Devices {
 
     /// What is served at a place, unless it has gone.
     pub(super) fn served(&self, index: DeviceIndex) -> Option<&Served> {
-        self.get(index).map(|device| &*device.seat.export)
+        self.get(index).map(|device| &*device.served)
     }
 
     /// Whether the device at a place takes new commands.
     pub(super) fn serves(&self, index: DeviceIndex) -> bool {
-        self.get(index).is_some_and(|device| device.standing == Standing::Serves)
+        self.get(index).is_some_and(Device::takes)
     }
 
     /// The Copies of the device at a place, which does not go while it has one.
@@ -233,17 +357,24 @@ impl Devices {
     /// Hands an I/O to a device, which does not go while one is in flight.
     pub(super) fn submit(&mut self, index: DeviceIndex, io: Io) {
         match self.places.get_mut(usize::from(index.0)) {
-            Some(Some(device)) => device.queue.submit(io),
+            Some(Some(device)) => match (&mut device.queue, device.standing) {
+                (Some(queue), Standing::Serves | Standing::Leaves) => queue.submit(io),
+                (Some(_), Standing::Pauses { .. }) | (None, _) => device.held.push_back(io),
+            },
             Some(None) | None => unreachable!("a command whose device has gone is not begun"),
         }
     }
 
+    fn queues_mut(&mut self) -> impl Iterator<Item = &mut DeviceQueue> {
+        self.places.iter_mut().flatten().filter_map(|device| device.queue.as_mut())
+    }
+
     pub(super) fn submit_backlog(&mut self) -> usize {
-        self.places.iter_mut().flatten().map(|device| device.queue.submit_backlog()).sum()
+        self.queues_mut().map(DeviceQueue::submit_backlog).sum()
     }
 
     pub(super) fn ring(&mut self, now: Nanos) {
-        self.places.iter_mut().flatten().for_each(|device| device.queue.ring(now));
+        self.queues_mut().for_each(|queue| queue.ring(now));
     }
 
     /// How many places there are.
@@ -253,28 +384,34 @@ impl Devices {
 
     /// Takes what the device at a place has completed, as [`DeviceQueue::poll`] does.
     pub(super) fn poll(&mut self, place: usize, now: Nanos) -> Option<CompletionBatch> {
-        self.places[place].as_mut()?.queue.poll(now)
+        self.places[place].as_mut()?.queue.as_mut()?.poll(now)
     }
 
     /// Returns the batch of the last poll of a place.
     pub(super) fn give_back(&mut self, place: usize, batch: CompletionBatch) {
-        if let Some(device) = &mut self.places[place] {
-            device.queue.give_back(batch);
+        let device = self.places[place].as_mut();
+        if let Some(queue) = device.and_then(|device| device.queue.as_mut()) {
+            queue.give_back(batch);
         }
     }
 
-    /// Closes what is left and has nothing in flight any more.
+    /// Closes what is left or paused and has nothing in flight any more.
     pub(super) fn close_quiet(&mut self) {
         for place in &mut self.places {
-            place.take_if(|device| device.standing == Standing::Leaves && device.queue.is_quiet());
+            place.iter_mut().for_each(Device::close_paused);
+            place.take_if(|device| device.standing == Standing::Leaves && device.is_quiet());
         }
     }
 
     pub(super) fn is_quiet(&self) -> bool {
-        self.places.iter().flatten().all(|device| device.queue.is_quiet())
+        self.places.iter().flatten().all(Device::is_quiet)
     }
 
     pub(super) fn sleep(&self, sleep: &mut Sleep) {
-        self.places.iter().flatten().for_each(|device| device.queue.sleep(sleep));
+        let queues = self.places.iter().flatten().filter_map(|device| device.queue.as_ref());
+        queues.for_each(|queue| queue.sleep(sleep));
+        if let Some(at) = self.pause_ends_at() {
+            sleep.until(at);
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::buf::{BufMut, Sg, SgMut};
 use crate::device::{CompletionBatch, IoQueue};
 use crate::error::{IoError, IoErrorKind};
 use crate::io::{Durability, Io, Op, Token};
+use crate::patience::{Attention, Patience, Silence};
 use strake_units::{Lba, LbaRange, Nanos};
 
 /// Drives a queue synchronously. Never used on a data core.
@@ -11,13 +12,33 @@ pub struct Blocking<'a> {
     queue: Box<dyn IoQueue>,
     batch: CompletionBatch,
     wait: &'a mut dyn FnMut() -> Option<Nanos>,
+    now: Nanos,
+    attention: Attention,
+    silence: Silence,
 }
 
 impl<'a> Blocking<'a> {
-    /// Wraps `queue`. `wait` is called whenever nothing has completed yet: it waits a little and returns the
-    /// time, or `None` to give up (the I/O then fails with [`IoErrorKind::Timeout`]).
+    /// Wraps a queue of a device of this machine. `wait` is called whenever nothing has completed yet: it waits a
+    /// little and returns the time, or `None` to give up. The I/O then fails with [`IoErrorKind::Timeout`], as it does
+    /// when the device has been silent for longer than the [`Patience`] of such a device.
     pub fn new(queue: Box<dyn IoQueue>, wait: &'a mut dyn FnMut() -> Option<Nanos>) -> Self {
-        Self { queue, batch: CompletionBatch::new(1), wait }
+        Self::patient(queue, wait, Patience::of(Nanos(0)))
+    }
+
+    /// The same with the `patience` that the device is due.
+    pub fn patient(
+        queue: Box<dyn IoQueue>,
+        wait: &'a mut dyn FnMut() -> Option<Nanos>,
+        patience: Patience,
+    ) -> Self {
+        Self {
+            queue,
+            batch: CompletionBatch::new(1),
+            wait,
+            now: Nanos(0),
+            attention: Attention::default(),
+            silence: Silence::new(patience),
+        }
     }
 
     /// Runs one operation to its end and hands it back.
@@ -25,21 +46,34 @@ impl<'a> Blocking<'a> {
     /// # Errors
     /// The device's error, or a time-out.
     pub fn run(&mut self, op: Op) -> Result<Op, IoError> {
+        let long = matches!(op, Op::Deallocate { .. } | Op::WriteZeroes { .. });
         let mut io = Io { token: Token(0), op };
-        let mut now = Nanos::default();
         while let Err(back) = self.queue.submit(io) {
             io = back;
-            now = (self.wait)().ok_or(IoError::new(IoErrorKind::Timeout))?;
-            self.queue.poll(now, &mut self.batch);
+            self.look_later(long)?;
+            self.queue.poll(self.now, &mut self.batch);
         }
         loop {
-            self.queue.ring_doorbell(now);
-            self.queue.poll(now, &mut self.batch);
+            self.queue.ring_doorbell(self.now);
+            self.queue.poll(self.now, &mut self.batch);
             if let Some(done) = self.batch.drain().next() {
+                self.silence.answered(self.attention.at(self.now), false, long);
                 return done.result.map(|()| done.op);
             }
-            now = (self.wait)().ok_or(IoError::new(IoErrorKind::Timeout))?;
+            self.look_later(long)?;
         }
+    }
+
+    /// Waits until it is time to look again, unless the device has been silent for too long.
+    fn look_later(&mut self, long: bool) -> Result<(), IoError> {
+        let silent = IoError::new(IoErrorKind::Timeout);
+        // Judged by the time of the last look: what came since is found by the next one.
+        if self.silence.is_over(self.attention.at(self.now), long) {
+            return Err(silent);
+        }
+        self.now = (self.wait)().ok_or(silent)?;
+        self.silence.owed(self.attention.at(self.now));
+        Ok(())
     }
 
     /// Reads `data.len()` bytes at `at`.

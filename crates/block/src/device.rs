@@ -72,6 +72,12 @@ pub trait BlockDevice: Send + Sync {
     /// When the device is gone or the machine lacks a resource, with what to do about it.
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError>;
 
+    /// How long the device holds a request by itself before it fails it: the time that paths to a remote drive have to
+    /// come back. Zero for a drive of this machine. Whoever waits for an answer has to wait longer than that.
+    fn hold(&self) -> Nanos {
+        Nanos(0)
+    }
+
     /// The first part of `range` that may hold something other than zeroes, or `None` when all of it reads as zeroes.
     /// Nothing is read to find out: a device that does not know answers with the whole range.
     fn data_within(&self, range: LbaRange) -> Option<LbaRange> {

@@ -15,6 +15,7 @@ pub mod buf;
 pub mod device;
 pub mod error;
 pub mod io;
+pub mod patience;
 
 pub use buf::{Arena, Buf, BufMut, BufPool, Pages, Reunion, Sg, SgMut};
 pub use device::{
@@ -23,3 +24,4 @@ pub use device::{
 };
 pub use error::{DeviceError, IoError, IoErrorKind};
 pub use io::{Completion, Durability, Io, Op, Token};
+pub use patience::{Attention, Patience, Silence};

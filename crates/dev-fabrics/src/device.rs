@@ -358,6 +358,10 @@ impl FabricsDevice {
 }
 
 impl BlockDevice for FabricsDevice {
+    fn hold(&self) -> Nanos {
+        LOSS_TIME_MAX
+    }
+
     fn info(&self) -> DeviceInfo {
         let facts = self.shared.facts().clone();
         let promise = self.shared.promise().clone();

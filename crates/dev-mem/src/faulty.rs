@@ -116,6 +116,10 @@ fn settle_run(
 }
 
 impl<D: BlockDevice> BlockDevice for Faulty<D> {
+    fn hold(&self) -> Nanos {
+        self.inner.hold()
+    }
+
     fn info(&self) -> DeviceInfo {
         let mut info = self.inner.info();
         info.blocks = self.plan.blocks(info.blocks);

@@ -164,6 +164,10 @@ impl<D: BlockDevice> Modelled<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Modelled<D> {
+    fn hold(&self) -> Nanos {
+        self.inner.hold()
+    }
+
     fn info(&self) -> DeviceInfo {
         self.inner.info()
     }

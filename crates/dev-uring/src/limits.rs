@@ -49,7 +49,4 @@ pub const SLOW_DEPTH_MAX: u32 = 32;
 /// drive that hangs can occupy, and flushes of all other drives would wait behind it.
 pub const KERNEL_WORKERS_MAX: u32 = 1024;
 
-/// How long control-plane I/O waits in all.
-pub const CONTROL: Nanos = Nanos(30_000_000_000);
-
 const _: () = assert!(ZEROES_BYTES * SEGMENTS_MAX <= IO_BYTES_MAX as usize);

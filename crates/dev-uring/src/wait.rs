@@ -1,6 +1,5 @@
 //! Waiting, for the control plane only.
 
-use crate::limits::CONTROL;
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use strake_units::Nanos;
@@ -14,10 +13,10 @@ pub(crate) fn now() -> Nanos {
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The waiting half of a [`Blocking`](strake_block::blocking::Blocking): gives up 30 seconds after it was made.
-/// Make one per piece of work, not per daemon.
+/// The waiting half of the control plane's I/O. It never gives up: each device has its own limits
+/// ([`Patience`](strake_block::Patience)), so that the silence of one is not held against another.
 pub fn control_wait() -> impl FnMut() -> Option<Nanos> {
-    control_wait_for(CONTROL)
+    control_wait_for(Nanos(u64::MAX))
 }
 
 /// As [`control_wait`], giving up `limit` after it was made.

@@ -2,8 +2,7 @@
 
 use strake_ondisk::{
     Activation, AreaLayout, AssembledMember, Bits, COMPAT_HISTORY, COMPAT_REMOTE,
-    COMPAT_STALE_PLANES, Consistency, Copy, Found, PAGES_PER_PLANE, Plane, Policy, RecordedState,
-    Superblock, Verdict,
+    COMPAT_STALE_PLANES, Consistency, Plane, Policy, RecordedState, Superblock, Verdict,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, RegionIndex, Uuid};
@@ -11,7 +10,8 @@ use strake_units::{BlockSize, MemberIndex, Name, RegionIndex, Uuid};
 use crate::bad_blocks::BadBlocks;
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::member_io::{Labels, MemberIo, Wait};
+use crate::fleet::{Failed, Fleet};
+use crate::member_io::Wait;
 use crate::planes::Planes;
 use crate::settling;
 use crate::shard::LeaderState;
@@ -19,6 +19,8 @@ use crate::shard::LeaderState;
 mod bad;
 mod bitmaps;
 mod intents;
+mod labels;
+mod record;
 mod recovery;
 mod refusals;
 mod replay;
@@ -26,6 +28,7 @@ mod replay;
 pub(crate) use bitmaps::{complete_below, intent_pages};
 pub use recovery::{Intents, Recovery};
 pub use refusals::{too_few, waiting};
+use replay::Carried;
 pub(crate) use replay::note_start;
 
 /// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
@@ -81,8 +84,12 @@ pub enum Outcome {
 /// Finds arrays among `drives` and takes those that are `wanted` as far as they go; the others are not touched.
 /// `epoch` makes the identifier of a new activation. Drives without a label are passed over.
 ///
+/// All drives are read and written side by side, and each is waited for by itself: only one that is silent for longer
+/// than its own limits ([`strake_block::patience`]) is given up, whatever the others do.
+///
 /// # Errors
-/// Never as a whole: a drive that cannot be read or written counts as not here, and is reported in the second list.
+/// Never as a whole: a drive that is silent, or cannot be read or written, counts as not here, and is reported in the
+/// second list.
 pub fn assemble(
     drives: &[Drive],
     policy: AssemblePolicy,
@@ -90,39 +97,44 @@ pub fn assemble(
     epoch: &mut dyn FnMut() -> Uuid,
     wait: Wait<'_>,
 ) -> (Vec<Outcome>, Vec<ArrayError>) {
-    let mut found = Vec::new();
-    let mut unreadable = Vec::new();
-    for (at, drive) in drives.iter().enumerate() {
-        match MemberIo::open(drive, wait).and_then(|mut io| io.labels()) {
-            Ok(Labels { newest, in_tail, .. }) => {
-                let label = newest.filter(|label| wanted(&label.name, label.array));
-                let device_bytes = drive.device.info().bytes();
-                found.extend(label.map(|label| {
-                    let confirmed = in_tail == Some((label.generation, label.epoch));
-                    Found { drive: at, device_bytes, label, confirmed }
-                }));
-            }
-            Err(error) => unreadable.push(error),
-        }
-    }
+    assemble_on(drives, policy, wanted, epoch, &mut Carried::default(), wait)
+}
+
+/// The same, when some of the log has been carried out already.
+fn assemble_on(
+    drives: &[Drive],
+    policy: AssemblePolicy,
+    wanted: &dyn Fn(&Name, Uuid) -> bool,
+    epoch: &mut dyn FnMut() -> Uuid,
+    carried: &mut Carried,
+    wait: Wait<'_>,
+) -> (Vec<Outcome>, Vec<ArrayError>) {
+    let (found, silent) = labels::labelled(drives, wanted, &mut *wait);
+    let (silent, mut unreadable): (Vec<usize>, Vec<ArrayError>) = silent.into_iter().unzip();
     let verdicts = strake_ondisk::assemble(found, Policy { allow_degraded: policy.allow_degraded });
     let mut outcomes = Vec::new();
     for verdict in verdicts {
         match verdict {
             Verdict::Assembled(assembled) => {
                 let (array, name) = (assembled.superblock.array, assembled.superblock.name.clone());
-                outcomes.push(match open(assembled, drives, policy, epoch(), wait) {
+                let opened = open(assembled, drives, policy, epoch(), carried, &mut *wait);
+                outcomes.push(match opened {
                     Ok(ready) => Outcome::Ready(Box::new(ready)),
-                    Err(NotOpened { drive: None, error }) => {
+                    Err(NotOpened::Refused(error)) => {
                         Outcome::Refused { array, name, what: error.what }
                     }
-                    Err(NotOpened { drive: Some(at), error }) => {
-                        // The drive is no good: decide anew about this array as if it were not here.
-                        unreadable.push(error);
-                        let mut rest = drives.to_vec();
-                        rest.remove(at);
+                    Err(NotOpened::Without(blamed)) => {
+                        // These drives are no good: decide again about this array as if they were not here. Nobody
+                        // waits a second time for those whose labels could not be read.
+                        let (bad, errors): (Vec<usize>, Vec<ArrayError>) =
+                            blamed.into_iter().unzip();
+                        let rest = (0..).zip(drives);
+                        let rest = rest.filter(|(at, _)| !bad.contains(at) && !silent.contains(at));
+                        let rest: Vec<Drive> = rest.map(|(_, drive)| drive.clone()).collect();
+                        unreadable.extend(errors);
                         let only = |_: &Name, uuid: Uuid| uuid == array;
-                        let (mut others, mut errors) = assemble(&rest, policy, &only, epoch, wait);
+                        let (mut others, mut errors) =
+                            assemble_on(&rest, policy, &only, epoch, carried, &mut *wait);
                         errors.retain(|e| unreadable.iter().all(|known| known.what != e.what));
                         unreadable.append(&mut errors);
                         outcomes.append(&mut others);
@@ -151,15 +163,32 @@ pub fn assemble(
     (outcomes, unreadable)
 }
 
-/// Why an array was not opened, and the drive to blame when it was a drive.
-struct NotOpened {
-    drive: Option<usize>,
-    error: ArrayError,
+/// Why an array was not opened.
+enum NotOpened {
+    /// It may be without these drives, of which each failed or was silent.
+    Without(Vec<(usize, ArrayError)>),
+    /// It cannot, whichever drives there are.
+    Refused(ArrayError),
+}
+
+impl NotOpened {
+    /// `indices` are the numbers of the members' drives.
+    fn of(failed: Failed, indices: &[Option<usize>]) -> Self {
+        match failed {
+            Failed::Otherwise(error) => Self::Refused(error),
+            Failed::Members(members) => {
+                let drive = |(member, error): (MemberIndex, ArrayError)| {
+                    (indices[member.at()].expect("it was just in use"), error)
+                };
+                Self::Without(members.into_iter().map(drive).collect())
+            }
+        }
+    }
 }
 
 impl From<ArrayError> for NotOpened {
     fn from(error: ArrayError) -> Self {
-        Self { drive: None, error }
+        Self::Refused(error)
     }
 }
 
@@ -174,6 +203,7 @@ fn open(
     drives: &[Drive],
     policy: AssemblePolicy,
     epoch: Uuid,
+    carried: &mut Carried,
     wait: Wait<'_>,
 ) -> Result<Assembled, NotOpened> {
     let mut superblock = found.superblock.clone();
@@ -199,12 +229,16 @@ fn open(
         ))));
     }
     let regions = Regions::new(&geometry);
-    let (bad, mut behind) = bad::read(&superblock, &states, &members, policy, wait)?;
+    let mut fleet = Fleet::new(&members, wait);
+    let blame = |failed: Failed| NotOpened::of(failed, &indices);
+    let (bad, mut behind) =
+        bad::read(&superblock, &states, &members, policy, &mut fleet).map_err(blame)?;
     let bitmaps::Read { mut planes, older, behind: pages } =
-        bitmaps::read(&superblock, &states, &members, regions.count(), wait)?;
+        bitmaps::read(&superblock, &states, &members, regions.count(), &mut fleet)
+            .map_err(blame)?;
     if let Some(member) = older {
         let error = refusals::older_picture(&superblock, member, members[member.at()].as_ref());
-        return Err(NotOpened { drive: indices[member.at()], error });
+        return Err(blame(Failed::Members(vec![(member, error)])));
     }
     bitmaps::settle(&mut planes, &mut superblock, &found, &mut states, (&geometry, &regions));
     if superblock.consistency == Consistency::None {
@@ -236,17 +270,14 @@ fn open(
         return Err(refusals::dirty_and_degraded(&superblock, (&geometry, &regions), intent).into());
     }
     recovery.loss_accepted = uncovered && dirty && !(superblock.clean && as_before);
-    let blame = |(member, error): (MemberIndex, ArrayError)| NotOpened {
-        drive: indices[member.at()],
-        error,
-    };
     let label = found.superblock.clone();
     let log = if replayed == 0 {
         None
     } else {
         let drives = (&members[..], &*bad.list);
-        let log = replay::read(&label, (&geometry, &regions), drives, policy.accept_loss, wait)
-            .map_err(blame)?;
+        let places = (&geometry, &regions);
+        let log =
+            replay::read(&label, places, drives, policy.accept_loss, &mut fleet).map_err(blame)?;
         let unsure = log.unsure(regions.count());
         if unsure.count_ones() > 0 && !policy.accept_loss {
             return Err(
@@ -259,7 +290,7 @@ fn open(
     };
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
     behind.extend(pages);
-    assembled.finish_update(behind, wait).map_err(blame)?;
+    assembled.finish_update(behind, &mut fleet).map_err(blame)?;
     if superblock.history.is_empty() {
         // All that is known of the past of an array whose labels did not remember it.
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
@@ -272,15 +303,16 @@ fn open(
     let mut writes_replayed = 0;
     if let Some(log) = log {
         if !assembled.has_everybody() {
-            assembled.record_absent(&mut superblock, wait).map_err(blame)?;
+            assembled.record_absent(&mut superblock, &mut fleet).map_err(blame)?;
         }
-        let Assembled { drives, planes, .. } = &mut assembled;
         if log.leaves_doubt() {
             // Parity is not trusted there, so it may not be called good for the whole of the array.
             replayed = 0;
         }
+        let Assembled { drives, planes, .. } = &mut assembled;
+        let places = (&geometry, &regions);
         writes_replayed =
-            log.carry_out(&label, (&geometry, &regions), drives, planes, wait).map_err(blame)?;
+            log.carry_out(&label, places, (drives, planes), carried, &mut fleet).map_err(blame)?;
     }
     superblock.activate(epoch);
     let doubt = assembled.planes.intent().count_ones() > 0;
@@ -288,8 +320,8 @@ fn open(
     assembled.superblock = superblock;
     (assembled.replayed, assembled.writes_replayed) = (replayed, writes_replayed);
     assembled.recovery = Recovery { resync_regions: assembled.resync_regions().0, ..recovery };
-    assembled.write_bitmaps(wait).map_err(blame)?;
-    assembled.write_labels(wait).map_err(blame)?;
+    assembled.write_bitmaps(&mut fleet).map_err(blame)?;
+    assembled.write_labels(&mut fleet).map_err(blame)?;
     assembled.everybody_has_all();
     Ok(assembled)
 }
@@ -320,6 +352,14 @@ fn absent_mask(states: &[MemberState]) -> u64 {
         .enumerate()
         .filter(|(_, s)| **s != MemberState::InSync)
         .fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
+/// Where things are on `drive`, which is that of `member`.
+fn layout_of(member: MemberIndex, drive: &Drive) -> Result<AreaLayout, Failed> {
+    AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
+        let what = format!("{} has become too small to be a member", drive.path);
+        Failed::Members(vec![(member, ArrayError::usage(what))])
+    })
 }
 
 pub(crate) fn geometry_of(superblock: &Superblock) -> Result<Geometry, ArrayError> {
@@ -445,12 +485,6 @@ impl Assembled {
             .filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)))
     }
 
-    /// Writes this generation's label to every member that is here: heads and tails. On failure says whose.
-    pub(crate) fn write_labels(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
-        self.write_copy(Copy::Head, wait)?;
-        self.write_copy(Copy::Tail, wait)
-    }
-
     /// Why this array must not be changed in any other way now than by being started; `None` when it is whole, and has
     /// nothing left to do.
     pub(crate) fn unrest(&self) -> Option<&'static str> {
@@ -478,89 +512,6 @@ impl Assembled {
         let live = self.live().fold(0, |mask, (member, _)| mask | 1 << member.0);
         self.planes.hold(live);
         self.planes.recorded(live);
-    }
-
-    pub(crate) fn write_copy(
-        &self,
-        copy: Copy,
-        wait: Wait<'_>,
-    ) -> Result<(), (MemberIndex, ArrayError)> {
-        for (member, drive) in self.live() {
-            let mut label = self.superblock.clone();
-            label.slot = member;
-            label.member = label.members[member.at()].uuid;
-            let written =
-                MemberIo::open(drive, wait).and_then(|mut io| io.write_label(&label, copy));
-            written.map_err(|error| (member, error))?;
-        }
-        Ok(())
-    }
-
-    /// Finishes the last update, which a crash may have cut short, before another begins: a member may be behind by one
-    /// generation, never by two. `behind` is what members lack of it but for the label.
-    fn finish_update(
-        &self,
-        behind: Vec<bitmaps::Behind>,
-        wait: Wait<'_>,
-    ) -> Result<(), (MemberIndex, ArrayError)> {
-        self.write_copy(Copy::Head, wait)?;
-        for (member, offset, bytes) in behind {
-            let drive = self.drives[member.at()].as_ref().expect("just read from it");
-            MemberIo::open(drive, wait)
-                .and_then(|mut io| io.write(offset, &bytes, "finishing what was being recorded"))
-                .map_err(|error| (member, error))?;
-        }
-        // The tail rings say that everybody has it, and who is not here may not.
-        if self.has_everybody() {
-            self.write_copy(Copy::Tail, wait)?;
-        }
-        Ok(())
-    }
-
-    /// Makes `superblock`, which says who is not here, the label of this activation, before anything of the redo log is
-    /// carried out. Whoever lacks his part of a record stands for one that nobody acted upon: without this label he
-    /// would do so again if he were back after one more crash, when the others have been given theirs.
-    fn record_absent(
-        &mut self,
-        superblock: &mut Superblock,
-        wait: Wait<'_>,
-    ) -> Result<(), (MemberIndex, ArrayError)> {
-        superblock.generation += 1;
-        self.superblock = superblock.clone();
-        self.write_bitmaps(wait)?;
-        self.write_labels(wait)?;
-        self.planes.write_anew();
-        Ok(())
-    }
-
-    /// Writes every bitmap page to every member that is here. On failure says whose.
-    pub(crate) fn write_bitmaps(&self, wait: Wait<'_>) -> Result<(), (MemberIndex, ArrayError)> {
-        for (member, drive) in self.live() {
-            self.write_bitmap(drive, wait)
-                .and_then(|()| bad::write(&self.bad, self.superblock.array, drive, wait))
-                .map_err(|error| (member, error))?;
-        }
-        Ok(())
-    }
-
-    fn write_bitmap(&self, drive: &Drive, wait: Wait<'_>) -> Result<(), ArrayError> {
-        let layout = AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
-            ArrayError::usage(format!("{} has become too small to be a member", drive.path))
-        })?;
-        let mut io = MemberIo::open(drive, wait)?;
-        // A member in sync lacks nothing; its plane is written when it goes out.
-        let needed = |plane: &Plane| match plane {
-            Plane::Intent | Plane::Written => true,
-            Plane::Stale(member) => self.states[member.at()] != MemberState::InSync,
-        };
-        for plane in Plane::all(self.states.len()).filter(needed) {
-            for page in 0..PAGES_PER_PLANE {
-                let (sequence, record) = self.planes.record(self.superblock.array, plane, page);
-                let offset = layout.bitmap_page_offset(plane, page, sequence);
-                io.write(offset, &record, "writing its bitmap")?;
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn leader_state(&self) -> LeaderState {

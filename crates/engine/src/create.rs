@@ -14,6 +14,7 @@ use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 use crate::assemble::{Assembled, note_start};
 use crate::bad_blocks::BadBlocks;
 use crate::error::ArrayError;
+use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait, occupied};
 use crate::planes::Planes;
 use crate::settling;
@@ -199,8 +200,11 @@ pub fn create(
         planes,
         BadBlocks::default(),
     );
-    assembled.write_bitmaps(wait).map_err(|(_, error)| error)?;
-    assembled.write_labels(wait).map_err(|(_, error)| error)?;
+    let drives = assembled.drives.clone();
+    let mut fleet = Fleet::new(&drives, wait);
+    assembled.write_bitmaps(&mut fleet).map_err(Failed::into_error)?;
+    assembled.write_labels(&mut fleet).map_err(Failed::into_error)?;
+    drop(fleet);
     assembled.everybody_has_all();
     Ok(assembled)
 }

@@ -22,13 +22,14 @@
 //! follows the highest generation that is here, and whoever is a member by either label has everything that both sizes
 //! need. Nobody acts on the new size before a start has given that label to everybody.
 
-use strake_ondisk::{AreaLayout, Bits, Consistency, Copy, Plane, REGIONS_MAX, Superblock};
+use strake_ondisk::{AreaLayout, Bits, Consistency, Plane, REGIONS_MAX, Superblock};
 use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, RegionIndex};
 
 use crate::assemble::{Assembled, geometry_of};
 use crate::create::Drive;
 use crate::error::ArrayError;
+use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait};
 
 /// What an array becomes when it takes all the room that its members have.
@@ -209,7 +210,8 @@ pub fn grow(
     for (row, bytes) in assembled.superblock.members.iter_mut().zip(&plan.sizes) {
         row.bytes = *bytes;
     }
-    assembled.write_labels(wait).map_err(|(_, error)| error)?;
+    let drives = assembled.drives.clone();
+    assembled.write_labels(&mut Fleet::new(&drives, &mut *wait)).map_err(Failed::into_error)?;
     for (member, drive) in &members {
         let mut io = MemberIo::open(drive, wait)?;
         let places = tails.get(member.at()).map(Vec::as_slice).unwrap_or_default();
@@ -222,7 +224,8 @@ pub fn grow(
     let written = plan.written(assembled.planes.of(Plane::Written), consistency);
     assembled.planes.write_anew();
     assembled.planes.load(Plane::Written, written);
-    assembled.write_bitmaps(wait).map_err(|(_, error)| error)?;
+    let mut fleet = Fleet::new(&drives, wait);
+    assembled.write_bitmaps(&mut fleet).map_err(Failed::into_error)?;
     unchanged(&assembled)?;
     let label = &mut assembled.superblock;
     label.generation += 1;
@@ -230,8 +233,7 @@ pub fn grow(
     label.geometry.region_stripes = Regions::new(&plan.after).stripes_per_region();
     // Nothing was written since the start that began this activation.
     label.clean = true;
-    assembled.write_copy(Copy::Head, wait).map_err(|(_, error)| error)?;
-    assembled.write_copy(Copy::Tail, wait).map_err(|(_, error)| error)
+    assembled.write_labels(&mut fleet).map_err(Failed::into_error)
 }
 
 /// Claims `drive`, which holds `label` and is about to be a member of its array again, up to its end if it has become

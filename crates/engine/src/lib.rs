@@ -22,6 +22,7 @@ mod config_record;
 mod create;
 mod error;
 mod events;
+mod fleet;
 mod forecast;
 mod grow;
 mod histogram;

@@ -1,7 +1,7 @@
 //! Labels, bitmaps and signatures of one drive, read and written from the control plane.
 
 use strake_block::blocking::Blocking;
-use strake_block::{BlockDevice, BufMut, DeallocateReads, IoError, IoErrorKind, Op, Sg};
+use strake_block::{BlockDevice, BufMut, DeallocateReads, IoError, IoErrorKind, Op, Patience, Sg};
 use strake_ondisk::{
     AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
 };
@@ -18,10 +18,10 @@ pub type Wait<'a> = &'a mut dyn FnMut() -> Option<Nanos>;
 const TABLE_BYTES: u64 = 64 << 10;
 
 /// What is read at a time where some may not be readable.
-const READ_BYTES: usize = 4096;
+pub(crate) const READ_BYTES: usize = 4096;
 
 /// Largest single transfer of the control plane.
-const TRANSFER_BYTES: u64 = 256 << 10;
+pub(crate) const TRANSFER_BYTES: u64 = 256 << 10;
 
 /// What is on a drive before anything is done to it.
 #[derive(Debug)]
@@ -39,6 +39,32 @@ pub(crate) struct Labels {
     pub(crate) newest: Option<Superblock>,
     /// Generation and epoch of the newest one in the tail ring.
     pub(crate) in_tail: Option<(u64, Uuid)>,
+}
+
+/// What is being done while rings of labels are read, for messages.
+pub(crate) const READING_LABELS: &str = "reading its labels";
+
+impl Labels {
+    /// What the rings of the drive at `path` hold.
+    ///
+    /// # Errors
+    /// When it holds a newer label than this program understands.
+    pub(crate) fn of(path: &str, head: &[u8], tail: &[u8]) -> Result<Self, ArrayError> {
+        let mut labels = Self::default();
+        for (copy, ring) in [(Copy::Head, head), (Copy::Tail, tail)] {
+            let scan = strake_ondisk::newest(ring, copy);
+            if let Some(refused) = scan.refused {
+                // An older label must not be used in place of one that is not understood.
+                return Err(ArrayError::refused(format!("{path}: {refused}")));
+            }
+            if copy == Copy::Tail {
+                let chain = |label: &Superblock| (label.generation, label.epoch);
+                labels.in_tail = scan.newest.as_ref().map(chain);
+            }
+            labels.newest = newer(labels.newest, scan.newest);
+        }
+        Ok(labels)
+    }
 }
 
 fn newer(a: Option<Superblock>, b: Option<Superblock>) -> Option<Superblock> {
@@ -93,7 +119,7 @@ impl<'a> MemberIo<'a> {
         let info = drive.device.info();
         let queue = drive.device.open_queue(CoreIndex(0), 1)?;
         Ok(Self {
-            io: Blocking::new(queue, wait),
+            io: Blocking::patient(queue, wait, Patience::of(drive.device.hold())),
             device: &*drive.device,
             path: &drive.path,
             block_size: info.block_size,
@@ -282,7 +308,7 @@ impl<'a> MemberIo<'a> {
         let mut newest = None;
         for (at, copy) in [Copy::Head, Copy::Tail].into_iter().enumerate() {
             let (offset, bytes) = layout.ring_range(copy);
-            let ring = self.read_what_can_be(offset, bytes, "reading its labels")?;
+            let ring = self.read_what_can_be(offset, bytes, READING_LABELS)?;
             let scan = strake_ondisk::newest(&ring, copy);
             rings.sound[at] = scan.valid;
             rings.newest[at] = scan.newest.as_ref().map_or(0, |label| label.generation);
@@ -324,23 +350,13 @@ impl<'a> MemberIo<'a> {
 
     /// What both rings hold.
     pub(crate) fn labels(&mut self) -> Result<Labels, ArrayError> {
-        let mut labels = Labels::default();
-        let Ok(layout) = self.layout() else { return Ok(labels) };
-        for copy in [Copy::Head, Copy::Tail] {
+        let Ok(layout) = self.layout() else { return Ok(Labels::default()) };
+        let mut ring = |copy| {
             let (offset, bytes) = layout.ring_range(copy);
-            let ring = self.read_what_can_be(offset, bytes, "reading its labels")?;
-            let scan = strake_ondisk::newest(&ring, copy);
-            if let Some(refused) = scan.refused {
-                // An older label must not be used in place of one that is not understood.
-                return Err(ArrayError::refused(format!("{}: {refused}", self.path)));
-            }
-            if copy == Copy::Tail {
-                let chain = |label: &Superblock| (label.generation, label.epoch);
-                labels.in_tail = scan.newest.as_ref().map(chain);
-            }
-            labels.newest = newer(labels.newest, scan.newest);
-        }
-        Ok(labels)
+            self.read_what_can_be(offset, bytes, READING_LABELS)
+        };
+        let (head, tail) = (ring(Copy::Head)?, ring(Copy::Tail)?);
+        Labels::of(self.path, &head, &tail)
     }
 
     /// Every sound label of both rings.
@@ -349,7 +365,7 @@ impl<'a> MemberIo<'a> {
         let Ok(layout) = self.layout() else { return Ok(labels) };
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
-            let ring = self.read_what_can_be(offset, bytes, "reading its labels")?;
+            let ring = self.read_what_can_be(offset, bytes, READING_LABELS)?;
             labels.extend(strake_ondisk::ring_labels(&ring, copy).flatten());
         }
         Ok(labels)

@@ -7,16 +7,11 @@ use strake_ondisk::{
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
 
+use super::layout_of;
 use crate::create::Drive;
-use crate::error::ArrayError;
-use crate::member_io::{MemberIo, Wait};
+use crate::fleet::{Failed, Fleet, Reading, Writing};
+use crate::member_io::READ_BYTES;
 use crate::planes::{IntentPages, Planes};
-
-fn layout_of(drive: &Drive) -> Result<AreaLayout, ArrayError> {
-    AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
-        ArrayError::usage(format!("{} has become too small to be a member", drive.path))
-    })
-}
 
 /// The sequences of a plane's pages in `bytes`, the plane as it is on a drive; 0 for a page that is lost.
 pub(crate) fn intent_pages(bytes: &[u8], array: Uuid) -> IntentPages {
@@ -36,39 +31,49 @@ pub(super) struct Read {
     pub(super) planes: Planes,
     /// A member that shows less than it surely held: an older picture of itself.
     pub(super) older: Option<MemberIndex>,
-    /// The newest copies that members lack which show an older one.
-    pub(super) behind: Vec<Behind>,
+    /// The newest copies that members lack which show an older one: what they do not have yet of an update that was cut
+    /// short.
+    ///
+    /// They have to get it before anything newer is written: that goes where a member's own newest copy is, and a start
+    /// cut short there would leave it one that is older still, alone if the others are lost.
+    pub(super) behind: Vec<Writing>,
 }
-
-/// What a member does not have yet of an update that was cut short, and the byte offset where it belongs.
-///
-/// It has to get it before anything newer is written: that goes where its own newest copy is, and a start cut short
-/// there would leave it one that is older still, alone if the others are lost.
-pub(super) type Behind = (MemberIndex, u64, Vec<u8>);
 
 /// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
 /// all set: everything is then resynchronized, nothing called unwritten, and nothing trusted on an absent member.
+///
+/// # Errors
+/// When members fail, but for blocks that cannot be read: those are lost on this member, and others have them.
 pub(super) fn read(
     superblock: &Superblock,
     states: &[MemberState],
     drives: &[Option<Drive>],
     regions: u32,
-    wait: Wait<'_>,
-) -> Result<Read, ArrayError> {
+    fleet: &mut Fleet<'_>,
+) -> Result<Read, Failed> {
     let count = Plane::all(states.len()).count();
     let mut newest: Vec<PageState> =
         (0..count * PAGES_PER_PLANE as usize).map(|_| PageState::Lost).collect();
     let mut seen: Vec<(MemberIndex, AreaLayout, Vec<Option<u64>>)> = Vec::new();
+    let mut readings = Vec::new();
     for (slot, (state, drive)) in states.iter().zip(drives).enumerate() {
         let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
-        let mut own = Vec::new();
-        let mut io = MemberIo::open(drive, wait)?;
-        let layout = layout_of(drive)?;
+        let member = MemberIndex(slot as u8);
+        let layout = layout_of(member, drive)?;
+        readings.extend(Plane::all(states.len()).map(|plane| Reading {
+            member,
+            offset: layout.bitmap_page_offset(plane, 0, 0),
+            bytes: PLANE_BYTES,
+        }));
+        seen.push((member, layout, Vec::new()));
+    }
+    let read = fleet.read(&readings, "reading its bitmap")?;
+    for ((.., own), planes) in seen.iter_mut().zip(read.chunks_exact(count)) {
         let mut places = newest.iter_mut();
-        for plane in Plane::all(states.len()) {
-            let slots = read_plane(&mut io, &layout, plane);
+        for (plane, found) in Plane::all(states.len()).zip(planes) {
+            let slots: Vec<&[u8]> = slots(found).collect();
             for (page, place) in (0..PAGES_PER_PLANE).zip(&mut places) {
-                let [a, b] = [0, 1].map(|parity| &slots[(page * 2 + parity) as usize]);
+                let [a, b] = [0, 1].map(|parity| slots[(page * 2 + parity) as usize]);
                 let here = strake_ondisk::newest_page(a, b, superblock.array, plane, page);
                 // One that cannot be read may have been the newer one.
                 let readable = !a.is_empty() && !b.is_empty();
@@ -78,7 +83,6 @@ pub(super) fn read(
                 }
             }
         }
-        seen.push((MemberIndex(slot as u8), layout, own));
     }
     let held = [0, 1].map(|page| held(&newest[page]));
     let shows_less = |own: &[Option<u64>]| {
@@ -92,7 +96,11 @@ pub(super) fn read(
         let older = |((plane, page), (own, newest)): (_, (&Option<u64>, &PageState))| {
             let (sequence, record) = written(newest, superblock.array, plane, page)?;
             let offset = layout.bitmap_page_offset(plane, page, sequence);
-            own.is_some_and(|own| own < sequence).then_some((*member, offset, record))
+            own.is_some_and(|own| own < sequence).then_some(Writing {
+                member: *member,
+                offset,
+                bytes: record,
+            })
         };
         pages.zip(own.iter().zip(&newest)).filter_map(older).collect::<Vec<_>>()
     };
@@ -118,19 +126,13 @@ fn held(page: &PageState) -> u64 {
     }
 }
 
-/// The slots of a plane, page by page, even sequences first. A slot that cannot be read is empty: it is lost on this
-/// member, and others have it.
-fn read_plane(io: &mut MemberIo<'_>, layout: &AreaLayout, plane: Plane) -> Vec<Vec<u8>> {
-    let doing = "reading its bitmap";
-    if let Ok(bytes) = io.read(layout.bitmap_page_offset(plane, 0, 0), PLANE_BYTES, doing) {
-        return bytes.chunks(PAGE_BYTES).map(<[u8]>::to_vec).collect();
-    }
-    let mut slot = |page, parity| {
-        let offset = layout.bitmap_page_offset(plane, page, parity);
-        io.read(offset, PAGE_BYTES as u64, doing).unwrap_or_default()
-    };
-    (0..PAGES_PER_PLANE).flat_map(|page| [slot(page, 0), slot(page, 1)]).collect()
+/// The slots of a plane, page by page, even sequences first. A slot that cannot be read is empty.
+fn slots(found: &crate::fleet::Read) -> impl Iterator<Item = &[u8]> {
+    let slots = found.bytes.chunks(PAGE_BYTES).zip(&found.readable);
+    slots.map(|(slot, readable)| if *readable { slot } else { &[] })
 }
+
+const _: () = assert!(PAGE_BYTES == READ_BYTES, "what is readable is known by pages");
 
 /// `lost` is the sequence with which a page begins anew that nobody can show.
 fn assemble(members: usize, regions: u32, newest: Vec<PageState>, lost: u64) -> Planes {

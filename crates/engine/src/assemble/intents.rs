@@ -15,7 +15,7 @@ use strake_units::{Lba, LbaRange, MemberIndex};
 use super::recovery::Intents;
 use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
-use crate::member_io::{MemberIo, Wait};
+use crate::fleet::{Failed, Fleet, Read, Reading, Writing};
 
 /// Reads of the control plane begin and end at multiples of this.
 const ALIGN: u64 = 4096;
@@ -93,8 +93,8 @@ fn recover(
 /// What is to be done about one intent.
 #[derive(Debug, Default)]
 pub(super) struct Remedy {
-    /// What members have to be given, each with its byte offset on the member.
-    pub(super) writes: Vec<(MemberIndex, u64, Vec<u8>)>,
+    /// What members have to be given.
+    pub(super) writes: Vec<Writing>,
     /// What is lost of the stripe is certain to be what it was.
     pub(super) sure: bool,
     /// Parity of the stripe is left as it is, though nobody knows whether it fits.
@@ -195,64 +195,74 @@ impl<'a> Site<'a> {
         HEAD_BYTES + at.bytes(self.geometry.block_size())
     }
 
-    /// The intent's blocks of a strip; `None` when the member that has them is not in sync.
-    fn read(
-        &self,
-        intent: &Intent,
-        strip: u8,
-        wait: Wait<'_>,
-    ) -> Result<Option<Strip>, (MemberIndex, ArrayError)> {
+    /// Where the intent's blocks of a strip are, in whole pages; `None` when the member that has them is not in sync.
+    fn reading(&self, intent: &Intent, strip: u8) -> Option<Reading> {
         let member = self.member(intent, strip);
         let in_sync = self.label.members[member.at()].state == RecordedState::InSync;
-        let Some(drive) = self.drives[member.at()].as_ref().filter(|_| in_sync) else {
-            return Ok(None);
-        };
-        let size = u64::from(self.geometry.block_size().bytes());
+        if !in_sync || self.drives[member.at()].is_none() {
+            return None;
+        }
         let start = self.offset(intent);
-        let bytes = u64::from(intent.blocks) * size;
-        let from = start / ALIGN * ALIGN;
+        let bytes = u64::from(intent.blocks) * u64::from(self.geometry.block_size().bytes());
+        let offset = start / ALIGN * ALIGN;
         let until = (start + bytes).next_multiple_of(ALIGN);
-        let read = MemberIo::open(drive, wait).and_then(|mut io| {
-            io.read_around(from, until - from, "reading what was being written at the crash")
-        });
-        let (found, readable) = read.map_err(|error| (member, error))?;
+        Some(Reading { member, offset, bytes: until - offset })
+    }
+
+    /// The intent's blocks of a strip, of which `read` is what `reading` found.
+    fn strip(&self, intent: &Intent, reading: &Reading, read: &Read) -> Strip {
+        let size = u64::from(self.geometry.block_size().bytes());
+        let skipped = self.offset(intent) - reading.offset;
         let first = self.geometry.member_lba(intent.stripe, intent.offset);
         let stands = |nth: u64| {
             let at = LbaRange::new(Lba(first.0 + nth), 1);
-            if self.bad.within(member, at).next().is_some() {
+            if self.bad.within(reading.member, at).next().is_some() {
                 Block::Unused
-            } else if readable[((start + nth * size - from) / ALIGN) as usize] {
+            } else if read.readable[((skipped + nth * size) / ALIGN) as usize] {
                 Block::Here
             } else {
                 Block::Unreadable
             }
         };
-        let skipped = (start - from) as usize;
-        Ok(Some(Strip {
-            bytes: found[skipped..skipped + bytes as usize].to_vec(),
+        let bytes = u64::from(intent.blocks) * size;
+        Strip {
+            bytes: read.bytes[skipped as usize..(skipped + bytes) as usize].to_vec(),
             blocks: (0..intent.blocks.into()).map(stands).collect(),
-        }))
+        }
     }
 
-    /// What has to be done so that all strips agree where `intent` was to write.
+    /// What has to be done so that all strips agree where each of `intents` was to write. All strips are read at once.
     ///
     /// # Errors
-    /// When a member cannot be read at all: it is the one named.
-    pub(super) fn remedy(
+    /// When members cannot be read at all: they are named.
+    pub(super) fn remedies(
         &self,
-        intent: &Intent,
-        wait: Wait<'_>,
-    ) -> Result<Remedy, (MemberIndex, ArrayError)> {
+        intents: &[Intent],
+        fleet: &mut Fleet<'_>,
+    ) -> Result<Vec<Remedy>, Failed> {
         let k = self.geometry.data_strips();
-        let strips = (0..k + intent.parities).map(|strip| self.read(intent, strip, &mut *wait));
-        let strips = strips.collect::<Result<Vec<Option<Strip>>, _>>()?;
-        let mut remedy = Remedy { sure: true, ..Remedy::default() };
-        for block in 0..intent.blocks {
-            // Codes of arrays can be computed with, so this does not happen.
-            let blamed = |e: CodeError| (self.member(intent, intent.strip), unusable(&e));
-            self.remedy_row(intent, block, &strips, &mut remedy).map_err(blamed)?;
+        let strips = |intent: &Intent| {
+            (0..k + intent.parities).map(|strip| self.reading(intent, strip)).collect::<Vec<_>>()
+        };
+        let wanted: Vec<Vec<Option<Reading>>> = intents.iter().map(strips).collect();
+        let readings: Vec<Reading> = wanted.iter().flatten().flatten().copied().collect();
+        let found = fleet.read(&readings, "reading what was being written at the crash")?;
+        let mut found = found.iter();
+        let mut remedies = Vec::new();
+        for (intent, wanted) in intents.iter().zip(wanted) {
+            let strip = |reading: Option<Reading>| {
+                let reading = reading?;
+                Some(self.strip(intent, &reading, found.next()?))
+            };
+            let strips: Vec<Option<Strip>> = wanted.into_iter().map(strip).collect();
+            let mut remedy = Remedy { sure: true, ..Remedy::default() };
+            for block in 0..intent.blocks {
+                // Codes of arrays can be computed with, so this does not happen.
+                self.remedy_row(intent, block, &strips, &mut remedy).map_err(|e| unusable(&e))?;
+            }
+            remedies.push(remedy);
         }
-        Ok(remedy)
+        Ok(remedies)
     }
 
     fn remedy_row(
@@ -301,7 +311,8 @@ impl<'a> Site<'a> {
             // What cannot be read may be old, and be read one day.
             let unreadable = stands(&strips[usize::from(strip)]) == Some(Block::Unreadable);
             if differs || unreadable {
-                remedy.writes.push((self.member(intent, strip), offset, right.clone()));
+                let member = self.member(intent, strip);
+                remedy.writes.push(Writing { member, offset, bytes: right.clone() });
             }
         }
         Ok(())

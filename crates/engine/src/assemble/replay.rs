@@ -11,21 +11,22 @@
 //! now; then all of it is written in its place, but for members that were out in between and have been given newer
 //! contents in another way. Nothing is changed in the log, so a crash in the middle of this is one more of the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use strake_block::IoError;
 use strake_ondisk::redo::restore;
 use strake_ondisk::{
     BadList, Bits, Consistency, HEAD_BYTES, Intent, Plane, REDO_HEADER_BYTES, RecordedState,
     RedoHeader, RedoPart, RedoRecord, Superblock, decode_redo,
 };
 use strake_raid::{Geometry, Regions};
-use strake_units::{MemberIndex, RegionIndex, StripeIndex};
+use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
 
 use super::intents::{Remedy, Site};
 use super::recovery::Recovery;
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::member_io::{MemberIo, Wait};
+use crate::fleet::{Failed, Fleet, Reading, Writing};
 use crate::planes::Planes;
 
 /// True when the label says that every write is in the log.
@@ -66,11 +67,19 @@ pub(crate) fn note_start(
     label.note_logged(logged, since);
 }
 
-/// A record, and the members that have it with the part that is theirs.
+/// A record, and the members that have it.
 struct Found {
     record: RedoRecord,
+    /// Byte offsets of its header.
+    homes: Vec<(MemberIndex, u64)>,
+    /// The part that is theirs, of those that were read.
     parts: Vec<(MemberIndex, Vec<u8>)>,
 }
+
+/// What has been carried out, by the path of the drive, the activation, and the record: a start that has to begin again
+/// because a member failed writes it no second time. Nothing on the members says so, so that a crash ends it.
+#[derive(Debug, Default)]
+pub(super) struct Carried(BTreeSet<(String, Uuid, Name)>);
 
 /// Which record: its ring, and its number there.
 type Name = (u16, u64);
@@ -136,80 +145,81 @@ impl Records {
 
 /// Reads the log on all of `drives` that have it, and what intents are about. Changes nothing.
 ///
+/// Headers are read first, of all members at once. They tell which records are the last word about their bands, and
+/// only of these the contents are read.
+///
 /// A block that cannot be read is one without a record, as long as that can be told: who has a part of a record is in
 /// its header on others. Where nobody else may have it, or it is a part that is missing, the array goes on without the
 /// member, or, if the loss is accepted, with what there is.
 ///
 /// # Errors
-/// When a member cannot be read: it is the one named.
+/// When members cannot be read: they are named.
 pub(super) fn read(
     label: &Superblock,
     (geometry, regions): (&Geometry, &Regions),
     (drives, bad): (&[Option<Drive>], &BadList),
     accept_loss: bool,
-    wait: Wait<'_>,
-) -> Result<Log, (MemberIndex, ArrayError)> {
-    let records = records(label, (geometry, regions), drives, &mut *wait)?;
+    fleet: &mut Fleet<'_>,
+) -> Result<Log, Failed> {
+    let mut records = records(label, (geometry, regions), drives, fleet)?;
     let newest = records.newest(label, geometry);
     let is_newest =
         |stripe, offset, name: &Name| newest.get(&band(geometry, stripe, offset)) == Some(name);
     let mut log = Log { redo: Vec::new(), never_begun: 0, remedies: Vec::new(), in_part: false };
-    for (name, (_, intents)) in &records.intents {
-        // Only arrays with parity have a log.
-        let site = Site::new(label, geometry, drives, bad).map_err(|e| (MemberIndex(0), e))?;
-        for intent in intents.iter().filter(|intent| site.has(intent)) {
-            if is_newest(intent.stripe, intent.offset, name) {
-                let remedy = site.remedy(intent, &mut *wait)?;
-                log.remedies.push((regions.region_of(intent.stripe), remedy));
-            }
-        }
+    // Only arrays with parity have a log.
+    let site = Site::new(label, geometry, drives, bad)?;
+    let last = |(name, (_, intents)): (&Name, &(RedoHeader, Vec<Intent>))| {
+        let name = *name;
+        let last = move |intent: &Intent| is_newest(intent.stripe, intent.offset, &name);
+        intents.iter().filter(|i| site.has(i) && last(i)).cloned().collect::<Vec<_>>()
+    };
+    let intents: Vec<Intent> = records.intents.iter().flat_map(last).collect();
+    for some in intents.chunks(INTENTS_AT_ONCE) {
+        let remedies = site.remedies(some, fleet)?;
+        let region = |intent: &Intent| regions.region_of(intent.stripe);
+        log.remedies.extend(some.iter().map(region).zip(remedies));
     }
     // Whatever is older is done, and may have been written over since by a write that only told its intent.
-    let is_last = |(name, found): &(&Name, &Found)| {
+    let is_last = |name: &Name, found: &Found| {
         let record = &found.record;
         record.parts.iter().all(|part| is_newest(record.header.stripe, part.offset, name))
     };
-    let counting = |(name, found): &(&Name, &Found)| {
-        records.is_current(name) && counts(label, geometry, &found.record)
-    };
-    let last = records.redo.iter().filter(is_last);
-    let (acted, never_begun): (Vec<_>, Vec<_>) =
-        last.filter(counting).partition(|(_, found)| is_whole(label, drives, found));
+    let mut redo = std::mem::take(&mut records.redo);
+    redo.retain(|name, found| {
+        is_last(name, found) && records.is_current(name) && counts(label, geometry, &found.record)
+    });
+    payloads(geometry, &mut redo, &mut records.unreadable, fleet)?;
+    let (acted, never_begun): (Vec<Found>, Vec<Found>) =
+        redo.into_values().partition(|found| is_whole(label, drives, found));
     log.never_begun = never_begun.len() as u64;
     let mut rows = label.members.iter().zip(drives);
     let whole = rows.all(|(row, drive)| row.state == RecordedState::InSync && drive.is_some());
     let lacks = |member: &MemberIndex| {
         let has = |found: &Found| found.parts.iter().any(|(has, _)| has == member);
         let part = |found: &Found| found.record.parts.iter().any(|part| part.slot == *member);
-        never_begun.iter().any(|(_, found)| part(found) && !has(found))
+        never_begun.iter().any(|found| part(found) && !has(found))
     };
-    let blamed = records.unreadable.iter().find(|(member, _)| !whole || lacks(member));
-    if let Some((member, error)) = blamed {
+    let blamed = std::mem::take(&mut records.unreadable);
+    let mut blamed = blamed.into_iter().filter(|(member, _)| !whole || lacks(member));
+    if let Some((member, error)) = blamed.next() {
         if !accept_loss {
-            return Err((*member, ArrayError::new(error.kind, error.what.clone())));
+            return Err(Failed::Members(vec![(member, error)]));
         }
         log.in_part = true;
     }
-    let kept: Vec<Name> = acted.into_iter().map(|(name, _)| *name).collect();
-    let mut redo = records.redo;
-    redo.retain(|name, _| kept.contains(name));
-    log.redo = redo.into_values().collect();
+    log.redo = acted;
     Ok(log)
 }
 
+/// What the headers on the members say.
 fn records(
     label: &Superblock,
     (geometry, regions): (&Geometry, &Regions),
     drives: &[Option<Drive>],
-    wait: Wait<'_>,
-) -> Result<Records, (MemberIndex, ArrayError)> {
+    fleet: &mut Fleet<'_>,
+) -> Result<Records, Failed> {
     let mut records = Records::default();
-    let here = drives.iter().enumerate();
-    let here = here.filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)));
-    for (member, drive) in here.clone() {
-        let mut io = MemberIo::open(drive, &mut *wait).map_err(|error| (member, error))?;
-        let (found, unreadable) = headers(label, &mut io).map_err(|error| (member, error))?;
-        records.unreadable.extend(unreadable.map(|error| (member, error)));
+    for (member, found) in headers(label, drives, &mut records.unreadable, fleet)? {
         for (offset, record) in found {
             let header = record.header;
             let name = (header.ring, header.sequence);
@@ -221,24 +231,18 @@ fn records(
                 }
                 continue;
             }
-            let own = record.parts.iter().find(|part| part.slot == member).copied();
-            let Some(own) = own else { continue };
+            if record.parts.iter().all(|part| part.slot != member) {
+                continue;
+            }
             let inside = |part: &RedoPart| within(geometry, regions, header.stripe.0, part);
             if !record.parts.iter().all(inside) {
                 continue;
             }
-            let payload = match payload(&own, geometry, &mut io, offset) {
-                Ok(payload) => payload,
-                Err(error) => {
-                    records.unreadable.entry(member).or_insert(error);
-                    None
-                }
-            };
             // Without its payload a header still tells that older records of its band are done.
-            let found = Found { record: record.clone(), parts: Vec::new() };
+            let found = Found { record: record.clone(), homes: Vec::new(), parts: Vec::new() };
             let entry = records.redo.entry(name).or_insert(found);
             if entry.record == record {
-                entry.parts.extend(payload.map(|payload| (member, payload)));
+                entry.homes.push((member, offset));
             }
         }
         let Records { intents, floors, .. } = &mut records;
@@ -246,6 +250,41 @@ fn records(
         intents.retain(|(ring, sequence), _| *sequence >= floor(ring));
     }
     Ok(records)
+}
+
+/// Reads what members were to get by the records in `redo`, from all of them at once.
+fn payloads(
+    geometry: &Geometry,
+    redo: &mut BTreeMap<Name, Found>,
+    unreadable: &mut BTreeMap<MemberIndex, ArrayError>,
+    fleet: &mut Fleet<'_>,
+) -> Result<(), Failed> {
+    let mut readings = Vec::new();
+    let mut owners = Vec::new();
+    for (name, found) in redo.iter() {
+        for (member, offset) in &found.homes {
+            let part = found.record.parts.iter().find(|part| part.slot == *member);
+            let reading = part.and_then(|part| payload_at(part, geometry, *member, *offset));
+            owners.extend(reading.map(|_| (*name, *member)));
+            readings.extend(reading);
+        }
+    }
+    let read = fleet.read(&readings, READING)?;
+    for ((name, member), read) in owners.into_iter().zip(read) {
+        let Some(found) = redo.get_mut(&name) else { continue };
+        if let Some(error) = read.why {
+            unreadable.entry(member).or_insert(error);
+            continue;
+        }
+        let part = found.record.parts.iter().find(|part| part.slot == member);
+        let Some(part) = part else { continue };
+        let mut payload = read.bytes;
+        payload.truncate((u64::from(part.blocks) << geometry.block_size().shift()) as usize);
+        if restore(part, &mut payload) {
+            found.parts.push((member, payload));
+        }
+    }
+    Ok(())
 }
 
 impl Log {
@@ -277,95 +316,115 @@ impl Log {
         bits
     }
 
-    /// Writes what it says once more, and clears the marks of regions when that leaves none in doubt. Returns how many
-    /// writes.
+    /// Writes what it says once more, on all members at once, and clears the marks of regions when that leaves none in
+    /// doubt. Returns how many writes.
     ///
     /// # Errors
-    /// When a member cannot be written: it is the one named.
+    /// When members cannot be written: they are named. What the others have got is in `carried`.
     pub(super) fn carry_out(
-        &self,
+        self,
         label: &Superblock,
         (geometry, regions): (&Geometry, &Regions),
-        drives: &[Option<Drive>],
-        planes: &mut Planes,
-        wait: Wait<'_>,
-    ) -> Result<u64, (MemberIndex, ArrayError)> {
-        let drive = |member: MemberIndex| drives[member.at()].as_ref().expect("just read from it");
-        for entry in &self.redo {
-            for (member, payload) in &entry.parts {
-                let part = entry.record.parts.iter().find(|part| part.slot == *member);
-                if !part.is_some_and(|part| takes(label, &entry.record, part)) {
+        (drives, planes): (&[Option<Drive>], &mut Planes),
+        carried: &mut Carried,
+        fleet: &mut Fleet<'_>,
+    ) -> Result<u64, Failed> {
+        let left = self.marked(regions.count(), |remedy| remedy.left);
+        let redone = self.redo.len() as u64;
+        // Of each band there is one record, so that no two of these writes meet.
+        let (mut writings, mut keys) = (Vec::new(), Vec::new());
+        for Found { record, parts, .. } in self.redo {
+            for (member, bytes) in parts {
+                let part = record.parts.iter().find(|part| part.slot == member);
+                let Some(part) = part.filter(|part| takes(label, &record, part)) else { continue };
+                let path = drives[member.at()].as_ref().map(|drive| drive.path.clone());
+                let name = (record.header.ring, record.header.sequence);
+                let key = (path.unwrap_or_default(), record.header.epoch, name);
+                if carried.0.contains(&key) {
                     continue;
                 }
-                write_part(geometry, drive(*member), *member, entry, payload, &mut *wait)
-                    .map_err(|error| (*member, error))?;
+                let at = geometry.member_lba(record.header.stripe, part.offset);
+                let offset = HEAD_BYTES + at.bytes(geometry.block_size());
+                writings.push(Writing { member, offset, bytes });
+                keys.push(key);
             }
         }
+        let mut stable = |nth: usize| {
+            carried.0.insert(keys[nth].clone());
+        };
+        fleet.write_noting(&writings, "carrying out its redo log", &mut stable)?;
+        drop(writings);
         let mended = self.remedies.iter().filter(|(_, remedy)| !remedy.writes.is_empty());
-        for (member, offset, bytes) in mended.clone().flat_map(|(_, remedy)| &remedy.writes) {
-            MemberIo::open(drive(*member), &mut *wait)
-                .and_then(|mut io| io.write(*offset, bytes, "making parity fit after a crash"))
-                .map_err(|error| (*member, error))?;
-        }
+        let writes: Vec<Writing> =
+            mended.clone().flat_map(|(_, remedy)| remedy.writes.iter().cloned()).collect();
+        fleet.write(&writes, "making parity fit after a crash")?;
         if !self.in_part && covered(label, geometry) == geometry.groups_with(u64::MAX) {
             // There is no other doubt about these regions than the writes that have been done again.
-            let left = self.marked(regions.count(), |remedy| remedy.left);
             planes.change(Plane::Intent, |intent| *intent = left.clone());
         }
-        Ok(self.redo.len() as u64 + mended.count() as u64)
+        Ok(redone + mended.count() as u64)
     }
 }
 
 /// What is being done while the log is read, for messages.
 const READING: &str = "reading its redo log";
 
+/// Intents whose strips are in memory at a time.
+const INTENTS_AT_ONCE: usize = 256;
+
 /// Headers, by byte offset on the member.
 type Headers = BTreeMap<u64, RedoRecord>;
 
-/// The headers of the label's activation in a member's log; and why not all of it can be read, if so.
+/// The headers of the label's activation in the logs of all members; those whose logs cannot be read everywhere get
+/// into `unreadable`.
 fn headers(
     label: &Superblock,
-    io: &mut MemberIo<'_>,
-) -> Result<(Headers, Option<ArrayError>), ArrayError> {
-    let (start, bytes) = strake_ondisk::redo_ring(0, 1);
-    let mut found = Headers::new();
-    let mut look = |piece_offset: u64, piece: &[u8]| {
+    drives: &[Option<Drive>],
+    unreadable: &mut BTreeMap<MemberIndex, ArrayError>,
+    fleet: &mut Fleet<'_>,
+) -> Result<BTreeMap<MemberIndex, Headers>, Failed> {
+    let (offset, bytes) = strake_ondisk::redo_ring(0, 1);
+    let readings: Vec<Reading> =
+        fleet.here().map(|member| Reading { member, offset, bytes }).collect();
+    let mut found = BTreeMap::<MemberIndex, Headers>::new();
+    // A piece at a time: next to nothing of the log is ever a header of this activation.
+    let mut look = |of: usize, piece_offset: u64, piece: Result<&[u8], IoError>| {
+        let member = readings[of].member;
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => {
+                let path = drives[member.at()].as_ref().map_or("?", |drive| drive.path.as_str());
+                unreadable.entry(member).or_insert_with(|| ArrayError::io(path, READING, error));
+                return;
+            }
+        };
+        let own = found.entry(member).or_default();
         for (at, block) in piece.chunks_exact(REDO_HEADER_BYTES).enumerate() {
             let offset = piece_offset + (at * REDO_HEADER_BYTES) as u64;
             let record = decode_redo(block, offset);
-            found.extend(record.filter(|r| is_ours(label, &r.header)).map(|r| (offset, r)));
+            own.extend(record.filter(|r| is_ours(label, &r.header)).map(|r| (offset, r)));
         }
     };
-    // A piece at a time: next to nothing of the log is ever a header of this activation.
-    let Err(error) = io.read_pieces(start, bytes, READING, &mut look) else {
-        return Ok((found, None));
-    };
-    let (readable, _) = io.read_around(start, bytes, READING)?;
-    look(start, &readable);
-    Ok((found, Some(error)))
+    fleet.read_pieces(&readings, READING, &mut look)?;
+    Ok(found)
 }
 
 fn is_ours(label: &Superblock, header: &RedoHeader) -> bool {
     header.array == label.array && header.epoch == label.epoch
 }
 
-/// What a member was to get, as the log has it behind the header at `offset`; `None` when that is not whole.
-fn payload(
+/// Where the log has what a member was to get, behind the header at `offset`; `None` when that is beyond its end.
+fn payload_at(
     part: &RedoPart,
     geometry: &Geometry,
-    io: &mut MemberIo<'_>,
+    member: MemberIndex,
     offset: u64,
-) -> Result<Option<Vec<u8>>, ArrayError> {
+) -> Option<Reading> {
     let (log, log_bytes) = strake_ondisk::redo_ring(0, 1);
     let bytes = u64::from(part.blocks) << geometry.block_size().shift();
     let start = offset + REDO_HEADER_BYTES as u64;
-    if start + bytes > log + log_bytes {
-        return Ok(None);
-    }
     let whole = bytes.next_multiple_of(REDO_HEADER_BYTES as u64);
-    let mut payload = io.read(start, whole, READING)?;
-    payload.truncate(bytes as usize);
-    Ok(restore(part, &mut payload).then_some(payload))
+    (start + bytes <= log + log_bytes).then_some(Reading { member, offset: start, bytes: whole })
 }
 
 /// True when a part lies where the array has a strip.
@@ -406,25 +465,10 @@ fn takes(label: &Superblock, record: &RedoRecord, part: &RedoPart) -> bool {
 /// True when every member that has to has its part: one that was in its place when the record was written, or was
 /// written along with it, and is here.
 fn is_whole(label: &Superblock, drives: &[Option<Drive>], found: &Found) -> bool {
-    let Found { record, parts } = found;
+    let Found { record, parts, .. } = found;
     record.parts.iter().all(|part| {
         let here = drives.get(part.slot.at()).is_some_and(Option::is_some);
         let has = parts.iter().any(|(member, _)| *member == part.slot);
         has || !here || !takes(label, record, part)
     })
-}
-
-fn write_part(
-    geometry: &Geometry,
-    drive: &Drive,
-    member: MemberIndex,
-    found: &Found,
-    payload: &[u8],
-    wait: Wait<'_>,
-) -> Result<(), ArrayError> {
-    let part = found.record.parts.iter().find(|part| part.slot == member);
-    let part = part.expect("the payload is that of a part");
-    let at = geometry.member_lba(found.record.header.stripe, part.offset);
-    let offset = HEAD_BYTES + at.bytes(geometry.block_size());
-    MemberIo::open(drive, wait)?.write(offset, payload, "carrying out its redo log")
 }

@@ -1,6 +1,7 @@
 //! Stories of an array on drives that fail, on one thread.
 
 mod any;
+mod assembly;
 mod away;
 mod badblocks;
 mod bugs;

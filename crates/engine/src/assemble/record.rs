@@ -1,0 +1,84 @@
+//! Writing labels, bitmap pages and lists of bad blocks to all members at once.
+
+use strake_ondisk::{Copy, PAGES_PER_PLANE, Plane, Superblock};
+use strake_raid::MemberState;
+
+use super::{Assembled, bad, layout_of};
+use crate::fleet::{Failed, Fleet, Writing};
+
+impl Assembled {
+    /// Writes this generation's label to every member that is here: heads and tails. On failure says whose.
+    pub(crate) fn write_labels(&self, fleet: &mut Fleet<'_>) -> Result<(), Failed> {
+        self.write_copy(Copy::Head, fleet)?;
+        self.write_copy(Copy::Tail, fleet)
+    }
+
+    pub(crate) fn write_copy(&self, copy: Copy, fleet: &mut Fleet<'_>) -> Result<(), Failed> {
+        let mut writings = Vec::new();
+        for (member, drive) in self.live() {
+            let mut label = self.superblock.clone();
+            label.slot = member;
+            label.member = label.members[member.at()].uuid;
+            let offset = layout_of(member, drive)?.slot_offset(copy, label.generation);
+            writings.push(Writing { member, offset, bytes: label.encode(copy, offset).to_vec() });
+        }
+        fleet.write(&writings, "writing its label")
+    }
+
+    /// Finishes the last update, which a crash may have cut short, before another begins: a member may be behind by one
+    /// generation, never by two. `behind` is what members lack of it but for the label.
+    pub(super) fn finish_update(
+        &self,
+        behind: Vec<Writing>,
+        fleet: &mut Fleet<'_>,
+    ) -> Result<(), Failed> {
+        self.write_copy(Copy::Head, fleet)?;
+        fleet.write(&behind, "finishing what was being recorded")?;
+        // The tail rings say that everybody has it, and who is not here may not.
+        if self.has_everybody() {
+            self.write_copy(Copy::Tail, fleet)?;
+        }
+        Ok(())
+    }
+
+    /// Makes `superblock`, which says who is not here, the label of this activation, before anything of the redo log is
+    /// carried out. Whoever lacks his part of a record stands for one that nobody acted upon: without this label he
+    /// would do so again if he were back after one more crash, when the others have been given theirs.
+    pub(super) fn record_absent(
+        &mut self,
+        superblock: &mut Superblock,
+        fleet: &mut Fleet<'_>,
+    ) -> Result<(), Failed> {
+        superblock.generation += 1;
+        self.superblock = superblock.clone();
+        self.write_bitmaps(fleet)?;
+        self.write_labels(fleet)?;
+        self.planes.write_anew();
+        Ok(())
+    }
+
+    /// Writes every bitmap page, and the list of bad blocks, to every member that is here. On failure says whose.
+    pub(crate) fn write_bitmaps(&self, fleet: &mut Fleet<'_>) -> Result<(), Failed> {
+        // A member in sync lacks nothing; its plane is written when it goes out.
+        let needed = |plane: &Plane| match plane {
+            Plane::Intent | Plane::Written => true,
+            Plane::Stale(member) => self.states[member.at()] != MemberState::InSync,
+        };
+        let array = self.superblock.array;
+        let pages: Vec<_> = Plane::all(self.states.len())
+            .filter(needed)
+            .flat_map(|plane| (0..PAGES_PER_PLANE).map(move |page| (plane, page)))
+            .map(|(plane, page)| (plane, page, self.planes.record(array, plane, page)))
+            .collect();
+        let mut writings = Vec::new();
+        for (member, drive) in self.live() {
+            let layout = layout_of(member, drive)?;
+            writings.extend(pages.iter().map(|(plane, page, (sequence, record))| {
+                let offset = layout.bitmap_page_offset(*plane, *page, *sequence);
+                Writing { member, offset, bytes: record.to_vec() }
+            }));
+            writings.extend(bad::writing(&self.bad, array, member, &layout));
+        }
+        fleet.write(&writings, "writing its bitmap")
+    }
+}

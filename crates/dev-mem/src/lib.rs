@@ -20,6 +20,7 @@ pub mod model;
 pub mod null;
 mod queue;
 pub mod ram;
+pub mod record;
 
 pub use device::MemSpec;
 pub use error::ProfileError;
@@ -29,3 +30,4 @@ pub use faulty::{
 pub use model::{Modelled, Profile};
 pub use null::NullDevice;
 pub use ram::RamDevice;
+pub use record::{Record, Recorder, Seen};

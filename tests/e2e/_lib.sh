@@ -136,6 +136,12 @@ launch() {
 start_daemon() {
     launch straked --state-dir "$state" --socket "$STRAKE_SOCKET" --cores auto "$@"
     within 30 "straked answers" daemon_answers
+    within 60 "no array is being started any more" nothing_starts
+}
+
+# nothing_starts: whether every array runs, or has been tried: the daemon answers before that.
+nothing_starts() {
+    strake array list --output json >"$work/starts" 2>/dev/null && ! grep -q '"starting"' "$work/starts"
 }
 
 # Ends the daemon by SIGTERM, which it must survive in good order.

@@ -65,6 +65,12 @@ pub trait BlockDevice: Send + Sync {
     /// What the device is like now.
     fn info(&self) -> DeviceInfo;
 
+    /// What identifies the medium, as in [`info`](Self::info). It never changes, so a device that would ask the kernel
+    /// for the rest answers from memory: whoever only compares identities waits for no drive.
+    fn identity(&self) -> String {
+        self.info().identity
+    }
+
     /// Opens a queue for `core` that takes at least `depth` I/Os at a time. Called on the thread that will use
     /// it; queues of one device are independent of each other.
     ///

@@ -4,14 +4,21 @@ use crate::args::DaemonStart;
 use crate::connect::Connection;
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
-use crate::limits::{LOG_TAIL_BYTES, START_ATTEMPTS, START_RETRY, STOP_ATTEMPTS};
+use crate::limits::{
+    CALL_TIMEOUT, KILL_TIMEOUT, LOG_TAIL_BYTES, PROBE_TIMEOUT, SETTLE_TIMEOUT, START_ATTEMPTS,
+    START_RETRY, STOP_ATTEMPTS,
+};
 use crate::paths;
 use rustix::process::{Pid, test_kill_process};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use strake_api::v1::ListArraysRequest;
 
 /// How to start a daemon.
 #[derive(Clone, Debug)]
@@ -143,9 +150,99 @@ async fn answers(launch: &Launch, child: &mut Child) -> Result<(), (ErrorKind, S
     }
     // It is ours, and nobody else knows that it is there.
     let _ = child.kill();
-    let _ = child.wait();
     let seconds = (START_RETRY * START_ATTEMPTS).as_secs();
-    Err((ErrorKind::NoDaemon, format!("it did not answer within {seconds} s")))
+    let why = format!("it did not answer within {seconds} s");
+    Err((ErrorKind::NoDaemon, if ends(child).await { why } else { stays(child.id(), &why) }))
+}
+
+/// Whether a process that was killed is gone soon. One that waits for a drive in the kernel stays for as long as the
+/// drive is silent.
+async fn ends(child: &mut Child) -> bool {
+    let mut waited = Duration::ZERO;
+    while waited < KILL_TIMEOUT {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        tokio::time::sleep(START_RETRY).await;
+        waited += START_RETRY;
+    }
+    false
+}
+
+fn stays(pid: u32, why: &str) -> String {
+    format!(
+        "{why}, and process {pid} stays although it was killed: it waits in the kernel for something that does not \
+         answer, such as a drive or its state directory; once that answers or is taken away, it is gone"
+    )
+}
+
+/// Waits until no array is being started, for as long as drives usually take. What is still waited for then is
+/// returned in words.
+///
+/// # Errors
+/// When the daemon cannot be asked.
+pub async fn settled(socket: &Path) -> Result<Vec<String>, CliError> {
+    let mut waited = Duration::ZERO;
+    loop {
+        let mut client = Connection::open(socket).await?.arrays();
+        let arrays = client.list_arrays(ListArraysRequest {}).await?.into_inner().arrays;
+        let starting = arrays.iter().filter(|a| a.states.iter().any(|state| state == "starting"));
+        let starting: Vec<String> =
+            starting.map(|a| format!("array {}: {}", a.name, a.reason)).collect();
+        if starting.is_empty() || waited >= SETTLE_TIMEOUT {
+            return Ok(starting);
+        }
+        tokio::time::sleep(START_RETRY).await;
+        waited += START_RETRY;
+    }
+}
+
+/// Paths of the drives of all arrays, to name one that does not answer later. None where the daemon does not say so
+/// soon.
+pub async fn drives_in_use(connection: &Connection) -> Vec<String> {
+    let mut client = connection.arrays();
+    let asked = tokio::time::timeout(CALL_TIMEOUT, client.list_arrays(ListArraysRequest {})).await;
+    let Ok(Ok(answer)) = asked else { return Vec::new() };
+    let arrays = answer.into_inner().arrays;
+    let waits = arrays.iter().flat_map(|a| a.waits.iter().map(|wait| wait.object.clone()));
+    let members = arrays.iter().flat_map(|a| a.members.iter().map(|m| m.path.clone()));
+    let mut paths: Vec<String> = members.chain(waits).filter(|p| p.starts_with('/')).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// Those of `drives` that do not show their first block: each is asked by a thread of its own.
+fn silent_among(drives: &[String]) -> Vec<String> {
+    let (send, receive) = mpsc::channel();
+    for (at, path) in drives.iter().cloned().enumerate() {
+        let send = send.clone();
+        // Whatever it says is an answer; one that cannot be asked is not blamed.
+        let ask = move || {
+            let _ = File::open(&path).and_then(|mut file| file.read(&mut [0; 4096]));
+            let _ = send.send(at);
+        };
+        std::thread::spawn(ask);
+    }
+    drop(send);
+    let begun = Instant::now();
+    let mut silent: BTreeMap<usize, &String> = drives.iter().enumerate().collect();
+    while let Ok(at) = receive.recv_timeout(PROBE_TIMEOUT.saturating_sub(begun.elapsed())) {
+        silent.remove(&at);
+    }
+    silent.into_values().cloned().collect()
+}
+
+/// What to say of a daemon that does not go, which used `drives`.
+pub(crate) fn hangs(drives: &[String]) -> String {
+    let silent = silent_among(drives);
+    match (silent.as_slice(), drives) {
+        ([], []) => "it waits in the kernel for something that does not answer".to_owned(),
+        ([], drives) => {
+            format!("one of its drives does not finish what it was given ({})", drives.join(", "))
+        }
+        (silent, _) => format!("{} does not answer", silent.join(", ")),
+    }
 }
 
 fn not_started(launch: &Launch, why: &str, log: &mut File, begin: u64) -> String {
@@ -158,11 +255,11 @@ fn not_started(launch: &Launch, why: &str, log: &mut File, begin: u64) -> String
     format!("the daemon did not start: {why}. In its log, {}: {said}", launch.log.display())
 }
 
-/// Waits until process `pid` is gone.
+/// Waits until process `pid` is gone, which used `drives`.
 ///
 /// # Errors
-/// When it is still there after [`STOP_ATTEMPTS`].
-pub async fn gone(pid: u32) -> Result<(), CliError> {
+/// When it is still there after [`STOP_ATTEMPTS`], with the drive that it waits for as far as that can be told.
+pub async fn gone(pid: u32, drives: &[String]) -> Result<(), CliError> {
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Ok(());
     };
@@ -176,7 +273,10 @@ pub async fn gone(pid: u32) -> Result<(), CliError> {
     Err(CliError {
         kind: ErrorKind::NoDaemon,
         text: format!(
-            "straked (process {pid}) was told to stop and is still there after {seconds} s"
+            "straked (process {pid}) was told to stop and is still there after {seconds} s: {}. Its other arrays are \
+             stopped and lose nothing. See what the drive hangs on, or take it away: the process is gone then. Until \
+             that, a daemon can be started again, and serves what it has other drives for",
+            hangs(drives)
         ),
     })
 }

@@ -5,15 +5,28 @@ use std::time::Duration;
 /// How long one attempt to connect may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Attempts to reach a daemon that was just started, [`START_RETRY`] apart: ten seconds, since a daemon
-/// assembles its arrays before it answers.
+/// Attempts to reach a daemon that was just started, [`START_RETRY`] apart: ten seconds on a busy machine. A daemon
+/// answers within two, whatever its drives do.
 pub const START_ATTEMPTS: u32 = 200;
+
+/// How long `daemon start` waits for arrays that are still being started once the daemon answers.
+pub const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a daemon that does not answer has to be gone once it was killed.
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a daemon has to answer a call about itself.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a drive has to show that it answers, when one is looked for that does not.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time between two attempts to reach a daemon that was just started or stopped.
 pub const START_RETRY: Duration = Duration::from_millis(50);
 
-/// Attempts to see a stopping daemon go, [`START_RETRY`] apart: thirty seconds, since it drains its exports.
-pub const STOP_ATTEMPTS: u32 = 600;
+/// Attempts to see a stopping daemon go, [`START_RETRY`] apart: 45 seconds, since it has 35 to drain its exports and to
+/// stop its arrays.
+pub const STOP_ATTEMPTS: u32 = 900;
 
 /// Bytes of the daemon's log shown when it does not start.
 pub const LOG_TAIL_BYTES: usize = 2000;

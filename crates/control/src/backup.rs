@@ -188,7 +188,8 @@ impl Control {
         let (name, uuid) = (&record.name, &record.uuid);
         let runs = self.run(|m| Ok(m.find(uuid).is_some())).unwrap_or(false);
         if !runs {
-            let is_here = |path: &&String| self.key_at(path).is_ok_and(|key| key.is_some());
+            let is_here =
+                |path: &&String| self.key_at(path).is_ok_and(|key| matches!(key, Ok(Some(_))));
             let here = record.drives.iter().filter(is_here);
             let import = ImportArraysRequest {
                 name: uuid.clone(),

@@ -6,13 +6,16 @@
 //! that is slow holds up the command that uses it, and no other.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use strake_engine::Drive;
 
+use crate::actions::Actions;
+use crate::bounded::{self, within};
+use crate::drives::{Lookup, OpenDrive, Sighting, open_at};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::Events;
-use crate::limits::RESERVE_WAIT;
+use crate::limits::{CLOSE_LIMIT, LOOK_LIMIT, RESERVE_WAIT};
 use crate::manager::{Manager, drive_key};
 
 /// What a command found out under the lock, and the keys it reserves for what follows.
@@ -23,6 +26,7 @@ struct Inner {
     /// Told when something is no longer reserved.
     freed: Condvar,
     events: Arc<Events>,
+    actions: Actions,
 }
 
 /// The control plane, to be shared by everybody who calls it.
@@ -35,6 +39,10 @@ pub struct Control {
 pub(crate) struct Reserved {
     control: Control,
     keys: Vec<String>,
+    /// Reserved by another part of the same work.
+    borrowed: Vec<String>,
+    /// How long a drive has to answer.
+    limit: Duration,
 }
 
 impl Control {
@@ -45,40 +53,126 @@ impl Control {
             return Ok(None);
         }
         manager.reserved.extend(keys.iter().cloned());
-        Ok(Some(Reserved { control: self.clone(), keys }))
+        Ok(Some(Reserved { control: self.clone(), keys, borrowed: Vec::new(), limit: LOOK_LIMIT }))
     }
 }
 
+/// What is known on the way to a drive.
+enum Step {
+    /// It is open.
+    Found(Drive),
+    /// The file system is to be asked what is at this path.
+    Look(String),
+    /// It is to be opened.
+    Open(String, Sighting),
+}
+
 impl Reserved {
+    /// Nothing yet. Drives that are opened with it have `limit` to answer.
+    pub(crate) fn nothing(control: &Control, limit: Duration) -> Self {
+        Self { control: control.clone(), keys: Vec::new(), borrowed: Vec::new(), limit }
+    }
+
     /// Opens a drive and reserves it as well, unless another command works on it.
     pub(crate) fn open_now(&mut self, spec: &str) -> Result<Drive, ControlError> {
-        let mut manager = self.control.lock()?;
-        let drive = manager.drives.open(spec)?;
-        let key = drive_key(&drive.device.info().identity);
-        if self.keys.contains(&key) {
-            return Ok(drive);
-        }
-        if !manager.reserved.insert(key.clone()) {
-            return Err(ControlError::state(format!("{spec} is in use by another command")));
-        }
-        drop(manager);
-        self.keys.push(key);
-        Ok(drive)
+        self.open_within(spec, Duration::ZERO)
     }
 
     /// Opens a drive and reserves it as well. Waits while another command works on it.
     pub(crate) fn open(&mut self, spec: &str) -> Result<Drive, ControlError> {
-        let (drive, mut further) = {
-            let own = &self.keys;
-            self.control.reserve(|manager| {
-                let drive = manager.drives.open(spec)?;
-                let key = drive_key(&drive.device.info().identity);
-                let keys = if own.contains(&key) { Vec::new() } else { vec![key] };
-                Ok((drive, keys))
-            })?
-        };
-        self.keys.append(&mut further.keys);
-        Ok(drive)
+        self.open_within(spec, RESERVE_WAIT)
+    }
+
+    /// Has drives that are opened from now on answer within `limit`.
+    pub(crate) fn limit_to(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// How long a drive has to answer.
+    pub(crate) const fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Opens a drive and reserves it as well. Waits for `patience` while another command works on it. The drive itself
+    /// is waited for without the lock.
+    pub(crate) fn open_within(
+        &mut self,
+        spec: &str,
+        patience: Duration,
+    ) -> Result<Drive, ControlError> {
+        let control = self.control.clone();
+        let deadline = Instant::now() + patience;
+        let mut sighted: Option<(String, Sighting)> = None;
+        let mut manager = control.lock()?;
+        loop {
+            let step = match &sighted {
+                None => match manager.drives.look_up(spec)? {
+                    Lookup::Open(drive) => Step::Found(drive),
+                    Lookup::At(path) => Step::Look(path),
+                },
+                Some((path, seen)) => match manager.drives.seen_as(path, seen) {
+                    Some(drive) => Step::Found(drive),
+                    None => Step::Open(path.clone(), seen.clone()),
+                },
+            };
+            match step {
+                Step::Found(drive) => {
+                    let key = drive_key(&drive.device.identity());
+                    if self.keys.contains(&key) || self.borrowed.contains(&key) {
+                        return Ok(drive);
+                    }
+                    if manager.reserved.insert(key.clone()) {
+                        self.keys.push(key);
+                        return Ok(drive);
+                    }
+                }
+                Step::Look(path) => {
+                    let machine = manager.drives.machine().clone();
+                    drop(manager);
+                    let seen = Sighting::within(&path, &machine, self.limit)?;
+                    sighted = Some((path, seen));
+                    manager = control.lock()?;
+                    continue;
+                }
+                Step::Open(path, seen) => {
+                    let opening = seen.opening_key(&path);
+                    if manager.reserved.insert(opening.clone()) {
+                        drop(manager);
+                        let at = path.clone();
+                        let opened = bounded::ask(&path, self.limit, move || open_at(&at, seen));
+                        manager = control.lock()?;
+                        manager.reserved.remove(&opening);
+                        control.inner.freed.notify_all();
+                        let opened = opened??;
+                        sighted = Some((path, opened.sighting()));
+                        manager.drives.add(opened);
+                        continue;
+                    }
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ControlError::state(format!("{spec} is in use by another command")));
+            }
+            let woken = control.inner.freed.wait_timeout(manager, left);
+            manager = woken.map_err(|_| ControlError::state("the control plane is unusable"))?.0;
+        }
+    }
+
+    /// What is reserved.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.keys.clone()
+    }
+
+    /// Counts `keys`, which the same piece of work has reserved, as reserved here.
+    pub(crate) fn borrow(&mut self, keys: Vec<String>) {
+        self.borrowed = keys;
+    }
+
+    /// Takes over what `other` has reserved.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
+        self.keys.append(&mut other.keys);
     }
 }
 
@@ -87,14 +181,18 @@ impl Drop for Reserved {
         if self.keys.is_empty() {
             return;
         }
-        // A panic elsewhere does not make the set of names wrong.
-        let mut manager = self.control.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in &self.keys {
-            manager.reserved.remove(key);
-        }
-        manager.close_unused_drives();
-        drop(manager);
-        self.control.inner.freed.notify_all();
+        self.control.free(&self.keys);
+    }
+}
+
+/// Closes drives, which those that do not answer are not waited for to end.
+fn close(drives: Vec<OpenDrive>) {
+    if drives.is_empty() {
+        return;
+    }
+    let paths: Vec<String> = drives.iter().map(|d| d.drive.path.clone()).collect();
+    if within("drive close", CLOSE_LIMIT, move || drop(drives)).is_none() {
+        tracing::warn!(drives = ?paths, "not closed yet: a drive does not answer");
     }
 }
 
@@ -103,7 +201,8 @@ impl Control {
     #[must_use]
     pub fn new(manager: Manager) -> Self {
         let events = manager.events();
-        let inner = Inner { manager: Mutex::new(manager), freed: Condvar::new(), events };
+        let (freed, actions) = (Condvar::new(), Actions::default());
+        let inner = Inner { manager: Mutex::new(manager), freed, events, actions };
         Self { inner: Arc::new(inner) }
     }
 
@@ -111,6 +210,11 @@ impl Control {
     #[must_use]
     pub fn events(&self) -> &Arc<Events> {
         &self.inner.events
+    }
+
+    /// What upkeep is doing.
+    pub(crate) fn actions(&self) -> &Actions {
+        &self.inner.actions
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Manager>, ControlError> {
@@ -130,7 +234,51 @@ impl Control {
         &self,
         job: impl FnOnce(&mut Manager) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
-        job(&mut *self.lock()?)
+        let mut manager = self.lock()?;
+        let done = job(&mut manager);
+        let closed = manager.drives.take_closed();
+        drop(manager);
+        close(closed);
+        done
+    }
+
+    /// Waits until `done`, for `limit` at most. True when it is. Looked at whenever something is no longer reserved.
+    pub(crate) fn wait_until(
+        &self,
+        limit: Duration,
+        done: impl Fn(&Manager) -> bool,
+    ) -> Result<bool, ControlError> {
+        let begun = Instant::now();
+        let mut manager = self.lock()?;
+        while !done(&manager) {
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let woken = self.inner.freed.wait_timeout(manager, left.min(LOOK_LIMIT));
+            manager = woken.map_err(|_| ControlError::state("the control plane is unusable"))?.0;
+        }
+        Ok(true)
+    }
+
+    /// Has those look again who wait until something is so.
+    pub(crate) fn wake_waiters(&self) {
+        self.inner.freed.notify_all();
+    }
+
+    /// Has others work on what `keys` reserve, and closes what nobody uses any more.
+    fn free(&self, keys: &[String]) {
+        // A panic elsewhere does not make the set of names wrong.
+        let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            manager.reserved.remove(key);
+        }
+        manager.close_unused_drives();
+        let closed = manager.drives.take_closed();
+        drop(manager);
+        // Before others open them: nobody else can while we have them.
+        close(closed);
+        self.inner.freed.notify_all();
     }
 
     /// Runs `plan` under the lock and reserves the keys it returns. While another command holds one of them, waits
@@ -139,20 +287,37 @@ impl Control {
         &self,
         mut plan: impl FnMut(&mut Manager) -> Planned<T>,
     ) -> Result<(T, Reserved), ControlError> {
-        let deadline = Instant::now() + RESERVE_WAIT;
+        self.reserve_within(RESERVE_WAIT, &mut plan)
+    }
+
+    /// The same, waiting for `limit` at most.
+    pub(crate) fn reserve_within<T>(
+        &self,
+        limit: Duration,
+        mut plan: impl FnMut(&mut Manager) -> Planned<T>,
+    ) -> Result<(T, Reserved), ControlError> {
+        let deadline = Instant::now() + limit;
         let mut manager = self.lock()?;
         loop {
             let (planned, keys) = plan(&mut manager)?;
             let Some(taken) = keys.iter().find(|key| manager.reserved.contains(*key)) else {
                 manager.reserved.extend(keys.iter().cloned());
                 drop(manager);
-                return Ok((planned, Reserved { control: self.clone(), keys }));
+                return Ok((
+                    planned,
+                    Reserved {
+                        control: self.clone(),
+                        keys,
+                        borrowed: Vec::new(),
+                        limit: LOOK_LIMIT,
+                    },
+                ));
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(ControlError::state(format!(
                     "another command has been working on {taken} for {} seconds; try again when it has ended",
-                    RESERVE_WAIT.as_secs()
+                    limit.as_secs()
                 )));
             }
             // Nothing that was planned may be kept: it is planned anew from what is there then.

@@ -203,7 +203,7 @@ impl Manager {
     /// Refuses drives that belong to a running array, or are spares.
     pub(crate) fn refuse_members(&self, drives: &[Drive]) -> Result<(), ControlError> {
         for drive in drives {
-            let identity = drive.device.info().identity;
+            let identity = drive.device.identity();
             if let Some((slot, name)) = self.place_of(&identity) {
                 return Err(ControlError::refused(format!(
                     "{} is member {slot} of array {name}; use another drive",
@@ -223,12 +223,11 @@ impl Manager {
     /// The slot and the name of the running array that a medium belongs to.
     pub(crate) fn place_of(&self, identity: &str) -> Option<(usize, String)> {
         self.running.iter().find_map(|running| {
-            let here = |d: &Option<Drive>| {
-                d.as_ref().is_some_and(|d| d.device.info().identity == identity)
-            };
+            let here =
+                |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
             let slot = running.drives.iter().position(here).or_else(|| {
                 let next = running.successor.as_ref()?;
-                (next.drive.device.info().identity == identity).then_some(next.slot.at())
+                (next.drive.device.identity() == identity).then_some(next.slot.at())
             })?;
             Some((slot, running.array.name().to_string()))
         })

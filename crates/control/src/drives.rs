@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use strake_block::BlockDevice;
 use strake_dev_fabrics::{Address, FabricsDevice, LinkState, PathStatus};
@@ -12,7 +13,9 @@ use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
 use strake_engine::Drive;
 use strake_units::{BlockSize, ByteSize};
 
+use crate::bounded::{self, Silent};
 use crate::error::ControlError;
+use crate::limits::GLANCE_LIMIT;
 use crate::probe::Probes;
 use crate::readd::PathKey;
 use crate::remote::{address_of, is_remote, lost_note};
@@ -93,7 +96,61 @@ pub struct Drives {
     machine: Machine,
     probes: Probes,
     open: Vec<OpenDrive>,
+    /// Those that are not used any more, and not closed yet.
+    closed: Vec<OpenDrive>,
     memory_made: u32,
+}
+
+/// What a specification means.
+pub(crate) enum Lookup {
+    /// A drive that is there.
+    Open(Drive),
+    /// Whatever is at this path.
+    At(String),
+}
+
+/// What the file system and the kernel say of a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Sighting {
+    key: Option<(Key, DriveKind)>,
+    medium: Option<Medium>,
+}
+
+impl Sighting {
+    /// Asks what is at `path`.
+    ///
+    /// # Errors
+    /// When that is not said within `limit`.
+    pub(crate) fn within(path: &str, machine: &Machine, limit: Duration) -> Result<Self, Silent> {
+        let (at, machine) = (path.to_owned(), machine.clone());
+        bounded::ask(path, limit, move || Self {
+            key: key_of(&at),
+            medium: machine.at_node(&at).map(medium),
+        })
+    }
+
+    /// What reserves the opening of it: the same by whatever path.
+    pub(crate) fn opening_key(&self, path: &str) -> String {
+        match self.key {
+            Some((key, _)) => format!("opening {key:?}"),
+            None => format!("opening {path}"),
+        }
+    }
+}
+
+/// Opens what is at `path`, where `seen` was seen. Asks the file system, which may take its time.
+pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlError> {
+    let (device, notices) = UringDevice::open(Path::new(path), OpenOptions::default())
+        .map_err(|e| ControlError::state(format!("{e}; check the path, or use another drive")))?;
+    // Opening has just succeeded, so it is there; the key is taken of what is there now.
+    let Some((key, kind)) = key_of(path) else {
+        return Err(ControlError::state(format!(
+            "{path} vanished while it was being opened; try again"
+        )));
+    };
+    let drive = Drive { device: Arc::new(device), path: path.to_owned() };
+    let notices = notices.iter().map(ToString::to_string).collect();
+    Ok(OpenDrive { key, medium: seen.medium, drive, kind, remote: None, notices })
 }
 
 impl Drives {
@@ -162,43 +219,38 @@ impl Drives {
         matches!(self.machine.find(name), Named::Several(_))
     }
 
-    /// Opens what `spec` names; a drive that is open already is given again under the path asked for, so that
-    /// two paths to one drive show as the same device.
+    /// What `spec` names: a drive in memory or of another machine, which is there at once, or a path at which the file
+    /// system is to be asked, without any lock.
     ///
     /// # Errors
     /// When `spec` is no path or specification, or there is nothing usable at it.
-    pub fn open(&mut self, spec: &str) -> Result<Drive, ControlError> {
+    pub(crate) fn look_up(&mut self, spec: &str) -> Result<Lookup, ControlError> {
         check_spec(spec)?;
         if let Some(size) = spec.strip_prefix("ram:") {
-            return self.open_memory(spec, size, DriveKind::Ram);
+            return self.open_memory(spec, size, DriveKind::Ram).map(Lookup::Open);
         }
         if let Some(size) = spec.strip_prefix("null:") {
-            return self.open_memory(spec, size, DriveKind::Null);
+            return self.open_memory(spec, size, DriveKind::Null).map(Lookup::Open);
         }
         let path = self.path_of(spec)?;
         if is_remote(&path) {
-            return self.open_remote(path);
+            return self.open_remote(path).map(Lookup::Open);
         }
-        let medium = self.medium_of(&path);
-        if let Some(known) = self.known(&path, medium.as_ref()) {
-            let path = if known.key.is_named() { known.drive.path.clone() } else { path };
-            return Ok(Drive { device: Arc::clone(&known.drive.device), path });
-        }
-        let (device, notices) = UringDevice::open(Path::new(&path), OpenOptions::default())
-            .map_err(|e| {
-                ControlError::state(format!("{e}; check the path, or use another drive"))
-            })?;
-        // Opening has just succeeded, so it is there; the key is taken of what is there now.
-        let Some((key, kind)) = key_of(&path) else {
-            return Err(ControlError::state(format!(
-                "{path} vanished while it was being opened; try again"
-            )));
-        };
-        let drive = Drive { device: Arc::new(device), path };
-        let notices = notices.iter().map(ToString::to_string).collect();
-        let remote = None;
-        self.open.push(OpenDrive { key, medium, drive: drive.clone(), kind, remote, notices });
-        Ok(drive)
+        let named = self.open.iter().find(|d| d.key.is_named() && d.drive.path == path);
+        Ok(named.map_or(Lookup::At(path), |named| Lookup::Open(named.drive.clone())))
+    }
+
+    /// The drive seen at `path` when it is open already. It is given under the path asked for, so that two paths to one
+    /// drive show as the same device.
+    pub(crate) fn seen_as(&self, path: &str, seen: &Sighting) -> Option<Drive> {
+        let known = self.known(path, seen.key.map(|(key, _)| key), seen.medium.as_ref())?;
+        let path = if known.key.is_named() { &known.drive.path } else { path };
+        Some(Drive { device: Arc::clone(&known.drive.device), path: path.to_owned() })
+    }
+
+    /// Takes note of a drive that was opened.
+    pub(crate) fn add(&mut self, opened: OpenDrive) {
+        self.open.push(opened);
     }
 
     /// A drive of another machine, which was connected before. While its connection is lost it is not there: whoever
@@ -267,8 +319,8 @@ impl Drives {
         path: &str,
         device: &FabricsDevice,
     ) -> Result<(), ControlError> {
-        let identity = device.info().identity;
-        let twin = self.open.iter().find(|d| d.drive.device.info().identity == identity);
+        let identity = device.identity();
+        let twin = self.open.iter().find(|d| d.drive.device.identity() == identity);
         match twin {
             None => Ok(()),
             Some(twin) => Err(ControlError::refused(format!(
@@ -278,13 +330,8 @@ impl Drives {
         }
     }
 
-    fn medium_of(&self, path: &str) -> Option<Medium> {
-        self.machine.at_node(path).map(medium)
-    }
-
-    /// The open drive at `path`, or of the same medium.
-    fn known(&self, path: &str, medium: Option<&Medium>) -> Option<&OpenDrive> {
-        let key = key_of(path).map(|(key, _)| key);
+    /// The open drive at `path`, where `key` is, or of the same medium.
+    fn known(&self, path: &str, key: Option<Key>, medium: Option<&Medium>) -> Option<&OpenDrive> {
         self.open.iter().find(|d| {
             Some(d.key) == key
                 || (medium.is_some() && d.medium.as_ref() == medium)
@@ -337,13 +384,21 @@ impl Drives {
         let same = |d: &&OpenDrive| d.drive.path == name;
         self.open.iter().find(same).or_else(|| {
             let path = self.path_of(name).ok()?;
-            self.known(&path, self.medium_of(&path).as_ref())
+            let seen = Sighting::within(&path, &self.machine, GLANCE_LIMIT).ok()?;
+            self.known(&path, seen.key.map(|(key, _)| key), seen.medium.as_ref())
         })
     }
 
-    /// Closes every drive that `keep` does not ask for by its identity.
+    /// Closes every drive that `keep` does not ask for by its identity. Closing may wait for the drive (close(2) flushes
+    /// a file on FUSE), so that is left to whoever [takes](Self::take_closed) them.
     pub fn close_unless(&mut self, keep: impl Fn(&str) -> bool) {
-        self.open.retain(|d| keep(&d.drive.device.info().identity));
+        let unused = self.open.extract_if(.., |d| !keep(&d.drive.device.identity()));
+        self.closed.extend(unused);
+    }
+
+    /// Drives that are not used any more, to be dropped without any lock.
+    pub(crate) fn take_closed(&mut self) -> Vec<OpenDrive> {
+        std::mem::take(&mut self.closed)
     }
 }
 
@@ -376,6 +431,11 @@ impl AtPath {
 }
 
 impl OpenDrive {
+    /// What was seen of it when it was opened.
+    pub(crate) fn sighting(&self) -> Sighting {
+        Sighting { key: Some((self.key, self.kind)), medium: self.medium.clone() }
+    }
+
     /// Where it should be found when it was opened as `path`.
     #[must_use]
     pub fn anchor(&self, path: &str) -> Anchor {

@@ -425,6 +425,9 @@ impl Manager {
             self.config.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
         let reason = match (&done, running) {
             (Some(_), _) => self.unrecorded(record).unwrap_or_default(),
+            (None, None) if self.starting.contains_key(&record.array) => {
+                "its array is being started".to_owned()
+            }
             (None, None) => "its array is not running".to_owned(),
             (None, Some(_)) => self.export_trouble.get(&record.name).cloned().unwrap_or_default(),
         };

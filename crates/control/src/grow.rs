@@ -305,7 +305,7 @@ impl Control {
 }
 
 fn identity(drive: &Drive) -> String {
-    drive.device.info().identity
+    drive.device.identity()
 }
 
 /// The member with the least room, for a person.
@@ -516,8 +516,7 @@ impl Manager {
             DriveKind::Ram | DriveKind::Null | DriveKind::Remote => false,
         };
         let open = self.drives.all().iter().filter(|open| opened_anew(open.kind));
-        let mut close: BTreeSet<String> =
-            open.map(|open| open.drive.device.info().identity).collect();
+        let mut close: BTreeSet<String> = open.map(|open| open.drive.device.identity()).collect();
         close.retain(|identity| identities.contains(identity));
         self.drives.close_unless(|identity| !close.contains(identity));
     }

@@ -1,10 +1,7 @@
-//! From drives to running arrays: by themselves at start, and on request.
+//! From drives to running arrays, on request. What the daemon starts by itself is in `starting.rs`.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_dev_uring::control_wait;
@@ -17,30 +14,19 @@ use crate::control::{Control, Reserved};
 use crate::create::remembered;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::label::{newest_label, overwritten, written_over};
+use crate::label::{Reading, read_label};
 use crate::limits::ARRAYS_MAX;
-use crate::lost::Loss;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
 use crate::members::with_old_paths;
 use crate::offline::{Labelled, Offline, geometry_of, objections};
 use crate::scan;
 use crate::store::{ArrayRecord, ScrubRecord, Settings};
 
-/// How often arrays are looked for once they are later than the assemble timeout.
-const RETRY_EVERY: Duration = Duration::from_secs(15);
-
-/// How long after its start the daemon tries recorded drives again that are there and cannot be opened: the kernel
-/// lets go of the files of a killed process only when it has taken its rings apart, some time after its end.
-const RELEASE_WAIT: Duration = Duration::from_secs(3);
-
 /// What is said of an array that is not started yet because of what may be under way at its drives.
 pub(crate) const WAITS: &str = "waiting until requests of the previous daemon have expired";
 
 /// How often a command that waits for that looks whether the daemon stops.
 const SETTLE_LOOK: Duration = Duration::from_millis(200);
-
-/// Time between two such tries.
-const RELEASE_RETRY: Duration = Duration::from_millis(20);
 
 /// The labelled drives of one array.
 struct Found {
@@ -49,111 +35,6 @@ struct Found {
 }
 
 impl Control {
-    /// Starts the control plane: locks the state directory, starts the data cores, and starts what is recorded, arrays
-    /// whose members are here and their exports. What cannot be started is reported by the status, not an error.
-    ///
-    /// # Errors
-    /// When the state directory or the machine does not allow a daemon to run.
-    pub fn start(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
-        let control = Self::new(Manager::open(state_dir, options)?);
-        control.run(|m| {
-            m.announce_recorded_exports();
-            Ok(())
-        })?;
-        control.start_recorded()?;
-        control.run(|m| {
-            m.watch_state_dir();
-            m.observe();
-            Ok(())
-        })?;
-        Ok(control)
-    }
-
-    /// Starts what is recorded and not running. What cannot be started is noted.
-    pub(crate) fn start_recorded(&self) -> Result<(), ControlError> {
-        let records = self.run(|m| Ok(m.due_to_start()))?;
-        for record in records {
-            // Whoever works on it now knows more than the records do.
-            let Some(mut reserved) = self.try_reserve(vec![array_key(&record.uuid)])? else {
-                continue;
-            };
-            // Somebody may have been faster while others were started.
-            let Some(policy) = self.run(|m| Ok(m.begin_start(&record)))? else { continue };
-            let mut here = Vec::new();
-            if let Err(error) = self.start_one(&mut reserved, &record, policy, &mut here) {
-                let offline = Offline::new(&record, &error, &here);
-                self.run(|m| {
-                    m.note_offline(&record, offline);
-                    Ok(())
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn start_one(
-        &self,
-        reserved: &mut Reserved,
-        record: &ArrayRecord,
-        policy: AssemblePolicy,
-        here: &mut Vec<Labelled>,
-    ) -> Result<(), ControlError> {
-        let assembled = self.assemble_recorded(reserved, record, policy, here)?;
-        self.run(|m| m.adopt(assembled, here))
-    }
-
-    /// Assembles what is recorded; `here` gets its drives that were found. Writes their labels, and starts nothing.
-    pub(crate) fn assemble_recorded(
-        &self,
-        reserved: &mut Reserved,
-        record: &ArrayRecord,
-        policy: AssemblePolicy,
-        here: &mut Vec<Labelled>,
-    ) -> Result<Assembled, ControlError> {
-        let mut trouble = Vec::new();
-        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
-        // Names of kernel devices change from start to start; labels do not.
-        let mut renamed = false;
-        for path in &record.drives {
-            match self.open_released(reserved, path) {
-                Ok(Some(found)) if found.label.array.to_string() == record.uuid => {
-                    push_once(here, found);
-                }
-                Ok(_) => renamed |= machine.has_node(path),
-                Err(error) => {
-                    renamed |= machine.has_node(path);
-                    trouble.push(error.what);
-                }
-            }
-        }
-        let others = if renamed { scan::block_paths(&machine) } else { Vec::new() };
-        for path in others.iter().filter(|path| !record.drives.contains(path)) {
-            if let Ok(Some(found)) = glance(reserved, path)
-                && found.label.array.to_string() == record.uuid
-            {
-                push_once(here, found);
-            }
-        }
-        if here.is_empty() {
-            let why = if trouble.is_empty() {
-                "none of its drives was found".to_owned()
-            } else {
-                trouble.join("; ")
-            };
-            return Err(ControlError::state(format!(
-                "{why}; bring its drives back, or: strake array import --drives ..."
-            )));
-        }
-        if let Some(older) = self.run(|m| Ok(m.older_than_seen(record, here)))? {
-            return Err(ControlError::refused(older));
-        }
-        if let Some(left) = self.run(|m| Ok(m.has_to_wait(here)))? {
-            let seconds = left.0.div_ceil(Nanos::SECOND.0);
-            return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
-        }
-        self.assemble_one(here, policy)
-    }
-
     /// Waits until an array may be started from these drives.
     fn await_settled(&self, here: &[Labelled]) -> Result<(), ControlError> {
         let left = |m: &mut Manager| m.check_open().map(|()| m.has_to_wait(here));
@@ -161,22 +42,6 @@ impl Control {
             thread::sleep(SETTLE_LOOK.min(Duration::from_nanos(left.0)));
         }
         Ok(())
-    }
-
-    /// The same as [`glance`], with patience for drives that a daemon killed just now still seems to hold.
-    fn open_released(
-        &self,
-        reserved: &mut Reserved,
-        path: &str,
-    ) -> Result<Option<Labelled>, ControlError> {
-        let started = self.run(|m| Ok(m.started))?;
-        loop {
-            let outcome = glance(reserved, path);
-            if outcome.is_ok() || started.elapsed() >= RELEASE_WAIT || fs::metadata(path).is_err() {
-                return outcome;
-            }
-            thread::sleep(RELEASE_RETRY);
-        }
     }
 
     /// Scans drives for labels and starts the arrays found.
@@ -296,15 +161,12 @@ fn nothing_found(name: &str) -> ControlError {
 /// that counts.
 fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, ControlError> {
     let drive = reserved.open_now(path)?;
-    labelled(drive)
+    labelled(drive, reserved.limit())
 }
 
-pub(crate) fn labelled(drive: Drive) -> Result<Option<Labelled>, ControlError> {
-    let Some(label) = newest_label(&drive)?.filter(|label| !label.destroyed) else {
-        return Ok(None);
-    };
-    let written_over = written_over(&drive)?;
-    let overwritten = overwritten(&drive)?;
+pub(crate) fn labelled(drive: Drive, limit: Duration) -> Result<Option<Labelled>, ControlError> {
+    let Some(read) = read_label(&drive, limit)? else { return Ok(None) };
+    let Reading { label, written_over, overwritten } = read;
     Ok(Some(Labelled { drive, label, written_over, overwritten }))
 }
 
@@ -316,7 +178,7 @@ fn find_labelled(
     let mut all: Vec<Labelled> = Vec::new();
     let mut chosen = Vec::new();
     for path in request.drives.iter().chain(&request.use_drives) {
-        if let Some(labelled) = labelled(reserved.open(path)?)? {
+        if let Some(labelled) = labelled(reserved.open(path)?, reserved.limit())? {
             if request.use_drives.contains(path) {
                 chosen.push(labelled.clone());
             }
@@ -358,7 +220,7 @@ pub(crate) fn usable(here: &[Labelled], policy: AssemblePolicy) -> Vec<&Labelled
 }
 
 /// Whether these are enough of an array's members.
-fn suffice(drives: &[&Labelled]) -> bool {
+pub(crate) fn suffice(drives: &[&Labelled]) -> bool {
     let Some(newest) = drives.iter().map(|l| &l.label).max_by_key(|label| label.generation) else {
         return false;
     };
@@ -369,10 +231,23 @@ fn suffice(drives: &[&Labelled]) -> bool {
     geometry_of(newest).is_some_and(|geometry| geometry.tolerates(absent))
 }
 
+/// Whether these are enough of an array's members when all others that should be there are among `silent` drives that
+/// do not answer.
+pub(crate) fn suffice_without(here: &[Labelled], silent: usize) -> bool {
+    let whole: Vec<&Labelled> = here.iter().filter(|l| l.is_usable()).collect();
+    let Some(newest) = whole.iter().map(|l| &l.label).max_by_key(|label| label.generation) else {
+        return false;
+    };
+    let is_here = |uuid| whole.iter().any(|l| l.label.member == uuid);
+    let away =
+        newest.members.iter().filter(|m| m.state == RecordedState::InSync && !is_here(m.uuid));
+    away.count() <= silent && suffice(&whole)
+}
+
 impl Control {
     /// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
     /// that is not here, and drives that are not used are named when the array does not start.
-    fn assemble_one(
+    pub(crate) fn assemble_one(
         &self,
         here: &[Labelled],
         policy: AssemblePolicy,
@@ -411,7 +286,7 @@ impl Control {
 impl Manager {
     /// How long an array on these drives has to wait for what an earlier daemon, or another machine, may have under way
     /// there; `None` when it may be started.
-    fn has_to_wait(&mut self, here: &[Labelled]) -> Option<Nanos> {
+    pub(crate) fn has_to_wait(&mut self, here: &[Labelled]) -> Option<Nanos> {
         let now = monotonic();
         self.past.wait_until(here, now).map(|until| until.since(now))
     }
@@ -434,40 +309,6 @@ impl Manager {
         if let Err(error) = self.past.begin_first(ids.array, ids.epoch, monotonic()) {
             tracing::warn!(array = %ids.array, %error, "the start of an array is not recorded");
         }
-    }
-
-    /// What is recorded, does not run, and is to be tried now.
-    fn due_to_start(&self) -> Vec<ArrayRecord> {
-        let due = |record: &&ArrayRecord| self.is_due(record);
-        self.config.arrays.iter().filter(due).cloned().collect()
-    }
-
-    fn is_due(&self, record: &ArrayRecord) -> bool {
-        let loss = self.losses.get(&record.uuid);
-        let soon = self.is_late(record)
-            && self.last_tries.get(&record.uuid).is_some_and(|at| at.elapsed() < RETRY_EVERY);
-        !(self.stopping || soon)
-            && self.find(&record.uuid).is_none()
-            && loss.is_none_or(Loss::allows_start)
-    }
-
-    /// Whether an array has waited long enough for members: since the daemon started, or since it was lost.
-    fn is_late(&self, record: &ArrayRecord) -> bool {
-        let since = self.losses.get(&record.uuid).map_or(self.started, |loss| loss.at);
-        self.options.assemble_timeout.is_some_and(|limit| since.elapsed() >= limit)
-    }
-
-    /// What is allowed to start the array `record`; `None` when it is not to be started any more. With its key.
-    pub(crate) fn begin_start(&mut self, record: &ArrayRecord) -> Option<AssemblePolicy> {
-        let is_recorded = self.config.arrays.iter().any(|a| a.uuid == record.uuid);
-        if !is_recorded || !self.is_due(record) {
-            return None;
-        }
-        let late = self.is_late(record);
-        if late {
-            self.last_tries.insert(record.uuid.clone(), Instant::now());
-        }
-        Some(AssemblePolicy { allow_degraded: late, accept_loss: false })
     }
 
     pub(crate) fn note_offline(&mut self, record: &ArrayRecord, offline: Offline) {
@@ -514,6 +355,7 @@ impl Manager {
         let note = Note::new(EventKind::ArrayStarted, format!("array/{}", array.name()), what);
         self.record(if recovery.crashed { note.cause(recovery.to_string()) } else { note });
         self.offline.remove(&uuid);
+        self.end_assembling(&uuid);
         self.follow_label(&uuid, array.name().as_str());
         self.running.push(Running::new(array, slots, false, (resync_bytes, recovery)));
         for found in here {
@@ -599,11 +441,11 @@ impl Manager {
 }
 
 fn identity(drive: &Drive) -> String {
-    drive.device.info().identity
+    drive.device.identity()
 }
 
 /// Adds a drive unless it is there already under another path.
-fn push_once(drives: &mut Vec<Labelled>, found: Labelled) {
+pub(crate) fn push_once(drives: &mut Vec<Labelled>, found: Labelled) {
     if drives.iter().all(|d| identity(&d.drive) != identity(&found.drive)) {
         drives.push(found);
     }

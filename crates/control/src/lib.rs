@@ -12,8 +12,10 @@
 
 #![forbid(unsafe_code)]
 
+mod actions;
 mod appeared;
 mod backup;
+mod bounded;
 mod clean;
 mod control;
 mod create;
@@ -52,8 +54,10 @@ mod scrub;
 mod scrub_file;
 mod servers;
 mod settings;
+mod shutdown;
 mod sick;
 mod spares;
+mod starting;
 pub mod stats;
 mod store;
 mod successor;

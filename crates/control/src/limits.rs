@@ -48,6 +48,9 @@ pub const HOOKS_STOP: Duration = Duration::from_secs(5);
 /// Time after which a record that a member refused is written again.
 pub const RECORD_RETRY: Duration = Duration::from_secs(15);
 
+/// How long a member has to take a record, twice: to show what it knows, and to store what is new.
+pub const RECORD_LIMIT: Duration = Duration::from_secs(5);
+
 /// How long a command waits for another one that works on the same array or drive.
 pub const RESERVE_WAIT: Duration = Duration::from_secs(60);
 
@@ -67,3 +70,23 @@ pub const SCRUB_EVERY_MIN_S: u64 = 3600;
 /// Microseconds between two records of where a scrub stands, while it goes on: what is lost by a crash is looked at
 /// again.
 pub const SCRUB_KEEP_EVERY_US: u64 = 5_000_000;
+
+/// How long a drive may take to be opened, and to show its label, when an array is started or a command names it. Two
+/// of them fit well into the 20 seconds after which an array serves without a drive that does not answer.
+pub const LOOK_LIMIT: Duration = Duration::from_secs(8);
+
+/// How long upkeep waits for a drive that may have come back: what it does for the rest of the array comes after.
+pub const GLANCE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a command waits for drives that it does not use any more to be closed.
+pub const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a stop may take as a whole, from the end of the last call: service managers kill after 90 seconds, and
+/// `strake daemon stop` waits for 45.
+pub const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// How much of that may pass until what members do not know yet is recorded on them.
+pub const STOP_RECORD_LIMIT: Duration = Duration::from_secs(12);
+
+/// How long an array that is unloaded has to stop before the command answers without it.
+pub const UNLOAD_LIMIT: Duration = Duration::from_secs(30);

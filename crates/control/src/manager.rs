@@ -32,6 +32,7 @@ use crate::scrub::KeptScrub;
 use crate::servers::ExportServer;
 use crate::sick::Sick;
 use crate::spares::SpareState;
+use crate::starting::Starting;
 use crate::store::{Config, Settings, Store};
 use crate::successor::Successor;
 use crate::view::Meters;
@@ -160,7 +161,7 @@ impl Running {
 
     /// Keys that reserve its drives.
     pub(crate) fn drive_keys(&self) -> impl Iterator<Item = String> {
-        self.all_drives().map(|d| drive_key(&d.device.info().identity))
+        self.all_drives().map(|d| drive_key(&d.device.identity()))
     }
 }
 
@@ -184,6 +185,8 @@ pub struct Manager {
     pub(crate) spares: BTreeMap<String, SpareState>,
     /// What was last told about each running array, by its identity.
     pub(crate) seen: BTreeMap<String, Seen>,
+    /// Each array that is being started by itself, by its identity.
+    pub(crate) starting: BTreeMap<String, Starting>,
     /// What commands under way work on.
     pub(crate) reserved: BTreeSet<String>,
     pub(crate) hooks: Hooks,
@@ -227,8 +230,10 @@ pub struct Manager {
     /// When each recorded array was last tried that is later than the assemble timeout, by its identity.
     pub(crate) last_tries: BTreeMap<String, Instant>,
     pub(crate) sick: Sick,
+    /// Refuses what commands and starts would begin.
     pub(crate) stopping: bool,
-    stopped: bool,
+    /// Names of arrays whose labels a start had changed when the daemon was stopped before they ran.
+    pub(crate) cut_short: Vec<String>,
 }
 
 impl Manager {
@@ -266,6 +271,7 @@ impl Manager {
             spares: BTreeMap::new(),
             crowds: BTreeMap::new(),
             seen: BTreeMap::new(),
+            starting: BTreeMap::new(),
             reserved: BTreeSet::new(),
             hooks,
             remotes: Remotes::default(),
@@ -290,7 +296,7 @@ impl Manager {
             last_tries: BTreeMap::new(),
             sick: Sick::default(),
             stopping: false,
-            stopped: false,
+            cut_short: Vec::new(),
         })
     }
 
@@ -313,7 +319,7 @@ impl Manager {
         self.cores.iter().map(CoreThread::handle).collect()
     }
 
-    /// Refuses commands once [`stop`](Self::stop) has begun.
+    /// Refuses commands once a [stop](crate::Control::stop) has begun.
     pub(crate) fn check_open(&self) -> Result<(), ControlError> {
         if self.stopping {
             return Err(ControlError::new(
@@ -324,53 +330,9 @@ impl Manager {
         Ok(())
     }
 
-    /// Stops in order: exports are drained, arrays marked clean, cores ended. Errors are returned, not fatal:
-    /// everything else is stopped all the same. A second call does nothing.
-    pub fn stop(&mut self) -> Vec<ControlError> {
-        self.stopping = true;
-        let mut errors: Vec<ControlError> = Vec::new();
-        for (_, server) in std::mem::take(&mut self.servers) {
-            errors.extend(server.stop().err());
-        }
-        self.note_newest_at_stop();
-        self.keep_scrubs();
-        for running in self.running.drain(..) {
-            errors.extend(running.array.stop().err().map(ControlError::from));
-        }
-        // What a queue was not answered before it was closed may still be carried out.
-        let remotes = self.drives.remotes();
-        let owing = remotes.iter().filter(|device| device.owes());
-        let owing: Vec<String> = owing.map(|device| device.info().identity).collect();
-        drop(remotes);
-        self.drives.close_unless(|_| false);
-        self.cores.drain(..).for_each(CoreThread::stop);
-        if !std::mem::replace(&mut self.stopped, true) {
-            self.record_stop(&mut errors);
-            if errors.is_empty()
-                && let Err(error) = self.past.end(&owing, monotonic())
-            {
-                tracing::warn!(%error, "the next daemon waits for requests that are over");
-            }
-        }
-        errors
-    }
-
-    fn record_stop(&mut self, errors: &mut Vec<ControlError>) {
-        let why: Vec<&str> = errors.iter().map(|e| e.what.as_str()).collect();
-        let note = Note::new(EventKind::DaemonStopped, "daemon", "the daemon stopped");
-        self.events.record(note.cause(why.join("; ")));
-        // Trouble with the directory was told while the daemon ran.
-        self.events.flush();
-        self.hooks.stop();
-        if errors.is_empty()
-            && let Err(error) = self.store.mark_clean()
-        {
-            match self.state_trouble() {
-                // Told while the daemon ran; nobody is to wait for that at the end.
-                Some(_) => tracing::warn!(reason = %error, "not marked as stopped in order"),
-                None => errors.push(error),
-            }
-        }
+    /// Data cores, to be ended.
+    pub(crate) fn take_cores(&mut self) -> Vec<CoreThread> {
+        std::mem::take(&mut self.cores)
     }
 
     /// The daemon itself. `socket` is where it listens, `memory_bytes` and `cpu_us` what the process uses.
@@ -432,7 +394,7 @@ impl Manager {
     }
 
     /// Why the state directory refuses what is to be written.
-    fn state_trouble(&self) -> Option<String> {
+    pub(crate) fn state_trouble(&self) -> Option<String> {
         self.store.trouble().map(|e| e.what.clone()).or_else(|| self.events.trouble())
     }
 
@@ -483,6 +445,12 @@ impl Manager {
             return Ok(at);
         }
         let record = self.config.arrays.iter().find(|a| a.name == name || a.uuid == name);
+        if let Some(starting) = record.and_then(|r| self.starting.get(&r.uuid)) {
+            return Err(ControlError::state(format!(
+                "array {name} cannot be used yet: {}; see how that goes with: strake array show {name}",
+                starting.words()
+            )));
+        }
         match record.and_then(|r| self.offline.get(&r.uuid)) {
             Some(offline) => {
                 let why = &offline.why;
@@ -502,7 +470,7 @@ impl Manager {
             .running
             .iter()
             .flat_map(Running::all_drives)
-            .map(|d| d.device.info().identity)
+            .map(|d| d.device.identity())
             .collect();
         used.extend(self.config.spares.iter().map(|spare| spare.identity.clone()));
         used.extend(self.remote_identities());

@@ -1,15 +1,19 @@
 //! What every member knows of the control plane: settings and exports of its array. With the state directory lost,
 //! importing an array brings them back (F36).
 
-use serde::{Deserialize, Serialize};
-use strake_dev_uring::control_wait;
-use strake_engine::{Drive, load_config, store_config};
-use strake_units::Uuid;
+use std::thread;
 
+use serde::{Deserialize, Serialize};
+use strake_dev_uring::{control_wait, control_wait_for};
+use strake_engine::{ArrayError, Drive, config_sequence, load_config, store_config_as};
+use strake_units::{Nanos, Uuid};
+
+use crate::actions::Pace;
+use crate::bounded;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::exports::request_of;
-use crate::limits::RECORD_RETRY;
+use crate::limits::{RECORD_LIMIT, RECORD_RETRY};
 use crate::manager::{Manager, array_key};
 use crate::members::is_out;
 use crate::store::{ExportRecord, Settings, SubsystemRecord};
@@ -78,12 +82,16 @@ struct Due {
 
 impl Control {
     /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
-    pub(crate) fn record_on_members(&self) -> Result<(), ControlError> {
-        let due = self.run(|m| Ok(m.due_on_members()))?;
+    pub(crate) fn record_on_members(&self, pace: Pace) -> Result<(), ControlError> {
+        let due = self.run(|m| Ok(if m.stopping { Vec::new() } else { m.due_on_members() }))?;
         for array in due.into_iter().map(|due| due.array) {
-            let Some(_reserved) = self.try_reserve(vec![array_key(&array)])? else { continue };
-            // Looked at again: whoever had the array until now may have changed what is to be written.
-            self.record_before_leaving(&array)?;
+            self.act(pace, format!("record on members of {array}"), move |control| {
+                let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
+                    return Ok(());
+                };
+                // Looked at again: whoever had the array until now may have changed what is to be written.
+                control.record_before_leaving(&array)
+            })?;
         }
         Ok(())
     }
@@ -92,7 +100,7 @@ impl Control {
     /// reserved the array.
     ///
     /// # Errors
-    /// When the daemon is stopping. Members that could not be written are logged, as ever.
+    /// When an earlier command panicked. Members that could not be written are logged, as ever.
     pub(crate) fn record_before_leaving(&self, array: &str) -> Result<(), ControlError> {
         match self.run(|m| Ok(m.due_on_members().into_iter().find(|due| due.array == array)))? {
             Some(due) => self.store_on_members(due),
@@ -100,10 +108,11 @@ impl Control {
         }
     }
 
+    /// Writes to all members side by side: one that does not answer keeps the record from none of the others.
     fn store_on_members(&self, due: Due) -> Result<(), ControlError> {
-        let stored = store_config(&due.drives, due.uuid, &due.content, &mut control_wait());
+        let stored = store_side_by_side(&due);
         self.run(|m| {
-            m.noted_on_members(due, stored.err().map(ControlError::from));
+            m.noted_on_members(due, stored.err());
             Ok(())
         })
     }
@@ -127,6 +136,47 @@ impl Control {
         }
         warnings
     }
+}
+
+/// Runs `job` on each of `drives` side by side; each has [`RECORD_LIMIT`].
+fn on_each<T: Send + 'static>(
+    drives: &[Drive],
+    job: impl Fn(&Drive, &mut dyn FnMut() -> Option<Nanos>) -> Result<T, ArrayError>
+    + Clone
+    + Send
+    + Sync
+    + 'static,
+) -> Vec<Result<T, ControlError>> {
+    let ask = &|drive: &Drive| {
+        let (drive, job) = (drive.clone(), job.clone());
+        let path = drive.path.clone();
+        let limit = Nanos(RECORD_LIMIT.as_nanos() as u64);
+        let run = move || job(&drive, &mut control_wait_for(limit));
+        Ok(bounded::ask(&path, RECORD_LIMIT, run)??)
+    };
+    let panicked = |_| Err(ControlError::state("writing to a member ended in a panic"));
+    thread::scope(|scope| {
+        let asked: Vec<_> = drives.iter().map(|drive| scope.spawn(move || ask(drive))).collect();
+        asked.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+    })
+}
+
+/// Stores a record on all members that answer.
+///
+/// # Errors
+/// What the first that did not take it says.
+fn store_side_by_side(due: &Due) -> Result<(), ControlError> {
+    let uuid = due.uuid;
+    let known = on_each(&due.drives, move |drive, wait| {
+        Ok(config_sequence(std::slice::from_ref(drive), uuid, wait))
+    });
+    let sequence =
+        known.iter().filter_map(|known| known.as_ref().ok()).max().map_or(1, |max| max + 1);
+    let content = due.content.clone();
+    let stored = on_each(&due.drives, move |drive, wait| {
+        store_config_as(drive, uuid, sequence, &content, wait)
+    });
+    stored.into_iter().collect()
 }
 
 /// The settings and exports that the members of an array remember.
@@ -154,9 +204,6 @@ fn recall(array: &str, drives: &[Drive]) -> Option<MemberConfig> {
 
 impl Manager {
     fn due_on_members(&self) -> Vec<Due> {
-        if self.stopping {
-            return Vec::new();
-        }
         let due = self.running.iter().filter_map(|running| {
             let array = running.uuid();
             let status = running.array.status();
@@ -201,5 +248,5 @@ impl Manager {
 }
 
 fn identities(drives: &[Drive]) -> Vec<String> {
-    drives.iter().map(|drive| drive.device.info().identity).collect()
+    drives.iter().map(|drive| drive.device.identity()).collect()
 }

@@ -8,6 +8,7 @@ use strake_engine::{
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
+use crate::actions::Pace;
 use crate::control::Control;
 use crate::create::{overwritten, refuse_occupied, remembered};
 use crate::error::ControlError;
@@ -50,7 +51,7 @@ impl Control {
             Fail::Begun { pending, array, plan } => {
                 pending.wait()?;
                 // What can be done about it is part of the answer.
-                self.look_at_prospects()?;
+                self.look_at_prospects(Pace::InTurn)?;
                 let view = self.run(|m| {
                     m.close_absent(&array);
                     m.array(&array)
@@ -277,7 +278,7 @@ impl Manager {
         let same = here
             .into_iter()
             .chain(next.map(|next| &next.drive))
-            .any(|here| here.device.info().identity == drive.device.info().identity);
+            .any(|here| here.device.identity() == drive.device.identity());
         Ok((live && same).then(|| ArrayChange {
             result: "unchanged".into(),
             array: Some(self.view(at)),
@@ -290,9 +291,9 @@ impl Manager {
         let at = self.find_running(&place.array)?;
         let running = &self.running[at];
         running.array.check_replacement(place.member, drive)?;
-        let identity = drive.device.info().identity;
+        let identity = drive.device.identity();
         let here = running.drives[place.member.at()].as_ref();
-        if here.is_some_and(|here| here.device.info().identity == identity) {
+        if here.is_some_and(|here| here.device.identity() == identity) {
             return Ok(());
         }
         self.refuse_members(std::slice::from_ref(drive))
@@ -370,7 +371,7 @@ impl Manager {
         for (drive, member) in running.drives.iter_mut().zip(&status.members) {
             let gone = drive.as_ref().is_some_and(|d| {
                 d.path.starts_with("/dev/")
-                    && !self.reserved.contains(&drive_key(&d.device.info().identity))
+                    && !self.reserved.contains(&drive_key(&d.device.identity()))
             });
             if gone && member.state == MemberState::Missing {
                 *drive = None;

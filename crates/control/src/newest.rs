@@ -145,6 +145,9 @@ impl Control {
 impl Manager {
     fn unwritten_newest(&mut self) -> Option<(PathBuf, Newest)> {
         self.note_running();
+        if self.store.is_given_up() {
+            return None;
+        }
         let changed = self.newest_written.as_ref() != Some(&self.newest);
         changed.then(|| (self.store.dir().to_owned(), self.newest.clone()))
     }

@@ -27,7 +27,7 @@ pub(crate) struct Labelled {
 impl Labelled {
     /// What tells the drive's medium from others.
     pub(crate) fn identity(&self) -> String {
-        self.drive.device.info().identity
+        self.drive.device.identity()
     }
 
     /// Whether its contents can be those of the member its label names.

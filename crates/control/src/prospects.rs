@@ -7,9 +7,12 @@ use std::os::unix::fs::MetadataExt;
 
 use strake_units::{MemberIndex, Uuid};
 
+use crate::actions::Pace;
+use crate::bounded;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::import::labelled;
+use crate::limits::GLANCE_LIMIT;
 use crate::manager::{Manager, array_key};
 use crate::members::is_out;
 use crate::offline::Labelled;
@@ -50,24 +53,41 @@ struct Place {
 
 impl Control {
     /// Looks at the drives of members that are out, as far as something about them has changed.
-    pub(crate) fn look_at_prospects(&self) -> Result<(), ControlError> {
-        for place in self.run(|m| Ok(m.places_of_absent()))? {
-            let Some(key) = self.key_at(&place.path)? else {
+    pub(crate) fn look_at_prospects(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, places) in self.run(|m| Ok(m.places_of_absent()))? {
+            self.act(pace, format!("prospects of {array}"), move |control| {
+                control.look_at_prospects_of(places)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn look_at_prospects_of(&self, places: Vec<Place>) -> Result<(), ControlError> {
+        for place in places {
+            let Ok(key) = self.key_at(&place.path)? else { continue };
+            let Some(key) = key else {
                 self.run(|m| {
                     m.forget_prospect(&place);
                     Ok(())
                 })?;
                 continue;
             };
-            let sight = Sight::of(&place.path, key, place.generation);
+            let (path, generation) = (place.path.clone(), place.generation);
+            let sight = bounded::look(&place.path, move || Sight::of(&path, key, generation));
+            let Ok(sight) = sight else { continue };
             if self.run(|m| Ok(m.is_known_sight(&place, sight)))? {
                 continue;
             }
             // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
             let keys = vec![array_key(&place.array)];
-            let Some(mut reserved) = self.try_reserve(keys)? else { continue };
+            let Some(reserved) = self.try_reserve(keys)? else { continue };
+            let mut reserved = reserved.limit_to(GLANCE_LIMIT);
             // What cannot be looked at now, because a command works on it, may be with the next round.
-            let Ok(found) = reserved.open_now(&place.path).and_then(labelled) else { continue };
+            let Ok(found) =
+                reserved.open_now(&place.path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
+            else {
+                continue;
+            };
             self.run(|m| {
                 let key = (place.array.clone(), place.path.clone());
                 m.sights.insert(key, sight);
@@ -83,7 +103,7 @@ impl Control {
 }
 
 impl Manager {
-    fn places_of_absent(&mut self) -> Vec<Place> {
+    fn places_of_absent(&mut self) -> Vec<(String, Vec<Place>)> {
         if self.stopping {
             return Vec::new();
         }
@@ -103,10 +123,13 @@ impl Manager {
             let paths: BTreeSet<String> = remembered.chain(open).chain(last).chain(known).collect();
             let paths = paths.into_iter().filter(|p| outlasts(p) && !serving.contains(p));
             let generation = status.generation;
-            places.extend(paths.map(|path| Place { array: array.clone(), path, generation }));
+            let here = paths.map(|path| Place { array: array.clone(), path, generation });
+            let here = here.collect();
+            places.push((array, here));
         }
         let is_place = |key: &(String, String)| {
-            places.iter().any(|place| (&place.array, &place.path) == (&key.0, &key.1))
+            let mut all = places.iter().flat_map(|(_, places): &(String, Vec<Place>)| places);
+            all.any(|place| (&place.array, &place.path) == (&key.0, &key.1))
         };
         self.sights.retain(|key, _| is_place(key));
         places

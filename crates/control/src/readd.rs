@@ -9,10 +9,13 @@ use strake_engine::{ArrayErrorKind, Drive, claim_grown};
 use strake_raid::MemberState;
 use strake_units::ByteSize;
 
+use crate::actions::Pace;
+use crate::bounded::{self, Silent};
 use crate::control::{Control, Planned, Reserved};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note, Severity};
 use crate::import::labelled;
+use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::manager::{Manager, array_key};
 use crate::members::{Place, is_out};
 use crate::offline::Labelled;
@@ -22,6 +25,9 @@ use crate::view::other_half;
 
 /// What tells one thing at a path from another that came there later.
 pub(crate) type PathKey = (u64, u64, u64);
+
+/// What tells what is at a path, unless it is silent.
+pub(crate) type KeyAt = Result<Option<PathKey>, Silent>;
 
 /// Where the drive of a member that is out may be.
 struct Candidate {
@@ -73,7 +79,7 @@ impl Control {
         if !request.drive.is_empty() {
             self.connect_named([&request.drive], request.dry_run)?;
             let drive = reserved.open(&request.drive)?;
-            return labelled(drive)?.ok_or_else(|| {
+            return labelled(drive, LOOK_LIMIT)?.ok_or_else(|| {
                 ControlError::refused(format!(
                     "{} holds no label of an array; to use it all the same: strake array replace {} --member N \
                      --with {}",
@@ -82,7 +88,11 @@ impl Control {
             });
         }
         for path in look {
-            let Ok(Some(found)) = reserved.open_now(path).and_then(labelled) else { continue };
+            let Ok(Some(found)) =
+                reserved.open_now(path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
+            else {
+                continue;
+            };
             let wanted = self.run(|m| Ok(m.is_wanted(array, request.member, &found)))?;
             if wanted {
                 return Ok(found);
@@ -122,16 +132,29 @@ impl Control {
     }
 
     /// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
-    pub(crate) fn readd_returned(&self) -> Result<(), ControlError> {
-        for candidate in self.run(|m| Ok(m.candidates()))? {
-            let key = self.key_at(&candidate.path)?;
+    pub(crate) fn readd_returned(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, candidates) in self.run(|m| Ok(m.candidates()))? {
+            self.act(pace, format!("returned drives of {array}"), move |control| {
+                control.readd_returned_of(candidates)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn readd_returned_of(&self, candidates: Vec<Candidate>) -> Result<(), ControlError> {
+        for candidate in candidates {
+            let Ok(key) = self.key_at(&candidate.path)? else { continue };
             if !self.run(|m| Ok(m.is_news(&candidate, key)))? {
                 continue;
             }
             let keys = vec![array_key(&candidate.array)];
-            let Some(mut reserved) = self.try_reserve(keys)? else { continue };
+            let Some(reserved) = self.try_reserve(keys)? else { continue };
+            let mut reserved = reserved.limit_to(GLANCE_LIMIT);
             // What cannot be opened now may be with the next round.
-            let found = match reserved.open_now(&candidate.path).and_then(labelled) {
+            let found = match reserved
+                .open_now(&candidate.path)
+                .and_then(|drive| labelled(drive, GLANCE_LIMIT))
+            {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::debug!(path = %candidate.path, reason = %error, "not looked at");
@@ -156,14 +179,17 @@ impl Control {
 }
 
 impl Control {
-    /// What tells what is at `path` now from what may be there later; `None` when nothing is. Looked for outside of the
-    /// lock: a path may lie on something that does not answer.
-    pub(crate) fn key_at(&self, path: &str) -> Result<Option<PathKey>, ControlError> {
+    /// What tells what is at `path` now from what may be there later; `None` when nothing is, and an error when that is
+    /// not said. Looked for outside of the lock: a path may lie on something that does not answer.
+    pub(crate) fn key_at(&self, path: &str) -> Result<KeyAt, ControlError> {
         if is_remote(path) {
-            return self.run(|m| Ok(m.drives.remote_key(path)));
+            return self.run(|m| Ok(Ok(m.drives.remote_key(path))));
         }
-        let meta = std::fs::metadata(path).ok();
-        Ok(meta.map(|meta| (meta.dev(), meta.ino(), meta.rdev())))
+        let at = path.to_owned();
+        Ok(bounded::look(path, move || {
+            let meta = std::fs::metadata(at).ok();
+            meta.map(|meta| (meta.dev(), meta.ino(), meta.rdev()))
+        }))
     }
 }
 
@@ -287,14 +313,14 @@ impl Manager {
     /// Refuses a drive that serves elsewhere, or is a spare; the one that was in this place until now is fine.
     fn refuse_serving(&self, drive: &Drive, place: &Place) -> Result<(), ControlError> {
         let own = (place.member.at(), place.name.clone());
-        if self.place_of(&drive.device.info().identity).is_some_and(|other| other == own) {
+        if self.place_of(&drive.device.identity()).is_some_and(|other| other == own) {
             return Ok(());
         }
         self.refuse_members(std::slice::from_ref(drive))
     }
 
     /// Paths that are remembered of arrays, without those that serve, and block devices that have just appeared.
-    fn candidates(&mut self) -> Vec<Candidate> {
+    fn candidates(&mut self) -> Vec<(String, Vec<Candidate>)> {
         if self.stopping {
             return Vec::new();
         }
@@ -307,8 +333,8 @@ impl Manager {
             let remembered = record.into_iter().flat_map(|a| a.drives.iter());
             let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
             let idle = paths.into_iter().filter(|path| !serving.contains(*path));
-            candidates
-                .extend(idle.map(|path| Candidate { array: array.clone(), path: path.clone() }));
+            let idle = idle.map(|path| Candidate { array: array.clone(), path: path.clone() });
+            candidates.push((array.clone(), idle.collect()));
         }
         candidates
     }

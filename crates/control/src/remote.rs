@@ -159,7 +159,7 @@ impl Control {
             let name = m.name_of(&path);
             let device = m.drives.remote(&name);
             let is_unguarded = device.is_some_and(|device| device.is_reserved().is_none());
-            let open = m.drives.remote(&name).map(|device| drive_key(&device.info().identity));
+            let open = m.drives.remote(&name).map(|device| drive_key(&device.identity()));
             if open.as_ref().is_some_and(|key| m.reserved.contains(key)) {
                 return Err(ControlError::state(format!("{path} is in use by another command")));
             }
@@ -457,7 +457,7 @@ impl Manager {
         let recorded = |path: &str| self.config.remotes.iter().any(|r| r.address == path);
         let all = self.drives.all().iter().filter(|open| open.kind == DriveKind::Remote);
         let kept = all.filter(|open| recorded(&open.drive.path));
-        kept.map(|open| open.drive.device.info().identity).collect()
+        kept.map(|open| open.drive.device.identity()).collect()
     }
 }
 

@@ -8,8 +8,10 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::label::retire;
+use crate::limits::UNLOAD_LIMIT;
 use crate::manager::{Manager, Running, array_key};
 use crate::remote::outlasts;
+use crate::shutdown::stop_one;
 use crate::store::Config;
 
 impl Control {
@@ -33,7 +35,11 @@ impl Control {
         let mut warnings = Vec::new();
         self.record_before_leaving(&view.uuid)?;
         let removed = self.run(|m| m.forget_array(&view.uuid, m.config.clone()))?;
-        stop(removed, &mut warnings);
+        // Reserved for as long as it takes: nobody else gets a drive that still owes us something.
+        match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
+            Ok(stopped) => warnings.extend(stopped.and_then(|(_, error)| error).map(|e| e.what)),
+            Err(late) => warnings.push(late.what),
+        }
         let what =
             format!("array {} was stopped and forgotten; its data stays on its drives", view.name);
         self.tell(
@@ -42,7 +48,6 @@ impl Control {
             what,
             format!("strake array import {hint}"),
         );
-        drop(reserved);
         let (result, array) = ("changed".into(), Some(view));
         Ok(ArrayChange { result, array, plan: steps, warnings, ..ArrayChange::default() })
     }
@@ -78,8 +83,22 @@ impl Control {
             crate::scrub_file::forget(m.store.dir(), &view.uuid);
             Ok(())
         })?;
-        for drive in stop(removed, &mut warnings) {
-            warnings.extend(retire(&drive, &view.uuid).err().map(|e| e.what));
+        // One that has just taken a member's place may not be noted as such.
+        let drives: Vec<Drive> = removed.iter().flat_map(Running::all_drives).cloned().collect();
+        let stopped = removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose();
+        match stopped {
+            Ok(stopped) => {
+                let (reserved, error) = stopped.unzip();
+                warnings.extend(error.flatten().map(|e| e.what));
+                for drive in &drives {
+                    warnings.extend(retire(drive, &view.uuid).err().map(|e| e.what));
+                }
+                drop((drives, reserved));
+            }
+            Err(error) => warnings.push(format!(
+                "{}; the labels are not marked destroyed: strake drive clean, once its drives are free",
+                error.what
+            )),
         }
         let what = format!("array {} was stopped and its labels marked destroyed", view.name);
         let next = match &undo {
@@ -89,7 +108,6 @@ impl Control {
             Err(why) => format!("nothing; it cannot be brought back: {why}"),
         };
         self.tell(EventKind::ArrayDestroyed, &view.name, what, next);
-        drop(reserved);
         let (undo, array) = (undo.unwrap_or_default(), Some(view));
         Ok(ArrayChange { result: "changed".into(), array, plan: steps, warnings, undo })
     }
@@ -97,14 +115,6 @@ impl Control {
     fn tell(&self, kind: EventKind, array: &str, what: String, next: String) {
         self.events().record(Note::new(kind, format!("array/{array}"), what).next(next));
     }
-}
-
-/// Stops what was removed, and returns its drives: one that has just taken a member's place may not be noted as such.
-fn stop(removed: Option<Running>, warnings: &mut Vec<String>) -> Vec<Drive> {
-    let Some(running) = removed else { return Vec::new() };
-    let drives = running.all_drives().cloned().collect();
-    warnings.extend(running.array.stop().err().map(|e| e.what));
-    drives
 }
 
 fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {

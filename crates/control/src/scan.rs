@@ -269,7 +269,7 @@ impl Manager {
         let info = open.drive.device.info();
         let place = self.running.iter().find_map(|r| {
             let same = |d: &Option<strake_engine::Drive>| {
-                d.as_ref().is_some_and(|d| d.device.info().identity == info.identity)
+                d.as_ref().is_some_and(|d| d.device.identity() == info.identity)
             };
             let slot = r.drives.iter().position(same)?;
             Some((r.array.name().to_string(), slot, r.array.status().members[slot].clone()))

@@ -297,6 +297,9 @@ impl Manager {
     /// Records where the scrub of an array stands, if that is due or `now`. A directory that refuses is asked again
     /// with the next round; that it refuses is told by others.
     pub(crate) fn keep_scrub(&mut self, at: usize, now: bool) {
+        if self.store.is_given_up() {
+            return;
+        }
         let now_us = self.options.clock.now_us();
         let running = &mut self.running[at];
         let Some(status) = running.array.status().scrub else { return };

@@ -3,6 +3,8 @@
 //! A spare is held open for as long as the daemon runs, so that nobody else takes it. What is recorded of it is where
 //! it was and what identifies its medium; another medium at the same path is no spare.
 
+use std::fs;
+
 use strake_api::v1::{
     AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,
 };
@@ -11,11 +13,13 @@ use strake_engine::{ArrayStatus, Drive, erase_foreign, prepare_drive};
 use strake_ondisk::AreaLayout;
 use strake_units::ByteSize;
 
+use crate::actions::Pace;
+use crate::bounded;
 use crate::control::Control;
 use crate::create::refuse_occupied;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
-use crate::limits::SPARES_MAX;
+use crate::limits::{GLANCE_LIMIT, SPARES_MAX};
 use crate::manager::{Manager, array_key, fresh_uuid};
 use crate::remote::{is_remote, outlasts};
 use crate::sick::slots_for_spares;
@@ -152,12 +156,17 @@ impl Control {
     }
 
     /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
-    pub(crate) fn use_spares(&self) -> Result<(), ControlError> {
-        for (array, slot) in self.run(|m| Ok(m.places_for_spares()))? {
-            // What went wrong was told; the next round tries another spare.
-            if let Err(error) = self.use_spare(&array, slot) {
-                tracing::debug!(reason = %error, "spare not used");
-            }
+    pub(crate) fn use_spares(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, slots) in self.run(|m| Ok(m.places_for_spares()))? {
+            self.act(pace, format!("spares for {array}"), move |control| {
+                for slot in slots {
+                    // What went wrong was told; the next round tries another spare.
+                    if let Err(error) = control.use_spare(&array, slot) {
+                        tracing::debug!(reason = %error, "spare not used");
+                    }
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -165,7 +174,8 @@ impl Control {
     /// Puts a spare in the place of a member that is out. Does nothing while another command works on the array, or
     /// when there is none.
     pub(crate) fn use_spare(&self, array: &str, slot: usize) -> Result<(), ControlError> {
-        let Some(mut reserved) = self.try_reserve(vec![array_key(array)])? else { return Ok(()) };
+        let Some(reserved) = self.try_reserve(vec![array_key(array)])? else { return Ok(()) };
+        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
         let chosen = self.run(|m| Ok(m.choose_spare(array, slot)))?;
         let Some((place, record)) = chosen else { return Ok(()) };
         let opened = reserved.open_now(&record.path).and_then(|drive| {
@@ -186,30 +196,42 @@ impl Control {
     }
 
     /// Opens spares that are not open, and notices those that went.
-    pub(crate) fn tend_spares(&self) -> Result<(), ControlError> {
-        for record in self.run(|m| Ok(m.spares_to_look_at()))? {
-            let Some(mut reserved) = self.try_reserve(Vec::new())? else { continue };
-            let here = is_remote(&record.path) || std::fs::metadata(&record.path).is_ok();
-            let state = if !here {
-                SpareState::Missing(format!("there is nothing at {}", record.path))
-            } else {
-                match reserved.open_now(&record.path) {
-                    Err(error) => SpareState::Missing(error.what),
-                    Ok(drive) => examine(&record, drive),
-                }
-            };
-            self.run(|m| {
-                m.note_spare(&record, state);
-                Ok(())
+    pub(crate) fn tend_spares(&self, pace: Pace) -> Result<(), ControlError> {
+        for (record, is_open) in self.run(|m| Ok(m.spares_to_look_at()))? {
+            self.act(pace, format!("spare {}", record.identity), move |control| {
+                control.tend_spare(&record, is_open)
             })?;
         }
         Ok(())
+    }
+
+    fn tend_spare(&self, record: &SpareRecord, is_open: bool) -> Result<(), ControlError> {
+        let path = record.path.clone();
+        let here = is_remote(&path)
+            || bounded::look(&record.path, || fs::metadata(path).is_ok()).unwrap_or(is_open);
+        if here && is_open {
+            return Ok(());
+        }
+        let Some(reserved) = self.try_reserve(Vec::new())? else { return Ok(()) };
+        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+        let state = if !here {
+            SpareState::Missing(format!("there is nothing at {}", record.path))
+        } else {
+            match reserved.open_now(&record.path) {
+                Err(error) => SpareState::Missing(error.what),
+                Ok(drive) => examine(record, drive),
+            }
+        };
+        self.run(|m| {
+            m.note_spare(record, state);
+            Ok(())
+        })
     }
 }
 
 /// What is at a spare's path.
 fn examine(record: &SpareRecord, drive: Drive) -> SpareState {
-    if drive.device.info().identity != record.identity {
+    if drive.device.identity() != record.identity {
         return SpareState::Missing(format!("another drive is at {}", record.path));
     }
     match refuse_occupied(std::slice::from_ref(&drive)) {
@@ -316,7 +338,7 @@ impl Manager {
 
     fn drop_spare(&mut self, path: &str) -> Result<SpareChange, ControlError> {
         self.check_open()?;
-        let open = self.drives.by_path(path).map(|d| d.drive.device.info().identity);
+        let open = self.drives.by_path(path).map(|d| d.drive.device.identity());
         let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
         let Some(record) = self.config.spares.iter().find(same).cloned() else {
             let known: Vec<&str> = self.config.spares.iter().map(|s| s.path.as_str()).collect();
@@ -378,8 +400,11 @@ impl Manager {
         }
     }
 
-    /// Spares that are not open, and open ones whose path has to be looked at.
-    fn spares_to_look_at(&mut self) -> Vec<SpareRecord> {
+    /// Spares whose path has to be looked at, and whether they are open.
+    fn spares_to_look_at(&mut self) -> Vec<(SpareRecord, bool)> {
+        if self.stopping {
+            return Vec::new();
+        }
         // A spare that a crash left in both lists serves as a member.
         let taken: Vec<SpareRecord> = self
             .config
@@ -393,15 +418,16 @@ impl Manager {
                 tracing::warn!(spare = %record.path, reason = %error, "spare not forgotten");
             }
         }
-        let look = |s: &&SpareRecord| match self.spares.get(&s.identity) {
+        let look = |s: &SpareRecord| match self.spares.get(&s.identity) {
             Some(SpareState::Ready(_)) if is_remote(&s.path) => {
-                self.drives.remote_key(&s.path).is_none()
+                self.drives.remote_key(&s.path).is_none().then_some(false)
             }
-            Some(SpareState::Ready(_)) => std::fs::metadata(&s.path).is_err(),
-            Some(SpareState::Missing(_)) | None => true,
-            Some(SpareState::Failed(_)) => false,
+            Some(SpareState::Ready(_)) => Some(true),
+            Some(SpareState::Missing(_)) | None => Some(false),
+            Some(SpareState::Failed(_)) => None,
         };
-        self.config.spares.iter().filter(look).cloned().collect()
+        let spares = self.config.spares.iter();
+        spares.filter_map(|spare| Some((spare.clone(), look(spare)?))).collect()
     }
 
     fn note_spare(&mut self, record: &SpareRecord, state: SpareState) {
@@ -433,7 +459,7 @@ impl Manager {
     }
 
     /// Members that are out or sick, of arrays that take spares by themselves.
-    fn places_for_spares(&mut self) -> Vec<(String, usize)> {
+    fn places_for_spares(&mut self) -> Vec<(String, Vec<usize>)> {
         if self.stopping || self.config.spares.is_empty() {
             return Vec::new();
         }
@@ -445,7 +471,9 @@ impl Manager {
                 continue;
             }
             let slots = slots_for_spares(&status, |member| self.sick.wants_spare(member));
-            places.extend(slots.into_iter().map(|slot| (uuid.clone(), slot)));
+            if !slots.is_empty() {
+                places.push((uuid, slots));
+            }
         }
         places
     }

@@ -280,7 +280,9 @@ pub struct Store {
     unclean: bool,
     trouble: Option<ControlError>,
     // They hold the lock; closing them gives the directory free.
-    _locks: Vec<File>,
+    locks: Vec<File>,
+    /// The directory may be another daemon's by now: nothing is written there any more.
+    given_up: bool,
 }
 
 /// A configuration that is on disk but not yet the one in force. Dropping it forgets it.
@@ -307,7 +309,8 @@ impl Store {
             .map_err(|e| failed(dir, "create it", &e))?;
         let locks = lock(dir)?;
         let unclean = dir.join(RUNNING).exists();
-        let mut store = Self { dir: dir.to_owned(), unclean, trouble: None, _locks: locks };
+        let mut store =
+            Self { dir: dir.to_owned(), unclean, trouble: None, locks, given_up: false };
         let config = store.read()?;
         store.test(&config);
         Ok((store, config))
@@ -315,6 +318,9 @@ impl Store {
 
     /// Finds out whether the directory can be written before a command depends on it; `config` is in force.
     pub fn test(&mut self, config: &Config) {
+        if self.given_up {
+            return;
+        }
         // What is prepared is dropped at once.
         let tested = self.prepare(config).map(drop).and_then(|()| {
             let mark = self.dir.join(RUNNING);
@@ -336,11 +342,36 @@ impl Store {
         self.unclean
     }
 
+    /// Gives the directory free for another daemon. This one may still be there for long, held in the kernel by a drive
+    /// that does not answer, so nothing is written from here on.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
+        // Closing the files gives up their locks.
+        self.locks.clear();
+    }
+
+    /// Whether nothing may be written any more.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+
+    fn check_held(&self) -> Result<(), ControlError> {
+        if self.given_up {
+            return Err(ControlError::new(
+                ControlErrorKind::Stopped,
+                "the daemon has stopped and records nothing any more",
+            ));
+        }
+        Ok(())
+    }
+
     /// Records that the daemon stopped in order.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// When the directory cannot be written, or was [given up](Self::give_up).
     pub fn mark_clean(&self) -> Result<(), ControlError> {
+        self.check_held()?;
         let mark = self.dir.join(RUNNING);
         match fs::remove_file(&mark) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -388,8 +419,9 @@ impl Store {
     /// Writes `config` beside the one in force and makes it durable.
     ///
     /// # Errors
-    /// When the directory is full or read-only; nothing has changed then.
+    /// When the directory is full or read-only, or was [given up](Self::give_up); nothing has changed then.
     pub fn prepare(&self, config: &Config) -> Result<Prepared, ControlError> {
+        self.check_held()?;
         let path = self.dir.join("state.json.next");
         let text = serde_json::to_vec_pretty(config).map_err(|e| {
             ControlError::new(ControlErrorKind::Store, format!("cannot encode the state: {e}"))

@@ -79,7 +79,7 @@ fn exports(control: &Control) -> Vec<Export> {
 }
 
 fn stop(control: &Control) {
-    let errors = control.run(|m| Ok(m.stop())).expect("it answers");
+    let errors = control.stop();
     assert!(errors.is_empty(), "{errors:?}");
 }
 

@@ -94,7 +94,7 @@ impl Control {
                 return Ok(());
             };
             let (uuid, name) = (label.array.to_string(), label.name.to_string());
-            let identity = drive.device.info().identity;
+            let identity = drive.device.identity();
             let asked_for = uuid == request.name || name == request.name;
             // A drive that was put to another use since cannot be brought back, though its labels outlived that.
             if !asked_for || written_over(&drive)?.is_some() {
@@ -105,7 +105,7 @@ impl Control {
                 found.len() - 1
             });
             let drives = &mut found[at].drives;
-            if drives.iter().all(|known| known.device.info().identity != identity) {
+            if drives.iter().all(|known| known.device.identity() != identity) {
                 drives.push(drive);
             }
             Ok(())

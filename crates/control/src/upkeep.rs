@@ -1,14 +1,20 @@
 //! What the daemon does by itself, twice a second: starts what waits, notices drives that went and came back, uses
 //! spares, and tells what changed.
+//!
+//! What waits for drives is done by actions beside a round, so that one drive that hangs holds up none of the others.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
+use strake_dev_uring::Machine;
 use strake_engine::Pending;
 use strake_reactor::monotonic;
 use strake_units::MemberIndex;
 
+use crate::actions::Pace;
+use crate::bounded::{self, Silent};
 use crate::control::Control;
 use crate::drives::{Anchor, AtPath, DriveKind, OpenDrive};
 use crate::error::ControlError;
@@ -42,21 +48,34 @@ fn is_cut(path: &str, bytes: u64) -> Option<bool> {
 }
 
 impl Control {
-    /// One round of upkeep.
+    /// One round of upkeep, which waits for no drive: what does so goes on beside it.
     ///
     /// # Errors
     /// When an earlier command panicked; whatever else goes wrong is told by an event.
+    pub fn round(&self) -> Result<(), ControlError> {
+        self.tend(Pace::Beside)
+    }
+
+    /// One round of upkeep with all that it does, one piece after the other.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
     pub fn tick(&self) -> Result<(), ControlError> {
+        self.tend(Pace::InTurn)
+    }
+
+    fn tend(&self, pace: Pace) -> Result<(), ControlError> {
         self.tend_remotes()?;
-        if self.run(|m| Ok(m.has_offline()))? {
-            self.start_recorded()?;
+        self.launch_starts()?;
+        if pace == Pace::InTurn {
+            while !self.starts_are_over(Duration::MAX)? {}
         }
         self.run(|m| {
             m.observe();
             Ok(())
         })?;
         self.set_aside_lost()?;
-        self.ask_drives()?;
+        self.act(pace, "ask drives".to_owned(), Self::ask_drives)?;
         self.run(|m| {
             m.notice_sick();
             if let Err(error) = m.settle_successors() {
@@ -64,16 +83,16 @@ impl Control {
             }
             Ok(())
         })?;
-        self.notice_pulled()?;
+        self.notice_pulled(pace)?;
         // At once: what is written from here on is missing on whoever is out.
         self.note_newest()?;
-        self.readd_returned()?;
-        self.tend_spares()?;
-        self.use_spares()?;
+        self.readd_returned(pace)?;
+        self.tend_spares(pace)?;
+        self.use_spares(pace)?;
         self.tend_scrubs()?;
         // After spares: a drive that is out may take long to answer.
-        self.look_at_prospects()?;
-        self.record_on_members()?;
+        self.look_at_prospects(pace)?;
+        self.record_on_members(pace)?;
         self.note_newest()?;
         self.run(|m| {
             m.observe();
@@ -88,16 +107,22 @@ impl Control {
 
     /// Calls members missing whose path is gone or leads to another drive: theirs was pulled, though it may still
     /// answer, and nobody would find it there after a restart.
-    fn notice_pulled(&self) -> Result<(), ControlError> {
-        let (posts, machine) = self.run(|m| Ok((m.posts(), m.drives.machine().clone())))?;
+    fn notice_pulled(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, posts) in self.run(|m| Ok(m.posts()))? {
+            self.act(pace, format!("pulled drives of {array}"), move |control| {
+                control.notice_pulled_of(&array, posts)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn notice_pulled_of(&self, array: &str, posts: Vec<Post>) -> Result<(), ControlError> {
+        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
         let mut unreachable = BTreeMap::new();
         // Looked for outside of the lock: a path may lie on something that does not answer.
         for post in posts {
-            let at_path = match &post.anchor {
-                Some(anchor) => anchor.look(&machine),
-                None => AtPath::of(&post.path),
-            };
-            let cut = at_path == AtPath::Itself && self.has_been_cut(&post)?;
+            let Ok((at_path, cut)) = post.look(&machine) else { continue };
+            let cut = at_path == AtPath::Itself && self.has_been_cut(&post, cut)?;
             if at_path == AtPath::Itself && !cut {
                 continue;
             }
@@ -125,14 +150,14 @@ impl Control {
             }
         }
         self.run(|m| {
-            m.note_unreachable(unreachable);
+            m.note_unreachable(array, unreachable);
             Ok(())
         })
     }
 
-    /// Whether the file of a member was whole at an earlier look and is not any more.
-    fn has_been_cut(&self, post: &Post) -> Result<bool, ControlError> {
-        match post.file_bytes.and_then(|bytes| is_cut(&post.path, bytes)) {
+    /// Whether the file of a member was whole at an earlier look and is not any more; `cut` is what a look has shown.
+    fn has_been_cut(&self, post: &Post, cut: Option<bool>) -> Result<bool, ControlError> {
+        match cut {
             None => Ok(false),
             Some(true) => self.run(|m| Ok(m.whole_files.remove(&post.identity))),
             Some(false) => self.run(|m| {
@@ -143,22 +168,38 @@ impl Control {
     }
 }
 
-impl Manager {
-    fn has_offline(&self) -> bool {
-        !self.stopping && !self.offline.is_empty()
+impl Post {
+    /// What is at its path, and whether the file there is cut short.
+    fn look(&self, machine: &Machine) -> Result<(AtPath, Option<bool>), Silent> {
+        let (path, anchor, machine) = (self.path.clone(), self.anchor.clone(), machine.clone());
+        let file_bytes = self.file_bytes;
+        bounded::look(&self.path, move || {
+            let at_path = match &anchor {
+                Some(anchor) => anchor.look(&machine),
+                None => AtPath::of(&path),
+            };
+            (at_path, file_bytes.and_then(|bytes| is_cut(&path, bytes)))
+        })
     }
+}
 
-    fn posts(&self) -> Vec<Post> {
-        let mut posts = Vec::new();
+impl Manager {
+    /// The drives of members in use, by array.
+    fn posts(&self) -> BTreeMap<String, Vec<Post>> {
+        let mut posts: BTreeMap<String, Vec<Post>> = BTreeMap::new();
+        if self.stopping {
+            return posts;
+        }
         let open: BTreeMap<String, &OpenDrive> =
-            self.drives.all().iter().map(|o| (o.drive.device.info().identity, o)).collect();
+            self.drives.all().iter().map(|o| (o.drive.device.identity(), o)).collect();
         for running in &self.running {
             let status = running.array.status();
             let label = running.array.newest_label();
+            let posts = posts.entry(running.uuid()).or_default();
             for (slot, (drive, member)) in running.drives.iter().zip(&status.members).enumerate() {
                 let Some(drive) = drive else { continue };
                 if drive.path.starts_with('/') && !crate::members::is_out(member) {
-                    let identity = drive.device.info().identity;
+                    let identity = drive.device.identity();
                     let open = open.get(&identity).copied();
                     let is_file = open.is_some_and(|open| open.kind == DriveKind::File);
                     posts.push(Post {
@@ -180,7 +221,7 @@ impl Manager {
     }
 
     /// Tells of members that are in use only because they are open, once each.
-    fn note_unreachable(&mut self, now: BTreeMap<(String, usize), String>) {
+    fn note_unreachable(&mut self, array: &str, now: BTreeMap<(String, usize), String>) {
         for (place, why) in now.iter().filter(|(place, _)| !self.unreachable.contains_key(*place)) {
             let Some(at) = self.find(&place.0) else { continue };
             let (name, slot) = (self.running[at].array.name().to_string(), place.1);
@@ -189,7 +230,8 @@ impl Manager {
             let note = Note::new(EventKind::MemberUnreachable, format!("array/{name}"), what);
             self.record(note.member(slot).cause(why.clone()).next(crate::view::keep_open(&name)));
         }
-        self.unreachable = now;
+        self.unreachable.retain(|(of, _), _| of != array);
+        self.unreachable.extend(now);
     }
 
     /// Remembers that another drive is at the path of a member: it is not taken for the member, whatever it says.

@@ -11,6 +11,7 @@ use strake_units::{ByteSize, MemberIndex, Nanos};
 
 use crate::limits::BAD_RANGES_MAX;
 use crate::manager::{Manager, Running};
+use crate::starting::Starting;
 use crate::stats::counters;
 use crate::store::ArrayRecord;
 
@@ -373,7 +374,7 @@ pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
 /// What is wrong with an array, if anything is.
 pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     let is = |state: &str| array.states.iter().any(|s| s == state);
-    let severity = if is("lost") || is("offline") {
+    let severity = if is("lost") || is("offline") || is("starting") {
         "failed"
     } else if array.bad_blocks > 0
         || !array.reason.is_empty()
@@ -418,15 +419,21 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     })
 }
 
-/// A recorded array that nobody has tried to start yet.
-fn being_started(record: &ArrayRecord) -> api::Array {
+/// A recorded array that is being started, or is about to be.
+fn being_started(
+    record: &ArrayRecord,
+    starting: Option<&Starting>,
+    exports: Vec<String>,
+) -> api::Array {
     api::Array {
         name: record.name.clone(),
         uuid: record.uuid.clone(),
-        states: vec!["offline".to_owned()],
-        reason: "it is being started".to_owned(),
-        next_action: format!("strake array show {}", record.name),
+        states: vec!["starting".to_owned()],
+        reason: starting.map_or_else(|| "it is being started".to_owned(), Starting::words),
+        next_action: format!("wait; strake array show {} --watch", record.name),
         settings: Some(record.settings.message()),
+        waits: starting.map(Starting::waits).unwrap_or_default(),
+        exports,
         ..api::Array::default()
     }
 }
@@ -437,15 +444,20 @@ impl Manager {
         let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
         for record in &self.config.arrays {
             if self.find(&record.uuid).is_none() {
+                let starting = self.starting.get(&record.uuid);
                 arrays.push(match self.offline.get(&record.uuid) {
+                    // What speaks against it is known from the last try, and more to the point.
                     Some(offline) => {
                         let mut view = offline.view(record, self.export_names(&record.uuid));
                         // Until it runs again, whatever it was tried with since.
                         let lost = self.losses.contains_key(&record.uuid);
                         view.states.extend(lost.then(|| "lost".to_owned()));
+                        if let Some(starting) = starting {
+                            view.waits = starting.waits();
+                        }
                         view
                     }
-                    None => being_started(record),
+                    None => being_started(record, starting, self.export_names(&record.uuid)),
                 });
             }
         }

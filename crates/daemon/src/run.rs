@@ -30,6 +30,9 @@ use strake_parity::Kernel;
 /// Time between two rounds of upkeep: a spare is in use within a second of a failure.
 const TICK: Duration = Duration::from_millis(400);
 
+/// How long arrays may take to be started before the daemon answers without them.
+const STARTS_FIRST: Duration = Duration::from_secs(1);
+
 /// How long calls under way may take to end once the daemon is stopping.
 const CALLS_END: Duration = Duration::from_secs(5);
 
@@ -82,7 +85,11 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     // Another daemon there is found out before arrays are started and events recorded that it knows nothing of.
     socket::refuse_in_use(&path)?;
     // The state directory's lock comes first: whoever holds it may replace a stale socket.
-    let control = Control::start(&state_dir, options).map_err(|e| e.to_string())?;
+    let control = Control::open(&state_dir, options).map_err(|e| e.to_string())?;
+    // Whoever connects finds the arrays of drives that answer at once; the others are started behind us.
+    if !control.starts_are_over(STARTS_FIRST).map_err(|e| e.to_string())? {
+        tracing::info!("arrays are still being started: strake status says what they wait for");
+    }
     let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
         let (listener, guard) = socket::listen(&path, "--socket")?;
@@ -100,7 +107,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         drop(guard);
         served.map_err(|why| Ended { when: When::Serving, why })
     });
-    let stopped = runtime.block_on(shared.run(|manager| Ok(manager.stop())));
+    let stopped = runtime.block_on(shared.call(|control| Ok(control.stop())));
     let failed = |why| Ended { when: When::Serving, why };
     for error in stopped.map_err(|e| failed(e.message().to_owned()))? {
         tracing::error!(reason = %error, "not stopped cleanly");
@@ -195,7 +202,7 @@ async fn serve(
 async fn tick(shared: Shared) {
     loop {
         tokio::time::sleep(TICK).await;
-        if let Err(status) = shared.call(Control::tick).await {
+        if let Err(status) = shared.call(Control::round).await {
             tracing::error!(reason = %status.message(), "upkeep ended");
             return;
         }

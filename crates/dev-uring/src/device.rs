@@ -207,6 +207,10 @@ impl BlockDevice for UringDevice {
         }
     }
 
+    fn identity(&self) -> String {
+        self.shared.identity.clone()
+    }
+
     fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let fail = |kind, what: String| DeviceError::new(kind, self.shared.name.clone(), what);
         if depth > DEPTH_MAX {

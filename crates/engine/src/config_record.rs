@@ -21,19 +21,38 @@ pub fn store_config(
     content: &[u8],
     wait: Wait<'_>,
 ) -> Result<(), ArrayError> {
-    let newest = newest(drives, array, wait).map_or(0, |(sequence, _)| sequence);
-    let record = encode_config(array, newest + 1, content).ok_or_else(|| {
+    let sequence = config_sequence(drives, array, wait) + 1;
+    drives.iter().try_for_each(|drive| store_config_as(drive, array, sequence, content, wait))
+}
+
+/// The sequence of the newest record of `array` that any of `drives` holds; 0 for none. Drives that cannot be read
+/// hold none.
+#[must_use]
+pub fn config_sequence(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> u64 {
+    newest(drives, array, wait).map_or(0, |(sequence, _)| sequence)
+}
+
+/// Writes `content` to one member of `array`, stable, as the record `sequence`, which is one more than the newest of
+/// all members: for whoever writes to them side by side.
+///
+/// # Errors
+/// When the content is too long, or the drive fails.
+pub fn store_config_as(
+    drive: &Drive,
+    array: Uuid,
+    sequence: u64,
+    content: &[u8],
+    wait: Wait<'_>,
+) -> Result<(), ArrayError> {
+    let record = encode_config(array, sequence, content).ok_or_else(|| {
         ArrayError::usage(format!(
             "{} bytes of configuration do not fit on a member; remove exports",
             content.len()
         ))
     })?;
-    for drive in drives {
-        let mut io = MemberIo::open(drive, wait)?;
-        let offset = io.config_offset(newest + 1)?;
-        io.write(offset, &record, "writing the configuration")?;
-    }
-    Ok(())
+    let mut io = MemberIo::open(drive, wait)?;
+    let offset = io.config_offset(sequence)?;
+    io.write(offset, &record, "writing the configuration")
 }
 
 /// The newest record of `array` that any of `drives` holds. Drives that cannot be read hold none.

@@ -44,7 +44,7 @@ pub use assemble::{
     AssemblePolicy, Assembled, Intents, Outcome, Recovery, assemble, too_few, waiting,
 };
 pub use board::{MemberCause, MemberHealth, MemberStatus};
-pub use config_record::{load_config, store_config};
+pub use config_record::{config_sequence, load_config, store_config, store_config_as};
 pub use create::{
     CreatePlan, CreateSpec, Drive, Ids, create, erase_foreign, plan_create, prepare_drive,
     refuse_occupied,

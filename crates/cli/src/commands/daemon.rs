@@ -3,9 +3,10 @@
 use crate::args::DaemonVerb;
 use crate::connect::Connection;
 use crate::daemon;
-use crate::error::CliError;
+use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::limits::CALL_TIMEOUT;
+use crate::output::{Output, tell_person};
 use crate::tables;
 use std::path::Path;
 use strake_api::v1::{Daemon, GetDaemonRequest, StopDaemonRequest};
@@ -21,17 +22,34 @@ pub async fn run(verb: DaemonVerb, socket: &Path, out: &Output) -> Result<Exit, 
         }
         DaemonVerb::Start(arguments) => {
             daemon::start_detached(&daemon::Launch::new(&arguments, socket)?).await?;
+            for array in daemon::settled(socket).await? {
+                tell_person(&format!("strake: still starting: {array}"));
+            }
             status(socket, out).await
         }
         DaemonVerb::Stop => {
-            let mut client = Connection::open(socket).await?.daemon();
-            let answer = client.stop_daemon(StopDaemonRequest {}).await?.into_inner();
-            daemon::gone(answer.pid).await?;
+            let connection = Connection::open(socket).await?;
+            let drives = daemon::drives_in_use(&connection).await;
+            let mut client = connection.daemon();
+            let asked =
+                tokio::time::timeout(CALL_TIMEOUT, client.stop_daemon(StopDaemonRequest {}));
+            let answer = asked.await.map_err(|_| no_answer(&drives))??.into_inner();
+            daemon::gone(answer.pid, &drives).await?;
             out.print(&answer, |a, _| format!("straked (process {}) has stopped\n", a.pid))?;
             Ok(Exit::Fine)
         }
         DaemonVerb::Status => status(socket, out).await,
     }
+}
+
+fn no_answer(drives: &[String]) -> CliError {
+    let seconds = CALL_TIMEOUT.as_secs();
+    let why = daemon::hangs(drives);
+    let text = format!(
+        "straked did not answer within {seconds} s and was not stopped: {why}. See what the drive hangs on, or take it \
+         away, and try again"
+    );
+    CliError { kind: ErrorKind::NoDaemon, text }
 }
 
 async fn status(socket: &Path, out: &Output) -> Result<Exit, CliError> {

@@ -12,6 +12,7 @@ const WORDS: [(&str, &[&str]); 3] = [
             "rebuild_halted",
             "corrupt",
             "resyncing",
+            "starting",
             "initializing",
             "missing",
             "paused",

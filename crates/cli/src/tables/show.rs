@@ -5,7 +5,7 @@ use super::grid::{Column, Grid};
 use super::{count, field, job, or_dash, scrub, sentence, size};
 use crate::exit::Exit;
 use std::fmt::Write as _;
-use strake_api::v1::{Array, ArraySettings, DriveErrors, Member};
+use strake_api::v1::{Array, ArraySettings, DriveErrors, Member, Wait};
 
 /// Unreadable ranges that are listed.
 const RANGES_MAX: usize = 8;
@@ -54,6 +54,11 @@ fn headline(array: &Array, width: usize) -> String {
     let mut out = sentence(&head, width);
     field(&mut out, "reason", &array.reason, width);
     field(&mut out, "next", &array.next_action, width);
+    for wait in &array.waits {
+        let Wait { object, what, waited_us } = wait;
+        let text = format!("for {object} to {what}, {} s by now", waited_us / 1_000_000);
+        field(&mut out, "waits", &text, width);
+    }
     if array.states.iter().any(|s| s == "online") {
         let left = match array.redundancy_left {
             0 => "none: the next loss may cost data".to_owned(),

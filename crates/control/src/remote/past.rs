@@ -107,7 +107,7 @@ impl Past {
     /// When the directory cannot be written.
     pub(crate) fn use_drive(&mut self, device: &dyn BlockDevice, now: Nanos) -> io::Result<()> {
         let settle_ms = device.settle_time().0.div_ceil(Nanos::MILLI.0);
-        let identity = device.info().identity;
+        let identity = device.identity();
         if self.ours.drives.get(&identity).is_some_and(|known| *known >= settle_ms) {
             return Ok(());
         }

@@ -1,5 +1,7 @@
 //! Upkeep beside what a person asks for: neither undoes or hinders the other.
 
+use crate::actions::Pace;
+
 use super::{Folder, array, fail, raid6, stop};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +36,7 @@ fn f36_upkeep_beside_an_import_forgets_nothing() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    control.record_on_members().expect("it answers");
+                    control.record_on_members(Pace::InTurn).expect("it answers");
                 }
             });
             let import = ImportArraysRequest { drives: drives.clone(), ..Default::default() };
@@ -59,7 +61,7 @@ fn a_member_is_taken_back_while_upkeep_looks_at_its_drive() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                control.look_at_prospects().expect("it answers");
+                control.look_at_prospects(Pace::InTurn).expect("it answers");
             }
         });
         let taken_back = (0..20).try_for_each(|_| {

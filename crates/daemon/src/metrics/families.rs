@@ -42,6 +42,18 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
+    gauge(
+        "strake_array_wait_seconds",
+        "How long the start of an array has waited for a drive.",
+        |s, to| {
+            for array in &s.arrays {
+                for wait in &array.waits {
+                    let labels = [("array", array.name.as_str()), ("object", &wait.object)];
+                    to.say(&labels, wait.waited_us as f64 / 1e6);
+                }
+            }
+        },
+    ),
     gauge("strake_array_size_bytes", "What an array that runs can hold.", |s, to| {
         of_running(s, to, |array, _| array.size_bytes);
     }),

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 use strake_api::v1::{
-    Array, Counters, Daemon, Drive, DriveErrors, DrivePath, Export, Member, Progress, Queue,
+    Array, Counters, Daemon, Drive, DriveErrors, DrivePath, Export, Member, Progress, Queue, Wait,
 };
 use strake_control::{Control, Options};
 
@@ -23,6 +23,7 @@ fn full() -> Snapshot {
         members: vec![Member { state: "in_sync".into(), ..Member::default() }],
         progress: vec![Progress { job: "rebuild".into(), ..Progress::default() }],
         counters: Some(Counters { reads: 4711, ..Counters::default() }),
+        waits: vec![Wait { object: "/d".into(), waited_us: 1_500_000, ..Wait::default() }],
         ..Array::default()
     };
     let drive = Drive {
@@ -174,7 +175,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let stopped = self.runtime.block_on(self.shared.run(|manager| Ok(manager.stop())));
+        let stopped = self.runtime.block_on(self.shared.call(|control| Ok(control.stop())));
         assert!(stopped.is_ok_and(|errors| errors.is_empty()), "it stops in order");
         std::fs::remove_dir_all(&self.folder).expect("it can be removed");
     }

@@ -1,6 +1,7 @@
 //! From drives to running arrays, on request. What the daemon starts by itself is in `starting.rs`.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};

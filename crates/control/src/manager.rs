@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
-use strake_block::BlockDevice;
 use strake_dev_uring::{Machine, inherit_nothing};
 use strake_engine::{Array, Drive, Recovery};
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning, monotonic};

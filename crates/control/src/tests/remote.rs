@@ -105,7 +105,11 @@ pub(super) fn shown(control: &Control, address: &str) -> Drive {
 /// Whether array tank runs with every member in sync.
 pub(super) fn is_whole(control: &Control) -> bool {
     let array = control.run(|m| m.array("tank"));
-    array.is_ok_and(|a| a.members.len() == 4 && a.members.iter().all(|m| m.state == "in_sync"))
+    // One that waits to be started shows what its labels say.
+    array.is_ok_and(|a| {
+        let whole = a.members.len() == 4 && a.members.iter().all(|m| m.state == "in_sync");
+        whole && a.states.iter().any(|state| state == "online")
+    })
 }
 
 #[test]

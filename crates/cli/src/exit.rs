@@ -66,6 +66,7 @@ impl Exit {
             || is("exhausted")
             || is("rebuild_halted")
             || is("corrupt")
+            || is("in_doubt")
             || array.bad_blocks > 0
         {
             Self::Degraded

@@ -54,8 +54,8 @@ pub fn standing(array: &Array, goal: Goal) -> Standing {
         Goal::Scrub => (!runs("scrub"), false),
         Goal::Healthy => {
             let busy = rebuilding || replacing || resyncing || initializing;
-            // Nothing but a repair puts right what a scrub left.
-            let corrupt = is("corrupt");
+            // Nothing but a repair puts right what a scrub left, and nothing but a person accepts what is in doubt.
+            let corrupt = is("corrupt") || is("in_doubt");
             let stuck = corrupt && array.progress.is_empty();
             (whole && !busy && !is("exhausted") && !corrupt, rebuild_halted || stuck)
         }

@@ -204,6 +204,12 @@ fn of_array(array: &Array) -> Checks {
         let next = format!("restore them from a backup by writing them: strake array show {name}");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
+    if array.in_doubt_bytes > 0 {
+        let what =
+            format!("{} may hold wrong blocks", strake_units::ByteSize(array.in_doubt_bytes));
+        let next = crate::view::in_doubt_next(name);
+        checks.push(check(format!("array/{name} doubt"), Finding::Failed, what, next));
+    }
     for member in &array.members {
         let name = format!("array/{name} member {}", member.position);
         let next = format!(

@@ -368,6 +368,7 @@ impl Manager {
         let mut problems: Vec<Problem> =
             arrays.iter().filter_map(crate::view::problem_of_array).collect();
         problems.extend(arrays.iter().filter_map(crate::view::problem_of_scrub));
+        problems.extend(arrays.iter().filter_map(crate::view::problem_of_doubt));
         problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| Problem {
             object: format!("export/{}", e.name),
             severity: "failed".to_owned(),

@@ -204,6 +204,10 @@ fn array_message(
         bad_ranges: (status.bad_ranges.iter().take(BAD_RANGES_MAX))
             .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
             .collect(),
+        in_doubt_bytes: status.in_doubt.iter().map(|&(_, bytes)| bytes).sum(),
+        in_doubt_ranges: (status.in_doubt.iter().take(BAD_RANGES_MAX))
+            .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
+            .collect(),
         ..api::Array::default()
     }
 }
@@ -265,6 +269,9 @@ fn states(status: &ArrayStatus, fresh: bool) -> Vec<String> {
     }
     if status.resync_halted {
         words.push("resync_halted".to_owned());
+    }
+    if !status.in_doubt.is_empty() {
+        words.push("in_doubt".to_owned());
     }
     if status.resync.is_some() {
         words.push(if fresh { "initializing" } else { "resyncing" }.to_owned());
@@ -368,6 +375,28 @@ pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
         severity: "degraded".to_owned(),
         what: format!("a scrub found {} corrupt, not repaired since", ByteSize(corrupt)),
         next_action: corrupt_next(&array.name),
+    })
+}
+
+/// What to do about regions in doubt.
+pub(crate) fn in_doubt_next(name: &str) -> String {
+    format!(
+        "check what strake array show {name} lists against a backup; the next start has to accept it: strake array \
+         import {name} --degraded --accept-loss"
+    )
+}
+
+/// What is in doubt in an array, if anything is.
+pub(crate) fn problem_of_doubt(array: &api::Array) -> Option<Problem> {
+    let bytes = Some(array.in_doubt_bytes).filter(|bytes| *bytes > 0)?;
+    Some(Problem {
+        object: format!("array/{}", array.name),
+        severity: "degraded".to_owned(),
+        what: format!(
+            "a member went out before parity was right after a crash; {} may hold wrong blocks",
+            ByteSize(bytes)
+        ),
+        next_action: in_doubt_next(&array.name),
     })
 }
 

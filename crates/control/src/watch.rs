@@ -228,6 +228,16 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
             EventKind::WritesRedone,
             format!("{count} writes to array {name} were done again: a crash had cut them short"),
         )),
+        ArrayEventKind::InDoubt { regions } => Some(
+            note(
+                EventKind::InDoubt,
+                format!(
+                    "array {name} is in doubt in {regions} region(s); its next start is refused"
+                ),
+            )
+            .cause("a member went out before parity was known to be right there after a crash")
+            .next(crate::view::in_doubt_next(name)),
+        ),
         ArrayEventKind::BlocksLost { bytes } => Some(
             note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
                 .cause("they cannot be read any more, and nothing is left to recover them from")

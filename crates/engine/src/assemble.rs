@@ -1,8 +1,9 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    Activation, AreaLayout, AssembledMember, Bits, COMPAT_HISTORY, COMPAT_REMOTE,
-    COMPAT_STALE_PLANES, Consistency, Plane, Policy, RecordedState, Superblock, Verdict,
+    Activation, AreaLayout, AssembledMember, Bits, COMPAT_AFTER_CRASH, COMPAT_HISTORY,
+    COMPAT_REMOTE, COMPAT_STALE_PLANES, Consistency, INCOMPAT_IN_DOUBT, Plane, Policy,
+    RecordedState, Superblock, Verdict,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, RegionIndex, Uuid};
@@ -249,6 +250,13 @@ fn open(
             }
         }
     }
+    let in_doubt = planes.in_doubt().count_ones() > 0;
+    if in_doubt && !policy.accept_loss {
+        let regions = (&geometry, &regions);
+        return Err(refusals::in_doubt(&superblock, regions, planes.in_doubt()).into());
+    }
+    planes.load(Plane::InDoubt, Bits::new(regions.count()));
+    superblock.incompat &= !INCOMPAT_IN_DOUBT;
     let intent = planes.intent();
     // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written;
     // the array was serving like this before, unless yet another member is missing now.
@@ -269,7 +277,7 @@ fn open(
     if uncovered && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
         return Err(refusals::dirty_and_degraded(&superblock, (&geometry, &regions), intent).into());
     }
-    recovery.loss_accepted = uncovered && dirty && !(superblock.clean && as_before);
+    recovery.loss_accepted = in_doubt || uncovered && dirty && !(superblock.clean && as_before);
     let label = found.superblock.clone();
     let log = if replayed == 0 {
         None
@@ -316,6 +324,11 @@ fn open(
     }
     superblock.activate(epoch);
     let doubt = assembled.planes.intent().count_ones() > 0;
+    let after_crash = crashed || superblock.compat & COMPAT_AFTER_CRASH != 0;
+    superblock.compat &= !COMPAT_AFTER_CRASH;
+    if after_crash && doubt && geometry.parity_strips() > 0 {
+        superblock.compat |= COMPAT_AFTER_CRASH;
+    }
     note_start(&mut superblock, &geometry, absent, doubt, replayed);
     assembled.superblock = superblock;
     (assembled.replayed, assembled.writes_replayed) = (replayed, writes_replayed);

@@ -158,6 +158,7 @@ pub(crate) struct Board {
     generation: AtomicU64,
     /// Bits of `compat` that every label has to carry.
     marks: AtomicU64,
+    in_doubt: Mutex<Vec<u32>>,
     lost: AtomicBool,
     /// Whether more members stand still than the array can do without, as was last told.
     everything_slow: AtomicBool,
@@ -194,6 +195,7 @@ impl Board {
             stale_regions: members.iter().map(|_| AtomicU64::new(0)).collect(),
             generation: AtomicU64::new(superblock.generation),
             marks: AtomicU64::new(0),
+            in_doubt: Mutex::default(),
             superblock: Mutex::new(superblock),
             members: Mutex::new(members),
             written: (0..regions.count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -353,6 +355,15 @@ impl Board {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Relaxed)
+    }
+
+    /// Regions in which blocks of members that are out may be recovered wrongly.
+    pub(crate) fn set_in_doubt(&self, regions: Vec<u32>) {
+        *self.in_doubt.lock().expect("a status writer panicked") = regions;
+    }
+
+    pub(crate) fn in_doubt(&self) -> Vec<u32> {
+        self.in_doubt.lock().expect("a status writer panicked").clone()
     }
 
     /// Has every label from the next one on carry these bits of `compat` too.

@@ -60,6 +60,12 @@ pub enum ArrayEventKind {
     },
     /// Parity or copies are being made to agree.
     ResyncStarted,
+    /// A member went out while parity of these regions was not known to be right after a crash: its blocks may be
+    /// recovered wrongly there. The next start is refused until that is accepted.
+    InDoubt {
+        /// How many.
+        regions: u64,
+    },
     /// They agree.
     ResyncFinished,
     /// They cannot be made to agree: nothing is left to recover some block from.

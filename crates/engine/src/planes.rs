@@ -12,7 +12,7 @@ const _: () = assert!(PAGES_PER_PLANE == 2);
 /// Every plane of an array: intent, written, and what each member lacks.
 #[derive(Clone, Debug)]
 pub(crate) struct Planes {
-    /// By code of the plane.
+    /// In the order of [`Plane::all`].
     bits: Vec<Bits>,
     /// Sequence number of the newest copy of each page: all pages of one plane, then of the next.
     sequences: Vec<u64>,
@@ -45,15 +45,32 @@ impl Planes {
     }
 
     pub(crate) fn members(&self) -> usize {
-        self.bits.len() - 2
+        self.bits.len() - 3
+    }
+
+    fn index(&self, plane: Plane, page: u32) -> usize {
+        self.at(plane) * PAGES_PER_PLANE as usize + page as usize
+    }
+
+    /// Where a plane is among all of them.
+    fn at(&self, plane: Plane) -> usize {
+        match plane {
+            Plane::Intent | Plane::Written | Plane::Stale(_) => usize::from(plane.code()),
+            Plane::InDoubt => self.bits.len() - 1,
+        }
     }
 
     pub(crate) fn of(&self, plane: Plane) -> &Bits {
-        &self.bits[usize::from(plane.code())]
+        &self.bits[self.at(plane)]
     }
 
     pub(crate) fn intent(&self) -> &Bits {
         self.of(Plane::Intent)
+    }
+
+    /// Regions in which blocks of members that are out may be recovered wrongly.
+    pub(crate) fn in_doubt(&self) -> &Bits {
+        self.of(Plane::InDoubt)
     }
 
     /// What `member` lacks.
@@ -63,17 +80,19 @@ impl Planes {
 
     /// Replaces a plane with what was found on the members.
     pub(crate) fn load(&mut self, plane: Plane, bits: Bits) {
-        self.bits[usize::from(plane.code())] = bits;
+        let at = self.at(plane);
+        self.bits[at] = bits;
     }
 
     /// Sets the number that the next copy of a page gets.
     pub(crate) fn set_sequence(&mut self, plane: Plane, page: u32, sequence: u64) {
-        self.sequences[index(plane, page)] = sequence;
+        let at = self.index(plane, page);
+        self.sequences[at] = sequence;
     }
 
     /// Every page was written, to the members in `live` (a mask) at least.
     pub(crate) fn hold(&mut self, live: u64) {
-        let now = [0, 1].map(|page| self.sequences[index(Plane::Intent, page)]);
+        let now = [0, 1].map(|page| self.sequences[self.index(Plane::Intent, page)]);
         for (slot, held) in self.held.iter_mut().enumerate() {
             if live & 1 << slot != 0 {
                 *held = now;
@@ -112,7 +131,8 @@ impl Planes {
 
     /// Sets a bit; true when it was clear.
     pub(crate) fn set(&mut self, plane: Plane, region: RegionIndex) -> bool {
-        let bits = &mut self.bits[usize::from(plane.code())];
+        let at = self.at(plane);
+        let bits = &mut self.bits[at];
         let clear = !bits.get(region.0);
         if clear {
             bits.set(region.0);
@@ -123,7 +143,8 @@ impl Planes {
 
     /// Clears a bit; true when it was set.
     pub(crate) fn clear(&mut self, plane: Plane, region: RegionIndex) -> bool {
-        let bits = &mut self.bits[usize::from(plane.code())];
+        let at = self.at(plane);
+        let bits = &mut self.bits[at];
         let set = bits.get(region.0);
         if set {
             bits.clear(region.0);
@@ -134,7 +155,8 @@ impl Planes {
 
     /// Changes a plane as a whole, and has all of it written.
     pub(crate) fn change(&mut self, plane: Plane, change: impl FnOnce(&mut Bits)) {
-        change(&mut self.bits[usize::from(plane.code())]);
+        let at = self.at(plane);
+        change(&mut self.bits[at]);
         self.rewrite(plane);
     }
 
@@ -150,7 +172,8 @@ impl Planes {
     }
 
     fn touch(&mut self, plane: Plane, page: u32) {
-        self.dirty[index(plane, page)] = true;
+        let at = self.index(plane, page);
+        self.dirty[at] = true;
         self.any_dirty = true;
     }
 
@@ -174,7 +197,7 @@ impl Planes {
         let mut pages = Vec::new();
         for plane in Plane::all(self.members()) {
             for page in 0..PAGES_PER_PLANE {
-                let at = index(plane, page);
+                let at = self.index(plane, page);
                 if std::mem::take(&mut self.dirty[at]) {
                     self.sequences[at] += 1;
                     pages.push((plane, page));
@@ -187,7 +210,7 @@ impl Planes {
 
     /// A page as it is to be written, and the sequence that says where.
     pub(crate) fn record(&self, array: Uuid, plane: Plane, page: u32) -> (u64, [u8; PAGE_BYTES]) {
-        let sequence = self.sequences[index(plane, page)];
+        let sequence = self.sequences[self.index(plane, page)];
         let bytes = self.of(plane).page_bytes(page);
         let mut record = strake_ondisk::encode_page(array, plane, page, sequence, bytes);
         if plane == Plane::Intent {
@@ -195,8 +218,4 @@ impl Planes {
         }
         (sequence, record)
     }
-}
-
-fn index(plane: Plane, page: u32) -> usize {
-    usize::from(plane.code()) * PAGES_PER_PLANE as usize + page as usize
 }

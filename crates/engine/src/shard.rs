@@ -11,6 +11,7 @@ mod band_task;
 mod bands;
 mod build;
 mod direct;
+mod doubt;
 mod driver;
 mod execute;
 mod install;

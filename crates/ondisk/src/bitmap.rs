@@ -6,6 +6,7 @@ use strake_units::{MemberIndex, Uuid};
 
 use crate::bytes::{get, put, u32_at, u64_at};
 use crate::error::{PageError, PageErrorKind};
+use crate::layout::MEMBERS_MAX;
 
 /// Bytes of one page, header included.
 pub const PAGE_BYTES: usize = 4096;
@@ -36,6 +37,9 @@ pub enum Plane {
     Written,
     /// The member of this slot lacks the region, or a part of it: it was written without it, or not rebuilt yet.
     Stale(MemberIndex),
+    /// A member went out while parity of the region was not known to be right after a crash: blocks of that member may
+    /// be recovered wrongly there. Counts with [`INCOMPAT_IN_DOUBT`](crate::INCOMPAT_IN_DOUBT) only.
+    InDoubt,
 }
 
 impl Plane {
@@ -46,13 +50,14 @@ impl Plane {
             Self::Intent => 0,
             Self::Written => 1,
             Self::Stale(member) => 2 + member.0,
+            Self::InDoubt => 2 + MEMBERS_MAX as u8,
         }
     }
 
     /// The planes of an array of `members` members, in the order of their codes.
     pub fn all(members: usize) -> impl Iterator<Item = Self> {
         let stale = (0..members as u8).map(|slot| Self::Stale(MemberIndex(slot)));
-        [Self::Intent, Self::Written].into_iter().chain(stale)
+        [Self::Intent, Self::Written].into_iter().chain(stale).chain([Self::InDoubt])
     }
 }
 
@@ -62,6 +67,7 @@ impl fmt::Display for Plane {
             Self::Intent => f.write_str("intent"),
             Self::Written => f.write_str("written"),
             Self::Stale(member) => write!(f, "stale {member}"),
+            Self::InDoubt => f.write_str("in doubt"),
         }
     }
 }

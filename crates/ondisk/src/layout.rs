@@ -33,9 +33,9 @@ pub const HEAD_RING_OFFSET: u64 = 64 << 10;
 pub const TAIL_RING_FROM_END: u64 = 512 << 10;
 /// Where the bitmap pages begin, in bytes from the device's start.
 pub const BITMAP_OFFSET: u64 = 1 << 20;
-/// Planes for which there is room before the rest of the head, which is reserved: intent, written, and one for each
-/// member.
-pub const PLANES_MAX: u64 = 2 + MEMBERS_MAX as u64;
+/// Planes for which there is room before the rest of the head, which is reserved: intent, written, one for each member,
+/// and what is in doubt.
+pub const PLANES_MAX: u64 = 3 + MEMBERS_MAX as u64;
 
 /// Bytes of one plane: its pages, each with two slots.
 pub const PLANE_BYTES: u64 = PAGES_PER_PLANE as u64 * 2 * PAGE_BYTES as u64;

@@ -67,9 +67,9 @@ pub use redo::{
     decode_redo, encode_redo, redo_ring,
 };
 pub use superblock::{
-    Address, COMPAT_HISTORY, COMPAT_REMOTE, COMPAT_STALE_PLANES, GeometryRecord,
-    INCOMPAT_BAD_BLOCKS, INCOMPAT_INTENTS, INCOMPAT_REDO, MemberRecord, RecordedState, RingScan,
-    Superblock, newest, ring_labels,
+    Address, COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_REMOTE, COMPAT_STALE_PLANES,
+    GeometryRecord, INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_INTENTS, INCOMPAT_REDO,
+    MemberRecord, RecordedState, RingScan, Superblock, newest, ring_labels,
 };
 
 #[cfg(test)]

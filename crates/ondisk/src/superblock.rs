@@ -24,8 +24,12 @@ pub const COMPAT_STALE_PLANES: u64 = 2;
 /// `compat`: in this activation a member is, or was, a drive of another machine, which may carry out writes for some
 /// seconds after a crash of the daemon. Without it in the label of an activation, all members were of one machine.
 pub const COMPAT_REMOTE: u64 = 4;
+/// `compat`: what the intent plane marks after an orderly stop goes back to a crash, so that parity there may be wrong
+/// for blocks that hold data. Without it such marks are of an array that has never been initialized.
+pub const COMPAT_AFTER_CRASH: u64 = 8;
 /// `compat` bits known: features that a program may ignore when it reads and when it writes.
-pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY | COMPAT_STALE_PLANES | COMPAT_REMOTE;
+pub const COMPAT_KNOWN: u64 =
+    COMPAT_HISTORY | COMPAT_STALE_PLANES | COMPAT_REMOTE | COMPAT_AFTER_CRASH;
 /// `ro_compat` bits known: features that a program may ignore as long as it does not write.
 pub const RO_COMPAT_KNOWN: u64 = 0;
 /// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].
@@ -34,8 +38,11 @@ pub const INCOMPAT_BAD_BLOCKS: u64 = 1;
 pub const INCOMPAT_REDO: u64 = 2;
 /// `incompat`: among the records that have to be carried out are lists of intents; see [`crate::intent`].
 pub const INCOMPAT_INTENTS: u64 = 4;
+/// `incompat`: regions are [in doubt](crate::Plane::InDoubt), which has to be accepted before the array is started.
+pub const INCOMPAT_IN_DOUBT: u64 = 8;
 /// `incompat` bits known: features that a program must know to read anything.
-pub const INCOMPAT_KNOWN: u64 = INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO | INCOMPAT_INTENTS;
+pub const INCOMPAT_KNOWN: u64 =
+    INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO | INCOMPAT_INTENTS | INCOMPAT_IN_DOUBT;
 
 const AT_VERSION: usize = 8;
 const AT_COPY: usize = 10;

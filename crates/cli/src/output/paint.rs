@@ -11,6 +11,7 @@ const WORDS: [(&str, &[&str]); 3] = [
             "rebuilding",
             "rebuild_halted",
             "corrupt",
+            "in_doubt",
             "resyncing",
             "starting",
             "initializing",

@@ -37,6 +37,7 @@ pub fn array(array: &Array, width: usize) -> String {
     crashes(array, width, &mut out);
     counters(array, width, &mut out);
     bad(array, width, &mut out);
+    in_doubt(array, width, &mut out);
     if let Some(settings) = &array.settings {
         field(&mut out, "settings", &self::settings(settings), width);
     }
@@ -154,6 +155,24 @@ fn bad(array: &Array, width: usize, out: &mut String) {
         ranges.join(", ")
     );
     field(out, "bad blocks", &text, width);
+}
+
+/// Where blocks may be wrong.
+fn in_doubt(array: &Array, width: usize, out: &mut String) {
+    if array.in_doubt_bytes == 0 {
+        return;
+    }
+    let mut ranges: Vec<String> = (array.in_doubt_ranges.iter().take(RANGES_MAX))
+        .map(|r| format!("{}+{}", r.offset_bytes, r.length_bytes))
+        .collect();
+    if array.in_doubt_ranges.len() > RANGES_MAX {
+        ranges.push(format!("{} more ranges", array.in_doubt_ranges.len() - RANGES_MAX));
+    }
+    let text = format!(
+        "a member went out before parity was right after a crash, so that blocks may be wrong at byte offset+length {}",
+        ranges.join(", ")
+    );
+    field(out, "in doubt", &text, width);
 }
 
 fn settings(settings: &ArraySettings) -> String {

@@ -88,6 +88,7 @@ kinds! {
     ArrayExhausted "array_exhausted" Critical "One more failure may lose data of an array."
     ArrayRecovered "array_recovered" Info "An array has all its redundancy again."
     ArrayLost "array_lost" Critical "More members of an array are gone than its redundancy covers; it serves nothing."
+    InDoubt "in_doubt" Critical "A member of an array went out before parity was known to be right after a crash."
     BlocksLost "blocks_lost" Critical "Blocks of an array cannot be read any more and could not be recovered."
     MemberFailed "member_failed" Warning "A member was taken out of use."
     MemberMissing "member_missing" Warning "The drive of a member is gone."

@@ -67,6 +67,13 @@ pub const FAMILIES: &[Family] = &[
             of_running(s, to, |array, _| array.bad_blocks);
         },
     ),
+    gauge(
+        "strake_array_in_doubt_bytes",
+        "Bytes of regions in which blocks may be recovered wrongly.",
+        |s, to| {
+            of_running(s, to, |array, _| array.in_doubt_bytes);
+        },
+    ),
     gauge("strake_array_corrupt_bytes", "Bytes that a scrub found wrong and left so.", |s, to| {
         of_running(s, to, |array, _| array.corrupt_bytes);
     }),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use strake_ondisk::Consistency;
 use strake_raid::{ConditionSet, Geometry, MemberState};
-use strake_units::{MemberIndex, Name, Uuid};
+use strake_units::{MemberIndex, Name, RegionIndex, Uuid};
 
 use super::Array;
 use crate::bad_blocks::array_ranges;
@@ -81,6 +81,9 @@ pub struct ArrayStatus {
     /// Where data of the array are lost because nothing was left to recover them from: byte offset and bytes, in order.
     /// They are answered with errors until they are written.
     pub bad_ranges: Vec<(u64, u64)>,
+    /// Where blocks may have been recovered wrongly, because a member went out before parity was known to be right
+    /// after a crash: byte offset and bytes, in order. The next start has to accept that.
+    pub in_doubt: Vec<(u64, u64)>,
     /// Bytes of memory reserved for stripes.
     pub scratch_bytes: u64,
     /// As many of them as are in huge pages, as far as the kernel has any.
@@ -134,6 +137,7 @@ impl Array {
             maintenance: self.board.maintenance(),
             lost: self.board.is_lost(),
             bad_ranges: self.bad_ranges(&states),
+            in_doubt: self.in_doubt(),
             scratch_bytes: sum(|c| &c.scratch_bytes),
             scratch_huge_bytes: sum(|c| &c.scratch_huge_bytes),
             counters: Counters {
@@ -161,6 +165,21 @@ impl Array {
         let size = self.geometry.block_size();
         let ranges = array_ranges(&self.board.bad_blocks(), &self.geometry, states);
         ranges.iter().map(|r| (r.start.bytes(size), r.blocks << size.shift())).collect()
+    }
+
+    fn in_doubt(&self) -> Vec<(u64, u64)> {
+        let stripe_bytes = self.geometry.stripe_data_blocks() << self.geometry.block_size().shift();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for region in self.board.in_doubt() {
+            let stripes = self.regions.stripes(RegionIndex(region));
+            let (from, bytes) =
+                (stripes.start * stripe_bytes, (stripes.end - stripes.start) * stripe_bytes);
+            match ranges.last_mut() {
+                Some((at, length)) if *at + *length == from => *length += bytes,
+                Some(_) | None => ranges.push((from, bytes)),
+            }
+        }
+        ranges
     }
 
     fn bytes_of(&self, regions: u64) -> u64 {

@@ -1,8 +1,8 @@
 //! Reading the planes of region bits, and what they mean for the members an array starts with.
 
 use strake_ondisk::{
-    AreaLayout, Bits, Lacks, PAGE_BYTES, PAGES_PER_PLANE, PLANE_BYTES, PageState, Plane,
-    RecordedState, Superblock,
+    AreaLayout, Bits, INCOMPAT_IN_DOUBT, Lacks, PAGE_BYTES, PAGES_PER_PLANE, PLANE_BYTES,
+    PageState, Plane, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
@@ -173,6 +173,10 @@ pub(super) fn settle(
     // written is never called unwritten: zeroing it would be left out.
     let intent = planes.intent().clone();
     planes.change(Plane::Written, |written| written.join(&intent));
+    if superblock.incompat & INCOMPAT_IN_DOUBT == 0 {
+        // Whatever is in the plane has been accepted, or was never written.
+        planes.load(Plane::InDoubt, Bits::new(regions.count()));
+    }
     for (slot, member) in found.members.iter().enumerate() {
         let index = MemberIndex(slot as u8);
         let plane = Plane::Stale(index);

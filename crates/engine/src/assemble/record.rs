@@ -1,6 +1,6 @@
 //! Writing labels, bitmap pages and lists of bad blocks to all members at once.
 
-use strake_ondisk::{Copy, PAGES_PER_PLANE, Plane, Superblock};
+use strake_ondisk::{Copy, INCOMPAT_IN_DOUBT, PAGES_PER_PLANE, Plane, Superblock};
 use strake_raid::MemberState;
 
 use super::{Assembled, bad, layout_of};
@@ -63,6 +63,7 @@ impl Assembled {
         let needed = |plane: &Plane| match plane {
             Plane::Intent | Plane::Written => true,
             Plane::Stale(member) => self.states[member.at()] != MemberState::InSync,
+            Plane::InDoubt => self.superblock.incompat & INCOMPAT_IN_DOUBT != 0,
         };
         let array = self.superblock.array;
         let pages: Vec<_> = Plane::all(self.states.len())

@@ -116,11 +116,35 @@ pub(super) fn older_picture(
 /// A crash while members were missing: what was being written may have taken bystanders with it.
 pub(super) fn dirty_and_degraded(
     superblock: &Superblock,
-    (geometry, regions): (&Geometry, &Regions),
+    within: (&Geometry, &Regions),
     intent: &Bits,
 ) -> ArrayError {
+    let (name, listed) = (&superblock.name, listed(within, intent));
+    ArrayError::refused(format!(
+        "array {name} stopped without warning while members were missing; blocks next to those being written may \
+         be damaged in {listed}. Check them against a backup, then start it with: strake array import {name} \
+         --degraded --accept-loss"
+    ))
+}
+
+/// A member went out in the middle of the resync after a crash: its blocks may be recovered from parity that is wrong.
+pub(super) fn in_doubt(
+    superblock: &Superblock,
+    within: (&Geometry, &Regions),
+    regions: &Bits,
+) -> ArrayError {
+    let (name, listed) = (&superblock.name, listed(within, regions));
+    ArrayError::refused(format!(
+        "array {name} lost a member while parity was being made to agree after a crash; blocks of that member may be \
+         damaged in {listed}. Check them against a backup, then start it with: strake array import {name} \
+         --degraded --accept-loss"
+    ))
+}
+
+/// How many regions there are, and where the first ones are.
+fn listed((geometry, regions): (&Geometry, &Regions), which: &Bits) -> String {
     let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();
-    let ranges: Vec<String> = intent
+    let ranges: Vec<String> = which
         .iter_ones()
         .take(8)
         .map(|region| {
@@ -132,13 +156,10 @@ pub(super) fn dirty_and_degraded(
             )
         })
         .collect();
-    let name = &superblock.name;
-    ArrayError::refused(format!(
-        "array {name} stopped without warning while members were missing; blocks next to those being written may \
-         be damaged in {} region(s) (byte offset+length: {}{}). Check them against a backup, then start it with: \
-         strake array import {name} --degraded --accept-loss",
-        intent.iter_ones().count(),
+    format!(
+        "{} region(s) (byte offset+length: {}{})",
+        which.iter_ones().count(),
         ranges.join(", "),
-        if intent.iter_ones().count() > 8 { ", ..." } else { "" }
-    ))
+        if which.iter_ones().count() > 8 { ", ..." } else { "" }
+    )
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
 use strake_block::{BufMut, IoErrorKind, Op, SgMut};
-use strake_ondisk::{Bits, Plane, Superblock};
+use strake_ondisk::{Bits, COMPAT_AFTER_CRASH, Plane, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{Lba, MemberIndex, Name, RegionIndex};
 
@@ -179,9 +179,11 @@ fn put_out(
         // Its twin has its place already.
         return false;
     }
+    let doubt = shard.doubt_without(leader, member);
     if !leader.take_out(member, event) {
         return false;
     }
+    shard.put_in_doubt(leader, &doubt);
     if leader.orphan_twin(member) {
         shard.change(leader, Change::TakeOver);
     }
@@ -469,6 +471,9 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
             leader.forget(RegionIndex(region));
         }
         leader.state.superblock.clean = true;
+        if untrusted.is_empty() {
+            leader.state.superblock.compat &= !COMPAT_AFTER_CRASH;
+        }
     }
     if record(shard, group).await { Ok(()) } else { Err(lost()) }
 }

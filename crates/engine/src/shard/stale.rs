@@ -63,6 +63,9 @@ impl Leader {
         for plane in [Plane::Intent, Plane::Written] {
             self.state.planes.rewrite(plane);
         }
+        if self.state.planes.in_doubt().count_ones() > 0 {
+            self.state.planes.rewrite(Plane::InDoubt);
+        }
         for at in 0..self.state.states.len() {
             if self.state.states[at] != MemberState::InSync {
                 self.state.planes.rewrite(Plane::Stale(MemberIndex(at as u8)));

@@ -10,6 +10,7 @@ mod cut_short;
 mod fair;
 mod grow;
 mod hang;
+mod in_doubt;
 mod intent;
 mod intents;
 mod kept;

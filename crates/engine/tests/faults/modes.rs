@@ -264,7 +264,7 @@ fn a_member_lost_during_the_resync_after_a_crash() {
                 stage.stop().expect("it stops in order");
             }
             stage.down();
-            let holds = if doubtful && !orderly { Named } else { holds };
+            let holds = if doubtful { Named } else { holds };
             start(stage, STRICTLY, holds);
             sound_without_any(stage) & sound
         });

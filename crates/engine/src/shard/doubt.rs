@@ -1,0 +1,40 @@
+//! Members that go out while parity is not trusted.
+//!
+//! After a crash parity may be wrong in the regions that were being written, until they are resynchronized. A member
+//! that goes out before that leaves its blocks to be recovered from such parity. It is recorded which regions that is
+//! about, on every survivor and before the label that calls the member out: pages go before labels (`records.rs`). The
+//! next start is refused until somebody accepts it, however the array stopped.
+
+use strake_ondisk::{COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT, Plane};
+use strake_units::{MemberIndex, RegionIndex};
+
+use super::Shard;
+use super::leader::Leader;
+use crate::events::ArrayEventKind;
+
+impl Shard {
+    /// Regions in which blocks of `member`, which is about to go out, can only be recovered from parity that is not
+    /// trusted after a crash. None where it lacks the region already.
+    pub(super) fn doubt_without(&self, leader: &Leader, member: MemberIndex) -> Vec<RegionIndex> {
+        if leader.state.superblock.compat & COMPAT_AFTER_CRASH == 0 {
+            return Vec::new();
+        }
+        let stale = leader.state.planes.stale(member);
+        let untrusted = self.board.untrusted_regions().into_iter();
+        untrusted.filter(|region| !stale.get(*region)).map(RegionIndex).collect()
+    }
+
+    /// Puts regions on the list of those in doubt, to be recorded with the next label, and tells.
+    pub(super) fn put_in_doubt(&self, leader: &mut Leader, regions: &[RegionIndex]) {
+        let mut added = 0;
+        for region in regions {
+            added += u64::from(leader.state.planes.set(Plane::InDoubt, *region));
+        }
+        if added == 0 {
+            return;
+        }
+        leader.state.superblock.incompat |= INCOMPAT_IN_DOUBT;
+        self.board.set_in_doubt(leader.state.planes.in_doubt().iter_ones().collect());
+        self.board.tell(None, ArrayEventKind::InDoubt { regions: added });
+    }
+}

@@ -1,0 +1,212 @@
+//! A member that goes out while parity is not trusted: what is in doubt is recorded and shown, and every start is
+//! refused until it is accepted.
+
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Maintenance, Outcome};
+use strake_ondisk::{COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT};
+use strake_raid::Level;
+
+use crate::stage::{DATA, Set, Stage};
+
+/// Blocks that are written in the moment of the crash.
+const WRITE: (u64, u64) = (5, 3);
+/// Blocks of a strip.
+const STRIP: u64 = 32;
+const WRITTEN: u64 = 2000;
+
+const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+const AT_ANY_PRICE: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
+
+/// An array that was started after a crash in the middle of a write, and has not resynchronized yet. The member that
+/// holds blocks beside those being written.
+fn crashed(level: Level, mode: Consistency) -> (Stage, usize) {
+    let mut set = Set::new(level, 5);
+    set.consistency = mode;
+    let mut stage = set.build().expect("sound");
+    stage.fill(WRITTEN, 170, 3);
+    let (stuck, _) = stage.home(WRITE.0);
+    let shift = stage.set.disk_block.shift();
+    let data = strake_units::LbaRange::new(
+        strake_units::Lba(DATA >> shift),
+        (stage.set.disk_bytes - DATA - (4 << 20)) >> shift,
+    );
+    stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(data));
+    let op = stage.write_op(WRITE.0, WRITE.1, 99);
+    stage.submit(0, op);
+    stage.rounds(300);
+    stage.down();
+    stage.disks[stuck].plan.clear();
+    begin(&mut stage, STRICTLY);
+    let bystander = stage.home(WRITE.0 + STRIP).0;
+    (stage, bystander)
+}
+
+/// Starts, with the resync held back.
+fn begin(stage: &mut Stage, policy: AssemblePolicy) {
+    match stage.find(policy) {
+        Outcome::Ready(assembled) => stage.start(*assembled),
+        Outcome::Waiting { what, .. } | Outcome::Refused { what, .. } => panic!("{what}"),
+    }
+    stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
+    stage.rounds(10);
+}
+
+fn resume(stage: &mut Stage) {
+    stage.array().set_maintenance(Maintenance { priority: 50, paused: false });
+}
+
+fn refused(stage: &mut Stage, policy: AssemblePolicy) {
+    match stage.find(policy) {
+        Outcome::Refused { what, .. } => {
+            assert!(what.contains("1 region(s)"), "{what}");
+            assert!(what.contains(" 0+") && what.contains("--accept-loss"), "{what}");
+        }
+        Outcome::Ready(_) => panic!("it starts"),
+        Outcome::Waiting { what, .. } => panic!("{what}"),
+    }
+}
+
+/// How many regions were told to be in doubt since it was last asked.
+fn told(stage: &Stage) -> u64 {
+    let events = stage.array().drain_events().into_iter();
+    let regions = |kind| match kind {
+        ArrayEventKind::InDoubt { regions } => Some(regions),
+        _ => None,
+    };
+    events.filter_map(|event| regions(event.kind)).sum()
+}
+
+fn is_marked(stage: &Stage) -> Vec<bool> {
+    let marked = |disk| stage.label(disk).incompat & INCOMPAT_IN_DOUBT != 0;
+    stage.disks.iter().map(marked).collect()
+}
+
+#[test]
+fn a_member_that_goes_out_of_an_untrusted_array_is_told_listed_and_refused_until_accepted() {
+    for level in [Level::Raid5, Level::Raid6] {
+        for mode in [Consistency::Resync, Consistency::Safe] {
+            let (mut stage, lost) = crashed(level, mode);
+            assert!(stage.status().resync.is_some(), "{level} {mode:?}");
+            assert_eq!(stage.status().in_doubt, []);
+            told(&stage);
+            stage.fail(lost as u8).expect("allowed");
+            assert_eq!(told(&stage), 1, "{level} {mode:?}");
+            let listed = stage.status().in_doubt;
+            assert_eq!(listed.len(), 1);
+            assert_eq!(listed[0].0, 0);
+            stage.stop().expect("it stops in order");
+            for policy in [STRICTLY, DEGRADED, STRICTLY] {
+                refused(&mut stage, policy);
+            }
+            begin(&mut stage, AT_ANY_PRICE);
+            assert_eq!(stage.status().in_doubt, [], "accepted");
+            stage.stop().expect("it stops in order");
+            begin(&mut stage, STRICTLY);
+        }
+    }
+}
+
+/// The list is on every survivor, so any of them that is left shows it.
+#[test]
+fn every_survivor_has_the_list() {
+    for next in 1..5 {
+        let (mut stage, lost) = crashed(Level::Raid6, Consistency::Safe);
+        stage.fail(lost as u8).expect("allowed");
+        stage.stop().expect("it stops in order");
+        let marked = is_marked(&stage);
+        assert!(marked.iter().enumerate().all(|(at, is)| *is == (at != lost)), "{marked:?}");
+        stage.disks[(lost + next) % 5].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+        refused(&mut stage, DEGRADED);
+    }
+}
+
+/// A member that drops by itself, whose failure is found by a write.
+#[test]
+fn a_member_that_fails_by_itself_is_no_other_case() {
+    let (mut stage, lost) = crashed(Level::Raid5, Consistency::Safe);
+    stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    let _ = stage.write(WRITE.0 + STRIP, 1, 7);
+    stage.until("the member is out", |stage| !stage.status().in_doubt.is_empty());
+    stage.rounds(50);
+    stage.stop().expect("it stops in order");
+    refused(&mut stage, DEGRADED);
+}
+
+#[test]
+fn it_is_kept_when_the_resync_ends_and_a_new_member_is_filled() {
+    let (mut stage, lost) = crashed(Level::Raid5, Consistency::Safe);
+    stage.fail(lost as u8).expect("allowed");
+    resume(&mut stage);
+    stage.until("the resync", |stage| stage.status().resync.is_none());
+    stage.replace(lost as u8).expect("replaceable");
+    stage.healthy();
+    assert_eq!(stage.status().in_doubt.len(), 1);
+    stage.stop().expect("it stops in order");
+    assert_eq!(is_marked(&stage), [true; 5], "the new member too");
+    refused(&mut stage, STRICTLY);
+    begin(&mut stage, AT_ANY_PRICE);
+    resume(&mut stage);
+    stage.healthy();
+    stage.check_parity(4);
+}
+
+#[test]
+fn what_an_orderly_stop_left_of_the_resync_is_as_untrusted_afterwards() {
+    let (mut stage, lost) = crashed(Level::Raid5, Consistency::Safe);
+    stage.stop().expect("it stops in order");
+    assert!(stage.label(&stage.disks[0]).compat & COMPAT_AFTER_CRASH != 0);
+    begin(&mut stage, STRICTLY);
+    stage.fail(lost as u8).expect("allowed");
+    assert_eq!(told(&stage), 1);
+    stage.stop().expect("it stops in order");
+    refused(&mut stage, STRICTLY);
+}
+
+#[test]
+fn once_parity_is_right_nothing_is_in_doubt() {
+    let (mut stage, lost) = crashed(Level::Raid5, Consistency::Safe);
+    resume(&mut stage);
+    stage.until("the resync", |stage| stage.status().resync.is_none());
+    stage.fail(lost as u8).expect("allowed");
+    assert_eq!((told(&stage), stage.status().in_doubt.len()), (0, 0));
+    stage.stop().expect("it stops in order");
+    assert!(stage.label(&stage.disks[(lost + 1) % 5]).compat & COMPAT_AFTER_CRASH == 0);
+    begin(&mut stage, STRICTLY);
+}
+
+/// `strict` makes up for the crash before it serves: every byte is right, and nothing is in doubt.
+#[test]
+fn a_strict_array_has_nothing_in_doubt() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let (mut stage, lost) = crashed(level, Consistency::Strict);
+        assert!(stage.status().resync.is_none());
+        let block = 1_usize << stage.size.shift();
+        let found = stage.read(0, WRITE.0, WRITE.1).expect("readable");
+        let at = WRITE.0 as usize * block;
+        // Old or new, and that from now on.
+        stage.model[at..at + found.len()].copy_from_slice(&found);
+        stage.fail(lost as u8).expect("allowed");
+        assert_eq!((told(&stage), stage.status().in_doubt.len()), (0, 0));
+        stage.verify(WRITTEN);
+        stage.stop().expect("it stops in order");
+        begin(&mut stage, STRICTLY);
+        stage.verify(WRITTEN);
+    }
+}
+
+/// Parity of a new array is not right either before it is initialized; but what is written makes it so.
+#[test]
+fn a_new_array_has_nothing_in_doubt() {
+    let mut set = Set::new(Level::Raid5, 5);
+    set.deallocate = strake_block::DeallocateReads::Unspecified;
+    let mut stage = set.build().expect("sound");
+    stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
+    stage.fill(200, 100, 3);
+    assert!(stage.status().resync.is_some());
+    stage.fail(1).expect("allowed");
+    assert_eq!((told(&stage), stage.status().in_doubt.len()), (0, 0));
+    stage.stop().expect("it stops in order");
+    begin(&mut stage, STRICTLY);
+    stage.verify(200);
+}

@@ -220,7 +220,7 @@ impl Control {
         restored.note(format!("settings of array {name}"), outcome);
     }
 
-    /// What is in force once an array has been imported: its members may remember settings and exports.
+    /// What is in force once an array has been imported: its members may remember settings.
     fn foresee_import(&self, record: &ArrayRecord, drives: &[String], foreseen: &mut Foreseen) {
         foreseen.started.push(record.uuid.clone());
         if foreseen.config.arrays.iter().any(|a| a.uuid == record.uuid) {
@@ -229,14 +229,8 @@ impl Control {
         let Ok((_, mut reserved)) = self.reserve(|_| Ok(((), Vec::new()))) else { return };
         let drives: Vec<Drive> =
             drives.iter().filter_map(|path| reserved.open(path).ok()).collect();
-        let (settings, exports) = remembered_by(&record.uuid, &drives).unwrap_or_default();
+        let settings = remembered_by(&record.uuid, &drives).unwrap_or_default();
         foreseen.config.arrays.push(ArrayRecord { settings, ..record.clone() });
-        for export in exports {
-            let array = (record.name.clone(), record.uuid.clone());
-            let offered =
-                self.run(|m| m.would_export(&request_of(&export), &foreseen.config, array));
-            foreseen.config.exports.extend(offered.ok().flatten());
-        }
     }
 
     fn restore_export(&self, record: &ExportRecord, wanted: &Config, restored: &mut Restored) {

@@ -89,6 +89,8 @@ impl Control {
             drives: remembered(&drives),
             settings: Settings::default(),
             scrub: ScrubRecord::default(),
+            kept_exports: Vec::new(),
+            copies: Vec::new(),
         };
         // What could not be recorded is not begun.
         self.run(|m| m.check_recordable(&record))?;
@@ -202,8 +204,24 @@ impl Manager {
 
     /// Refuses drives that belong to a running array, or are spares.
     pub(crate) fn refuse_members(&self, drives: &[Drive]) -> Result<(), ControlError> {
+        self.refuse_members_but(drives, None)
+    }
+
+    /// The same, except that a drive may have been promised the place `own`: the array's identity and the slot.
+    pub(crate) fn refuse_members_but(
+        &self,
+        drives: &[Drive],
+        own: Option<(&str, usize)>,
+    ) -> Result<(), ControlError> {
         for drive in drives {
             let identity = drive.device.identity();
+            if let Some((name, slot)) = self.promised(&identity, own) {
+                return Err(ControlError::refused(format!(
+                    "{} is to take the place of member {slot} of array {name}; use another drive, or call that off \
+                     first: strake job cancel {name}/replace",
+                    drive.path
+                )));
+            }
             if let Some((slot, name)) = self.place_of(&identity) {
                 return Err(ControlError::refused(format!(
                     "{} is member {slot} of array {name}; use another drive",

@@ -186,6 +186,10 @@ fn of_array(array: &Array) -> Checks {
         let name = format!("array/{name} contents");
         checks.push(check(name, Finding::Warning, found.what, found.next_action));
     }
+    if let Some(copy) = crate::view::problem_of_copy(array) {
+        let name = format!("array/{name} copy");
+        checks.push(check(name, Finding::Warning, copy.what, copy.next_action));
+    }
     for progress in &array.progress {
         let (job, id) =
             (format!("array/{name} {}", progress.job), format!("{name}/{}", progress.job));

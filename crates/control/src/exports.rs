@@ -177,6 +177,13 @@ fn record_of(
     }
 }
 
+/// Forgets exports that members record and that are not offered.
+fn forget_kept(config: &mut Config, which: impl Fn(&ExportRecord) -> bool) {
+    for array in &mut config.arrays {
+        array.kept_exports.retain(|kept| !which(kept));
+    }
+}
+
 impl Manager {
     /// Offers an array to clients. The same request again is "unchanged".
     ///
@@ -197,6 +204,7 @@ impl Manager {
         // Space for the change is made sure of before anything is offered; the address may still get its port.
         let mut config = self.config.clone();
         config.exports.push(record.clone());
+        forget_kept(&mut config, |kept| kept.name == name && kept.array == record.array);
         drop(self.store.prepare(&config)?);
         record.listen = self.offer(&record)?;
         if let Some(last) = config.exports.last_mut() {
@@ -465,6 +473,15 @@ impl Manager {
         message
     }
 
+    /// The export of a name that members record and that is not offered, if none of that name is.
+    fn kept_export(&self, name: &str) -> Option<ExportRecord> {
+        if self.config.exports.iter().any(|export| export.name == name) {
+            return None;
+        }
+        let kept = self.config.arrays.iter().flat_map(|array| &array.kept_exports);
+        kept.into_iter().find(|export| export.name == name).cloned()
+    }
+
     /// The recorded export of a name.
     pub(crate) fn export_record(&self, name: &str) -> Result<&ExportRecord, ControlError> {
         self.config.exports.iter().find(|export| export.name == name).ok_or_else(|| {
@@ -487,6 +504,12 @@ impl Manager {
         request: &RemoveExportRequest,
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
+        if let Some(kept) = self.kept_export(&request.name) {
+            let mut config = self.config.clone();
+            forget_kept(&mut config, |other| *other == kept);
+            self.config = self.store.prepare(&config)?.commit()?;
+            return Ok(self.export_change("changed", &kept));
+        }
         let record = self.export_record(&request.name)?.clone();
         let change = self.export_change("changed", &record);
         let mut config = self.config.clone();

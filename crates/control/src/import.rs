@@ -18,6 +18,7 @@ use crate::events::{EventKind, Note};
 use crate::label::{Reading, read_label};
 use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
+use crate::member_config::not_offered;
 use crate::members::with_old_paths;
 use crate::offline::{Labelled, Offline, geometry_of, objections};
 use crate::scan;
@@ -64,7 +65,10 @@ impl Control {
             Ok(((running, m.arrays(), m.places_to_look(request)), keys))
         })?;
         if let Some(view) = running {
-            response.arrays.push(view);
+            if request.exports && !request.dry_run {
+                response.warnings = self.offer_kept(&view.uuid);
+            }
+            response.arrays.push(self.run(|m| m.array(&view.uuid))?);
             return Ok(response);
         }
         let named = request.drives.iter().chain(&request.use_drives);
@@ -90,7 +94,15 @@ impl Control {
         };
         for (uuid, array) in found {
             match self.import_one(&uuid, &array, policy, request.dry_run, &mut response.warnings) {
-                Ok((result, view)) => {
+                Ok((result, mut view)) => {
+                    if request.exports && !request.dry_run {
+                        response.warnings.append(&mut self.offer_kept(&uuid));
+                        view = self.run(|m| m.array(&uuid))?;
+                    } else {
+                        let kept = self.run(|m| Ok(m.kept_exports(&uuid)))?;
+                        let each = kept.iter().map(|export| not_offered(export, &view.name));
+                        response.warnings.extend(each);
+                    }
                     if result != "unchanged" {
                         response.result = result.into();
                     }
@@ -124,6 +136,8 @@ impl Control {
             drives: remembered(&paths),
             settings: Settings::default(),
             scrub: ScrubRecord::default(),
+            kept_exports: Vec::new(),
+            copies: Vec::new(),
         };
         self.run(|m| m.check_import(&record))?;
         let older = self.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;

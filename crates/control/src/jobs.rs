@@ -87,6 +87,11 @@ impl Manager {
             }
             ("cancel", None) if job.kind == "replace" => {
                 let member = job.members.first().copied().unwrap_or_default();
+                if self.cancel_waiting_copy(at, member)? {
+                    self.tell_job(&job, "was cancelled");
+                    let result = "changed".to_owned();
+                    return Ok(Begun::Done(Box::new(JobChange { result, job: None })));
+                }
                 let pending = self.begin_cancel(at, member)?;
                 self.tell_job(&job, "was cancelled");
                 return Ok(Begun::Wait(pending, job.id));

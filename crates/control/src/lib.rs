@@ -18,6 +18,7 @@ mod backup;
 mod bounded;
 mod clean;
 mod control;
+mod copies;
 mod create;
 mod crowds;
 mod doctor;

@@ -203,6 +203,8 @@ pub struct Manager {
     /// Where the drive of a member in use is no more, and why it is used all the same: the data depends on it. By the
     /// array's identity and the slot.
     pub(crate) unreachable: BTreeMap<(String, usize), String>,
+    /// Why the copy of a member is not begun again, by the array's identity and the slot.
+    pub(crate) copy_trouble: BTreeMap<(String, usize), String>,
     /// The identity of each member's drive at whose path another one was found, by the array's identity and the slot.
     pub(crate) swapped: BTreeMap<(String, usize), String>,
     /// Where the drive is that went on without a running array, by the array's identity and the slot: what was written
@@ -280,6 +282,7 @@ impl Manager {
             looked: BTreeMap::new(),
             objections: BTreeMap::new(),
             other_halves: BTreeMap::new(),
+            copy_trouble: BTreeMap::new(),
             swapped: BTreeMap::new(),
             unreachable: BTreeMap::new(),
             prospects: BTreeMap::new(),
@@ -369,6 +372,7 @@ impl Manager {
             arrays.iter().filter_map(crate::view::problem_of_array).collect();
         problems.extend(arrays.iter().filter_map(crate::view::problem_of_scrub));
         problems.extend(arrays.iter().filter_map(crate::view::problem_of_doubt));
+        problems.extend(arrays.iter().filter_map(crate::view::problem_of_copy));
         problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| Problem {
             object: format!("export/{}", e.name),
             severity: "failed".to_owned(),

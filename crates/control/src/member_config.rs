@@ -4,6 +4,7 @@
 use std::thread;
 
 use serde::{Deserialize, Serialize};
+use strake_api::v1::CreateExportRequest;
 use strake_dev_uring::{control_wait, control_wait_for};
 use strake_engine::{ArrayError, Drive, config_sequence, load_config, store_config_as};
 use strake_units::{Nanos, Uuid};
@@ -117,17 +118,25 @@ impl Control {
         })
     }
 
-    /// Brings back what the members know of an array that has just been imported and was not recorded here. What
-    /// cannot be brought back is returned in words.
+    /// Brings back what the members know of an array that has just been imported and was not recorded here: its
+    /// settings, and its exports without offering them. What cannot be brought back is returned in words.
     pub(crate) fn recall_from_members(&self, array: &str, drives: &[Drive]) -> Vec<String> {
         let Some(config) = recall(array, drives) else { return Vec::new() };
+        let exports: Vec<_> = config.exports.iter().map(|export| export.record(array)).collect();
+        let settings = self.run(|m| m.put_settings(array, config.settings));
+        let kept = self.run(|m| m.keep_exports(array, exports));
+        let what = [("settings", settings.err()), ("exports", kept.err())];
+        let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
+        wrong.map(|(what, error)| format!("{what}: {error}")).collect()
+    }
+
+    /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
+    /// returned in words.
+    pub(crate) fn offer_kept(&self, array: &str) -> Vec<String> {
+        let kept = self.run(|m| Ok(m.kept_exports(array))).unwrap_or_default();
         let mut warnings = Vec::new();
-        if let Err(error) = self.run(|m| m.put_settings(array, config.settings)) {
-            warnings.push(format!("settings: {error}"));
-        }
-        for export in config.exports {
-            let request = request_of(&export.record(array));
-            if let Err(error) = self.run(|m| m.create_export(&request)) {
+        for export in kept {
+            if let Err(error) = self.run(|m| m.create_export(&request_of(&export))) {
                 warnings.push(format!(
                     "export {} on {}, which the members remember, is not offered: {error}",
                     export.name, export.listen
@@ -179,14 +188,28 @@ fn store_side_by_side(due: &Due) -> Result<(), ControlError> {
     stored.into_iter().collect()
 }
 
-/// The settings and exports that the members of an array remember.
-pub(crate) fn remembered_by(
-    array: &str,
-    drives: &[Drive],
-) -> Option<(Settings, Vec<ExportRecord>)> {
-    let config = recall(array, drives)?;
-    let exports = config.exports.iter().map(|export| export.record(array));
-    Some((config.settings, exports.collect()))
+/// What is said of an export that the members of array `name` record and that is not offered here.
+pub(crate) fn not_offered(export: &ExportRecord, name: &str) -> String {
+    let CreateExportRequest { via, listen, read_only, nqn, allow_hosts, secure, .. } =
+        request_of(export);
+    let mut command =
+        format!("strake export create {name} --name {} --via {via} --listen {listen}", export.name);
+    if !nqn.is_empty() {
+        command.push_str(&format!(" --nqn {nqn}"));
+    }
+    command.extend(allow_hosts.iter().map(|host| format!(" --allow-host {host}")));
+    command.push_str(if secure { " --secure" } else { "" });
+    command.push_str(if read_only { " --read-only" } else { "" });
+    format!(
+        "the members record export {} on {listen}, which is not offered here; to offer it: {command}; to offer all \
+         that they record: strake array import {name} --exports; to forget it: strake export remove {}",
+        export.name, export.name
+    )
+}
+
+/// The settings that the members of an array remember.
+pub(crate) fn remembered_by(array: &str, drives: &[Drive]) -> Option<Settings> {
+    recall(array, drives).map(|config| config.settings)
 }
 
 fn recall(array: &str, drives: &[Drive]) -> Option<MemberConfig> {
@@ -203,6 +226,27 @@ fn recall(array: &str, drives: &[Drive]) -> Option<MemberConfig> {
 }
 
 impl Manager {
+    /// Exports that the members of an array record and that are not offered here.
+    pub(crate) fn kept_exports(&self, array: &str) -> Vec<ExportRecord> {
+        let record = self.config.arrays.iter().find(|a| a.uuid == array);
+        record.map(|a| a.kept_exports.clone()).unwrap_or_default()
+    }
+
+    /// Records exports of an array that are not to be offered yet.
+    fn keep_exports(
+        &mut self,
+        array: &str,
+        exports: Vec<ExportRecord>,
+    ) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == array) else {
+            return Ok(());
+        };
+        record.kept_exports = exports;
+        self.config = self.store.prepare(&config)?.commit()?;
+        Ok(())
+    }
+
     fn due_on_members(&self) -> Vec<Due> {
         let due = self.running.iter().filter_map(|running| {
             let array = running.uuid();
@@ -229,6 +273,8 @@ impl Manager {
 
     fn member_config(&self, array: &str) -> Option<Vec<u8>> {
         let exports = self.config.exports.iter().filter(|e| e.array == array);
+        let kept = self.kept_exports(array);
+        let exports = exports.chain(&kept);
         let config = MemberConfig {
             version: VERSION,
             settings: self.settings(array),

@@ -107,11 +107,28 @@ impl Control {
     /// Prepares `drive`, which is reserved and checked, and puts it in its place.
     pub(crate) fn replace_now(&self, place: &Place, drive: Drive) -> Result<(), ControlError> {
         self.run(|m| m.remember_also(&place.array, &drive))?;
+        self.run(|m| m.remember_copy(place, &drive))?;
+        let begun = self.begin_replacement(place, drive);
+        if begun.is_err() {
+            self.run(|m| m.forget_copy(&place.array, place.member))?;
+        }
+        begun
+    }
+
+    /// The same for a drive that is recorded, as long as it is.
+    pub(crate) fn begin_replacement(
+        &self,
+        place: &Place,
+        drive: Drive,
+    ) -> Result<(), ControlError> {
         let uuid = fresh_uuid()?;
         prepare_drive(&drive, uuid, &mut control_wait())?;
         let replacing = self.run(|m| {
             m.check_open()?;
             let at = m.find_running(&place.array)?;
+            if !m.is_copy_wanted(place, &drive) {
+                return Err(ControlError::state("it was called off".to_owned()));
+            }
             Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
         })?;
         replacing.wait()?;
@@ -296,7 +313,10 @@ impl Manager {
         if here.is_some_and(|here| here.device.identity() == identity) {
             return Ok(());
         }
-        self.refuse_members(std::slice::from_ref(drive))
+        self.refuse_members_but(
+            std::slice::from_ref(drive),
+            Some((&place.array, place.member.at())),
+        )
     }
 
     /// Refuses a drive that holds writes which its array lacks: rebuilding it would lose them for good.
@@ -328,6 +348,7 @@ impl Manager {
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
             record.drives = with_old_paths(remembered(&here), &record.drives);
         }
+        crate::copies::without(&mut config, &place.array, place.member);
         self.put_config(&config)
     }
 

@@ -204,5 +204,6 @@ fn removal_steps(exports: &[String]) -> Vec<String> {
 fn import_hint(view: &strake_api::v1::Array) -> String {
     let paths: Vec<&str> =
         view.members.iter().map(|m| m.path.as_str()).filter(|p| !p.is_empty()).collect();
-    format!("{} --drives {}", view.name, paths.join(","))
+    let exports = if view.exports.is_empty() { "" } else { " --exports" };
+    format!("{} --drives {}{exports}", view.name, paths.join(","))
 }

@@ -493,7 +493,10 @@ impl Manager {
             return None;
         }
         let usable = |s: &&SpareRecord| match self.spares.get(&s.identity) {
-            Some(SpareState::Ready(drive)) => fits(&status, drive).is_ok(),
+            Some(SpareState::Ready(drive)) => {
+                // A crash may have left the drive of a copy among them.
+                fits(&status, drive).is_ok() && self.promised(&s.identity, None).is_none()
+            }
             Some(SpareState::Missing(_) | SpareState::Failed(_)) | None => false,
         };
         let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();

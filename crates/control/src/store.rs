@@ -110,6 +110,26 @@ pub struct ArrayRecord {
     /// When it was scrubbed.
     #[serde(default)]
     pub scrub: ScrubRecord,
+    /// Exports that its members recorded when it was imported, and that are not offered here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_exports: Vec<ExportRecord>,
+    /// Members that are being copied to other drives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<CopyRecord>,
+}
+
+/// A member that is being copied to another drive, whose place that takes then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyRecord {
+    /// The member's place.
+    pub slot: u8,
+    /// Identity of the member that is copied.
+    pub member: String,
+    /// Where the other drive was last seen.
+    pub path: String,
+    /// What identifies its medium.
+    pub identity: String,
 }
 
 /// When an array was scrubbed, and what is being done.

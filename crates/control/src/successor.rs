@@ -59,6 +59,12 @@ impl Manager {
                 member.uuid == next.uuid || member.replacement.is_empty() || status.lost
             };
             let Some(next) = running.successor.take_if(over) else { continue };
+            let (uuid, slot) = (running.uuid(), next.slot);
+            if status.members[slot.at()].uuid != next.uuid && !status.lost {
+                // Called off, or its drive failed: nothing is to be begun again.
+                result = result.and(self.forget_copy(&uuid, slot));
+            }
+            let running = &self.running[at];
             if status.members[next.slot.at()].uuid == next.uuid {
                 let (array, name) = (running.uuid(), status.name.to_string());
                 let place = Place { array, name, member: next.slot, was: next.uuid };

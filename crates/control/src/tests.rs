@@ -127,6 +127,8 @@ fn sample() -> Config {
             drives: vec!["/dev/x".into()],
             settings: Settings::default(),
             scrub: ScrubRecord::default(),
+            kept_exports: Vec::new(),
+            copies: Vec::new(),
         }],
         exports: vec![ExportRecord {
             name: "tank".into(),
@@ -268,7 +270,8 @@ fn f36_what_was_set_just_before_unloading_comes_along() {
     control.run(|m| m.create_export(&export)).expect("it is offered");
     let unload = UnloadArrayRequest { name: "tank".into(), force: true, ..Default::default() };
     control.unload_array(&unload).expect("it is unloaded");
-    let import = ImportArraysRequest { name: "tank".into(), drives, ..Default::default() };
+    let import =
+        ImportArraysRequest { name: "tank".into(), drives, exports: true, ..Default::default() };
     control.import_arrays(&import).expect("it is imported");
     let exports = exports(&control);
     assert_eq!(exports.len(), 1, "the members remember the export: {exports:?}");

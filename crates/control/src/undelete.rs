@@ -10,6 +10,7 @@ use crate::events::{EventKind, Note};
 use crate::exports::request_of;
 use crate::label::{inspect, written_over};
 use crate::manager::{Manager, array_key};
+use crate::member_config::not_offered;
 use crate::scan;
 use crate::store::{DestroyedRecord, ExportRecord};
 
@@ -50,6 +51,11 @@ impl Control {
         drop(reserved);
         let mut warnings = self.start_again(&uuid, paths)?;
         if let Some(record) = &record {
+            // Members record exports as well, which the import has not offered.
+            let offered = |warning: &String| {
+                record.exports.iter().any(|export| *warning == not_offered(export, &name))
+            };
+            warnings.retain(|warning| !offered(warning));
             warnings.extend(self.offer_again(record));
         }
         let (result, array) = ("changed".into(), Some(self.run(|m| m.told_undeleted(&uuid))?));

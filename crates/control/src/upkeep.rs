@@ -84,6 +84,8 @@ impl Control {
             Ok(())
         })?;
         self.notice_pulled(pace)?;
+        // Before spares: the drive of a copy may be recorded as one.
+        self.resume_copies(pace)?;
         // At once: what is written from here on is missing on whoever is out.
         self.note_newest()?;
         self.readd_returned(pace)?;

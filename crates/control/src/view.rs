@@ -367,6 +367,21 @@ fn corrupt_next(name: &str) -> String {
     format!("strake array scrub show {name}")
 }
 
+/// Why the copy of a member does not go on, if it waits for something.
+pub(crate) fn problem_of_copy(array: &api::Array) -> Option<Problem> {
+    let member = array.members.iter().find(|m| !m.replacement_waits.is_empty())?;
+    let (name, path) = (&array.name, &member.replacement);
+    Some(Problem {
+        object: format!("array/{name}"),
+        severity: "degraded".to_owned(),
+        what: format!(
+            "the copy of member {} to {path} waits: {}",
+            member.position, member.replacement_waits
+        ),
+        next_action: format!("bring {path} back, or: strake job cancel {name}/replace"),
+    })
+}
+
 /// What a scrub found wrong in an array and left so, if it did.
 pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
     let corrupt = Some(array.corrupt_bytes).filter(|bytes| *bytes > 0)?;
@@ -508,6 +523,7 @@ impl Manager {
         let exports = self.export_names(&uuid);
         let settings = self.settings(&uuid);
         let mut view = self.running[at].view(exports);
+        self.show_waiting_copies(&uuid, &mut view);
         for progress in &mut view.progress {
             progress.priority = u32::from(settings.rebuild_priority);
         }

@@ -287,6 +287,9 @@ pub struct Import {
     /// are left alone.
     #[arg(long = "use", value_delimiter = ',', value_name = "DRIVES")]
     pub use_drives: Vec<String>,
+    /// Offer the exports that the members record as well; without it, they are listed and no listener is opened.
+    #[arg(long)]
+    pub exports: bool,
     /// Print what would be started, and do nothing.
     #[arg(long)]
     pub dry_run: bool,

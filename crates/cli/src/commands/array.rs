@@ -145,6 +145,7 @@ async fn import(arguments: Import, socket: &Path, out: &Output) -> Result<Exit, 
         accept_loss: arguments.accept_loss,
         use_drives: paths::drives(&arguments.use_drives)?,
         dry_run: arguments.dry_run,
+        exports: arguments.exports,
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     let answer = arrays.import_arrays(request).await?.into_inner();

@@ -105,6 +105,7 @@ kinds! {
     RebuildHalted "rebuild_halted" Critical "A rebuild stands still."
     ReplaceStarted "replace_started" Info "A member that still serves began to be copied to its successor."
     ReplaceFinished "replace_finished" Info "A successor took the place of a member."
+    ReplaceWaits "replace_waits" Warning "A copy cannot go on after a restart: its drive is not here, or in use."
     ReplaceAbandoned "replace_abandoned" Warning "Copying a member to its successor was given up; it still serves."
     WritesRedone "writes_redone" Info "Writes that a crash had cut short were done again from the redo log."
     ResyncStarted "resync_started" Info "Parity or copies began to be made to agree."

@@ -91,7 +91,7 @@ fn the_new_drive_is_the_member_after_a_restart_and_the_old_one_is_not() {
 }
 
 #[test]
-fn a_copy_that_a_restart_breaks_off_leaves_the_member_in_its_place() {
+fn a_copy_that_a_restart_breaks_off_waits_and_leaves_the_member_in_its_place() {
     let (folder, control, drives) = stage();
     control.replace_member(&replace(&drives[4])).expect("it fits");
     stop(&control);
@@ -99,7 +99,9 @@ fn a_copy_that_a_restart_breaks_off_leaves_the_member_in_its_place() {
     let control = folder.control();
     let view = tank(&control);
     assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[1], 2), "{view:?}");
-    assert!(view.members[1].replacement.is_empty());
+    assert_eq!(view.members[1].replacement, drives[4], "it is to go on");
+    let copy = view.progress.iter().find(|job| job.job == "replace");
+    assert_eq!(copy.map(|job| job.state.as_str()), Some("waiting"), "{view:?}");
     let again = control.replace_member(&replace(&drives[4])).expect("nobody has the drive");
     assert_eq!(again.result, "changed");
     pause(&control, false);

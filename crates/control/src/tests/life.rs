@@ -369,8 +369,8 @@ fn a_dry_restore_says_exactly_what_the_real_one_does() {
     drop(control);
     fs::remove_dir_all(folder.path("state")).expect("it can be removed");
     let control = folder.control();
-    // The array, its settings, two exports and a spare; the first export is remembered by the members.
-    check(&control, 5);
+    // The array, its settings, two exports and a spare and three exports.
+    check(&control, 6);
     check(&control, 0);
     stop(&control);
 }
@@ -483,6 +483,12 @@ fn f36_drives_alone_bring_back_array_exports_and_settings() {
     offer(&control, "scratch", "second");
     let import = ImportArraysRequest { drives: drives[..4].to_vec(), ..Default::default() };
     let done = control.import_arrays(&import).expect("its drives are here");
+    assert_eq!(done.warnings.len(), 2, "{done:#?}");
+    assert!(done.warnings.iter().all(|w| w.contains("--exports")), "{done:#?}");
+    let view = array(&control, "tank").expect("it is there");
+    assert_eq!(view.exports, Vec::<String>::new(), "no listener without being asked");
+    let import = ImportArraysRequest { name: "tank".into(), exports: true, ..Default::default() };
+    let done = control.import_arrays(&import).expect("it runs");
     let [conflict] = &done.warnings[..] else { panic!("{done:#?}") };
     assert!(conflict.contains("export second"), "{conflict}");
     let view = array(&control, "tank").expect("it is there");

@@ -39,7 +39,8 @@ fn f36_upkeep_beside_an_import_forgets_nothing() {
                     control.record_on_members(Pace::InTurn).expect("it answers");
                 }
             });
-            let import = ImportArraysRequest { drives: drives.clone(), ..Default::default() };
+            let import =
+                ImportArraysRequest { drives: drives.clone(), exports: true, ..Default::default() };
             control.import_arrays(&import).expect("its drives are here");
             done.store(true, Ordering::Relaxed);
         });

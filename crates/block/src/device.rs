@@ -60,6 +60,18 @@ impl DeviceInfo {
     }
 }
 
+/// What kind of thing answers, as far as it says how long an answer may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// A drive of this machine.
+    #[default]
+    Block,
+    /// A file, behind a file system that may have work of its own.
+    File,
+    /// A drive of another machine, the paths to which may be lost for a while.
+    Remote,
+}
+
 /// A device: described and opened from any thread.
 pub trait BlockDevice: Send + Sync {
     /// What the device is like now.
@@ -82,6 +94,11 @@ pub trait BlockDevice: Send + Sync {
     /// come back. Zero for a drive of this machine. Whoever waits for an answer has to wait longer than that.
     fn hold(&self) -> Nanos {
         Nanos(0)
+    }
+
+    /// What kind of thing answers.
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Block
     }
 
     /// The first part of `range` that may hold something other than zeroes, or `None` when all of it reads as zeroes.

@@ -19,8 +19,8 @@ pub mod patience;
 
 pub use buf::{Arena, Buf, BufMut, BufPool, Pages, Reunion, Sg, SgMut};
 pub use device::{
-    BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, Extent, ExtentSource, IoQueue,
-    Readiness, SETTLE_TIME_MAX, VolatileCache,
+    BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, DeviceKind, Extent, ExtentSource,
+    IoQueue, Readiness, SETTLE_TIME_MAX, VolatileCache,
 };
 pub use error::{DeviceError, IoError, IoErrorKind};
 pub use io::{Completion, Durability, Io, Op, Token};

@@ -3,7 +3,7 @@
 use strake_api::v1::{ArrayChange, CreateArrayRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{
-    Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Options, Recovery, create,
+    Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Recovery, create,
     plan_create,
 };
 use strake_ondisk::Foreign;
@@ -154,7 +154,7 @@ impl Manager {
         let mut config = self.config.clone();
         config.arrays.push(record);
         let prepared = self.store.prepare(&config)?;
-        let array = Array::start(assembled, &self.core_handles(), Options::default())?;
+        let array = Array::start(assembled, &self.core_handles(), self.options.of_arrays())?;
         self.config = prepared.commit()?;
         let what = format!("array {} was created on {} drives", array.name(), drives.len());
         let object = format!("array/{}", array.name());

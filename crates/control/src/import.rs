@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_dev_uring::control_wait;
-use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Ids, Options, Outcome, assemble};
+use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Ids, Outcome, assemble};
 use strake_ondisk::RecordedState;
 use strake_reactor::monotonic;
 use strake_units::{Nanos, Uuid};
@@ -361,7 +361,7 @@ impl Manager {
         }
         let (_, resync_bytes) = assembled.resync_regions();
         let recovery = assembled.recovery();
-        let array = Array::start(assembled, &self.core_handles(), Options::default())?;
+        let array = Array::start(assembled, &self.core_handles(), self.options.of_arrays())?;
         let drive =
             |path: &str| here.iter().find(|l| l.drive.path == path).map(|l| l.drive.clone());
         let slots = array.status().members.iter().map(|m| drive(&m.path)).collect();

@@ -74,6 +74,7 @@ pub use error::{ControlError, ControlErrorKind};
 pub use history::{Actor, Command, Outcome};
 pub use manager::{CoreChoice, Manager, Options};
 pub use store::{ArrayRecord, Config, ExportRecord, Store};
+pub use strake_engine::IoLimits;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use strake_block::DeviceKind;
+
 use crate::control::{Control, Reserved};
 use crate::error::ControlError;
 use crate::manager::{Manager, Running, array_key};
@@ -21,6 +23,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// An array that ran for so long is not the same trouble again.
 const STEADY: Duration = Duration::from_secs(600);
+
+/// How long what drives of this machine owe a lost array is waited for.
+const LOCAL_DRAIN: Duration = Duration::from_secs(5);
 
 /// A loss of an array while it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +86,20 @@ impl Control {
     }
 }
 
-/// Waits for what its drives owe a lost array, and lets go of them.
+/// Waits for what its drives owe a lost array, and lets go of them. A drive that hangs keeps nobody waiting for ever.
 fn stop(running: Running) {
     let Running { array, drives, successor, .. } = running;
+    let mut all = drives.iter().flatten();
+    let remote = all.any(|drive| drive.device.kind() == DeviceKind::Remote);
+    let until = Instant::now() + LOCAL_DRAIN;
     for drained in array.begin_drain() {
-        // A core that has stopped answers nothing.
-        let _ = drained.recv();
+        // A core that has stopped answers nothing. A drive of this machine that still owes something later is refused
+        // by whoever opens it.
+        if remote {
+            let _ = drained.recv();
+        } else {
+            let _ = drained.recv_timeout(until.saturating_duration_since(Instant::now()));
+        }
     }
     // There is nothing to record: its labels stay as they are.
     if let Err(error) = array.stop() {

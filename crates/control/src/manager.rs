@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use strake_api::v1::{Core, Daemon, Problem, SystemStatus};
 use strake_dev_uring::{Machine, inherit_nothing};
-use strake_engine::{Array, Drive, Recovery};
+use strake_engine::{Array, Drive, IoLimits, Recovery};
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning, monotonic};
 use strake_units::{CoreIndex, Uuid};
 
@@ -92,6 +92,8 @@ pub struct Options {
     pub cores: CoreChoice,
     /// How long an array waits for missing members before it is started without them; `None` for ever.
     pub assemble_timeout: Option<Duration>,
+    /// How long drives may take over one I/O.
+    pub io_limits: IoLimits,
     /// Where the times of events come from.
     pub clock: WallClock,
     /// Whose drives there are; a test lays out another machine in a folder.
@@ -104,9 +106,17 @@ impl Default for Options {
         Self {
             cores: CoreChoice::Auto,
             assemble_timeout: None,
+            io_limits: IoLimits::default(),
             clock: WallClock::default(),
             machine: Machine::default(),
         }
+    }
+}
+
+impl Options {
+    /// How arrays are run.
+    pub(crate) fn of_arrays(&self) -> strake_engine::Options {
+        strake_engine::Options { io_limits: self.io_limits, ..Default::default() }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use strake_control::CoreChoice;
+use strake_control::{CoreChoice, IoLimits};
 use strake_parity::Kernel;
 
 use crate::metrics::Place;
@@ -40,6 +40,9 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
+    /// Seconds that a drive may take over one request before it counts as failed, by its kind: 6 to 300
+    #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
+    pub io_timeout: IoLimits,
     /// Where to give metrics over HTTP: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: nowhere]
     #[arg(long, env = "STRAKE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<Place>,

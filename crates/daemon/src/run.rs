@@ -73,6 +73,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     let options = Options {
         cores: args.cores.clone(),
         assemble_timeout: args.assemble_timeout.0,
+        io_limits: args.io_timeout,
         ..Options::default()
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -20,7 +20,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use strake_block::{BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
+use strake_block::{
+    BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, DeviceKind, IoErrorKind, IoQueue,
+};
 use strake_nvme_auth::{Keys, TlsKey};
 use strake_nvme_wire::Digests;
 use strake_nvme_wire::log::Access;
@@ -360,6 +362,10 @@ impl FabricsDevice {
 impl BlockDevice for FabricsDevice {
     fn hold(&self) -> Nanos {
         LOSS_TIME_MAX
+    }
+
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Remote
     }
 
     fn info(&self) -> DeviceInfo {

@@ -48,7 +48,8 @@ pub const LOSS_TIME: Nanos = Nanos(15 * Nanos::SECOND.0);
 /// The least that can be asked for: what a change waits, with a target that does not say how long it takes to stop.
 pub const LOSS_TIME_MIN: Nanos = Nanos(12 * Nanos::SECOND.0);
 
-/// How long an array waits for a member before it throws it out for good (`IO_TIMEOUT` of `strake-engine`).
+/// How long an array waits for a member before it throws it out for good (`IO_LIMIT_REMOTE` of
+/// `strake-engine`).
 pub const MEMBER_TIME_MAX: Nanos = Nanos(30 * Nanos::SECOND.0);
 
 /// The most: less than [`MEMBER_TIME_MAX`].

@@ -1,7 +1,7 @@
 //! The device: what it was opened with, and what it says about itself.
 
 use crate::error::{Notice, NoticeKind};
-use crate::limits::DEPTH_MAX;
+use crate::limits::{DEPTH_MAX, OWED_BRIEFLY};
 use crate::open::Alignment;
 use crate::opening;
 use crate::queue::UringQueue;
@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use strake_block::{
-    Arena, BlockDevice, Buf, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue,
-    VolatileCache,
+    Arena, BlockDevice, Buf, DeallocateReads, DeviceError, DeviceInfo, DeviceKind, IoErrorKind,
+    IoQueue, VolatileCache,
 };
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
@@ -211,6 +211,10 @@ impl BlockDevice for UringDevice {
         self.shared.identity.clone()
     }
 
+    fn kind(&self) -> DeviceKind {
+        if self.shared.key.is_block() { DeviceKind::Block } else { DeviceKind::File }
+    }
+
     fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let fail = |kind, what: String| DeviceError::new(kind, self.shared.name.clone(), what);
         if depth > DEPTH_MAX {
@@ -218,9 +222,8 @@ impl BlockDevice for UringDevice {
                 format!("a queue holds at most {DEPTH_MAX} requests, {depth} were asked for");
             return Err(fail(IoErrorKind::Unsupported, what));
         }
-        if let Some(owed) = reaper::owed_by(self.shared.key).filter(|owed| owed.requests > 0) {
-            return Err(busy(&self.shared.name, owed));
-        }
+        reaper::wait_for(self.shared.key, OWED_BRIEFLY)
+            .map_err(|owed| busy(&self.shared.name, owed))?;
         let blocks = self.shared.blocks();
         if blocks == 0 {
             return Err(fail(IoErrorKind::Gone, "the device is gone or empty now".to_owned()));

@@ -35,6 +35,10 @@ pub const OWED_THREADS_MAX: usize = 256;
 /// milliseconds.
 pub const OWED_PATIENCE: Duration = Duration::from_secs(2);
 
+/// The same for who opens another queue of an open drive, which may be a data core. An array that was just stopped may
+/// have left reads that nobody waited for.
+pub const OWED_BRIEFLY: Duration = Duration::from_millis(200);
+
 /// For how long after a late close an opener waits for the kernel to take the rings apart that held a block device.
 pub const CLOSE_PATIENCE: Nanos = Nanos(5_000_000_000);
 

@@ -18,10 +18,12 @@ use crate::shard::{Link, Roll, ShardSpec, drive, view_of};
 
 mod control;
 mod device;
+mod io_limits;
 mod life;
 mod pending;
 mod status;
 
+pub use io_limits::IoLimits;
 pub(crate) use life::check_returning;
 pub use pending::{Pending, Replacing};
 pub use status::{ArrayStatus, Counters, Progress};
@@ -46,12 +48,21 @@ pub struct Options {
     /// Bands that each shard works on at a time. How many requests and small writes it takes in follows from that, and
     /// so does most of what a start has to make. However few they are, there is room for maintenance beside clients.
     pub tasks: usize,
+    /// How long members may take over one I/O.
+    pub io_limits: IoLimits,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (scratch_bytes, tasks) = (SCRATCH_BYTES, TASKS_MAX);
-        Self { merge: true, steer: true, cache: true, scratch_bytes, tasks }
+        Self {
+            merge: true,
+            steer: true,
+            cache: true,
+            scratch_bytes,
+            tasks,
+            io_limits: IoLimits::default(),
+        }
     }
 }
 

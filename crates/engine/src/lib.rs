@@ -39,7 +39,7 @@ mod shard;
 mod slab;
 mod undelete;
 
-pub use array::{Array, ArrayStatus, Counters, Options, Pending, Progress, Replacing};
+pub use array::{Array, ArrayStatus, Counters, IoLimits, Options, Pending, Progress, Replacing};
 pub use assemble::{
     AssemblePolicy, Assembled, Intents, Outcome, Recovery, assemble, too_few, waiting,
 };

@@ -73,8 +73,23 @@ pub const KEPT_BYTES_MAX: usize = 16 << 10;
 /// Bands a shard rebuilds or resynchronizes at a time at most; fewer while clients would feel it.
 pub const MAINTENANCE_WINDOW: usize = 16;
 
-/// How long a member may take over one I/O before it counts as failed.
-pub const IO_TIMEOUT: Nanos = Nanos(30 * Nanos::SECOND.0);
+/// How long a drive of this machine may take over one I/O before it counts as failed. Hosts give up after 30 s
+/// themselves (`nvme_core.io_timeout`, and SCSI disks alike), so their requests are to be answered well before that.
+pub const IO_LIMIT_BLOCK: Nanos = Nanos(8 * Nanos::SECOND.0);
+
+/// The same for a file, whose file system may be busy with its journal or other files.
+pub const IO_LIMIT_FILE: Nanos = Nanos(15 * Nanos::SECOND.0);
+
+/// The same for a drive of another machine. A path that is lost may be 12 s late to be seen as such, and what changes
+/// the drive then waits until the old association is surely over: up to 29 s in all (`MEMBER_TIME_MAX` of
+/// `strake-dev-fabrics`), and a member that is about to be back must not be thrown out. Hosts that give up after 30 s
+/// should be given more.
+pub const IO_LIMIT_REMOTE: Nanos = Nanos(30 * Nanos::SECOND.0);
+
+/// The least and the most that can be asked for.
+pub const IO_LIMIT_MIN: Nanos = Nanos(6 * Nanos::SECOND.0);
+/// See [`IO_LIMIT_MIN`].
+pub const IO_LIMIT_MAX: Nanos = Nanos(300 * Nanos::SECOND.0);
 
 /// How long an I/O may take while so many members stand still together that the array cannot do without them: the
 /// cause is then not a drive, and throwing drives out would make it worse.
@@ -92,7 +107,7 @@ pub const READ_PATIENCE: Nanos = Nanos(2 * Nanos::SECOND.0);
 /// How often a shard looks at its members' latencies.
 pub const LATENCY_LOOK: Nanos = Nanos(Nanos::SECOND.0);
 
-/// How often outstanding I/Os are checked against [`IO_TIMEOUT`].
+/// How often outstanding I/Os are checked against the limits above.
 pub const TIMEOUT_CHECK: Nanos = Nanos(500 * Nanos::MILLI.0);
 
 /// A region's write-intent bit is cleared after it saw no write for one to two of these.
@@ -131,9 +146,11 @@ const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of 
 const _: () = assert!(MAINTENANCE_WINDOW < TASKS_MAX, "maintenance never takes every task");
 const _: () =
     assert!(READ_PATIENCE.0 < STANDSTILL.0, "a read goes around before anybody is suspected");
-const _: () =
-    assert!(STANDSTILL.0 < IO_TIMEOUT.0, "who stands still is known before anybody is thrown out");
 const _: () = assert!(
-    IO_TIMEOUT.0 < IO_TIMEOUT_COMMON.0,
+    STANDSTILL.0 < IO_LIMIT_MIN.0,
+    "who stands still is known before anybody is thrown out"
+);
+const _: () = assert!(
+    IO_LIMIT_MAX.0 <= IO_TIMEOUT_COMMON.0,
     "a common cause gets more time than a single drive"
 );

@@ -217,7 +217,14 @@ impl World {
 
     fn start(&mut self, assembled: strake_engine::Assembled) -> Result<(), String> {
         let Shape { merge, steer, cache, .. } = self.shape;
-        let options = Options { merge, steer, cache, scratch_bytes: SCRATCH_BYTES, tasks: TASKS };
+        let options = Options {
+            merge,
+            steer,
+            cache,
+            scratch_bytes: SCRATCH_BYTES,
+            tasks: TASKS,
+            ..Options::default()
+        };
         let (array, pollers) = Array::start_here(assembled, self.shape.cores, options)
             .map_err(|e| format!("start: {e}"))?;
         let device = array.device();

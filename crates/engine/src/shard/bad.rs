@@ -10,6 +10,7 @@
 //! ```
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -17,7 +18,7 @@ use strake_block::{IoError, IoErrorKind};
 use strake_ondisk::{BadEvent, BadList, BadRun};
 use strake_raid::{Band, Plan, Role, Scheme, Transfer, Window};
 use strake_reactor::Scheduler;
-use strake_units::{LbaRange, MemberIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, StripeIndex};
 
 use super::Shard;
 use super::wait::WaitQueue;
@@ -26,6 +27,9 @@ use crate::message::{BadNote, Peer};
 /// What a shard knows of bad blocks.
 pub(crate) struct BadTable {
     list: Arc<BadList>,
+    /// The bands with blocks on the list, by number among those of a member: sorted, and none of them touch.
+    bands: Vec<Range<u64>>,
+    band_blocks: u64,
     /// Numbers what the leader is told.
     ticket: u64,
     /// The leader's answers that nobody has taken yet.
@@ -34,13 +38,25 @@ pub(crate) struct BadTable {
 }
 
 impl BadTable {
-    pub(crate) fn new(list: Arc<BadList>, scheduler: &Scheduler) -> Self {
-        Self { list, ticket: 0, answers: Vec::new(), waiting: WaitQueue::new(scheduler) }
+    pub(crate) fn new(list: Arc<BadList>, band_blocks: u32, scheduler: &Scheduler) -> Self {
+        let (band_blocks, waiting) = (u64::from(band_blocks), WaitQueue::new(scheduler));
+        let bands = bands_of(&list, band_blocks);
+        Self { list, bands, band_blocks, ticket: 0, answers: Vec::new(), waiting }
     }
 
     /// The leader's list from now on.
     pub(crate) fn replace(&mut self, list: Arc<BadList>) {
+        if !Arc::ptr_eq(&self.list, &list) {
+            self.bands = bands_of(&list, self.band_blocks);
+        }
         self.list = list;
+    }
+
+    /// Whether a block is listed, of whichever member, in the band of the stripe with block `at` of the members.
+    fn touches(&self, at: Lba) -> bool {
+        let band = at.0 / self.band_blocks;
+        let next = self.bands.partition_point(|bands| bands.end <= band);
+        self.bands.get(next).is_some_and(|bands| bands.start <= band)
     }
 
     /// The leader has answered.
@@ -55,6 +71,26 @@ impl BadTable {
     }
 }
 
+/// The bands with blocks on the list.
+fn bands_of(list: &BadList, band_blocks: u64) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = list
+        .runs()
+        .iter()
+        .map(BadRun::range)
+        .filter(|range| range.blocks > 0)
+        .map(|range| range.start.0 / band_blocks..(range.end().0 - 1) / band_blocks + 1)
+        .collect();
+    all.sort_unstable_by_key(|bands| bands.start);
+    let mut bands: Vec<Range<u64>> = Vec::with_capacity(all.len());
+    for next in all {
+        match bands.last_mut() {
+            Some(last) if next.start <= last.end => last.end = last.end.max(next.end),
+            Some(_) | None => bands.push(next),
+        }
+    }
+    bands
+}
+
 /// The rows of `window` in a stripe's strips.
 pub(crate) const fn all_of(position: u8, window: Window) -> Transfer {
     Transfer { position, strip: 0, offset: window.offset, blocks: window.blocks }
@@ -64,6 +100,14 @@ impl Shard {
     /// True when no block of any member is bad, which is the rule.
     pub(crate) fn no_bad_blocks(&self) -> bool {
         self.bad.borrow().list.is_empty()
+    }
+
+    /// True when a block of some member is listed in the band that row `offset` of the stripe is in: requests there are
+    /// for tasks, which ask about each of their blocks. Groups of members are not told apart.
+    #[inline]
+    pub(crate) fn is_bad_band(&self, stripe: StripeIndex, offset: u32) -> bool {
+        let bad = self.bad.borrow();
+        !bad.bands.is_empty() && bad.touches(self.geometry.member_lba(stripe, offset))
     }
 
     fn place(&self, band: Band, transfer: &Transfer) -> (MemberIndex, LbaRange) {

@@ -99,10 +99,12 @@ impl Room {
 
     /// I/Os that tasks may have in flight, and those that parts of small writes and recovered reads may become. For
     /// each task a band's, every strip of a stripe and what merging adds, or those of reads that are done together; or
-    /// a flush's, every member of the array.
+    /// a flush's, every member of the array. The task that writes labels does so while it flushes.
     fn ios(&self, geometry: &Geometry) -> usize {
         let band = (usize::from(geometry.width()) + 2 * MERGE_MAX).max(JOIN_MAX);
         self.tasks * band.max(geometry.members() + 1)
+            + geometry.members()
+            + 1
             + self.small_writes * small::PARTS_MAX
             + self.recovered_reads * usize::from(geometry.data_strips())
     }
@@ -192,7 +194,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
             width,
             kept,
         )),
-        bad: RefCell::new(BadTable::new(Arc::clone(&spec.bad), scheduler)),
+        bad: RefCell::new(BadTable::new(Arc::clone(&spec.bad), geometry.band_blocks(), scheduler)),
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
@@ -227,7 +229,8 @@ fn open_members(spec: &ShardSpec, room: Room) -> Result<Members, ArrayError> {
     let inflight = room.ios(geometry) + 2 * room.requests;
     let core = CoreIndex(spec.core);
     let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
-    let capacity = Capacity { inflight, tasks: room.tasks, requests: room.requests };
+    let limits = spec.options.io_limits;
+    let capacity = Capacity { inflight, tasks: room.tasks, requests: room.requests, limits };
     let mut members =
         Members::new(core, geometry.block_size(), geometry.members(), capacity, times);
     for (at, device) in spec.devices.iter().enumerate() {

@@ -66,6 +66,9 @@ impl Shard {
         if (u64::from(place.offset) & (band_blocks - 1)) + blocks > band_blocks {
             return Err(data);
         }
+        if self.is_bad_band(place.stripe, place.offset) {
+            return Err(data);
+        }
         let mut members = self.members.borrow_mut();
         let member = match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => Some(self.geometry.data_member(place, 0)),
@@ -97,11 +100,8 @@ impl Shard {
     /// Notes what may go directly until the next turn: between two turns nothing changes that.
     pub(crate) fn note_direct(&self) {
         let agree = self.geometry.copies() == 1 || !self.copies_may_differ.get();
-        let readable = if agree && self.no_bad_blocks() {
-            self.members.borrow().readable() & !self.sits.borrow().mask()
-        } else {
-            0
-        };
+        let readable =
+            if agree { self.members.borrow().readable() & !self.sits.borrow().mask() } else { 0 };
         self.readable.set(readable);
         self.writable.set(self.small_members());
         self.standing.set(self.standing());
@@ -115,7 +115,7 @@ impl Shard {
     /// Collects completions from the members, and answers direct reads.
     pub(crate) fn collect(&self, now: Nanos, host_reads: &mut VecDeque<HostRead>) -> usize {
         let mut home = Home {
-            clean: self.no_bad_blocks(),
+            shard: (!self.no_bad_blocks()).then_some(self),
             requests: &mut self.requests.borrow_mut(),
             smalls: &mut self.smalls.borrow_mut(),
             recovered: &mut self.recovered.borrow_mut(),
@@ -135,8 +135,8 @@ impl Shard {
 
 /// Takes what comes back from members without a task that waits for it.
 struct Home<'a> {
-    /// There are no bad blocks.
-    clean: bool,
+    /// Who knows where bad blocks are; `None` when there are none.
+    shard: Option<&'a Shard>,
     requests: &'a mut Requests,
     smalls: &'a mut Smalls,
     recovered: &'a mut Recovered,
@@ -146,7 +146,12 @@ struct Home<'a> {
 impl Takers for Home<'_> {
     #[inline]
     fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>) {
-        if self.clean && result.is_ok() && data.len() == read.bytes as usize {
+        // Data that were given up while the read was under way may have come as the zeroes in their place.
+        let clean = self.shard.is_none_or(|shard| {
+            let place = shard.geometry.place(read.at);
+            !shard.is_bad_band(place.stripe, place.offset)
+        });
+        if clean && result.is_ok() && data.len() == read.bytes as usize {
             self.requests.answer_direct(read, data);
             return;
         }

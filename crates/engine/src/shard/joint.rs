@@ -79,9 +79,10 @@ fn union(a: &Segment, b: &Segment) -> Segment {
 }
 
 impl Shard {
-    /// Whether reads are joined at all: where blocks are bad each read is looked at by itself.
-    fn may_join(&self) -> bool {
-        self.merge && self.geometry.parity_strips() > 0 && self.no_bad_blocks()
+    /// Whether reads of a band are joined at all: where blocks are bad each read is looked at by itself.
+    fn may_join(&self, band: Band) -> bool {
+        let offset = u32::from(band.index) * self.geometry.band_blocks();
+        self.merge && self.geometry.parity_strips() > 0 && !self.is_bad_band(band.stripe, offset)
     }
 
     /// True when every member can be read everywhere, which is the rule.
@@ -93,7 +94,7 @@ impl Shard {
     /// other strips that the request wants: whoever does that answers it too.
     pub(super) fn is_survivor(&self, piece: &Piece, range: LbaRange) -> bool {
         let whole = u64::from(piece.segment.blocks) == range.blocks;
-        if self.all_readable() || whole || !self.may_join() {
+        if self.all_readable() || whole || !self.may_join(piece.band) {
             return false;
         }
         let lost = self.lost_strips(piece.band);
@@ -126,7 +127,7 @@ impl Shard {
         let Work::Read { range, unreadable, avoid, .. } = &first.work else {
             return Joined::Alone(first);
         };
-        let ordinary = *unreadable == 0 && self.may_join();
+        let ordinary = *unreadable == 0 && self.may_join(first.band);
         if !ordinary || self.bands.borrow().waiting_read(entry).is_none() {
             return Joined::Alone(first);
         }

@@ -460,6 +460,8 @@ impl Shard {
 
     pub(super) fn change(&self, leader: &mut Leader, change: Change) {
         leader.changes.push_back(change);
+        // The task that takes them may wait for a flush.
+        leader.settling.wake_all();
         if !std::mem::replace(&mut leader.labels_running, true) {
             self.urgent.borrow_mut().push_back(super::Job::Labels);
         }

@@ -15,7 +15,6 @@ use super::Shard;
 use super::address::Target;
 use super::leader::{Arriving, Change, Leader, Sweep};
 use super::members::{Group, settled};
-use super::serve::flush_members;
 use super::twin;
 use crate::array::check_returning;
 use crate::assemble::intent_pages;
@@ -26,11 +25,13 @@ use crate::message::{BadNote, Peer};
 use crate::planes::IntentPages;
 
 mod bitmap;
+mod flush;
 mod logged;
 mod records;
 
 pub(crate) use bitmap::bitmap;
 pub(super) use bitmap::write_pages;
+pub(super) use flush::flush_all;
 pub(super) use records::{record, record_as_begun, write_bad_blocks, write_metadata};
 
 type Reply = mpsc::Sender<Result<(), ArrayError>>;
@@ -215,8 +216,16 @@ async fn fail_on_request(
         // Asked again: the flush may have cost another member.
         refuse_needed(shard, member)?;
     }
-    let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
-    fail_member(shard, group, member, event, cause).await;
+    fail_member(shard, group, member, event, cause_of_request(event)).await;
+    unless_lost(shard)
+}
+
+/// The error behind a failure that was asked for, where there is one.
+fn cause_of_request(event: MemberEvent) -> Option<IoErrorKind> {
+    (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone)
+}
+
+fn unless_lost(shard: &Shard) -> Result<(), ArrayError> {
     if shard.board.is_lost() {
         Err(ArrayError::refused("the array has lost too many members"))
     } else {
@@ -492,14 +501,6 @@ async fn note_bad(shard: &Shard, group: Group, notes: &[BadNote]) -> Result<(), 
     publish(shard).await;
     shard.show_bad(&shard.leader_mut());
     Ok(())
-}
-
-/// Flushes every member, taking those that fail out of use. False when too few are left.
-pub(super) async fn flush_all(shard: &Shard, group: Group) -> bool {
-    for (member, failure) in flush_members(shard, group).await {
-        fail_member(shard, group, member, event_of(failure.kind), Some(failure.kind)).await;
-    }
-    !shard.board.is_lost()
 }
 
 /// Makes the members' states the ones that every shard works by.

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use strake_block::{
-    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, Io, IoError,
-    IoErrorKind, IoQueue, Op, SgMut, VolatileCache,
+    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceKind, Io,
+    IoError, IoErrorKind, IoQueue, Op, SgMut, VolatileCache,
 };
 use strake_reactor::TaskId;
 use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, Nanos};
 
 use super::address::DataArea;
+use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
 use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::message::View;
@@ -156,6 +157,8 @@ struct Member {
     backlog: VecDeque<Io>,
     /// The device let an I/O run into its time limit: it gets no more of them.
     hung: bool,
+    /// How long it may take over one I/O.
+    limit: Nanos,
     latency: Latency,
     /// I/Os that were done without because they took long, and that were given up.
     slow: u64,
@@ -199,9 +202,12 @@ pub(crate) struct Capacity {
     pub(crate) tasks: usize,
     /// Host reads that are passed on as they are.
     pub(crate) requests: usize,
+    /// How long devices may take.
+    pub(crate) limits: IoLimits,
 }
 
 pub(crate) struct Members {
+    limits: IoLimits,
     core: CoreIndex,
     block_size: BlockSize,
     /// Members of the array; the place behind the last one is a twin's.
@@ -241,7 +247,7 @@ impl Members {
         core: CoreIndex,
         block_size: BlockSize,
         count: usize,
-        Capacity { inflight, tasks, requests }: Capacity,
+        Capacity { inflight, tasks, requests, limits }: Capacity,
         times: Arc<CoreTimes>,
     ) -> Self {
         let member = |_| Member {
@@ -253,6 +259,7 @@ impl Members {
             outstanding: 0,
             backlog: VecDeque::with_capacity(64),
             hung: false,
+            limit: limits.of(DeviceKind::Block),
             latency: Latency::new(),
             slow: 0,
             timeouts: 0,
@@ -262,6 +269,7 @@ impl Members {
             cache: VolatileCache::Present,
         };
         Self {
+            limits,
             core,
             block_size,
             count,
@@ -274,7 +282,8 @@ impl Members {
             direct: Direct::new(requests),
             parts: 0,
             unrung: 0,
-            groups: Slab::new(tasks),
+            // The task that writes labels flushes in a group of its own.
+            groups: Slab::new(tasks + 1),
             graveyard: Vec::with_capacity(count),
             batch: CompletionBatch::new(MEMBER_DEPTH as usize),
             turn: 0,
@@ -300,6 +309,7 @@ impl Members {
         let place = &mut self.members[member.at()];
         place.queue = Some(queue);
         place.hung = false;
+        place.limit = self.limits.of(device.kind());
         place.latency.clear();
         self.times.forget_member(member.at());
         let info = device.info();
@@ -501,15 +511,15 @@ impl Members {
     }
 }
 
+impl Members {
+    /// True when every I/O of `group` has an outcome.
+    pub(crate) fn is_settled(&self, group: Group) -> bool {
+        self.groups.get(group.0).expect("the group is open").outstanding == 0
+    }
+}
+
 /// Waits until every I/O of `group` has an outcome.
 pub(crate) async fn settled(members: &std::cell::RefCell<Members>, group: Group) {
-    poll_fn(|_| {
-        let members = members.borrow();
-        if members.groups.get(group.0).expect("the group is open").outstanding == 0 {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
+    poll_fn(|_| if members.borrow().is_settled(group) { Poll::Ready(()) } else { Poll::Pending })
+        .await;
 }

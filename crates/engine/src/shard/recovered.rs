@@ -98,7 +98,7 @@ impl Shard {
     pub(super) fn standing(&self) -> Standing {
         let members = self.members.borrow();
         let (sits, lagging) = (self.sits.borrow().mask(), members.lagging());
-        let recovers = self.geometry.parity_strips() > 0 && self.no_bad_blocks();
+        let recovers = self.geometry.parity_strips() > 0;
         if !recovers || !members.degraded() && sits | lagging == 0 {
             return Standing::default();
         }
@@ -122,6 +122,9 @@ impl Shard {
         let region = self.regions.region_of(place.stripe);
         let ours = self.regions.owner(region, self.cores).0 == self.core;
         if standing.readable == 0 || range.blocks > within.into() || !ours {
+            return None;
+        }
+        if self.is_bad_band(place.stripe, place.offset) {
             return None;
         }
         // The way around anybody is parity, which has to be right.

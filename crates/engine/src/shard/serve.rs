@@ -287,17 +287,31 @@ pub(crate) type FailedMembers = arrayvec::ArrayVec<(MemberIndex, Failure), 64>;
 /// Flushes the members that need it. What one that fails this has lost was promised to be stable, so the caller
 /// sees to it that it is out of use before relying on the flush.
 pub(crate) async fn flush_members(shard: &Shard, group: super::members::Group) -> FailedMembers {
+    let flushes = begin_flush(shard, group);
+    settled(&shard.members, group).await;
+    end_flush(shard, flushes)
+}
+
+/// Flushes that were begun, one for each member that needs it.
+pub(crate) type Flushes = arrayvec::ArrayVec<super::members::IoSlot, 64>;
+
+/// Begins to flush the members that need it, in `group`.
+pub(crate) fn begin_flush(shard: &Shard, group: super::members::Group) -> Flushes {
     let mask = shard.members.borrow().to_flush();
-    let mut slots = arrayvec::ArrayVec::<_, 64>::new();
+    let mut flushes = Flushes::new();
     for at in (0..64u8).filter(|at| mask & 1 << at != 0) {
         let member = MemberIndex(at);
         let target = super::address::Target::Raw;
         let now = shard.now.get();
-        slots.push(shard.members.borrow_mut().issue(now, group, member, target, Op::Flush));
+        flushes.push(shard.members.borrow_mut().issue(now, group, member, target, Op::Flush));
     }
-    settled(&shard.members, group).await;
+    flushes
+}
+
+/// Who failed, of the flushes of a group that is settled.
+pub(crate) fn end_flush(shard: &Shard, flushes: Flushes) -> FailedMembers {
     let mut members = shard.members.borrow_mut();
-    slots
+    flushes
         .into_iter()
         .filter_map(|slot| members.take(slot).1.err().map(|failure| (failure.place, failure)))
         .collect()

@@ -215,7 +215,7 @@ impl Shard {
     /// Members that small writes may be sent to, as a mask. Those of other strips do not matter: what is missing of a
     /// stripe is neither read nor changed. But what has to be on record whole before it is written takes a task.
     pub(crate) fn small_members(&self) -> u64 {
-        if !self.small_writes || !self.no_bad_blocks() {
+        if !self.small_writes {
             return 0;
         }
         let members = self.members.borrow();
@@ -238,7 +238,9 @@ impl Shard {
         let place = geometry.place(range.start);
         let band_blocks = geometry.band_blocks();
         let within = band_blocks - (place.offset & (band_blocks - 1));
-        if range.blocks > within.min(INTENT_BLOCKS_MAX).into() {
+        if range.blocks > within.min(INTENT_BLOCKS_MAX).into()
+            || self.is_bad_band(place.stripe, place.offset)
+        {
             return None;
         }
         let mut members = [MemberIndex(0); PARTS_MAX];

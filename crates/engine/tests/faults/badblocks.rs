@@ -495,3 +495,44 @@ fn a_list_given_up_is_not_brought_back_by_a_member_that_was_away() {
         assert_eq!(stage.read(0, at, 1).as_deref(), Ok(&stage.model[from..from + 512]));
     }
 }
+
+/// How many I/Os the drives get within the call that submits a request, before the array has a turn: none when a task
+/// has to look at it.
+fn at_once(stage: &mut Stage, op: strake_block::Op) -> usize {
+    stage.rounds(20);
+    stage.watch();
+    let id = stage.submit(0, op);
+    let sent = stage.seen().iter().filter(|seen| !seen.done).count();
+    stage.result(id).expect("nothing is lost here");
+    sent
+}
+
+/// One listed block turned direct reads, small writes and recovered reads off for the whole array; now it does so for
+/// its band.
+#[test]
+fn a_bad_block_slows_down_its_own_band_alone() {
+    let Holed { mut stage, source, rule, .. } = holed(Level::Raid5, 4, 1);
+    stage.disks[source].plan.remove(rule);
+    let geometry = stage.status().geometry;
+    let row_of = |at: u64| {
+        let place = geometry.place(Lba(at));
+        geometry.member_lba(place.stripe, place.offset).0 / u64::from(geometry.band_blocks())
+    };
+    let lost = listed(&stage);
+    let beside = (0..BLOCKS).find(|at| row_of(*at) == row_of(BAD) && !lost.contains(at));
+    let far = (0..BLOCKS).find(|at| row_of(*at) != row_of(BAD)).expect("there are more bands");
+    let beside = beside.expect("a band has more blocks");
+    let read = stage.read_op(beside, 1);
+    assert_eq!(at_once(&mut stage, read), 0, "its own band is for a task");
+    let read = stage.read_op(far, 1);
+    assert_eq!(at_once(&mut stage, read), 1, "another one is read directly");
+    // Its region is marked from then on.
+    stage.write(far, 1, 6).expect("all is well");
+    let write = stage.write_op(far, 1, 7);
+    stage.expect(far, 1, 7);
+    assert!(at_once(&mut stage, write) > 0, "and written directly");
+    let (home, _) = stage.home(far);
+    stage.fail(home as u8).expect("allowed");
+    let read = stage.read_op(far, 1);
+    assert_eq!(at_once(&mut stage, read), 3, "and recovered directly");
+}

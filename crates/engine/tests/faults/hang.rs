@@ -31,8 +31,8 @@ fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
         writes.push(stage.submit(0, op));
         stage.expect(at, 5, at);
     }
-    stage.pass(29);
-    assert_eq!(stage.state(victim), MemberState::InSync, "it has 30 seconds");
+    stage.pass(7);
+    assert_eq!(stage.state(victim), MemberState::InSync, "it has 8 seconds");
     stage.pass(3);
     for id in writes {
         assert_eq!(stage.result(id), Ok(()));
@@ -221,4 +221,85 @@ fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
         assert!(stage.result(id).is_err());
     }
     assert!(stage.status().lost);
+}
+
+/// Writes that a failed member missed were acknowledged only when the flush of another one was over, which the task of
+/// the labels waited for; and so were further members that somebody failed by hand.
+#[test]
+fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
+    let mut set = Set::new(Level::Raid73, 7);
+    set.cached = true;
+    let mut stage = set.build().expect("sound");
+    stage.fill(2000, 100, 3);
+    let (slow, asked, later, broken) = (0, 1, 2, stage.home(0).0.max(3));
+    stage.disks[slow].plan.add(Rule::new(Ops::FLUSH, Effect::Hang));
+    let mut first = stage.array().begin_fail(MemberIndex(asked)).expect("allowed");
+    stage.pass(2);
+    assert!(first.poll().is_none(), "marks are cleared before, which takes a flush");
+    let failing = Effect::Fail(strake_block::IoErrorKind::Device);
+    stage.disks[broken].plan.add(Rule::new(Ops::WRITE, failing));
+    let ids: Vec<u64> = (0..1000)
+        .step_by(50)
+        .map(|at| {
+            let op = stage.write_op(at, 50, at);
+            stage.expect(at, 50, at);
+            stage.submit(0, op)
+        })
+        .collect();
+    let mut second = stage.array().begin_fail(MemberIndex(later)).expect("allowed");
+    stage.pass(3);
+    assert_eq!(stage.state(slow), MemberState::InSync, "its flush still has time");
+    assert_eq!(stage.state(broken), MemberState::Faulty);
+    for id in ids {
+        assert_eq!(stage.result(id), Ok(()));
+    }
+    second.poll().expect("it got through").expect("there is redundancy for two");
+    assert_eq!(stage.state(usize::from(later)), MemberState::Faulty);
+    assert!(first.poll().is_none(), "this one waits for the flush");
+    stage.disks[slow].plan.clear();
+    stage.disks[slow].plan.release();
+    stage.until("the first one", |_| first.poll().is_some());
+    stage.verify(2000);
+    stage.stop().expect("a clean stop");
+    stage.again(AssemblePolicy::default());
+    stage.verify(2000);
+}
+
+/// What was sent to a drive shortly before it was given up is given up with it: whoever waits for one thing after the
+/// other waits for one limit.
+#[test]
+fn a_drive_that_hangs_is_waited_for_once() {
+    let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));
+    let op = stage.read_op(0, 10);
+    let first = stage.submit(0, op);
+    let op = stage.write_op(1000, 500, 9);
+    let second = stage.submit(0, op);
+    stage.expect(1000, 500, 9);
+    stage.pass(6);
+    let op = stage.write_op(0, 500, 8);
+    let third = stage.submit(0, op);
+    stage.expect(0, 500, 8);
+    stage.pass(3);
+    assert_eq!(stage.state(victim), MemberState::Faulty);
+    for id in [first, second, third] {
+        assert!(stage.answers.contains_key(&id), "answered within nine seconds of the first");
+    }
+    stage.verify(2000);
+}
+
+/// The limit follows the kind of the drive, and what was asked for.
+#[test]
+fn a_limit_that_was_asked_for_is_kept() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.options.io_limits.block = Nanos::SECOND.times(20);
+    let (mut stage, victim) = hung(set);
+    let op = stage.write_op(0, 500, 8);
+    let id = stage.submit(0, op);
+    stage.expect(0, 500, 8);
+    stage.pass(19);
+    assert_eq!(stage.state(victim), MemberState::InSync);
+    stage.pass(2);
+    assert_eq!(stage.state(victim), MemberState::Faulty);
+    assert_eq!(stage.result(id), Ok(()));
+    stage.verify(2000);
 }

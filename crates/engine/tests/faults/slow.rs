@@ -148,7 +148,7 @@ fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
     assert_eq!(health(&stage, victim).slow, 1);
     assert_eq!(health(&stage, victim).timeouts, 0);
     assert_eq!(stage.write(0, 128, 99), Ok(()), "it takes writes");
-    stage.pass(20);
+    stage.pass(4);
     stage.disks[victim].plan.clear();
     stage.disks[victim].plan.release();
     stage.pass(40);

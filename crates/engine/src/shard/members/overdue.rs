@@ -8,7 +8,7 @@ use strake_units::Nanos;
 
 use super::back::settle_one;
 use super::{Failed, HostRead, Inflight, Members, PartIo, Percentiles, Waiter};
-use crate::limits::{IO_TIMEOUT, IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
+use crate::limits::{IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
 
 /// What came of a look at the outstanding I/Os.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Members {
             if age >= STANDSTILL {
                 overdue.standing |= 1 << entry.member.0;
             }
-            if age >= IO_TIMEOUT {
+            if age >= self.members[entry.member.at()].limit {
                 late |= 1 << entry.member.0;
                 overdue.hopeless |= age >= IO_TIMEOUT_COMMON;
             }
@@ -62,8 +62,10 @@ impl Members {
             let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
             let age = now.since(started);
             let former = self.members[entry.member.at()].left > entry.issued;
-            let give_up =
-                age >= IO_TIMEOUT && (former || overdue.failed & 1 << entry.member.0 != 0);
+            // Of a member that is given up nothing else is waited for either: what was begun later would only add its
+            // own time to that of whoever waits for one thing after the other.
+            let give_up = overdue.failed & 1 << entry.member.0 != 0
+                || former && age >= self.members[entry.member.at()].limit;
             let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Nobody);
             let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
             if give_up || pass {

@@ -1,0 +1,93 @@
+//! How long drives may take.
+
+use std::str::FromStr;
+
+use strake_block::DeviceKind;
+use strake_units::Nanos;
+
+use crate::limits::{IO_LIMIT_BLOCK, IO_LIMIT_FILE, IO_LIMIT_MAX, IO_LIMIT_MIN, IO_LIMIT_REMOTE};
+
+/// How long a member may take over one I/O before it counts as failed, by the kind of its drive. Requests are answered
+/// without it a little later, when that is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoLimits {
+    /// Of a drive of this machine.
+    pub block: Nanos,
+    /// Of a file.
+    pub file: Nanos,
+    /// Of a drive of another machine.
+    pub remote: Nanos,
+}
+
+impl Default for IoLimits {
+    /// 8, 15 and 30 seconds.
+    fn default() -> Self {
+        Self { block: IO_LIMIT_BLOCK, file: IO_LIMIT_FILE, remote: IO_LIMIT_REMOTE }
+    }
+}
+
+impl IoLimits {
+    /// The limit for a device of `kind`.
+    #[must_use]
+    pub const fn of(&self, kind: DeviceKind) -> Nanos {
+        match kind {
+            DeviceKind::Block => self.block,
+            DeviceKind::File => self.file,
+            DeviceKind::Remote => self.remote,
+        }
+    }
+}
+
+/// Reads limits in seconds by kind, such as `block=8,file=15,remote=30`. Kinds that are not named have their usual one.
+impl FromStr for IoLimits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut limits = Self::default();
+        for part in text.split(',') {
+            let (kind, seconds) = part.split_once('=').unwrap_or((part, ""));
+            let limit = match kind {
+                "block" => &mut limits.block,
+                "file" => &mut limits.file,
+                "remote" => &mut limits.remote,
+                _ => {
+                    return Err(format!(
+                        "{part:?}: name a kind and seconds, such as block=8; kinds are block, file, remote"
+                    ));
+                }
+            };
+            let asked = seconds.parse::<u32>().ok().map(|s| Nanos::SECOND.times(s.into()));
+            // Less would throw out drives that are only busy.
+            *limit =
+                asked.filter(|asked| (IO_LIMIT_MIN..=IO_LIMIT_MAX).contains(asked)).ok_or_else(
+                    || format!("{part:?}: write 6 to 300 whole seconds, such as {kind}=20"),
+                )?;
+        }
+        Ok(limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DeviceKind, IoLimits, Nanos};
+
+    #[test]
+    fn limits_are_read_by_kind_and_kept_within_reason() {
+        let seconds = |text: &str| {
+            let read = text.parse::<IoLimits>().map(|limits| {
+                [DeviceKind::Block, DeviceKind::File, DeviceKind::Remote]
+                    .map(|kind| limits.of(kind).0 / Nanos::SECOND.0)
+            });
+            read.map_err(|why| why.contains("write 6 to 300"))
+        };
+        assert_eq!(seconds("block=8,file=15,remote=30"), Ok([8, 15, 30]));
+        assert_eq!(seconds("file=20"), Ok([8, 20, 30]));
+        assert_eq!(seconds("remote=300,block=6"), Ok([6, 15, 300]));
+        for beyond in ["block=5", "block=301", "block=", "block", "file=1.5"] {
+            assert_eq!(seconds(beyond), Err(true), "{beyond}");
+        }
+        for unknown in ["", "8", "nvme=8", "block=8,"] {
+            assert_eq!(seconds(unknown), Err(false), "{unknown}");
+        }
+    }
+}

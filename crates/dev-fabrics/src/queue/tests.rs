@@ -3,6 +3,7 @@
 
 mod breaches;
 mod conversations;
+mod durability;
 mod figures;
 mod losses;
 mod moves;

@@ -148,3 +148,68 @@ fn vectors_skip_what_is_done() {
     assert_eq!(slot.vectors[3].iov_len, 512);
     assert_eq!(slot.point_at_zeroes(&zeroes, u64::MAX), 4);
 }
+
+/// What the kernel is asked for: the operation and its flags (`struct io_uring_sqe`, io_uring_enter(2)).
+fn asked(entry: &squeue::Entry) -> (u8, i32) {
+    assert_eq!(size_of_val(entry), 64);
+    let bytes = ptr::from_ref(entry).cast::<u8>();
+    // SAFETY: an entry is the 64 bytes of the kernel's structure, `repr(C)`, and was just made; both places lie in it,
+    // and need no alignment.
+    unsafe { (bytes.read(), bytes.add(28).cast::<i32>().read_unaligned()) }
+}
+
+/// Durability in the entry that the kernel gets, not in what we think it says: of plain writes, of writes of registered
+/// buffers, and of the rest of a write of which a part is done.
+#[test]
+fn the_kernel_is_asked_for_durability_in_every_entry_of_a_durable_write() {
+    let file = std::fs::File::open("/proc/self/exe").expect("we run from a file");
+    let mode = crate::ring::Mode::Interrupts;
+    let mut ring =
+        Ring::open(2, mode, std::os::fd::AsFd::as_fd(&file)).expect("the kernel has io_uring");
+    let chunks = strake_block::Arena::carve(4, 64 << 10);
+    ring.register(&[chunks[0].arena().clone()]).expect("it can be registered");
+    let (learned, zeroes) = (Learned::default(), BufMut::alone(ZEROES_BYTES).freeze());
+    let context = Context { size: BlockSize::B512, learned: &learned, zeroes: &zeroes };
+    let mut chunks = chunks.into_iter();
+    let mut one = |registered: bool| match registered {
+        true => chunks.next().expect("there are four").freeze(),
+        false => BufMut::alone(64 << 10).freeze(),
+    };
+    for (durability, flags) in [(NORMAL, 0), (Durability::Fua, libc::RWF_DSYNC)] {
+        for (registered, code) in [(false, opcode::Writev::CODE), (true, opcode::WriteFixed::CODE)]
+        {
+            let op = Op::Write { at: Lba(0), data: Sg::from(one(registered)), durability };
+            let mut slot = Slot::empty();
+            slot.fill(Io { token: Token(1), op }, &context);
+            assert_eq!(asked(&slot.entry(&context, &ring)), (code, flags), "{durability:?}");
+            assert!(matches!(slot.advance(4096, &context), Next::Again), "a part is done");
+            assert_eq!(asked(&slot.entry(&context, &ring)), (code, flags), "{durability:?}");
+            let left = (64 << 10) - 4096;
+            assert!(matches!(slot.advance(left, &context), Next::Finish(Ok(()))), "all is done");
+        }
+    }
+}
+
+/// A flush syncs the data of the file, and a durable write or durable zeroes end with one where a flag cannot do it.
+#[test]
+fn the_kernel_is_asked_to_sync_data() {
+    let file = std::fs::File::open("/proc/self/exe").expect("we run from a file");
+    let mode = crate::ring::Mode::Interrupts;
+    let ring =
+        Ring::open(2, mode, std::os::fd::AsFd::as_fd(&file)).expect("the kernel has io_uring");
+    let (learned, zeroes_page) = (Learned::default(), BufMut::alone(ZEROES_BYTES).freeze());
+    let context = Context { size: BlockSize::B512, learned: &learned, zeroes: &zeroes_page };
+    let sync = (opcode::Fsync::CODE, types::FsyncFlags::DATASYNC.bits() as i32);
+    let last = |op: Op, answers: &[i32]| {
+        let mut slot = Slot::empty();
+        slot.fill(Io { token: Token(1), op }, &context);
+        for answer in answers {
+            let _ = slot.entry(&context, &ring);
+            assert!(matches!(slot.advance(*answer, &context), Next::Again), "it goes on");
+        }
+        asked(&slot.entry(&context, &ring))
+    };
+    assert_eq!(last(Op::Flush, &[]), sync);
+    assert_eq!(last(zeroes(Durability::Fua), &[0]), sync);
+    assert_eq!(last(write(Durability::Fua), &[-libc::EOPNOTSUPP, 4096]), sync);
+}

@@ -8,8 +8,22 @@ need nbdcopy
 
 now_ms() { date +%s%3N; }
 answers() { strake status >/dev/null 2>&1 || [[ $? -ne 4 ]]; }
-is_online() { [[ $(array_value "$1" "'online' in it['states']") == True ]]; }
 in_sync() { [[ $(array_value "$1" "[m['state'] for m in it['members']].count('in_sync')") -eq $2 ]]; }
+
+# calm: until a crash of tank costs nothing. One that costs a member as well would leave regions in doubt otherwise,
+# and the array is rightly not started without consent then. The pauses are the idle time in question.
+calm() {
+    local attempt
+    for ((attempt = 1; attempt <= 6; attempt++)); do
+        sleep 5
+        kill9_daemon
+        start_daemon
+        restarted tank
+        [[ $(array_value tank "it['resync_bytes_at_start']") -ne 0 ]] || return 0
+        expect 0 strake wait tank --for resync --timeout 60s
+    done
+    fail "an idle array has regions in doubt"
+}
 
 start_fuse
 make_fuse_drives 6 64MiB
@@ -19,6 +33,7 @@ expect 0 strake export create tank --via nbd --listen "unix:$work/nbd.sock"
 head -c 32M /dev/urandom >"$work/image"
 expect 0 nbdcopy "$work/image" "nbd+unix:///tank?socket=$work/nbd.sock"
 expect 0 strake wait tank --for resync --timeout 60s
+calm
 kill9_daemon
 
 expect 0 fuse_ctl hang write f2
@@ -34,7 +49,7 @@ daemon=$(json "it['pid']")
 child_pids+=("$daemon")
 wait "$starter" || fail "daemon start ended with $?: $(cat "$work/starting")"
 started=$(($(now_ms) - begun))
-within 40 "the array is served without that member" is_online tank
+within 40 "the array is served without that member" is_offered tank
 served=$(($(now_ms) - begun))
 [[ $served -le 40000 ]] || fail "served after $served ms"
 expect 0 nbdcopy "nbd+unix:///tank?socket=$work/nbd.sock" "$work/back"

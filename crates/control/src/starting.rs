@@ -175,8 +175,8 @@ impl Control {
     ) -> Result<(), ControlError> {
         let mut search = Search::default();
         let found = self.search(&mut reserved, record, &mut search);
-        // Those that are silent were waited for, and nobody else is missing.
-        policy.allow_degraded |= search.silent > 0 && suffice_without(&search.here, search.silent);
+        // Those that are silent were waited for, and so is whoever falls silent from here on; nobody else is missing.
+        policy.allow_degraded |= suffice_without(&search.here, search.silent);
         let started = found
             .and_then(|()| self.assemble_found(record, policy, &search.here))
             .and_then(|assembled| self.run(|m| m.adopt(assembled, &search.here)));

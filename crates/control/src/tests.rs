@@ -12,6 +12,7 @@ use strake_api::v1::{
 };
 
 mod copies;
+mod ends;
 mod full;
 mod grow;
 mod guard;

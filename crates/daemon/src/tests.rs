@@ -5,6 +5,7 @@ use crate::shared::{check_drives, check_text, status_of};
 use crate::socket::{listen, may_call};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use strake_control::{ControlError, ControlErrorKind};
 use tonic::Code;
@@ -82,6 +83,8 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir: PathBuf = std::env::temp_dir().join(format!("straked-test-{}", std::process::id()));
     let path = dir.join("sock");
     let (listener, guard) = listen(&path, "--socket").expect("nobody listens there");
+    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o660, "others than its owner and group are kept out");
     assert!(listen(&path, "--socket").err().is_some_and(|why| why.contains("answers")));
     drop(listener);
     drop(guard);

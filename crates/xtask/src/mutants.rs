@@ -86,6 +86,7 @@ fn words_of(tier: &str) -> Result<Vec<String>, String> {
     let command = match tier.split(' ').collect::<Vec<_>>()[..] {
         ["unit", package] => format!("{TESTS} {package} --lib"),
         ["unit", package, filter] => format!("{TESTS} {package} --lib {filter}"),
+        ["bins", package, filter] => format!("{TESTS} {package} --bins {filter}"),
         ["test", package, name] => format!("{TESTS} {package} --test {name}"),
         ["test", package, name, filter] => format!("{TESTS} {package} --test {name} {filter}"),
         ["crash", states] => format!("{SIMULATOR} --crash {states} --seed 1"),

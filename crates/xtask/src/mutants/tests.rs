@@ -33,9 +33,14 @@ fn what_is_not_whole_is_refused() {
 
 #[test]
 fn tiers_are_commands_that_end() {
-    for tier in
-        ["unit strake-raid", "test strake-engine faults redo", "crash 10", "corrupt 10", "sim 10"]
-    {
+    for tier in [
+        "unit strake-raid",
+        "bins strake-daemon x",
+        "test strake-engine faults redo",
+        "crash 10",
+        "corrupt 10",
+        "sim 10",
+    ] {
         let words = words_of(tier).expect("a tier");
         assert_eq!(words[0], "timeout", "{tier}");
     }

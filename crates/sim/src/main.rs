@@ -43,7 +43,8 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   --corrupt-replay does one of these again
   --load measures clients beside a rebuild on modelled drives, in simulated time; numbers: drives=8 slower=1
   cores=1 depth=16 strip-kib=64 member-gib=16 millis=500 turn-ns=500 seed=1
-  --restart measures the time from a start after a kill to the first answers, on modelled drives of 7.68 TB";
+  --restart measures the time from a start after a kill to the first answers, on modelled drives of 7.68 TB: fast and
+  slow ones, 8 and 64, and with a drive that hangs on the way";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -53,7 +53,8 @@ cargo xtask COMMAND
   crash       cut short histories of small arrays at every write and look at what comes of every state
                 --states N [--seed S]; a closing line of JSON
                 --pairs [--seed S] every cut of the smallest ones with every member lost in it, and more; the same
-                --restart N [--seed S] the time to the first answers after a kill, on eight modelled drives of 7.68 TB
+                --restart N [--seed S] the time to the first answers after a kill, of arrays of modelled
+                drives of 7.68 TB: fast and slow ones, 8 and 64, and with a drive that hangs on the way
   corrupt     write over any 4 KiB of any one member of arrays that are not in use, and start them
                 --runs N [--seed S]; a closing line of JSON
   sim         worlds of the simulator, those that failed once first

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use strake_block::{
     BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoErrorKind, IoQueue, Readiness,
 };
-use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule, When};
+use strake_dev_mem::{Effect, Fate, FaultPlan, Faulty, Ops, RamDevice, Rule, When};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
 
 use super::{Failed, Fleet, Reading, Writing};
@@ -191,6 +191,22 @@ fn what_others_were_to_get_is_written_although_one_is_silent() {
     assert_eq!(blamed(written), [1]);
     let missing: Vec<usize> = (0..120).filter(|nth| !stable.contains(nth)).collect();
     assert_eq!(missing, [41], "all but the one that hangs");
+}
+
+#[test]
+fn what_was_written_survives_a_power_cut() {
+    let ram = RamDevice::new((32 * MIB) >> 12, BlockSize::B4096);
+    let plan = FaultPlan::new(1).with_cache();
+    let device = Arc::new(Faulty::new(ram, plan.clone()));
+    let drives = [Some(Drive { device, path: "cached".to_owned() })];
+    let mut wait = || Some(Nanos(1));
+    let bytes = vec![7; 4096];
+    let writing = Writing { member: MemberIndex(0), offset: MIB, bytes };
+    Fleet::new(&drives, &mut wait).write(&[writing], "writing").expect("nothing fails");
+    plan.power_cut_with(|_| Fate::Drop);
+    let reading = Reading { member: MemberIndex(0), offset: MIB, bytes: 4096 };
+    let found = Fleet::new(&drives, &mut wait).read(&[reading], "reading").expect("readable");
+    assert!(found[0].bytes.iter().all(|byte| *byte == 7));
 }
 
 /// A drive whose queue takes nothing, or cannot be opened.

@@ -12,6 +12,8 @@ pub enum Work {
     RandomRead,
     /// Accesses of 4 KiB anywhere, seven reads to three writes.
     Mixed,
+    /// Writes of 4 KiB anywhere.
+    RandomWrite,
     /// Reads of 128 KiB, one behind the other.
     SequentialRead,
     /// Writes of 128 KiB, one behind the other.
@@ -62,6 +64,7 @@ impl Habit {
         let work = match self.work {
             Work::RandomRead => "4 KiB random read",
             Work::Mixed => "4 KiB random 70/30",
+            Work::RandomWrite => "4 KiB random write",
             Work::SequentialRead => "128 KiB sequential read",
             Work::SequentialWrite => "128 KiB sequential write",
         };
@@ -73,7 +76,7 @@ impl Habit {
 
     fn blocks(&self) -> u64 {
         match self.work {
-            Work::RandomRead | Work::Mixed => 1,
+            Work::RandomRead | Work::Mixed | Work::RandomWrite => 1,
             Work::SequentialRead | Work::SequentialWrite => 32,
         }
     }
@@ -209,6 +212,7 @@ impl Client {
         let (at, write) = match self.habit.work {
             Work::RandomRead => (self.rng.below(slots), false),
             Work::Mixed => (self.rng.below(slots), self.rng.below(10) < 3),
+            Work::RandomWrite => (self.rng.below(slots), true),
             Work::SequentialRead => (self.onward(slots), false),
             Work::SequentialWrite => (self.onward(slots), true),
         };

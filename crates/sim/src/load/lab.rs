@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use strake_block::BlockDevice;
-use strake_dev_mem::{Modelled, Profile};
+use strake_dev_mem::{FaultPlan, Faulty, Modelled, Profile};
 use strake_engine::{Array, Consistency, CreateSpec, Drive, Ids, Options};
 use strake_raid::{Level, MemberState};
 use strake_reactor::{Poller, Sleep, Turn};
@@ -67,6 +67,8 @@ pub struct Lab {
     array: Array,
     /// Drives of the members, by slot.
     members: Vec<Drive>,
+    /// What breaks each of them.
+    plans: Vec<FaultPlan>,
     shards: Vec<Box<dyn Poller>>,
     clients: Vec<Client>,
     rng: Rng,
@@ -82,8 +84,8 @@ impl Lab {
     pub fn new(spec: &Spec) -> Result<Self, String> {
         let mut rng = Rng::new(spec.seed);
         let mut made = 0;
-        let members: Vec<Drive> =
-            (0..spec.drives).map(|_| make_drive(spec, &mut rng, &mut made)).collect();
+        let (members, plans): (Vec<Drive>, Vec<FaultPlan>) =
+            (0..spec.drives).map(|_| make_drive(spec, &mut rng, &mut made)).unzip();
         let wanted = CreateSpec {
             name: "lab".parse::<Name>().map_err(|e| e.to_string())?,
             level: spec.level,
@@ -107,8 +109,17 @@ impl Lab {
         let (array, shards) = Array::start_here(assembled, spec.cores, Options::default())
             .map_err(|e| format!("start: {e}"))?;
         let spec = spec.clone();
-        let mut lab =
-            Self { spec, array, members, shards, clients: Vec::new(), rng, now, drives_made: made };
+        let mut lab = Self {
+            spec,
+            array,
+            members,
+            plans,
+            shards,
+            clients: Vec::new(),
+            rng,
+            now,
+            drives_made: made,
+        };
         lab.until("full redundancy", |lab| lab.array.status().resync.is_none())?;
         Ok(lab)
     }
@@ -163,7 +174,7 @@ impl Lab {
     /// # Errors
     /// When the array refuses.
     pub fn replace(&mut self, member: MemberIndex) -> Result<(), String> {
-        let drive = make_drive(&self.spec, &mut self.rng, &mut self.drives_made);
+        let (drive, plan) = make_drive(&self.spec, &mut self.rng, &mut self.drives_made);
         let uuid = Uuid::from_random(self.rng.bytes16());
         {
             // Nobody looks at the array meanwhile, so its time does not pass either.
@@ -180,13 +191,15 @@ impl Lab {
         })?;
         answer.expect("waited for").map_err(|e| e.to_string())?;
         self.members[member.at()] = drive;
+        self.plans[member.at()] = plan;
         Ok(())
     }
 
-    /// The daemon is killed: what was under way is never answered. Returns the drives of the members by slot, and when.
+    /// The daemon is killed: what was under way is never answered. Returns the drives of the members by slot, what
+    /// breaks each of them, and when.
     #[must_use]
-    pub fn kill(self) -> (Vec<Drive>, Nanos) {
-        (self.members, self.now)
+    pub fn kill(self) -> (Vec<Drive>, Vec<FaultPlan>, Nanos) {
+        (self.members, self.plans, self.now)
     }
 
     /// True while a member is being rebuilt.
@@ -280,13 +293,15 @@ impl Lab {
     }
 }
 
-fn make_drive(spec: &Spec, rng: &mut Rng, made: &mut u64) -> Drive {
+fn make_drive(spec: &Spec, rng: &mut Rng, made: &mut u64) -> (Drive, FaultPlan) {
     let path = format!("lab:{}:{made}", spec.seed);
     *made += 1;
     let profile = Profile { seed: rng.bits(), ..spec.profile };
     let device = Modelled::new(LabelDrive::new(spec.member_bytes, &path), profile);
-    let device: Arc<dyn BlockDevice> = Arc::new(device.expect("profiles in use are sound"));
-    Drive { device, path }
+    let plan = FaultPlan::new(0);
+    let device = Faulty::new(device.expect("profiles in use are sound"), plan.clone());
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    (Drive { device, path }, plan)
 }
 
 /// A way to wait that always comes back, with a clock that moves.

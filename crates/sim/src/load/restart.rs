@@ -3,9 +3,13 @@
 //! An array is loaded until its bitmap is busy and its log has gone around, and the daemon is killed. What counts is
 //! the simulated time from then on: finding the labels, reading bitmaps and log, carrying the log out, writing labels,
 //! and answering a read and a write. Not in it is what a CPU takes, or the kernel, to start a process and open drives.
+//!
+//! One drive may hang on the way up. Then the array has to come up without it, and no other is left out.
 
 use strake_block::{BufMut, CompletionBatch, Durability, Io, IoQueue, Op, Sg, SgMut, Token};
+use strake_dev_mem::{Effect, Ops, Profile, Rule, When};
 use strake_engine::{Array, AssemblePolicy, Assembled, Consistency, Drive, Options, Outcome};
+use strake_raid::MemberState;
 use strake_reactor::{Poller, Turn};
 use strake_units::{CoreIndex, Lba, MemberIndex, Nanos, Uuid};
 
@@ -13,11 +17,25 @@ use super::client::{Habit, Pace, Work};
 use super::lab::{Lab, Spec};
 use crate::rng::{Rng, mix};
 
-/// Requests under way at a time.
-const DEPTH: u32 = 128;
-
 /// Simulated time between two looks at a drive that has not answered.
 const LOOK: Nanos = Nanos(5 * Nanos::MICRO.0);
+
+/// The same once a start takes more than a second.
+const LOOK_LATE: Nanos = Nanos::MILLI;
+
+/// Drives that take 10 ms for everything, however much that is.
+pub const SLOW: Profile = Profile {
+    name: "10 ms",
+    read_latency: Nanos(10 * Nanos::MILLI.0),
+    read_latency_tail: Nanos(10 * Nanos::MILLI.0),
+    write_latency: Nanos(10 * Nanos::MILLI.0),
+    write_latency_tail: Nanos(10 * Nanos::MILLI.0),
+    flush_latency: Nanos(10 * Nanos::MILLI.0),
+    ..Profile::INSTANT
+};
+
+/// Requests of a start of which one hangs, counted on one drive.
+const HANGS: u64 = 80;
 
 /// Simulated time after which a start counts as stuck.
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
@@ -31,6 +49,12 @@ pub struct Stand {
     pub degraded: bool,
     /// Simulated time under load before the kill; by chance up to twice that.
     pub load: Nanos,
+    /// The load.
+    pub work: Work,
+    /// Requests outstanding all the time.
+    pub depth: u32,
+    /// A drive of a member in sync leaves some request of the start without an answer.
+    pub hang: bool,
 }
 
 /// A start after a kill.
@@ -42,6 +66,8 @@ pub struct Restart {
     pub redone: u64,
     /// Regions that are resynchronized afterwards.
     pub regions: u32,
+    /// A drive hung, and the array is up without it.
+    pub hung: bool,
 }
 
 /// Loads an array like `spec` that stands like `stand`, kills the daemon and starts it again.
@@ -52,44 +78,79 @@ pub fn restart(spec: &Spec, stand: Stand, seed: u64) -> Result<Restart, String> 
     let mut rng = Rng::new(mix(seed));
     let spec = Spec { consistency: stand.consistency, seed: rng.bits(), ..spec.clone() };
     let mut lab = Lab::new(&spec)?;
+    let out = MemberIndex(rng.below(spec.drives.into()) as u8);
     if stand.degraded {
-        lab.fail(MemberIndex(rng.below(spec.drives.into()) as u8))?;
+        lab.fail(out)?;
     }
-    let habit = Habit { work: Work::Mixed, pace: Pace::Closed { depth: DEPTH } };
-    lab.set_clients(Some(habit))?;
+    let pace = Pace::Closed { depth: stand.depth };
+    lab.set_clients(Some(Habit { work: stand.work, pace }))?;
     lab.watch(stand.load.plus(Nanos(rng.below(stand.load.0))))?;
-    let (drives, began) = lab.kill();
+    let (drives, plans, began) = lab.kill();
 
+    let victim = (out.at() + 1 + rng.below(u64::from(spec.drives) - 1) as usize) % drives.len();
+    let rule = stand.hang.then(|| {
+        let ops = if rng.below(2) == 0 { Ops::READ } else { Ops::WRITE };
+        plans[victim].add(Rule::new(ops, Effect::Hang).when(When::Nth(1 + rng.below(HANGS))))
+    });
     let mut now = began;
-    let assembled = assemble(&drives, &mut rng, &mut now)?;
+    let (assembled, unreadable) = assemble(&drives, stand, &mut rng, &mut now)?;
+    let hung = rule.is_some_and(|rule| plans[victim].struck(rule) > Some(0));
+    let out = stand.degraded.then_some(out.at());
+    without(&assembled, &unreadable, &drives, (hung.then_some(victim), out))?;
+    plans[victim].clear();
     let recovery = assembled.recovery();
     let (array, shards) = Array::start_here(assembled, spec.cores, Options::default())
         .map_err(|error| format!("start: {error}"))?;
     let mut up = Up { array, shards, turn: spec.turn, now };
     up.first_answers(&mut rng)?;
     let took = up.now.since(began);
-    Ok(Restart { took, redone: recovery.redone, regions: recovery.resync_regions })
+    Ok(Restart { took, redone: recovery.redone, regions: recovery.resync_regions, hung })
 }
 
-fn assemble(drives: &[Drive], rng: &mut Rng, now: &mut Nanos) -> Result<Assembled, String> {
+fn assemble(
+    drives: &[Drive],
+    stand: Stand,
+    rng: &mut Rng,
+    now: &mut Nanos,
+) -> Result<(Assembled, Vec<String>), String> {
+    let began = *now;
     let mut wait = || {
-        *now = now.plus(LOOK);
-        Some(*now)
+        let late = now.since(began) > Nanos::SECOND;
+        *now = now.plus(if late { LOOK_LATE } else { LOOK });
+        (now.since(began) < PATIENCE).then_some(*now)
     };
     let mut epoch = || Uuid::from_random(rng.bytes16());
-    let (mut outcomes, unreadable) = strake_engine::assemble(
-        drives,
-        AssemblePolicy::default(),
-        &|_, _| true,
-        &mut epoch,
-        &mut wait,
-    );
-    match (unreadable.first(), outcomes.pop()) {
-        (None, Some(Outcome::Ready(assembled))) => Ok(*assembled),
-        (None, Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. })) => Err(what),
-        (Some(error), _) => Err(error.to_string()),
-        (None, None) => Err("there is no array any more".to_owned()),
+    let policy = AssemblePolicy { allow_degraded: stand.hang, ..AssemblePolicy::default() };
+    let (mut outcomes, unreadable) =
+        strake_engine::assemble(drives, policy, &|_, _| true, &mut epoch, &mut wait);
+    let unreadable = unreadable.iter().map(ToString::to_string).collect();
+    match outcomes.pop() {
+        Some(Outcome::Ready(assembled)) => Ok((*assembled, unreadable)),
+        Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
+            Err(format!("{what} ({unreadable:?})"))
+        }
+        None => Err(format!("there is no array any more: {unreadable:?}")),
     }
+}
+
+/// Who hung is left out and blamed, and nobody else but who was `out` before.
+fn without(
+    assembled: &Assembled,
+    unreadable: &[String],
+    drives: &[Drive],
+    (hung, out): (Option<usize>, Option<usize>),
+) -> Result<(), String> {
+    let blamed = |what: &String| hung.is_some_and(|at| what.starts_with(&drives[at].path));
+    if !unreadable.iter().all(blamed) || unreadable.is_empty() == hung.is_some() {
+        return Err(format!("member {hung:?} hung, and these are blamed: {unreadable:?}"));
+    }
+    for (at, state) in assembled.states().iter().enumerate() {
+        let absent = hung == Some(at) || out == Some(at);
+        if absent == (*state == MemberState::InSync) {
+            return Err(format!("member {hung:?} hung, {out:?} was out, and {at} is {state:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// An array that has just come up.

@@ -1,7 +1,8 @@
 //! Starts after kills, on drives that are small enough to be quick.
 
-use super::{Restart, Stand, percentile, restart};
+use super::{Restart, SLOW, Stand, percentile, restart};
 use crate::load::Spec;
+use crate::load::client::Work;
 use strake_dev_mem::Profile;
 use strake_engine::Consistency;
 use strake_raid::Level;
@@ -9,10 +10,12 @@ use strake_units::Nanos;
 
 fn check(consistency: Consistency, degraded: bool) -> Restart {
     let spec = Spec { member_bytes: 1 << 40, ..Spec::of(Level::Raid6, Profile::SN861) };
-    let stand = Stand { consistency, degraded, load: Nanos::MILLI.times(10) };
+    let load = Nanos::MILLI.times(10);
+    let stand = Stand { consistency, degraded, load, work: Work::Mixed, depth: 128, hang: false };
     let found = restart(&spec, stand, 5).expect("it comes up by itself");
     assert_eq!(found, restart(&spec, stand, 5).expect("again"), "a seed replays a run");
-    assert!(found.took > Nanos::MILLI, "{found:?}: nothing was read");
+    // Labels, list of bad blocks and bitmap are read one after the other, 63 us each.
+    assert!(found.took > Nanos::MICRO.times(180), "{found:?}: nothing was read");
     found
 }
 
@@ -26,6 +29,40 @@ fn an_array_comes_up_by_itself_and_answers() {
         healthy.took < degraded.took,
         "a log takes longer than none: {healthy:?}, {degraded:?}"
     );
+}
+
+/// A thousand writes outstanding on drives that take 10 ms for anything: with one request at a time a start took more
+/// than 30 s, which was all the time there was.
+#[test]
+fn d2_slow_drives_and_many_serve_within_five_seconds() {
+    for drives in [8, 64] {
+        let spec = Spec { member_bytes: 1 << 40, drives, ..Spec::of(Level::Raid6, SLOW) };
+        let load = Nanos::MILLI.times(300);
+        let (consistency, work) = (Consistency::Safe, Work::RandomWrite);
+        let stand = Stand { consistency, degraded: true, load, work, depth: 1000, hang: false };
+        let found = restart(&spec, stand, 7).expect("it comes up by itself");
+        assert!(found.redone > 0, "{found:?}: nothing was under way");
+        assert!(found.took < Nanos::SECOND.times(5), "{drives} drives: {found:?}");
+    }
+}
+
+#[test]
+fn who_hangs_on_the_way_up_is_left_out_alone() {
+    let spec = Spec { member_bytes: 1 << 40, ..Spec::of(Level::Raid6, Profile::SN861) };
+    let (load, work) = (Nanos::MILLI.times(10), Work::Mixed);
+    let stand = Stand {
+        consistency: Consistency::Safe,
+        degraded: true,
+        load,
+        work,
+        depth: 128,
+        hang: true,
+    };
+    let found = (0..12).map(|seed| restart(&spec, stand, seed).expect("up without the one"));
+    let hung = found.filter(|found| found.hung).inspect(|found| {
+        assert!(found.took < Nanos::SECOND.times(20), "{found:?}");
+    });
+    assert!(hung.count() > 3);
 }
 
 #[test]

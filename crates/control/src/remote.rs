@@ -310,7 +310,7 @@ impl Manager {
             return Ok("changed");
         }
         let device = Arc::new(device);
-        self.note_association(&*device);
+        self.note_association(&device);
         self.drives.refuse_twin(&record.address, &device)?;
         let known = self.is_recorded(&record.address);
         if !self.config.remotes.contains(record) {

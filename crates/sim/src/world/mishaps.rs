@@ -9,7 +9,7 @@ use crate::drive::{Crash, SimDrive};
 use crate::faults::Kind;
 
 /// Milliseconds that no drive answers for, at most: less than what costs a member, with what else delays an answer.
-const STALL_MS_MAX: u64 = 20_000;
+const STALL_MS_MAX: u64 = 5_000;
 
 /// Blocks of 4 KiB by which a drive shrinks, at most.
 const SHRINK_MAX: u64 = 64;

@@ -21,6 +21,7 @@ pub mod pairs;
 mod player;
 mod record;
 mod states;
+mod wide;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,7 @@ use image::Torn;
 use jobs::Job;
 use judge::{After, Known, judge, recovery};
 use record::Record;
-use states::{LOST_MAX, States};
+use states::{Covered, LOST_MAX, States};
 
 use crate::drive::Crash;
 use crate::rng::{Rng, mix};
@@ -58,6 +59,12 @@ const WAVE: u64 = 64;
 
 /// Of this many cases one has a job.
 const JOBS: u64 = 6;
+
+/// Of this many cases one is of a wide shape.
+const WIDE: u64 = 6;
+
+/// Of this many cases in a row as many are of each list as of the next such many.
+const CYCLE: u64 = 12;
 
 /// How much fewer states there are of a case in which the redo log is full.
 const FULL_LOGS: usize = 16;
@@ -85,6 +92,11 @@ pub struct Report {
     pub pairs: BTreeMap<&'static str, u64>,
     /// In how many states the recovery did what.
     pub branches: BTreeMap<&'static str, u64>,
+    /// How many states there were of each sort of array.
+    pub shapes: BTreeMap<&'static str, u64>,
+    /// How many cuts the histories have, of how many of these every subset of the open writes was told apart, and how
+    /// many states there are and were chosen.
+    pub covered: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
@@ -107,6 +119,12 @@ impl Report {
         }
     }
 
+    fn cover(&mut self, covered: &Covered) {
+        for (name, by) in covered.counts() {
+            *self.covered.entry(name).or_default() += by;
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.cases += other.cases;
@@ -115,6 +133,12 @@ impl Report {
         other.faults.into_iter().for_each(|(kind, by)| self.count(kind, by));
         let branches = other.branches.into_iter();
         branches.for_each(|(branch, by)| *self.branches.entry(branch).or_default() += by);
+        let shapes = other.shapes.into_iter();
+        shapes.for_each(|(name, by)| *self.shapes.entry(name).or_default() += by);
+        other
+            .covered
+            .into_iter()
+            .for_each(|(name, by)| *self.covered.entry(name).or_default() += by);
         other.pairs.into_iter().for_each(|(pair, by)| *self.pairs.entry(pair).or_default() += by);
     }
 }
@@ -125,25 +149,32 @@ impl Report {
 pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
     let mut report = Report::default();
     // As many for each kind of array, and a little more than once around.
-    let most = (states / (case::kinds_count() * 3 / 2)).clamp(20, 50_000) as usize;
+    let most = (states / (case::kinds_count() * 2)).clamp(20, 50_000) as usize;
     let mut first = 0;
     while report.runs < states && report.violations.len() < VIOLATIONS_MAX {
         // Towards the end no more than are left to be looked at, as histories with few states leave room for others.
         let left = (states - report.runs) / WAVE * 5 / 4 + 5;
         let most = most.min(left as usize);
         let case = |nth: u64| {
-            let before = nth / JOBS;
-            let (list, number) = if nth % JOBS == JOBS - 1 {
-                (List::Jobs, before)
-            } else {
-                (List::Drawn, nth - before)
-            };
+            let list = list_of(nth);
+            let number = (0..nth % CYCLE).filter(|before| list_of(*before) == list).count() as u64;
+            let in_a_cycle = (0..CYCLE).filter(|nth| list_of(*nth) == list).count() as u64;
+            let number = nth / CYCLE * in_a_cycle + number;
             run_case(CaseName { seed, list, number }, lie, most)
         };
         in_parallel(first..first + WAVE, threads, case).into_iter().for_each(|c| report.add(c));
         first += WAVE;
     }
     report
+}
+
+/// The list that a case of a run is from.
+const fn list_of(nth: u64) -> List {
+    match nth % CYCLE {
+        nth if nth % JOBS == JOBS - 1 => List::Jobs,
+        nth if nth % WIDE == 0 => List::Wide,
+        _ => List::Drawn,
+    }
 }
 
 /// What `work` makes of each of `numbers`, in their order, on `threads` threads.
@@ -181,14 +212,15 @@ pub fn replay(key: &str) -> Result<String, String> {
     };
     let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
     let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
-    let list = [List::Jobs, List::Pairs].into_iter().find(|l| number.starts_with(l.letter()));
+    let list =
+        [List::Jobs, List::Pairs, List::Wide].into_iter().find(|l| number.starts_with(l.letter()));
     let list = list.unwrap_or(List::Drawn);
     let number = number[list.letter().len()..].parse().map_err(|_| wrong())?;
     let name = CaseName { seed: seed.parse().map_err(|_| wrong())?, list, number };
     let case = case_of(name, Lie::None);
     if state.is_empty() {
         let report = match list {
-            List::Drawn | List::Jobs => run_case(name, Lie::None, STATES_OF_A_CASE),
+            List::Drawn | List::Jobs | List::Wide => run_case(name, Lie::None, STATES_OF_A_CASE),
             List::Pairs => pairs::run_case(name, 1),
         };
         let words = format!("{case}\n  {} states hold", report.runs);
@@ -210,6 +242,7 @@ fn case_of(CaseName { seed, list, number }: CaseName, lie: Lie) -> Case {
         List::Drawn => Case::draw(seed, number, lie),
         List::Jobs => jobs::case(seed, number, lie),
         List::Pairs => pairs::case(seed, number),
+        List::Wide => wide::case(seed, number, lie),
     }
 }
 
@@ -230,9 +263,11 @@ fn run_case(name: CaseName, lie: Lie, most: usize) -> Report {
     };
     // A log that is full is long to read.
     let most = if record.case.around { (most / FULL_LOGS).max(5) } else { most };
+    let most = if name.list == List::Wide { wide::states(&record.case, most) } else { most };
     report.count("log_goes_around", record.case.around.into());
-    let States { chosen, sampled } = States::of(&record, most, LOST_MAX);
-    report.exhausted = u64::from(!sampled);
+    let States { chosen, covered } = States::of(&record, most, LOST_MAX);
+    report.exhausted = u64::from(!covered.sampled());
+    report.cover(&covered);
     let mut known: Option<Known> = None;
     for state in &chosen {
         let known = match &mut known {
@@ -252,6 +287,9 @@ fn run_case(name: CaseName, lie: Lie, most: usize) -> Report {
 
 fn look(report: &mut Report, record: &Record, known: &Known, state: &State, name: CaseName) {
     report.runs += 1;
+    for shape in wide::words(&record.case) {
+        *report.shapes.entry(shape).or_default() += 1;
+    }
     let cut = state.again.or(state.then).unwrap_or(state.cut);
     report.count(if cut.crash == Crash::Kill { "kill" } else { "power" }, 1);
     report.count("torn", u64::from(cut.torn != Torn::Whole));

@@ -23,6 +23,7 @@ pub mod kept;
 pub mod load;
 pub mod medium;
 pub mod oracle;
+pub mod placement;
 pub mod rng;
 pub mod shape;
 pub mod shrink;

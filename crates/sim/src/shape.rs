@@ -7,6 +7,7 @@ use strake_units::BlockSize;
 
 use crate::drive::DriveSpec;
 use crate::faults::Rates;
+use crate::placement::{Asked, Placement};
 use crate::rng::Rng;
 use crate::world::Limits;
 
@@ -167,6 +168,18 @@ impl Shape {
             hang: rate(rng, 3_600),
             delay: rate(rng, 27_000),
         }
+    }
+
+    /// Where the bytes of its array have to lie.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        Placement::of(&Asked {
+            level: self.level,
+            members: self.members,
+            group_size: self.group_size,
+            strip_bytes: self.strip_bytes,
+            drive_bytes: self.drives.iter().map(|drive| drive.bytes).min().unwrap_or(0),
+        })
     }
 
     /// In a few words.

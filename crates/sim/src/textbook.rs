@@ -1,10 +1,8 @@
 //! An encoder written from the textbook, sharing nothing with the engine: GF(2^8) by long multiplication, the
-//! layout by its formula, the members' bytes as they lie on the drives.
-
-use strake_raid::{Geometry, Scheme};
-use strake_units::StripeIndex;
+//! layout from what is published ([`Placement`]), the members' bytes as they lie on the drives.
 
 use crate::medium::{PAGE, PageBytes};
+use crate::placement::Placement;
 
 /// Multiplies in GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), bit by bit.
 #[must_use]
@@ -40,18 +38,14 @@ pub fn coefficient(parities: u8, parity: u8, data: u8) -> u8 {
     multiply(0x80 ^ data, inverse)
 }
 
-/// The member and byte offset in its data area of strip `strip` (data from 0, parity from k) or copy of a stripe.
-fn place(geometry: &Geometry, stripe: u64, strip: u8) -> (usize, u64) {
-    let width = u64::from(geometry.width());
-    let groups = geometry.groups() as u64;
-    let (group, row) = (stripe % groups, stripe / groups);
-    let k = u64::from(geometry.data_strips());
-    let m = u64::from(geometry.parity_strips());
-    let first = width - 1 - row % width;
-    let strip = u64::from(strip);
-    let position =
-        if strip < k { (first + m + strip) % width } else { (first + strip - k) % width };
-    ((group * width + position) as usize, row * u64::from(geometry.strip_bytes()))
+/// The member and byte offset on its drive of strip `strip` (data from 0, parity from k) of a stripe.
+const fn place(placement: &Placement, stripe: u64, strip: u8) -> (usize, u64) {
+    (placement.member(stripe, strip as u64, 0), placement.offset(stripe))
+}
+
+/// Data and parity strips of a stripe.
+const fn strips(placement: &Placement) -> (u8, u8) {
+    (placement.data() as u8, placement.parities() as u8)
 }
 
 /// A page of a member: its number and the byte offset on its drive; `None` when it is all zeroes.
@@ -61,21 +55,21 @@ pub type ReadPage<'a> = &'a dyn Fn(usize, u64) -> Option<PageBytes>;
 ///
 /// # Errors
 /// The first place where they do not.
-pub fn verify(geometry: &Geometry, read: ReadPage<'_>) -> Result<(), String> {
-    let tables = tables(geometry);
-    for stripe in 0..geometry.stripes() {
-        match geometry.scheme() {
-            Scheme::Copies(1) => {}
-            Scheme::Copies(copies) => verify_copies(geometry, read, stripe, copies)?,
-            Scheme::Parity(_) => verify_parity(geometry, read, stripe, &tables)?,
+pub fn verify(placement: &Placement, read: ReadPage<'_>) -> Result<(), String> {
+    let tables = tables(placement);
+    for stripe in 0..placement.stripes() {
+        match (placement.parities(), placement.copies()) {
+            (0, 1) => {}
+            (0, _) => verify_copies(placement, read, stripe)?,
+            _ => verify_parity(placement, read, stripe, &tables)?,
         }
     }
     Ok(())
 }
 
 /// For every parity and data strip, what each byte contributes; none for up to three parities.
-fn tables(geometry: &Geometry) -> Vec<Vec<[u8; 256]>> {
-    let (k, m) = (geometry.data_strips(), geometry.parity_strips());
+fn tables(placement: &Placement) -> Vec<Vec<[u8; 256]>> {
+    let (k, m) = strips(placement);
     if m <= 3 {
         return Vec::new();
     }
@@ -86,19 +80,13 @@ fn tables(geometry: &Geometry) -> Vec<Vec<[u8; 256]>> {
     (0..m).map(|parity| (0..k).map(|data| table(parity, data)).collect()).collect()
 }
 
-fn verify_copies(
-    geometry: &Geometry,
-    read: ReadPage<'_>,
-    stripe: u64,
-    copies: u8,
-) -> Result<(), String> {
-    let offset = strake_ondisk::HEAD_BYTES
-        + geometry.row(StripeIndex(stripe)) * u64::from(geometry.strip_bytes());
-    for strip in 0..geometry.data_strips() {
-        for at in (0..u64::from(geometry.strip_bytes())).step_by(PAGE) {
-            let page = |copy: u8| read(usize::from(strip * copies + copy), offset + at);
+fn verify_copies(placement: &Placement, read: ReadPage<'_>, stripe: u64) -> Result<(), String> {
+    let offset = placement.offset(stripe);
+    for strip in 0..placement.data() {
+        for at in (0..placement.strip_bytes()).step_by(PAGE) {
+            let page = |copy| read(placement.member(stripe, strip, copy), offset + at);
             let first = page(0);
-            if let Some(other) = (1..copies).find(|copy| page(*copy) != first) {
+            if let Some(other) = (1..placement.copies()).find(|copy| page(*copy) != first) {
                 return Err(format!(
                     "stripe {stripe} strip {strip} byte {at}: copy {other} differs from copy 0"
                 ));
@@ -109,17 +97,17 @@ fn verify_copies(
 }
 
 fn verify_parity(
-    geometry: &Geometry,
+    placement: &Placement,
     read: ReadPage<'_>,
     stripe: u64,
     tables: &[Vec<[u8; 256]>],
 ) -> Result<(), String> {
-    let (k, m) = (geometry.data_strips(), geometry.parity_strips());
-    for at in (0..u64::from(geometry.strip_bytes())).step_by(PAGE) {
+    let (k, m) = strips(placement);
+    for at in (0..placement.strip_bytes()).step_by(PAGE) {
         let pages: Vec<Option<PageBytes>> = (0..k + m)
             .map(|strip| {
-                let (member, offset) = place(geometry, stripe, strip);
-                read(member, strake_ondisk::HEAD_BYTES + offset + at)
+                let (member, offset) = place(placement, stripe, strip);
+                read(member, offset + at)
             })
             .collect();
         let (data, parity) = pages.split_at(usize::from(k));
@@ -135,7 +123,7 @@ fn verify_parity(
             let held: &[u8; PAGE] = held.as_deref().unwrap_or(&ZEROES);
             if *held != *expected {
                 let byte = held.iter().zip(expected.iter()).position(|(a, b)| a != b);
-                let (member, _) = place(geometry, stripe, k + index);
+                let (member, _) = place(placement, stripe, k + index);
                 let byte = at as usize + byte.unwrap_or(0);
                 return Err(format!(
                     "stripe {stripe}: parity {index} is wrong at byte {byte} of its strip on member {member}"
@@ -154,35 +142,33 @@ const ZEROES: [u8; PAGE] = [0; PAGE];
 /// # Errors
 /// When they do not determine it, or something does not agree.
 pub fn recover(
-    geometry: &Geometry,
+    placement: &Placement,
     read: ReadPage<'_>,
     (stripe, at): (u64, u64),
     absent: u64,
     agree: bool,
 ) -> Result<Vec<Box<[u8; PAGE]>>, String> {
-    match geometry.scheme() {
-        Scheme::Copies(copies) => {
-            recover_copies(geometry, read, (stripe, at), absent, (copies, agree))
-        }
-        Scheme::Parity(_) => recover_parity(geometry, read, (stripe, at), absent, agree),
+    match placement.parities() {
+        0 => recover_copies(placement, read, (stripe, at), absent, agree),
+        _ => recover_parity(placement, read, (stripe, at), absent, agree),
     }
 }
 
 fn page_of(read: ReadPage<'_>, member: usize, offset: u64) -> Box<[u8; PAGE]> {
-    let page = read(member, strake_ondisk::HEAD_BYTES + offset);
+    let page = read(member, offset);
     Box::new(page.map_or(ZEROES, |bytes| *bytes))
 }
 
 fn recover_copies(
-    geometry: &Geometry,
+    placement: &Placement,
     read: ReadPage<'_>,
     (stripe, at): (u64, u64),
     absent: u64,
-    (copies, agree): (u8, bool),
+    agree: bool,
 ) -> Result<Vec<Box<[u8; PAGE]>>, String> {
-    let offset = geometry.row(StripeIndex(stripe)) * u64::from(geometry.strip_bytes()) + at;
-    let strip = |strip: u8| {
-        let members = (0..copies).map(|copy| usize::from(strip * copies + copy));
+    let offset = placement.offset(stripe) + at;
+    let strip = |strip| {
+        let members = (0..placement.copies()).map(|copy| placement.member(stripe, strip, copy));
         let mut pages = members
             .filter(|member| absent & 1 << member == 0)
             .map(|member| page_of(read, member, offset));
@@ -193,19 +179,19 @@ fn recover_copies(
         }
         Ok(first)
     };
-    (0..geometry.data_strips()).map(strip).collect()
+    (0..placement.data()).map(strip).collect()
 }
 
 fn recover_parity(
-    geometry: &Geometry,
+    placement: &Placement,
     read: ReadPage<'_>,
     (stripe, at): (u64, u64),
     absent: u64,
     agree: bool,
 ) -> Result<Vec<Box<[u8; PAGE]>>, String> {
-    let (k, m) = (geometry.data_strips(), geometry.parity_strips());
+    let (k, m) = strips(placement);
     let held = |strip: u8| {
-        let (member, offset) = place(geometry, stripe, strip);
+        let (member, offset) = place(placement, stripe, strip);
         (absent & 1 << member == 0).then(|| page_of(read, member, offset + at))
     };
     let mut data: Vec<Option<Box<[u8; PAGE]>>> = (0..k).map(held).collect();

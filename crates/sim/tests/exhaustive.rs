@@ -13,6 +13,7 @@ use strake_engine::{Array, CreateSpec, Drive, Ids, Options, Pending, Replacing};
 use strake_raid::{Geometry, Level, MemberState};
 use strake_reactor::{Poller, Sleep, Turn};
 use strake_sim::medium::PAGE;
+use strake_sim::placement::{Asked, Placement};
 use strake_sim::rng::Rng;
 use strake_sim::textbook;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Name, Nanos, Uuid};
@@ -33,6 +34,7 @@ struct Rig {
     rams: Vec<RamDevice>,
     plans: Vec<FaultPlan>,
     geometry: Geometry,
+    placement: Placement,
     /// What the first stripes should hold.
     expected: Vec<u8>,
     rng: Rng,
@@ -85,7 +87,14 @@ impl Rig {
         let stripes = 2 * u64::from(geometry.width()) * geometry.groups() as u64 + 2;
         let expected = vec![0; (stripes * geometry.stripe_data_blocks()) as usize * BLOCK];
         let batch = CompletionBatch::new(8);
-        Self { array, pollers, queue, batch, rams, plans, geometry, expected, rng, now }
+        let placement = Placement::of(&Asked {
+            level,
+            members,
+            group_size,
+            strip_bytes: STRIP_BYTES,
+            drive_bytes: bytes_of_drive(),
+        });
+        Self { array, pollers, queue, batch, rams, plans, geometry, placement, expected, rng, now }
     }
 
     /// Gives every shard a turn; lets time go by when nobody has anything to do.
@@ -205,7 +214,7 @@ impl Rig {
             self.rams[member].read_at(offset, &mut page[..]).expect("on the drive");
             page.iter().any(|b| *b != 0).then(|| page.into())
         };
-        textbook::verify(&self.geometry, &page).unwrap_or_else(|what| panic!("{context}: {what}"));
+        textbook::verify(&self.placement, &page).unwrap_or_else(|what| panic!("{context}: {what}"));
     }
 }
 

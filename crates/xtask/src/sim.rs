@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::Value;
+
 use crate::run::{self, Outcome};
 
 /// Looks at this many crash states.
@@ -72,9 +74,24 @@ pub fn command(root: &Path, words: &[&str]) -> Command {
 }
 
 fn check(root: &Path, words: &[&str]) -> Outcome {
-    let outcome = run::check(&mut command(root, words));
-    // The tool has printed how to replay what failed; the summary names the run.
-    if outcome.tally.failed == 0 { Outcome::passed(words.join(" ")) } else { outcome }
+    let (outcome, told) = run::told(&mut command(root, words));
+    // The tool has printed how to replay what failed; the summary names the run and says what it covered.
+    if outcome.tally.failed == 0 {
+        Outcome::passed(format!("{}{}", words.join(" "), counts(&told)))
+    } else {
+        outcome
+    }
+}
+
+/// The counts of the closing line of a run, in words; nothing where there is no such line.
+fn counts(told: &str) -> String {
+    let closing = told.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+    let Some(closing) = closing else { return String::new() };
+    let parts = ["runs", "violations", "covered", "shapes"];
+    let parts =
+        parts.into_iter().filter_map(|part| Some(format!(" {part} {}", closing.get(part)?)));
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { String::new() } else { format!(":{}", parts.join(",")) }
 }
 
 /// A seed that is new every time.

@@ -2,8 +2,7 @@
 
 use strake_ondisk::{AreaLayout, Copy};
 
-use super::case::STRIPES;
-use super::record::Record;
+use super::record::{Record, stripes};
 
 /// What a part of a member is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,8 @@ pub(super) fn areas(record: &Record) -> Vec<(Area, (u64, u64))> {
     let range = |(start, bytes): (u64, u64)| (start, start + bytes);
     let [bitmap, config, bad] = layout.notes_ranges().map(range);
     let geometry = &record.geometry;
-    let rows = STRIPES.div_ceil(geometry.groups() as u64) * u64::from(geometry.strip_bytes());
+    let rows = stripes(geometry.strip_bytes().into()).div_ceil(geometry.groups() as u64)
+        * u64::from(geometry.strip_bytes());
     let head = range(layout.ring_range(Copy::Head));
     let tail = range(layout.ring_range(Copy::Tail));
     vec![

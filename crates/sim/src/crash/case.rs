@@ -9,10 +9,10 @@ use strake_units::{BlockSize, Lba, LbaRange};
 
 use super::disk::{DiskSpec, Lie};
 use super::jobs::Job;
+use super::record::{TALL_BYTES, stripes};
+use super::wide;
+use crate::placement::{Asked, Placement};
 use crate::rng::{Rng, mix};
-
-/// Stripes that are looked at. Requests go to the ones before the last, so that there are bystanders behind them.
-pub(super) const STRIPES: u64 = 5;
 
 /// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +122,8 @@ pub(super) struct Case {
     pub(super) seed: u64,
     pub(super) level: Level,
     pub(super) members: usize,
+    /// Members of a group, where there are groups.
+    pub(super) group_size: Option<u8>,
     pub(super) mode: Consistency,
     pub(super) cached: bool,
     pub(super) strip_bytes: u32,
@@ -169,6 +171,8 @@ pub(super) enum List {
     Jobs,
     /// They are the ones of [`super::pairs`].
     Pairs,
+    /// They are drawn, and of the shapes of [`super::wide`].
+    Wide,
 }
 
 impl List {
@@ -178,6 +182,7 @@ impl List {
             Self::Drawn => "",
             Self::Jobs => "j",
             Self::Pairs => "p",
+            Self::Wide => "w",
         }
     }
 }
@@ -207,6 +212,7 @@ impl Case {
             seed,
             level: kind.level,
             members: kind.members,
+            group_size: None,
             mode: kind.mode,
             cached: kind.cached,
             strip_bytes: rng.pick(&[4, 4, 4, 8]) << 10,
@@ -232,6 +238,17 @@ impl Case {
             cache,
             lie: self.lie,
         }
+    }
+
+    /// Where its bytes have to lie.
+    pub(super) fn placement(&self) -> Placement {
+        Placement::of(&Asked {
+            level: self.level,
+            members: self.members,
+            group_size: self.group_size,
+            strip_bytes: self.strip_bytes,
+            drive_bytes: self.disk_spec().bytes,
+        })
     }
 
     /// How many drives there are: a fresh one comes last.
@@ -301,7 +318,11 @@ fn request(geometry: &Geometry, rng: &mut Rng) -> Request {
         5 => stripe,
         _ => rng.between(1, stripe + 1),
     };
-    let ground = stripe * (STRIPES - 1);
+    let strip_bytes = u64::from(geometry.strip_bytes());
+    if strip_bytes >= TALL_BYTES {
+        return wide::request(geometry, rng);
+    }
+    let ground = stripe * (stripes(strip_bytes) - 1);
     // Few places, so that requests meet.
     let start = match rng.below(4) {
         0 => 0,
@@ -323,9 +344,10 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "RAID {} of {}, {}, strip {} KiB, blocks {} on {}, {}, {} core(s), {:?}{}, out before: {:?}{}",
+            "RAID {} of {}{}, {}, strip {} KiB, blocks {} on {}, {}, {} core(s), {:?}{}, out before: {:?}{}",
             self.level,
             self.members,
+            self.group_size.map_or(String::new(), |size| format!(" in groups of {size}")),
             self.mode,
             self.strip_bytes >> 10,
             self.array_block.bytes(),

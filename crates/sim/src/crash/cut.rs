@@ -33,6 +33,8 @@ pub(super) struct Writes {
     pub(super) stable: Vec<usize>,
     /// Those that may have, oldest first.
     pub(super) open: Vec<usize>,
+    /// How many of the stable ones are open as well, and too many.
+    pub(super) taken_as_done: u64,
 }
 
 impl Writes {
@@ -59,7 +61,7 @@ impl Writes {
             }
         }
         let kept = crash == Crash::Kill || spec.cache == strake_block::VolatileCache::Absent;
-        let mut writes = Self { stable: Vec::new(), open: Vec::new() };
+        let mut writes = Self { stable: Vec::new(), open: Vec::new(), taken_as_done: 0 };
         for (at, event) in events.iter().enumerate() {
             let Event::Issue { drive, fua, .. } = event else { continue };
             let done = done_at[at];
@@ -72,6 +74,7 @@ impl Writes {
         }
         let surplus = writes.open.len().saturating_sub(OPEN_MAX);
         writes.stable.extend(writes.open.drain(..surplus));
+        writes.taken_as_done = surplus as u64;
         writes.stable.sort_unstable();
         writes
     }

@@ -5,15 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use strake_engine::{
     AssemblePolicy, Assembled, Consistency, Drive, MemberIo, Outcome, Recovery, assemble,
 };
-use strake_raid::{MemberState, Place, Role};
-use strake_units::{MemberIndex, Nanos, StripeIndex};
+use strake_raid::MemberState;
+use strake_units::{LbaRange, MemberIndex, Nanos};
 
 use super::area::{Area, area_of};
 use super::cut::{Cut, State, Writes};
 use super::disk::{Disk, Event, Promise, Tape};
 use super::host::Host;
 use super::image::{Image, Torn};
-use super::record::{Record, at_once, tape_of, uuid};
+use super::record::{Record, TALL_BYTES, Window, at_once, tape_of, uuid};
 use crate::drive::Crash;
 use crate::medium::{PAGE, PageBytes};
 use crate::oracle::Oracle;
@@ -243,25 +243,23 @@ impl Look<'_> {
 
     /// Computes by the textbook what the members that are in sync hold, and compares it with what may be there.
     fn look_at_media(&self, states: &[MemberState], agree: bool) -> Result<(), String> {
-        let geometry = &self.record.geometry;
         let absent = states.iter().enumerate().filter(|(_, s)| **s != MemberState::InSync);
         let absent = absent.fold(0, |mask, (at, _)| mask | 1 << at);
         let page = |member, offset| self.page(member, offset);
-        let size = geometry.block_size();
-        let strip_bytes = u64::from(geometry.strip_bytes());
-        let range = self.record.watched();
-        let mut data = vec![0; (range.blocks << size.shift()) as usize];
-        for stripe in 0..range.blocks / geometry.stripe_data_blocks() {
-            for at in (0..strip_bytes).step_by(PAGE) {
-                let pages = textbook::recover(geometry, &page, (stripe, at), absent, agree)?;
-                for (strip, page) in (0..).zip(pages) {
-                    let place = Place { stripe: StripeIndex(stripe), strip, offset: 0 };
-                    let from = (geometry.lba(place).bytes(size) + at) as usize;
-                    data[from..from + PAGE].copy_from_slice(&page[..]);
-                }
+        let placement = &self.record.placement;
+        for window in self.record.windows() {
+            let Window { stripe, from, to } = window;
+            let mut strips = vec![Vec::new(); placement.data() as usize];
+            for at in (from..to).step_by(PAGE) {
+                let pages = textbook::recover(placement, &page, (stripe, at), absent, agree)?;
+                let pages = strips.iter_mut().zip(pages);
+                pages.for_each(|(strip, page)| strip.extend_from_slice(&page[..]));
+            }
+            for (strip, data) in (0..).zip(&strips) {
+                self.oracle.might_read(self.record.blocks(&window, strip), data)?;
             }
         }
-        self.oracle.might_read(range, &data)
+        Ok(())
     }
 
     /// Starts the array, reads, waits until regions are resynchronized, and reads again; then once more with everybody
@@ -282,7 +280,7 @@ impl Look<'_> {
         let taken_back = self.take_back(&mut host)?;
         if host.array.status().members.iter().all(|m| m.state == MemberState::InSync) {
             let page = |member, offset| self.page(member, offset);
-            textbook::verify(&self.record.geometry, &page)?;
+            textbook::verify(&self.record.placement, &page)?;
         }
         Ok(taken_back)
     }
@@ -367,33 +365,43 @@ impl Look<'_> {
         let before = case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
         let out = out | case.slots(self.lost);
         let at_once = (out & !before).count_ones();
-        let intends = case.is_ever_strict() && self.record.geometry.parity_strips() > 1;
-        let parity = self.record.geometry.parity_strips() > 0;
+        let intends = case.is_ever_strict() && self.record.placement.parities() > 1;
+        let parity = self.record.placement.parities() > 0;
         parity && (out & !logged != 0 || intends && at_once > 1)
     }
 
     /// Reads everything that is watched and compares it with what may be there.
     fn read(&mut self, host: &mut Host) -> Result<(), String> {
-        let range = self.record.watched();
-        let begun = self.oracle.begin(u64::MAX);
-        let data = host.read(range, self.record.geometry.block_size())?;
-        self.oracle.end_read(begun, range, &data)
+        let size = self.record.case.array_block;
+        let ranges = if self.record.placement.strip_bytes() < TALL_BYTES {
+            vec![self.record.watched()]
+        } else {
+            let strips = |window: Window| {
+                (0..self.record.placement.data()).map(move |strip| (window, strip))
+            };
+            let parts = self.record.windows().into_iter().flat_map(strips);
+            parts.map(|(window, strip)| self.record.blocks(&window, strip)).collect()
+        };
+        for range in ranges {
+            let begun = self.oracle.begin(u64::MAX);
+            let data = host.read(range, size)?;
+            self.oracle.end_read(begun, range, &data)?;
+        }
+        Ok(())
     }
 }
 
 /// What only parity can bring back may be anything in stripes in which a write was under way.
 pub(super) fn give_up(oracle: &mut Oracle, record: &Record, known: &Known, states: &[MemberState]) {
-    let geometry = &record.geometry;
-    for stripe in known.unsettled.iter().map(|stripe| StripeIndex(*stripe)) {
-        for strip in 0..geometry.data_strips() {
-            let position = geometry.position(stripe, Role::Data { strip, copy: 0 });
-            let copies = geometry.copies() > 1;
-            if !copies && states[geometry.member(stripe, position).at()] == MemberState::InSync {
-                continue;
+    let placement = &record.placement;
+    let copies = placement.copies() > 1;
+    for &stripe in &known.unsettled {
+        let whole = Window { stripe, from: 0, to: placement.strip_bytes() };
+        for strip in 0..placement.data() {
+            if copies || states[placement.member(stripe, strip, 0)] != MemberState::InSync {
+                let LbaRange { start, blocks } = record.blocks(&whole, strip);
+                (start.0..start.0 + blocks).for_each(|lba| oracle.give_up(lba));
             }
-            let first = geometry.lba(Place { stripe, strip, offset: 0 }).0;
-            let blocks = u64::from(geometry.strip_blocks());
-            (first..first + blocks).for_each(|lba| oracle.give_up(lba));
         }
     }
 }

@@ -84,12 +84,14 @@ pub(super) fn case(seed: u64, number: u64) -> Case {
         seed: mix(seed ^ mix(number.wrapping_add(1))),
         level,
         members,
+        group_size: None,
         mode: Consistency::Strict,
         cached: way.is_multiple_of(2),
         strip_bytes: 4096,
         disk_block: BlockSize::B512,
         array_block: BlockSize::B512,
-        cores: 1,
+        // Every other history has its requests on another core than that of the first stripe.
+        cores: if rest.is_multiple_of(2) { 1 } else { 2 },
         failed: Vec::new(),
         pulled: false,
         before: if way / 2 == 0 { Before::Rested } else { Before::Busy },
@@ -124,9 +126,10 @@ pub(super) fn run_case(name: CaseName, recoveries: usize) -> Report {
             return report;
         }
     };
-    let States { chosen, sampled } =
+    let States { chosen, covered } =
         States::of(&record, usize::MAX, shape_of(name.number).lost_max);
-    report.exhausted = u64::from(!sampled);
+    report.exhausted = u64::from(!covered.sampled());
+    report.cover(&covered);
     let stride = chosen.len().checked_div(recoveries).unwrap_or(0).max(1) as u64;
     let mut known: Option<Known> = None;
     for state in &chosen {
@@ -156,8 +159,11 @@ fn cut_recovery(
 ) {
     let Some(after) = recovered(report, record, known, state, name) else { return };
     let mut cuts = Vec::new();
-    let sampled = every_cut(record, &after.events, &mut |cut, _, _| cuts.push(cut));
-    report.count(if sampled { "recovery_cut_at_some" } else { "recovery_cut_everywhere" }, 1);
+    let covered = every_cut(record, &after.events, &mut |cut, _, _| cuts.push(cut));
+    report.count(
+        if covered.sampled() { "recovery_cut_at_some" } else { "recovery_cut_everywhere" },
+        1,
+    );
     for then in cuts {
         for &back in if state.lost == 0 { &[Back::Never][..] } else { &[Back::Never, Back::Second] }
         {

@@ -16,6 +16,10 @@ use super::image::Image;
 use super::jobs::Job;
 use super::record::{Record, at_once, uuid, watched};
 use crate::oracle::{Content, Oracle};
+use crate::placement::Placement;
+
+/// Longest request that an array takes from a client.
+pub(super) const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
 /// What the control plane has written down on every member.
 pub(super) const CONFIG: &[u8] = b"what the control plane writes down";
@@ -28,6 +32,7 @@ pub(super) const ROUND: Nanos = Nanos(1_000);
 
 pub(super) struct Player {
     geometry: Geometry,
+    placement: Placement,
     disks: Vec<Disk>,
     host: Host,
     oracle: Oracle,
@@ -70,7 +75,7 @@ impl Player {
         let create_spec = CreateSpec {
             name: "crash".parse::<Name>().map_err(|e| e.to_string())?,
             level: case.level,
-            group_size: None,
+            group_size: case.group_size,
             strip_bytes: case.strip_bytes,
             block_size: Some(case.array_block),
             consistency: case.mode,
@@ -96,6 +101,7 @@ impl Player {
         let host = Host::start(assembled, case, Nanos(1_000_000_000_000))?;
         Ok(Self {
             geometry: plan.geometry,
+            placement: case.placement(),
             disks,
             host,
             oracle: Oracle::new(&plan.geometry, Content::Zero, spec.cache),
@@ -139,19 +145,19 @@ impl Player {
         for step in case.script(&self.geometry) {
             self.step(step, &case)?;
         }
-        let Self { host, tape, geometry, .. } = self;
+        let Self { host, tape, geometry, placement, .. } = self;
         drop(host);
         let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
         let pulled = case.failed.iter().filter(|_| case.pulled);
         let pulled = pulled.fold(0, |mask, slot| mask | 1 << slot);
-        Ok(Record { case, geometry, base, oracle, events, pulled })
+        Ok(Record { case, geometry, placement, base, oracle, events, pulled })
     }
 
     /// Gives every watched block a content that is stable.
     fn fill(&mut self) -> Result<(), String> {
-        let all = watched(&self.geometry);
         let size = self.geometry.block_size();
-        let stripe = self.geometry.stripe_data_blocks();
+        let all = watched(&self.placement, size);
+        let stripe = self.geometry.stripe_data_blocks().min(REQUEST_BYTES_MAX >> size.shift());
         for start in (0..all.blocks).step_by(stripe as usize) {
             let range = LbaRange::new(Lba(start), stripe.min(all.blocks - start));
             let id = self.fresh_id();
@@ -322,7 +328,7 @@ impl Player {
         })?;
         if case.mode != Consistency::None {
             // Nothing is in doubt, whoever is out.
-            let logged = self.geometry.groups_with(u64::MAX);
+            let logged = self.placement.groups_with(u64::MAX);
             self.note(Promise { logged, ..self.promise });
         }
         Ok(())
@@ -387,7 +393,7 @@ impl Player {
         let logged = if all { u64::MAX } else { label.logged & out };
         // A weaker mode is recorded before it is used.
         let weaker = matches!(self.under_way, Some(UnderWay::Weaker(_)));
-        let logged = if weaker { 0 } else { self.geometry.groups_with(logged) };
+        let logged = if weaker { 0 } else { self.placement.groups_with(logged) };
         let promise = Promise { logged, out: out | self.condemned };
         if first || promise != self.promise {
             self.promise = promise;

@@ -1,20 +1,24 @@
 //! A short history, written down: what every drive was told and did, what clients were told, what labels promised.
 
 use strake_raid::Geometry;
-use strake_units::{Lba, LbaRange, Nanos, Uuid};
+use strake_units::{BlockSize, Lba, LbaRange, Nanos, Uuid};
 
-use super::case::{Case, STRIPES};
+use super::case::Case;
 use super::disk::{Disk, Event, Promise, Tape};
 use super::image::Image;
 use super::player::Player;
 use crate::drive::Crash;
 use crate::oracle::{Begun, Oracle};
+use crate::placement::{Placement, Spot};
 use crate::rng::Rng;
 
 /// What is known of a case after it was played once.
 pub(super) struct Record {
     pub(super) case: Case,
+    /// What the engine says. Nothing is judged by it.
     pub(super) geometry: Geometry,
+    /// Where everything has to be.
+    pub(super) placement: Placement,
     /// What every drive held, stably, when the history began.
     pub(super) base: Vec<Image>,
     /// What every block held then.
@@ -35,7 +39,20 @@ impl Record {
 
     /// The blocks that are looked at.
     pub(super) fn watched(&self) -> LbaRange {
-        watched(&self.geometry)
+        watched(&self.placement, self.case.array_block)
+    }
+
+    /// The parts of strips that are looked at.
+    pub(super) fn windows(&self) -> Vec<Window> {
+        windows(&self.placement)
+    }
+
+    /// The blocks of a part of one strip.
+    pub(super) fn blocks(&self, window: &Window, strip: u64) -> LbaRange {
+        let shift = self.case.array_block.shift();
+        let spot = Spot { stripe: window.stripe, strip, at: window.from };
+        let first = Lba(self.placement.address(spot) >> shift);
+        LbaRange::new(first, (window.to - window.from) >> shift)
     }
 
     /// What the labels promised at a point. What they promise at the end of a turn may be so from anywhere in it: there
@@ -57,7 +74,7 @@ impl Record {
 
     /// True when the array can do without the slots in the mask `out` and the drives in the mask `lost`.
     pub(super) fn tolerates(&self, out: u64, lost: u64) -> bool {
-        self.geometry.tolerates(out | self.case.slots(lost))
+        self.placement.tolerates(out | self.case.slots(lost))
     }
 
     /// What blocks may hold when the machine stops at a point, and which stripes had a write under way or not stable.
@@ -85,7 +102,7 @@ impl Record {
         let watched = self.watched();
         let mut stripes: Vec<u64> = (watched.start.0..watched.end().0)
             .filter(|lba| oracle.is_unsettled(*lba, crash))
-            .map(|lba| self.geometry.place(Lba(lba)).stripe.0)
+            .map(|lba| self.placement.spot(Lba(lba).bytes(self.case.array_block)).stripe)
             .collect();
         stripes.dedup();
         oracle.crash(crash);
@@ -107,9 +124,47 @@ fn take(live: &mut Vec<(Begun, LbaRange)>, id: u64) -> (Begun, LbaRange) {
     live.swap_remove(at.expect("an answer follows its request"))
 }
 
-pub(super) fn watched(geometry: &Geometry) -> LbaRange {
-    let blocks = (STRIPES * geometry.stripe_data_blocks()).min(geometry.capacity_blocks());
-    LbaRange::new(Lba(0), blocks)
+/// The blocks that are filled before a history begins.
+pub(super) fn watched(placement: &Placement, size: BlockSize) -> LbaRange {
+    let stripes = stripes(placement.strip_bytes()).min(placement.stripes());
+    LbaRange::new(Lba(0), (stripes * placement.data() * placement.strip_bytes()) >> size.shift())
+}
+
+/// A part of every data strip of a stripe: bytes of the strip.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) stripe: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// All of short strips; of tall ones the first and the last pages, and those on either side of each border of bands.
+fn windows(placement: &Placement) -> Vec<Window> {
+    let strip = placement.strip_bytes();
+    let stripes = 0..stripes(strip).min(placement.stripes());
+    let parts: Vec<(u64, u64)> = if strip < TALL_BYTES {
+        vec![(0, strip)]
+    } else {
+        let borders = (0..=strip).step_by(BAND_BYTES as usize);
+        borders.map(|at| (at.saturating_sub(BESIDE), (at + BESIDE).min(strip))).collect()
+    };
+    let of_one = |stripe| parts.iter().map(move |&(from, to)| Window { stripe, from, to });
+    stripes.flat_map(of_one).collect()
+}
+
+/// Strips from this size on are looked at in parts.
+pub(super) const TALL_BYTES: u64 = 64 << 10;
+
+/// What of a strip is written as one (docs/on-disk.md, "Redo log").
+pub(super) const BAND_BYTES: u64 = 128 << 10;
+
+/// What is looked at on either side of a border.
+const BESIDE: u64 = 4096;
+
+/// Stripes that are looked at, as far as there are so many. Requests go to the ones before the last, so that there are
+/// bystanders behind them.
+pub(super) const fn stripes(strip_bytes: u64) -> u64 {
+    if strip_bytes < TALL_BYTES { 5 } else { 3 }
 }
 
 pub(super) fn uuid(seed: u64, what: u64) -> Uuid {

@@ -26,8 +26,44 @@ const SAMPLE: u64 = 256;
 /// The states to be looked at, by point.
 pub(super) struct States {
     pub(super) chosen: Vec<State>,
-    /// Some subsets were only sampled, or not all states were chosen.
-    pub(super) sampled: bool,
+    /// What they are chosen from.
+    pub(super) covered: Covered,
+}
+
+/// How many cuts of a history there are, and what is looked at of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Covered {
+    /// Cuts of which every subset of the open writes is told apart. A cut is a point and a way to crash.
+    pub(super) every_subset: u64,
+    /// Cuts with more open writes than that, of which subsets are drawn.
+    pub(super) some_subsets: u64,
+    /// Cuts that are not looked at by themselves: the next point has the same open writes and promises no less.
+    pub(super) as_next: u64,
+    /// Writes that count as done at a cut although they are open, as there are too many of these.
+    pub(super) taken_as_done: u64,
+    /// Different states of those subsets, losses included.
+    pub(super) states: u64,
+    /// Of these, the ones that are chosen.
+    pub(super) chosen: u64,
+}
+
+impl Covered {
+    /// True when some state of the history is not looked at.
+    pub(super) const fn sampled(&self) -> bool {
+        self.some_subsets > 0 || self.taken_as_done > 0 || self.chosen < self.states
+    }
+
+    /// The counts by name.
+    pub(super) const fn counts(&self) -> [(&'static str, u64); 6] {
+        [
+            ("cuts_with_every_subset", self.every_subset),
+            ("cuts_with_some_subsets", self.some_subsets),
+            ("cuts_judged_at_the_next", self.as_next),
+            ("open_writes_taken_as_done", self.taken_as_done),
+            ("states_there_are", self.states),
+            ("states_chosen", self.chosen),
+        ]
+    }
 }
 
 struct Chooser {
@@ -44,7 +80,7 @@ impl States {
         let losses = losses(record, lost_max);
         let best = [BinaryHeap::new(), BinaryHeap::new()];
         let mut chooser = Chooser { best, states: Vec::new(), most, all: 0 };
-        let sampled = every_cut(record, &record.events, &mut |cut, media, chance| {
+        let covered = every_cut(record, &record.events, &mut |cut, media, chance| {
             let out = record.promise(cut.point).out;
             for &lost in &losses {
                 // Whoever is about to go out may be called so already.
@@ -53,46 +89,50 @@ impl States {
                 }
             }
         });
-        chooser.choose(sampled)
+        chooser.choose(covered)
     }
 }
 
 /// Every cut of `events`, which are those of the history or of a recovery from one of its states. Each is told with
-/// what stands for the media that it leaves, and with something drawn. Returns whether any subset was left out.
+/// what stands for the media that it leaves, and with something drawn. Returns how many cuts there were.
 pub(super) fn every_cut(
     record: &Record,
     events: &[Event],
     each: &mut dyn FnMut(Cut, u64, u64),
-) -> bool {
-    let mut walk = Walk { record, events, seen: HashSet::new(), sampled: false };
-    let cached = record.case.cached;
+) -> Covered {
+    let covered = Covered::default();
+    let mut walk = Walk { record, events, seen: HashSet::new(), covered };
+    // Without a cache a power cut leaves what the end of a process leaves.
+    let crashes: &[Crash] =
+        if record.case.cached { &[Crash::Power, Crash::Kill] } else { &[Crash::Power] };
     for point in (0..=events.len()).rev() {
-        if matters(events, point, cached) {
-            walk.point(point, Crash::Power, each);
-            if cached {
-                walk.point(point, Crash::Kill, each);
+        for &crash in crashes {
+            if differs(events, point, crash, record.case.cached) {
+                walk.point(point, crash, each);
+            } else {
+                walk.covered.as_next += 1;
             }
         }
     }
-    walk.sampled
+    walk.covered
 }
 
 struct Walk<'a> {
     record: &'a Record,
     events: &'a [Event],
     seen: HashSet<u64>,
-    sampled: bool,
+    covered: Covered,
 }
 
-/// True when the media may look otherwise at the next point, or other things are promised there.
-fn matters(events: &[Event], point: usize, cached: bool) -> bool {
+/// True when a crash at this point may leave other media than one at the next point, or other things are promised
+/// there. Where it is false the open writes and what labels promise are the same at the next point, and clients know no
+/// less there.
+fn differs(events: &[Event], point: usize, crash: Crash, cached: bool) -> bool {
     match events.get(point) {
         None | Some(Event::Issue { .. } | Event::FlushDone { .. } | Event::Promise { .. }) => true,
-        // The end of a process loses what is in flight, even where a cache would keep it open.
+        // A write that stays in the cache is as open to a power cut as before. The end of a process leaves it alone.
         Some(Event::Done { of }) => {
-            !cached
-                || matches!(events[*of], Event::Issue { fua: true, .. })
-                || point.is_multiple_of(2)
+            crash == Crash::Kill || !cached || matches!(events[*of], Event::Issue { fua: true, .. })
         }
         Some(
             Event::FlushIssue
@@ -130,10 +170,13 @@ impl Walk<'_> {
         let base = mix(promise.logged ^ mix(promise.out) ^ mix(crash as u64));
         let base = writes.stable.iter().fold(base, |sum, write| sum.wrapping_add(name(*write)));
         let count = writes.open.len();
-        self.sampled |= count > EXHAUSTIVE_MAX;
+        self.covered.taken_as_done += writes.taken_as_done;
+        let few = count <= EXHAUSTIVE_MAX;
+        self.covered.every_subset += u64::from(few);
+        self.covered.some_subsets += u64::from(!few);
         let seed = self.record.case.seed;
         let mut subset = |kept| self.subset((point, crash, kept), &writes, base, each);
-        if count <= EXHAUSTIVE_MAX {
+        if few {
             (0..1u64 << count).for_each(subset);
             return;
         }
@@ -194,18 +237,46 @@ impl Chooser {
     }
 
     /// Half of the states are ones without a loss, as long as there are that many.
-    fn choose(self, sampled: bool) -> States {
+    fn choose(self, covered: Covered) -> States {
         let [alone, with] = self.best.map(BinaryHeap::into_sorted_vec);
         let losses = with.len().min(self.most - alone.len().min(self.most / 2));
         let alone = alone.into_iter().take(self.most - losses);
         let places = alone.chain(with.into_iter().take(losses)).map(|(_, place)| place);
         let mut chosen: Vec<State> = places.map(|place| self.states[place]).collect();
         chosen.sort_unstable_by_key(|s| (s.cut.point, s.cut.crash as u8, s.cut.kept, s.lost));
-        States { sampled: sampled || (chosen.len() as u64) < self.all, chosen }
+        let covered = Covered { states: self.all, chosen: chosen.len() as u64, ..covered };
+        States { chosen, covered }
     }
 }
 
 /// Stands for a write in the sum that stands for a set of writes.
 fn name(write: usize) -> u64 {
     mix(write as u64 + 0x5bd1_e995)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differs;
+    use crate::crash::disk::Event;
+    use crate::crash::image::Change;
+    use crate::drive::Crash;
+
+    fn issue(fua: bool) -> Event {
+        Event::Issue { drive: 0, offset: 0, change: Change::Zeroes(512), fua }
+    }
+
+    /// The end of a process leaves what is done: every such event is a cut, at odd points as at even ones.
+    #[test]
+    fn every_end_of_a_write_is_a_cut_for_the_end_of_a_process() {
+        for before in 1..4 {
+            let mut events = vec![issue(false)];
+            events.resize(before, Event::FlushIssue);
+            events.push(Event::Done { of: 0 });
+            assert!(differs(&events, before, Crash::Kill, true), "point {before}");
+            assert!(!differs(&events, before, Crash::Power, true), "point {before}");
+            assert!(differs(&events, before, Crash::Power, false), "point {before}");
+            events[0] = issue(true);
+            assert!(differs(&events, before, Crash::Power, true), "point {before}");
+        }
+    }
 }

@@ -83,11 +83,14 @@ fn enumerate(states: u64, seed: u64, cover: bool) -> Result<ExitCode, String> {
         report.runs as f64 / took
     );
     println!(
-        "{{\"runs\":{},\"violations\":{violations},\"faults\":{},\"branches\":{},\"seed\":{seed},\
+        "{{\"runs\":{},\"violations\":{violations},\"faults\":{},\"branches\":{},\"covered\":{},\
+         \"shapes\":{},\"seed\":{seed},\
          \"seconds\":{took:.1}}}",
         report.runs + kept.len() as u64,
         object(&report.faults),
-        object(&report.branches_of_all())
+        object(&report.branches_of_all()),
+        object(&report.covered),
+        object(&report.shapes)
     );
     Ok(if violations == 0 && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -111,14 +114,16 @@ fn every_pair(seed: u64, count: u64, cover: bool) -> ExitCode {
     );
     println!(
         "{{\"runs\":{},\"violations\":{},\"pairs\":{},\"faults\":{},\"geometries\":{:?},\"exhaustive\":{},\
-         \"branches\":{},\"seed\":{seed},\"seconds\":{took:.1}}}",
+         \"branches\":{},\"covered\":{},\"shapes\":{},\"seed\":{seed},\"seconds\":{took:.1}}}",
         report.runs,
         report.violations.len(),
         object(&report.pairs),
         object(&report.faults),
         pairs::geometries(),
         report.exhausted == report.cases,
-        object(&report.branches_of_all())
+        object(&report.branches_of_all()),
+        object(&report.covered),
+        object(&report.shapes)
     );
     if report.violations.is_empty() && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

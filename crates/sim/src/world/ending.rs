@@ -25,7 +25,9 @@ impl World {
         self.read_everything()?;
         self.restart_clean()?;
         self.read_everything()?;
-        textbook::verify(&self.geometry, &|member, offset| self.drives[member].page(offset))
+        textbook::verify(&self.shape.placement(), &|member, offset| {
+            self.drives[member].page(offset)
+        })
     }
 
     /// Replaces who is out until every member is in sync and all parity is known to be right.

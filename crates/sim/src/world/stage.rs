@@ -333,7 +333,9 @@ impl Stage {
     /// The first difference.
     pub fn check_parity(&self) -> Result<(), String> {
         let drives = &self.world.drives;
-        crate::textbook::verify(&self.world.geometry, &|member, at| drives[member].page(at))
+        crate::textbook::verify(&self.world.shape.placement(), &|member, at| {
+            drives[member].page(at)
+        })
     }
 
     /// Stops in order.

@@ -1,6 +1,6 @@
 //! What may be asked for.
 
-use super::request;
+use super::{counts, request};
 
 /// Splits `line` into words and says what is made of them: what the simulator is asked for, and the seed.
 fn check(line: &str, expected: Option<(&str, Option<&str>)>) {
@@ -29,4 +29,12 @@ fn counts_and_seeds_are_numbers_under_their_names() {
     check("crash --states 10 --seed", None);
     check("crash --pairs 10", None);
     check("sim", None);
+}
+
+#[test]
+fn a_summary_says_what_a_run_covered() {
+    let told = "seed 1\n{\"runs\":3000011,\"violations\":0,\"faults\":{},\"shapes\":{\"raid_60\":7},\"seed\":1}";
+    assert_eq!(counts(told), ": runs 3000011, violations 0, shapes {\"raid_60\":7}");
+    assert_eq!(counts("nothing of the kind"), "");
+    assert_eq!(counts("{\"seed\":1}"), "");
 }

@@ -2,7 +2,7 @@
 
 use strake_engine::{ArrayEventKind, Consistency, load_config};
 use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome, ScrubMode, ScrubState, assemble};
-use strake_raid::{MemberState, Place, Role};
+use strake_raid::MemberState;
 use strake_units::{Lba, Nanos};
 
 use super::super::area::Area;
@@ -15,6 +15,7 @@ use super::super::player::CONFIG;
 use super::super::record::{Record, at_once, uuid};
 use super::wound::Wound;
 use crate::oracle::Oracle;
+use crate::placement::Spot;
 use crate::textbook;
 
 /// What was seen when everything held.
@@ -161,24 +162,21 @@ impl Look<'_> {
 
     /// Blocks that lie in the wound, or are computed from what does, may be read as anything.
     fn excuse(&mut self, states: &[MemberState]) {
-        let geometry = &self.record.geometry;
-        let size = geometry.block_size();
+        let placement = &self.record.placement;
+        let size = self.record.case.array_block;
         let watched = self.record.watched();
         for lba in watched.start.0..watched.end().0 {
-            let place = geometry.place(Lba(lba));
-            let at = geometry.member_lba(place.stripe, place.offset).bytes(size);
-            let from = strake_ondisk::HEAD_BYTES + at;
+            let spot = placement.spot(Lba(lba).bytes(size));
+            let from = placement.offset(spot.stripe) + spot.at;
             let to = from + u64::from(size.bytes());
             if to <= self.wound.offset || from >= self.wound.end() {
                 continue;
             }
-            let parity = geometry.parity_strips() > 0;
-            let copies = if parity { 1 } else { geometry.copies() };
-            let reaches = (0..copies).any(|copy| {
-                let member = geometry.data_member(place, copy).at();
+            let parity = placement.parities() > 0;
+            let reaches = (0..placement.copies()).any(|copy| {
+                let member = placement.member(spot.stripe, spot.strip, copy);
                 let computed = parity && states[member] != MemberState::InSync;
-                let same_group = member / usize::from(geometry.width())
-                    == self.wound.member / usize::from(geometry.width());
+                let same_group = placement.groups_with(1 << member) >> self.wound.member & 1 == 1;
                 member == self.wound.member || (computed && same_group)
             });
             if reaches {
@@ -191,22 +189,23 @@ impl Look<'_> {
     /// Where a record is damaged that nobody else has, the one before it is carried out again: all that it was about
     /// may be as it was.
     fn excuse_logged(&mut self, states: &[MemberState]) {
-        let geometry = &self.record.geometry;
+        let placement = &self.record.placement;
+        let size = self.record.case.array_block;
         let here = |member: usize| states[member] == MemberState::InSync;
         for record in &self.wound.records {
             let own = |at: usize| at == self.wound.member;
             if record.parts.iter().any(|part| here(part.slot.at()) && !own(part.slot.at())) {
                 continue;
             }
-            let stripe = record.header.stripe;
-            for strip in 0..geometry.data_strips() {
-                let position = geometry.position(stripe, Role::Data { strip, copy: 0 });
-                let member = geometry.member(stripe, position).at();
+            let stripe = record.header.stripe.0;
+            for strip in 0..placement.data() {
+                let member = placement.member(stripe, strip, 0);
                 if here(member) && !own(member) {
                     continue;
                 }
                 for offset in record.parts.iter().flat_map(|p| p.offset..p.offset + p.blocks) {
-                    self.oracle.give_up(geometry.lba(Place { stripe, strip, offset }).0);
+                    let spot = Spot { stripe, strip, at: Lba(offset.into()).bytes(size) };
+                    self.oracle.give_up(placement.address(spot) >> size.shift());
                 }
             }
         }
@@ -218,10 +217,10 @@ impl Look<'_> {
         everything: Oracle,
         found: &mut Found,
     ) -> Result<(), String> {
-        let geometry = self.record.geometry;
+        let placement = self.record.placement;
         let agrees = || {
             let page = |member: usize, offset| self.disks[member].as_ref()?.page(offset);
-            textbook::verify(&geometry, &page)
+            textbook::verify(&placement, &page)
         };
         let wrong = agrees().is_err();
         host.array.begin_scrub(ScrubMode::Repair).map_err(|error| error.to_string())?;
@@ -234,7 +233,7 @@ impl Look<'_> {
         if wrong == findings.is_empty() {
             return Err(format!("parity is wrong: {wrong}; a scrub found {findings:?}"));
         }
-        let tells = geometry.parity_strips() >= 2 || geometry.copies() >= 3;
+        let tells = placement.parities() >= 2 || placement.copies() >= 3;
         if wrong && tells {
             agrees().map_err(|what| format!("not healed by a scrub: {what}; {findings:?}"))?;
             self.oracle = everything;
@@ -249,7 +248,7 @@ impl Look<'_> {
     fn read(&mut self, host: &mut Host) -> Result<(), String> {
         let range = self.record.watched();
         let begun = self.oracle.begin(u64::MAX);
-        let data = host.read(range, self.record.geometry.block_size())?;
+        let data = host.read(range, self.record.case.array_block)?;
         self.oracle.end_read(begun, range, &data)
     }
 }

@@ -390,7 +390,7 @@ impl Drives {
     }
 
     /// Closes every drive that `keep` does not ask for by its identity. Closing may wait for the drive (close(2)
-    /// flushes a file on FUSE), so that is left to whoever [takes](Self::take_closed) them.
+    /// flushes a file on FUSE), so the caller drops them without any lock (`take_closed`).
     pub fn close_unless(&mut self, keep: impl Fn(&str) -> bool) {
         let unused = self.open.extract_if(.., |d| !keep(&d.drive.device.identity()));
         self.closed.extend(unused);

@@ -165,7 +165,7 @@ impl State {
         if rates != Rates::default() && !self.gone {
             if self.rng.chance(rates.delay) && self.faults.has(Kind::Delay) {
                 self.trace.fault(Kind::Delay.word());
-                due = due.plus(Nanos(self.rng.between(1, 5_000) * 1_000_000));
+                due = due.plus(Nanos(self.rng.between(1, 2_000) * 1_000_000));
             }
             if self.strikes(Kind::Vanish, rates.vanish) {
                 self.trace.fault(Kind::Vanish.word());

@@ -40,7 +40,8 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
-    /// Seconds that a drive may take over one request before it counts as failed, by its kind: 6 to 300
+    /// Seconds that a drive may take over one request before it counts as failed, by its kind: 6 to 300, and at least
+    /// 30 for remote
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
     /// Where to give metrics over HTTP: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: nowhere]

@@ -151,15 +151,16 @@ pub(crate) fn hand_over(key: Key, requests: u32, debt: Debt) {
     account.requests += requests;
     account.waiting.push(debt);
     if account.reaped || reaped >= OWED_THREADS_MAX {
-        // Without a thread it stays in the ledger: its memory stays valid, and the drive is refused.
+        // Without a thread it stays in the ledger until another thread is free: its memory stays valid, and the drive
+        // is refused.
         return;
     }
     let thread = std::thread::Builder::new().name("strake-reaper".to_owned());
     account.reaped = thread.spawn(move || reap(key)).is_ok();
 }
 
-/// The thread of a drive: until it owes nothing.
-fn reap(key: Key) {
+/// The thread of a drive: until it owes nothing, and then of one for which there was no thread.
+fn reap(mut key: Key) {
     let mut owed: Vec<Debt> = Vec::new();
     loop {
         {
@@ -172,7 +173,11 @@ fn reap(key: Key) {
                 accounts.closed.retain(|_, closed| time.since(*closed) < CLOSE_PATIENCE);
                 accounts.closed.insert(key, time);
                 LEDGER.closed.notify_all();
-                return;
+                let next = accounts.open.iter_mut().find(|(_, account)| !account.reaped);
+                let Some((other, account)) = next else { return };
+                account.reaped = true;
+                key = *other;
+                continue;
             }
         }
         let mut unpaid = Vec::new();

@@ -310,7 +310,9 @@ fn open(
     superblock.clean = false;
     let mut writes_replayed = 0;
     if let Some(log) = log {
-        if !assembled.has_everybody() {
+        // What is carried out at a drive of another machine may land late: who starts the array next has to know.
+        let newly_remote = superblock.compat & !assembled.superblock.compat & COMPAT_REMOTE != 0;
+        if newly_remote || !assembled.has_everybody() {
             assembled.record_absent(&mut superblock, &mut fleet).map_err(blame)?;
         }
         if log.leaves_doubt() {

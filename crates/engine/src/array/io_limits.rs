@@ -46,10 +46,11 @@ impl FromStr for IoLimits {
         let mut limits = Self::default();
         for part in text.split(',') {
             let (kind, seconds) = part.split_once('=').unwrap_or((part, ""));
-            let limit = match kind {
-                "block" => &mut limits.block,
-                "file" => &mut limits.file,
-                "remote" => &mut limits.remote,
+            // Less would throw out drives that are only busy, or remote ones that are about to be back.
+            let (limit, least) = match kind {
+                "block" => (&mut limits.block, IO_LIMIT_MIN),
+                "file" => (&mut limits.file, IO_LIMIT_MIN),
+                "remote" => (&mut limits.remote, IO_LIMIT_REMOTE),
                 _ => {
                     return Err(format!(
                         "{part:?}: name a kind and seconds, such as block=8; kinds are block, file, remote"
@@ -57,11 +58,14 @@ impl FromStr for IoLimits {
                 }
             };
             let asked = seconds.parse::<u32>().ok().map(|s| Nanos::SECOND.times(s.into()));
-            // Less would throw out drives that are only busy.
             *limit =
-                asked.filter(|asked| (IO_LIMIT_MIN..=IO_LIMIT_MAX).contains(asked)).ok_or_else(
-                    || format!("{part:?}: write 6 to 300 whole seconds, such as {kind}=20"),
-                )?;
+                asked.filter(|asked| (least..=IO_LIMIT_MAX).contains(asked)).ok_or_else(|| {
+                    let (least, most) =
+                        (least.0 / Nanos::SECOND.0, IO_LIMIT_MAX.0 / Nanos::SECOND.0);
+                    format!(
+                        "{part:?}: write {least} to {most} whole seconds, such as {kind}={least}"
+                    )
+                })?;
         }
         Ok(limits)
     }
@@ -78,12 +82,12 @@ mod tests {
                 [DeviceKind::Block, DeviceKind::File, DeviceKind::Remote]
                     .map(|kind| limits.of(kind).0 / Nanos::SECOND.0)
             });
-            read.map_err(|why| why.contains("write 6 to 300"))
+            read.map_err(|why| why.contains("write 6 to 300") || why.contains("write 30 to 300"))
         };
         assert_eq!(seconds("block=8,file=15,remote=30"), Ok([8, 15, 30]));
         assert_eq!(seconds("file=20"), Ok([8, 20, 30]));
         assert_eq!(seconds("remote=300,block=6"), Ok([6, 15, 300]));
-        for beyond in ["block=5", "block=301", "block=", "block", "file=1.5"] {
+        for beyond in ["block=5", "block=301", "block=", "block", "file=1.5", "remote=29"] {
             assert_eq!(seconds(beyond), Err(true), "{beyond}");
         }
         for unknown in ["", "8", "nvme=8", "block=8,"] {

@@ -26,6 +26,10 @@ impl Shard {
 
     /// Puts regions on the list of those in doubt, to be recorded with the next label, and tells.
     pub(super) fn put_in_doubt(&self, leader: &mut Leader, regions: &[RegionIndex]) {
+        if leader.state.superblock.incompat & INCOMPAT_IN_DOUBT == 0 {
+            // What the members hold of the list may be of an earlier time, or nothing.
+            leader.state.planes.rewrite(Plane::InDoubt);
+        }
         let mut added = 0;
         for region in regions {
             added += u64::from(leader.state.planes.set(Plane::InDoubt, *region));

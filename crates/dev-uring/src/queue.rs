@@ -265,7 +265,7 @@ impl IoQueue for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// Never waits for the drive: what the kernel has not answered goes to the [`reaper`] with the slots, whose buffers
+    /// Never waits for the drive: what the kernel has not answered goes to the `reaper` with the slots, whose buffers
     /// the drive may still read and write.
     fn drop(&mut self) {
         // SAFETY: the queue is going away, and nothing uses its ring after this.

@@ -98,7 +98,6 @@ fn the_descriptor_names_every_call() {
             "ArrayService.RebuildArray",
             "ArrayService.RenameArray",
             "ArrayService.GrowArray",
-            "ArrayService.UpgradeFormat",
             "ArrayService.UndeleteArray",
             "ArrayService.SetArray",
             "ArrayService.StartScrub",

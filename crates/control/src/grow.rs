@@ -14,9 +14,9 @@ use strake_api::v1::{Array, ArrayChange, GrowArrayRequest};
 use strake_dev_fabrics::LinkState;
 use strake_dev_uring::control_wait;
 use strake_engine::{
-    ArrayError, AssemblePolicy, Drive, GrowPlan, MemberIo, Progress, ScrubState, Superblock, grow,
-    plan_grow,
+    AssemblePolicy, Drive, GrowPlan, MemberIo, Progress, ScrubState, grow, plan_grow,
 };
+use strake_ondisk::AreaLayout;
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
 
@@ -57,8 +57,8 @@ impl Growth {
 
 /// What is going to happen.
 pub(crate) struct Intended {
-    pub(crate) uuid: String,
-    pub(crate) name: String,
+    uuid: String,
+    name: String,
     pub(crate) plan: GrowPlan,
     /// The drives by slot, all of them here.
     pub(crate) drives: Vec<Drive>,
@@ -69,12 +69,9 @@ pub(crate) struct Intended {
     /// Where labels are written on each while the array runs.
     tails: Vec<Vec<(u64, u64)>>,
     /// What the operator should know beforehand.
-    pub(crate) warnings: Vec<String>,
-    pub(crate) view: Array,
+    warnings: Vec<String>,
+    view: Array,
 }
-
-/// How to work out what the array of a label becomes on its drives.
-pub(crate) type Planner = fn(&Superblock, &[Option<Drive>]) -> Result<GrowPlan, ArrayError>;
 
 /// What an array that was stopped is started from.
 struct Stopped {
@@ -90,7 +87,7 @@ impl Control {
     /// When a member is not in sync, something else is being done to the array, clients would be disconnected and that
     /// was not accepted, or a drive fails. The array keeps its size then.
     pub fn grow_array(&self, request: &GrowArrayRequest) -> Result<ArrayChange, ControlError> {
-        let (mut intended, mut reserved) = self.reserve(|m| m.plan_growth(request, plan_grow))?;
+        let (mut intended, mut reserved) = self.reserve(|m| m.plan_growth(request))?;
         let limit = limit_of(&intended);
         if intended.plan.is_nothing() {
             let Intended { name, view, .. } = intended;
@@ -202,7 +199,7 @@ impl Control {
     }
 
     /// Stops the array, gives its labels the new size, and starts it. Returns what is worth a warning.
-    pub(crate) fn switch(
+    fn switch(
         &self,
         intended: &mut Intended,
         request: &GrowArrayRequest,
@@ -247,12 +244,11 @@ impl Control {
             ControlError::new(error.kind, what)
         })?;
         // A label that one drive did not take is followed all the same when another one has it.
-        let label = self.run(|m| Ok(m.running[m.find_running(uuid)?].array.newest_label()))?;
+        let size = self.run(|m| Ok(m.array(uuid)?.size_bytes))?;
         match trouble {
-            Some(error) if !intended.plan.is_done(&label) => {
-                let had = if intended.plan.is_upgrade() { "format" } else { "size" };
+            Some(error) if size != intended.plan.bytes_after() => {
                 let what =
-                    format!("array {} runs with the {had} it had: {}", intended.name, error.what);
+                    format!("array {} runs with the size it had: {}", intended.name, error.what);
                 Err(ControlError::new(error.kind, what))
             }
             Some(error) => {
@@ -339,7 +335,7 @@ fn describe(intended: &Intended, limit: &str) -> Vec<String> {
 
 /// Refuses drives with somebody else's signatures, or with labels that were written over: the array could not be
 /// started from them once it is stopped.
-pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
+fn check_ends(intended: &Intended) -> Result<(), ControlError> {
     for drive in &intended.drives {
         let (path, name) = (&drive.path, &intended.name);
         let found = match (written_over(drive)?, overwritten(drive)?) {
@@ -366,11 +362,7 @@ pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
 
 impl Manager {
     /// What growing an array comes to, when it is allowed, and what to reserve for it.
-    pub(crate) fn plan_growth(
-        &mut self,
-        request: &GrowArrayRequest,
-        planner: Planner,
-    ) -> Planned<Intended> {
+    pub(crate) fn plan_growth(&mut self, request: &GrowArrayRequest) -> Planned<Intended> {
         self.check_open()?;
         // One that has just taken a member's place is its drive.
         self.settle_successors()?;
@@ -385,7 +377,7 @@ impl Manager {
         let view = self.view(at);
         let running = &self.running[at];
         let label = running.array.newest_label();
-        let plan = planner(&label, &running.drives)?;
+        let plan = plan_grow(&label, &running.drives)?;
         warnings.extend(self.spares_left_behind(running, &plan));
         let sizes = label.members.iter().map(|row| row.bytes).collect();
         let tails = |slot| running.array.tails(MemberIndex(slot as u8));
@@ -403,16 +395,19 @@ impl Manager {
     /// Spares that fit the array and will not when it has the size of `plan`, for a person.
     fn spares_left_behind(&self, running: &Running, plan: &GrowPlan) -> Vec<String> {
         let status = running.array.status();
-        let (_, least) = plan.least_drive_bytes();
-        let behind =
-            |drive: &&Drive| drive.device.info().bytes() < least && fits(&status, drive).is_ok();
+        let (offset, bytes) = plan.new_area();
+        let behind = |drive: &&Drive| {
+            let layout = AreaLayout::of(drive.device.info().bytes());
+            let data_end = layout.map_or(0, |layout| layout.tail_range().0);
+            data_end < offset + bytes && fits(&status, drive).is_ok()
+        };
         let uuid = running.uuid();
         let own = self.config.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
         let drives = own.filter_map(|spare| self.ready_spare(spare)).filter(behind);
         let tell = |drive: &Drive| {
             let (path, name) = (&drive.path, &status.name);
             format!(
-                "spare {path} is too small for array {name} afterwards; give it a larger one: \
+                "spare {path} is too small for array {name} when that is larger; give it a larger one: \
                  strake spare add DRIVE --array {name}"
             )
         };
@@ -427,7 +422,7 @@ impl Manager {
         let name = &status.name;
         let refuse = |why: String| {
             Err(ControlError::state(format!(
-                "array {name} cannot change now: {why}; it is as it was"
+                "array {name} cannot grow now: {why}; it is as it was"
             )))
         };
         let out = status.members.iter().position(|m| m.state != MemberState::InSync);

@@ -228,12 +228,6 @@ command!(
     format!("array grow {}{}", r.name, flag(r.force, "--force"))
 );
 command!(
-    UpgradeFormatRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array upgrade-format {}{}", r.name, flag(r.force, "--force"))
-);
-command!(
     UndeleteArrayRequest,
     |r| array(&r.name),
     r.dry_run,

@@ -64,7 +64,6 @@ mod store;
 mod successor;
 mod undelete;
 mod undo;
-mod upgrade;
 mod upkeep;
 mod verdict;
 mod view;

@@ -58,7 +58,7 @@ pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
     let info = drive.device.info();
     let block = status.geometry.block_size();
     let needs = status.geometry.member_blocks_used() << block.shift();
-    let has = AreaLayout::of(info.bytes()).map_or(0, |layout| status.format.data_bytes(&layout));
+    let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
     if has < needs {
         let (has, needs) = (ByteSize(has), ByteSize(needs));
         return Err(format!("it has {has} for data, array {} needs {needs}", status.name));

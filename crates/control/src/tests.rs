@@ -26,7 +26,6 @@ mod scrub;
 mod spares;
 mod told;
 mod torn;
-mod upgrade;
 mod upkeep;
 
 /// A directory that goes away with the test.

@@ -195,7 +195,6 @@ fn array_message(
         exports,
         reason,
         next_action,
-        format: status.format.version().into(),
         consistency: status.consistency.to_string(),
         consistency_wanted: status
             .consistency_wanted

@@ -210,11 +210,8 @@ fn open(
     let mut superblock = found.superblock.clone();
     if superblock.is_read_only() {
         return Err(NotOpened::from(ArrayError::refused(format!(
-            "array {} uses ro_compat {}, which this version cannot write; use the version that made it",
-            superblock.name,
-            strake_ondisk::Features::ro_compat(
-                superblock.ro_compat & !strake_ondisk::features::RO_COMPAT_KNOWN
-            )
+            "array {} uses features {:#x} that this version cannot write; use the version that made it",
+            superblock.name, superblock.ro_compat
         ))));
     }
     let geometry = geometry_of(&superblock)?;

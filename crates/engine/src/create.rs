@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_ondisk::{
     Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Foreign,
-    Format, GeometryRecord, MemberRecord, Plane, RecordedState, Superblock,
+    GeometryRecord, MemberRecord, Plane, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
@@ -105,7 +105,7 @@ pub fn plan_create(spec: &CreateSpec, drives: &[Drive]) -> Result<CreatePlan, Ar
                 strake_units::ByteSize(strake_ondisk::MEMBER_BYTES_MIN)
             ))
         })?;
-        data_bytes = data_bytes.min(strake_ondisk::data_bytes_of_2(&layout));
+        data_bytes = data_bytes.min(layout.data_bytes());
     }
     let geometry = Geometry::new(&GeometrySpec {
         level: spec.level,
@@ -264,7 +264,6 @@ fn first_superblock(
     Superblock {
         array: ids.array,
         name: plan.spec.name.clone(),
-        format: Format::two(geometry.member_blocks_used() << geometry.block_size().shift()),
         member: Uuid::NIL,
         slot: MemberIndex(0),
         generation: 1,

@@ -18,14 +18,11 @@
 //!    what members lack is empty, which is right under both;
 //! 5. the label with the new size, one more generation later. It and (2) are updates as any other.
 //!
-//! [`plan_upgrade`] is the same with another format instead of another size: there is no new area, and (5) says that
-//! format. Areas of format 2 hold nothing until their `incompat` bits are set, so a larger array has them elsewhere.
-//!
 //! So a crash before (5) leaves the old array, and one during (5) leaves an update that was cut short: the next start
 //! follows the highest generation that is here, and whoever is a member by either label has everything that both sizes
 //! need. Nobody acts on the new size before a start has given that label to everybody.
 
-use strake_ondisk::{AreaLayout, Bits, Consistency, Format, Plane, REGIONS_MAX, Superblock};
+use strake_ondisk::{AreaLayout, Bits, Consistency, Plane, REGIONS_MAX, Superblock};
 use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, RegionIndex};
 
@@ -40,8 +37,6 @@ use crate::member_io::{MemberIo, Wait};
 pub struct GrowPlan {
     before: Geometry,
     after: Geometry,
-    /// The format before, and with its areas behind the data of afterwards.
-    formats: (Format, Format),
     limit: MemberIndex,
     /// Bytes of each device.
     sizes: Vec<u64>,
@@ -54,63 +49,17 @@ pub struct GrowPlan {
 /// When a member has no drive, or one that is too small for what the array has already.
 pub fn plan_grow(label: &Superblock, drives: &[Option<Drive>]) -> Result<GrowPlan, ArrayError> {
     let before = geometry_of(label)?;
-    let (sizes, data) = room(label, drives, label.format)?;
-    let limit = (0..data.len()).min_by_key(|slot| data[*slot]).unwrap_or(0);
-    let shift = before.block_size().shift();
-    let least = data.get(limit).copied().unwrap_or(0) >> shift;
-    // Never less than now: what a label says is what is there.
-    let after = before.resized(least.max(before.member_blocks_used()))?;
-    let formats = (label.format, label.format.resized(after.member_blocks_used() << shift));
-    Ok(GrowPlan { before, after, formats, limit: MemberIndex(limit as u8), sizes })
-}
-
-/// Works out what the array that `label` describes becomes on `drives`, as [`plan_grow`], when it keeps its size and
-/// gets format 2. Writes nothing.
-///
-/// # Errors
-/// When a member has no drive, or one without room for the areas of that format behind the data that the array uses.
-pub fn plan_upgrade(label: &Superblock, drives: &[Option<Drive>]) -> Result<GrowPlan, ArrayError> {
-    let before = geometry_of(label)?;
-    let used = before.member_blocks_used() << before.block_size().shift();
-    let after = Format::two(used);
-    let least = after.least_device_bytes(used);
-    for (slot, drive) in drives.iter().enumerate() {
-        let Some(drive) = drive else { continue };
-        let has = drive.device.info().bytes();
-        if has < least {
-            return Err(ArrayError::state(format!(
-                "array {} cannot have format 2: member {slot} ({}) has {has} bytes, and its data with the areas of \
-                 that format need {least}, {} more; give it a larger drive first",
-                label.name,
-                drive.path,
-                ByteSize(least - has)
-            )));
-        }
-    }
-    let (sizes, data) = room(label, drives, after)?;
-    let limit = (0..data.len()).min_by_key(|slot| data[*slot]).unwrap_or(0);
-    let formats = (label.format, after);
-    Ok(GrowPlan { before, after: before, formats, limit: MemberIndex(limit as u8), sizes })
-}
-
-/// Bytes of each device, and how many of them data can have in `format`.
-fn room(
-    label: &Superblock,
-    drives: &[Option<Drive>],
-    format: Format,
-) -> Result<(Vec<u64>, Vec<u64>), ArrayError> {
-    let before = geometry_of(label)?;
     let name = &label.name;
     let shift = before.block_size().shift();
     let (mut sizes, mut data) = (Vec::new(), Vec::new());
     for (slot, drive) in drives.iter().enumerate() {
         let drive = drive.as_ref().ok_or_else(|| {
             ArrayError::state(format!(
-                "array {name} cannot change without member {slot}, whose drive is not here; replace it first"
+                "array {name} cannot grow without member {slot}, whose drive is not here; replace it first"
             ))
         })?;
         let bytes = drive.device.info().bytes();
-        let has = AreaLayout::of(bytes).map_or(0, |layout| format.data_bytes(&layout));
+        let has = AreaLayout::of(bytes).map_or(0, |layout| layout.data_bytes());
         let needs = before.member_blocks_used() << shift;
         if has < needs {
             return Err(ArrayError::too_small(&drive.path, MemberIndex(slot as u8), has, needs));
@@ -118,7 +67,11 @@ fn room(
         sizes.push(bytes);
         data.push(has);
     }
-    Ok((sizes, data))
+    let limit = (0..data.len()).min_by_key(|slot| data[*slot]).unwrap_or(0);
+    let least = data.get(limit).copied().unwrap_or(0) >> shift;
+    // Never less than now: what a label says is what is there.
+    let after = before.resized(least.max(before.member_blocks_used()))?;
+    Ok(GrowPlan { before, after, limit: MemberIndex(limit as u8), sizes })
 }
 
 impl GrowPlan {
@@ -134,42 +87,10 @@ impl GrowPlan {
         self.after.capacity_blocks() << self.after.block_size().shift()
     }
 
-    /// True when the array uses all the room that its members have, or has the format already.
+    /// True when the array uses all the room that its members have.
     #[must_use]
     pub const fn is_nothing(&self) -> bool {
-        self.bytes_before() == self.bytes_after() && !self.is_upgrade()
-    }
-
-    /// True when the array gets another format.
-    #[must_use]
-    pub const fn is_upgrade(&self) -> bool {
-        self.formats.0.version() != self.formats.1.version()
-    }
-
-    /// True when `label` says what was planned.
-    #[must_use]
-    pub fn is_done(&self, label: &Superblock) -> bool {
-        label.format == self.formats.1
-            && label.geometry.member_blocks == self.after.member_blocks_used()
-    }
-
-    /// Bytes that a drive needs at least to be a member, before and afterwards.
-    #[must_use]
-    pub fn least_drive_bytes(&self) -> (u64, u64) {
-        let shift = self.before.block_size().shift();
-        let least = |format: Format, geometry: &Geometry| {
-            format.least_device_bytes(geometry.member_blocks_used() << shift)
-        };
-        (least(self.formats.0, &self.before), least(self.formats.1, &self.after))
-    }
-
-    /// The same plan for what is there now.
-    fn again(
-        label: &Superblock,
-        drives: &[Option<Drive>],
-        upgrade: bool,
-    ) -> Result<Self, ArrayError> {
-        if upgrade { plan_upgrade(label, drives) } else { plan_grow(label, drives) }
+        self.bytes_before() == self.bytes_after()
     }
 
     /// The member with the least room, the first of several.
@@ -265,10 +186,10 @@ pub fn grow(
 ) -> Result<(), ArrayError> {
     let name = assembled.name().clone();
     if let Some(unrest) = assembled.unrest() {
-        return Err(ArrayError::state(format!("array {name} cannot change: {unrest}")));
+        return Err(ArrayError::state(format!("array {name} cannot grow: {unrest}")));
     }
     let unchanged = |assembled: &Assembled| -> Result<(), ArrayError> {
-        let now = GrowPlan::again(&assembled.superblock, &assembled.drives, plan.is_upgrade())?;
+        let now = plan_grow(&assembled.superblock, &assembled.drives)?;
         if now == *plan {
             return Ok(());
         }
@@ -309,7 +230,6 @@ pub fn grow(
     let label = &mut assembled.superblock;
     label.generation += 1;
     label.geometry.member_blocks = plan.after.member_blocks_used();
-    label.format = plan.formats.1;
     label.geometry.region_stripes = Regions::new(&plan.after).stripes_per_region();
     // Nothing was written since the start that began this activation.
     label.clean = true;
@@ -332,10 +252,6 @@ pub fn claim_grown(drive: &Drive, label: &Superblock, wait: Wait<'_>) -> Result<
 /// What a plan comes to, for a person.
 impl std::fmt::Display for GrowPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.is_upgrade() {
-            let (before, after) = (self.formats.0.version(), self.formats.1.version());
-            return write!(f, "from format {before} to format {after}");
-        }
         let (before, after) = (self.bytes_before(), self.bytes_after());
         let more = ByteSize(after - before);
         write!(f, "from {} to {}, {more} more", ByteSize(before), ByteSize(after))

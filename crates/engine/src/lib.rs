@@ -33,7 +33,6 @@ mod pacing;
 mod planes;
 mod port;
 mod queue;
-mod recorded;
 mod scrub;
 pub mod settling;
 mod shard;
@@ -53,7 +52,7 @@ pub use create::{
 pub use error::{ArrayError, ArrayErrorKind};
 pub use events::{ArrayEvent, ArrayEventKind};
 pub use forecast::Forecast;
-pub use grow::{GrowPlan, claim_grown, grow, plan_grow, plan_upgrade};
+pub use grow::{GrowPlan, claim_grown, grow, plan_grow};
 pub use histogram::{ArrayLatencies, Latencies, LatencyCounts};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};

@@ -17,7 +17,6 @@ fn main() -> io::Result<()> {
     write_new("label-1.bin", &sample::label().encode(Copy::Head, sample::LABEL_OFFSET))?;
     let label = sample::label_with_history().encode(Copy::Head, sample::LABEL_OFFSET);
     write_new("label-1-history.bin", &label)?;
-    write_new("label-2.bin", &sample::label_2().encode(Copy::Head, sample::LABEL_OFFSET))?;
     let stale = Plane::Stale(MemberIndex(63));
     let page = encode_page(Uuid([1; 16]), stale, 1, sample::PAGE_SEQUENCE, bits.page_bytes(0));
     write_new("page-1-stale.bin", &page)?;

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::bitmap::Plane;
-use crate::features::Features;
 use crate::layout::Copy;
 
 /// What kind of trouble a label has, to decide on.
@@ -31,30 +30,6 @@ pub enum LabelErrorKind {
         /// The label's generation.
         generation: u64,
     },
-    /// Written by a program for which a constant that recovery depends on has another value.
-    Constant {
-        /// Which one.
-        name: &'static str,
-        /// The value in the label.
-        recorded: u32,
-        /// The value that this program has.
-        expected: u32,
-        /// The label's generation.
-        generation: u64,
-    },
-    /// An area of format 2 that is not where or what it can be.
-    Area {
-        /// Which one, or the table as a whole.
-        name: &'static str,
-        /// What of it: its kind, its offset, its size or its end.
-        what: &'static str,
-        /// The value in the label.
-        recorded: u64,
-        /// What it has to be: the least offset, the greatest end, or the only kind or size.
-        limit: u64,
-        /// The label's generation.
-        generation: u64,
-    },
     /// Written for another place.
     Misdirected {
         /// The byte offset it was written for.
@@ -68,13 +43,7 @@ impl LabelErrorKind {
     /// True for a sound label that this program does not understand.
     #[must_use]
     pub const fn is_unknown(self) -> bool {
-        matches!(
-            self,
-            Self::Version(_)
-                | Self::Incompatible { .. }
-                | Self::Constant { .. }
-                | Self::Area { .. }
-        )
+        matches!(self, Self::Version(_) | Self::Incompatible { .. })
     }
 
     /// How new a label that is not understood is: the generation where the format tells, the greatest number
@@ -82,9 +51,7 @@ impl LabelErrorKind {
     #[must_use]
     pub const fn generation(self) -> Option<u64> {
         match self {
-            Self::Incompatible { generation, .. }
-            | Self::Constant { generation, .. }
-            | Self::Area { generation, .. } => Some(generation),
+            Self::Incompatible { generation, .. } => Some(generation),
             Self::Version(_) => Some(u64::MAX),
             Self::Truncated { .. }
             | Self::Blank
@@ -130,19 +97,11 @@ impl fmt::Display for LabelError {
                 )
             }
             LabelErrorKind::Incompatible { unknown, .. } => {
-                let bits = Features::incompat(unknown);
-                write!(f, "uses incompat {bits}, not known here; use the version that wrote it")
+                write!(
+                    f,
+                    "uses features {unknown:#x}, which are not known here; use the version that wrote it"
+                )
             }
-            LabelErrorKind::Constant { name, recorded, expected, .. } => write!(
-                f,
-                "records {recorded} as {name}, where this version has {expected}; recovery would go wrong, so use the \
-                 version that wrote it"
-            ),
-            LabelErrorKind::Area { name, what, recorded, limit, .. } => write!(
-                f,
-                "records an impossible {what} of its {name}: {recorded}, where {limit} is the limit; use the version \
-                 that wrote it"
-            ),
             LabelErrorKind::Misdirected { meant_for } => {
                 write!(f, "was meant for byte {meant_for}")
             }

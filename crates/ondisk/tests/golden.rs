@@ -25,14 +25,6 @@ fn the_label_with_history_opens() {
 }
 
 #[test]
-fn the_label_of_format_2_opens() {
-    let bytes = include_bytes!("golden/label-2.bin");
-    let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
-    assert_eq!(Superblock::decode(bytes, address), Ok(sample::label_2()));
-    assert_eq!(&sample::label_2().encode(Copy::Head, sample::LABEL_OFFSET), bytes);
-}
-
-#[test]
 fn the_stale_page_opens() {
     let bytes = include_bytes!("golden/page-1-stale.bin");
     let plane = Plane::Stale(MemberIndex(63));

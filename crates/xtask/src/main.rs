@@ -18,7 +18,6 @@ mod flamegraph;
 mod instructions;
 mod mutants;
 mod nightly;
-mod releases;
 mod run;
 mod scenarios;
 mod sim;
@@ -68,7 +67,6 @@ cargo xtask COMMAND
                 [--repeat N] run the Rust tests among them N times
   write-log   take apart and replay what QEMU's blklogwrites wrote down of a drive
                 cuts LOG, or apply LOG --from A --to B --slice BYTES [--some SEED] IMAGE...
-  formats     write the table of releases into docs/on-disk.md
   hash-docs   print the lines that tie format sources to their documents
 ";
 
@@ -99,7 +97,6 @@ fn main() -> ExitCode {
         "mutants" => return mutants::run(&root, std::env::args().nth(2).as_deref()),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),
-        "formats" => return releases::run(&root),
         "write-log" => {
             return write_log::run(&std::env::args().skip(2).collect::<Vec<_>>());
         }

@@ -127,8 +127,7 @@ impl Array {
     fn check_fit(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
         let info = drive.device.info();
         let needs = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
-        let format = self.board.superblock().format;
-        let has = AreaLayout::of(info.bytes()).map_or(0, |layout| format.data_bytes(&layout));
+        let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
         if has < needs {
             return Err(ArrayError::too_small(&drive.path, member, has, needs));
         }

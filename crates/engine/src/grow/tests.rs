@@ -1,6 +1,6 @@
 //! What was written, for either size of an array that grows, and the places that are made zeroes.
 
-use strake_ondisk::{Bits, Consistency, Format, HEAD_BYTES};
+use strake_ondisk::{Bits, Consistency, HEAD_BYTES};
 use strake_raid::{Geometry, GeometrySpec, Level, Regions};
 use strake_units::{BlockSize, MemberIndex, RegionIndex, StripeIndex};
 
@@ -19,8 +19,7 @@ fn plan(before: u64, after: u64) -> GrowPlan {
     });
     let before = before.expect("sound");
     let after = before.resized(after >> 12).expect("sound");
-    let formats = (Format::One, Format::One);
-    GrowPlan { before, after, formats, limit: MemberIndex(0), sizes: Vec::new() }
+    GrowPlan { before, after, limit: MemberIndex(0), sizes: Vec::new() }
 }
 
 /// From about 1 TiB on regions get larger with the array, so that a bit stands for other stripes.

@@ -1,7 +1,5 @@
 //! Arrays that take all the room that their members have.
 
-mod upgrade;
-
 use std::sync::{Arc, Mutex};
 
 use strake_block::{

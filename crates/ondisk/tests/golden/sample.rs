@@ -27,7 +27,6 @@ pub fn label() -> Superblock {
     Superblock {
         array: Uuid([1; 16]),
         name: "golden.1".parse().expect("a good name"),
-        format: strake_ondisk::Format::One,
         member: Uuid([0x20; 16]),
         slot: MemberIndex(0),
         generation: 71,
@@ -79,16 +78,6 @@ pub fn label_with_history() -> Superblock {
         bytes: 1 << 43,
     };
     label.replacements = vec![replacement(0), replacement(4)];
-    label
-}
-
-/// The label of format 2, with all that one of format 1 may have.
-pub fn label_2() -> Superblock {
-    let mut label = label_with_history();
-    let geometry = label.geometry;
-    label.geometry.member_blocks = 1_870_000_000;
-    let data = label.geometry.member_blocks * u64::from(geometry.block_bytes);
-    label.format = strake_ondisk::Format::two(data);
     label
 }
 

@@ -32,7 +32,7 @@ begin "${all[4]}"
 stop_daemon
 start_daemon
 [[ $(job kind) == replace ]] || fail "after an orderly restart there is no such job"
-expect 1 timeout 2 strake wait big --for replace --timeout 1s || true
+expect 1 timeout 20 strake wait big --for replace --timeout 1s
 within 30 "the copy goes on" job_is paused
 kill9_daemon
 start_daemon

@@ -35,6 +35,7 @@ command=$(hint)
 [[ $command == straked\ * && $command == *"--assemble-timeout never --log json"* ]] || fail "options are missing: $command"
 launch bash -c "exec $command"
 within 30 "straked answers" daemon_answers
+within 60 "no array is being started any more" nothing_starts
 [[ $(array_value tank "it['states'][0]") == online ]] || fail "the array is not back"
 stop_daemon
 say "${command:0:60}..."

@@ -370,6 +370,8 @@ impl Manager {
         self.record(if recovery.crashed { note.cause(recovery.to_string()) } else { note });
         self.offline.remove(&uuid);
         self.end_assembling(&uuid);
+        let name = array.name().to_string();
+        self.cut_short.retain(|failed| *failed != name);
         self.follow_label(&uuid, array.name().as_str());
         self.running.push(Running::new(array, slots, false, (resync_bytes, recovery)));
         for found in here {

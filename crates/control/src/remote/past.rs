@@ -65,9 +65,8 @@ impl Past {
     /// says nothing of single drives; the labels of arrays say enough.
     pub(crate) fn open(dir: &Path, now: Nanos) -> Self {
         let before = read(&dir.join(FILE));
-        let restarted = before.processes.iter().all(Process::is_of_an_earlier_boot);
-        // The clock counts from the start of the machine.
-        let ended_at = if restarted && !before.processes.is_empty() { Nanos(0) } else { now };
+        // Also after a start of the machine: the process may have run on another one, which ended just now.
+        let ended_at = now;
         let ours = Associations {
             version: VERSION,
             processes: Process::this().into_iter().collect(),

@@ -32,11 +32,6 @@ impl Process {
         }
         has_live_task(Path::new("/proc").join(self.pid.to_string()).join("task").as_path())
     }
-
-    /// Whether the machine was started again since it ran: nothing of it is left then.
-    pub(super) fn is_of_an_earlier_boot(&self) -> bool {
-        boot().is_some_and(|boot| boot != self.boot)
-    }
 }
 
 fn boot() -> Option<String> {
@@ -91,8 +86,6 @@ mod tests {
         // Another one with its number.
         assert!(!Process { started: started + 1, ..process.clone() }.is_alive());
         assert!(!Process { boot: "another".to_owned(), ..process.clone() }.is_alive());
-        assert!(Process { boot: "another".to_owned(), ..process.clone() }.is_of_an_earlier_boot());
-        assert!(!process.is_of_an_earlier_boot());
         drop(child.stdin.take());
         // A zombie until it is waited for.
         while process.is_alive() {

@@ -1,5 +1,6 @@
 //! The steps of continuous integration, each a function from the repository to an outcome.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use crate::e2e;
 use crate::flamegraph;
 use crate::instructions;
 use crate::mutants;
-use crate::run::{self, Outcome, Tally};
+use crate::run::{self, Outcome, Part, Tally};
 use crate::sim::{self, Draw};
 use crate::suite;
 use crate::tidy;
@@ -111,15 +112,20 @@ pub const ALL: [Step; 15] = [
 /// Runs the steps in order, all of them even when one fails, and prints the summary.
 pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
     let mut total = Tally::default();
-    let mut summary = Vec::new();
+    let (mut summary, mut parts) = (Vec::new(), Vec::new());
     for step in steps {
         println!("== {}", step.name);
         let started = Instant::now();
         let outcome = (step.run)(root);
-        let line = step_line(step.name, started.elapsed(), &outcome);
+        let took = started.elapsed();
+        let line = step_line(step.name, took, &outcome);
         println!("== {line}\n");
         summary.push(line);
         total.add(outcome.tally);
+        parts.extend(parts_of(step.name, took, outcome.parts));
+    }
+    if let Some(longest) = longest(parts) {
+        println!("{longest}\n");
     }
     println!("summary");
     for line in &summary {
@@ -129,6 +135,30 @@ pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+/// The parts of a step, named after it; a step that runs one thing is a part of its own.
+fn parts_of(step: &str, took: Duration, parts: Vec<Part>) -> Vec<Part> {
+    if parts.is_empty() {
+        return vec![Part { name: step.into(), took }];
+    }
+    let name = |part: Part| Part { name: format!("{step}: {}", part.name), ..part };
+    parts.into_iter().map(name).collect()
+}
+
+/// What took longest, so that the next minutes of tests can be paid for; nothing when a single thing ran. Parts of a
+/// step run side by side, so their times do not add up to the time of the step.
+fn longest(mut parts: Vec<Part>) -> Option<String> {
+    if parts.len() < 2 {
+        return None;
+    }
+    parts.sort_by_key(|part| Reverse(part.took));
+    let line = |part: &Part| format!("\n  {:6.1} s  {}", part.took.as_secs_f64(), part.name);
+    let lines: String = parts.iter().take(LONGEST).map(line).collect();
+    Some(format!("longest{lines}"))
+}
+
+/// How many of the longest parts are printed.
+const LONGEST: usize = 15;
 
 pub fn step_line(name: &str, took: Duration, outcome: &Outcome) -> String {
     let Tally { passed, failed, skipped } = outcome.tally;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::ci::{step_line, target_folder};
-use crate::run::{self, Ending, Outcome, Tally};
+use crate::run::{self, Ending, Outcome, Part, Tally};
 
 #[cfg(test)]
 mod tests;
@@ -36,25 +36,28 @@ pub fn run(root: &Path) -> Outcome {
     alone.iter().for_each(|script| note(&results, root, script));
     let mut tally = Tally::default();
     let mut failed = Vec::new();
-    for (name, outcome) in results.into_inner().unwrap_or_default() {
+    let mut parts = Vec::new();
+    for (part, outcome) in results.into_inner().unwrap_or_default() {
         tally.add(outcome.tally);
         if outcome.tally.failed > 0 {
-            failed.push(name);
+            failed.push(part.name.clone());
         }
+        parts.push(part);
     }
     failed.sort();
-    Outcome { tally, note: failed.join(" ") }
+    Outcome { tally, note: failed.join(" "), parts }
 }
 
 /// Runs a script, prints all that it said at once, and adds what came of it.
-fn note(results: &Mutex<Vec<(String, Outcome)>>, root: &Path, script: &Path) {
+fn note(results: &Mutex<Vec<(Part, Outcome)>>, root: &Path, script: &Path) {
     let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let started = Instant::now();
     let (outcome, said) = outcome(root, script);
     if let Ok(mut results) = results.lock() {
         print!("{said}");
-        println!("-- {}", step_line(&name, started.elapsed(), &outcome));
-        results.push((name, outcome));
+        let took = started.elapsed();
+        println!("-- {}", step_line(&name, took, &outcome));
+        results.push((Part { name, took }, outcome));
     }
 }
 

@@ -45,7 +45,7 @@ pub fn make(root: &Path) -> Outcome {
     if built.tally.failed > 0 {
         return built;
     }
-    let mut outcome = Outcome { tally: Tally::default(), note: String::new() };
+    let mut outcome = Outcome::default();
     for (file, title, load) in CASES {
         let done = one(root, title, load).and_then(|(picture, about)| {
             let path = root.join(FOLDER).join(file);

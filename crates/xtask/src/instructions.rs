@@ -150,7 +150,7 @@ fn compare(kept: &Kept, counted: &Kept) -> Outcome {
             "{FILE} is of kernel {then}, and valgrind runs {now} on this CPU"
         ));
     }
-    let mut outcome = Outcome { tally: Tally::default(), note: String::new() };
+    let mut outcome = Outcome::default();
     let mut say = |text: String| {
         if !outcome.note.is_empty() {
             outcome.note.push_str("; ");

@@ -127,7 +127,7 @@ fn rounds(root: &Path, tier: &Tier, until: Instant) -> (Value, bool) {
         let seed = (first + round * tier.seeds).to_string();
         let words = [tier.round, &["--seed", &seed]].concat();
         println!("-- {}", words.join(" "));
-        let (Outcome { tally, note }, told) = run::told(&mut sim::command(root, &words));
+        let (Outcome { tally, note, .. }, told) = run::told(&mut sim::command(root, &words));
         let told = told.lines().last().and_then(|line| serde_json::from_str(line).ok());
         let Some(Value::Object(told)) = told else {
             println!("{} told nothing: {note}", tier.name);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[cfg(test)]
 mod tests;
@@ -46,28 +46,40 @@ impl Tally {
 }
 
 /// What a step came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Its checks; a step without finer grain counts as one.
     pub tally: Tally,
     /// One line for the summary: why it failed or was skipped, or what it covered.
     pub note: String,
+    /// The programs or scripts that the step ran, and the time each took; empty for a step that runs one thing.
+    pub parts: Vec<Part>,
+}
+
+/// A program or a script that a step ran, and the time it took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its name, as printed.
+    pub name: String,
+    /// From its start to its end.
+    pub took: Duration,
 }
 
 impl Outcome {
     /// One check, passed.
     pub fn passed(note: impl Into<String>) -> Outcome {
-        Outcome { tally: Tally::of(true), note: note.into() }
+        Outcome { tally: Tally::of(true), note: note.into(), ..Outcome::default() }
     }
 
     /// One check, failed because of `why`.
     pub fn failed(why: impl Into<String>) -> Outcome {
-        Outcome { tally: Tally::of(false), note: why.into() }
+        Outcome { tally: Tally::of(false), note: why.into(), ..Outcome::default() }
     }
 
     /// One check that could not run because of `why`.
     pub fn skipped(why: impl Into<String>) -> Outcome {
-        Outcome { tally: Tally { skipped: 1, ..Tally::default() }, note: why.into() }
+        let tally = Tally { skipped: 1, ..Tally::default() };
+        Outcome { tally, note: why.into(), ..Outcome::default() }
     }
 
     /// The word printed for this outcome.
@@ -251,12 +263,12 @@ pub fn quiet_test_run(command: &Command, seconds_max: u32) -> (Outcome, String) 
             });
             let outcome = match (sum, ending) {
                 // Of the programs of a workspace some have no test.
-                (Some(tally), Ending::Exit(0)) => Outcome { tally, note: String::new() },
+                (Some(tally), Ending::Exit(0)) => Outcome { tally, ..Outcome::default() },
                 (None, Ending::Exit(0)) => Outcome::failed("told of no test"),
                 (sum, ending) => {
                     let mut tally = sum.unwrap_or_default();
                     tally.failed = tally.failed.max(1);
-                    Outcome { tally, note: ending.to_string() }
+                    Outcome { tally, note: ending.to_string(), ..Outcome::default() }
                 }
             };
             (outcome, said)
@@ -280,12 +292,12 @@ fn count(from: impl BufRead, to: &mut impl Write) -> io::Result<Tally> {
 fn judge(mut tally: Tally, success: bool, what: &str) -> Outcome {
     if !success {
         tally.failed = tally.failed.max(1);
-        return Outcome { tally, note: format!("{what} failed") };
+        return Outcome { tally, note: format!("{what} failed"), ..Outcome::default() };
     }
     if tally == Tally::default() {
         return Outcome::failed(format!("{what} ran no test"));
     }
-    Outcome { tally, note: String::new() }
+    Outcome { tally, ..Outcome::default() }
 }
 
 /// Counts of a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; ...` (libtest's output).

@@ -81,7 +81,7 @@ fn answer(root: &Path, wish: &Wish) -> std::io::Result<bool> {
         catalogue::parse(repo.files.get(catalogue::PATH).map_or("", String::as_str));
     scenarios.retain(|s| chosen(s, &wish.filter));
     if let Some(times) = wish.repeat {
-        let Outcome { tally, note } = repeat::run(root, &repo, &scenarios, times);
+        let Outcome { tally, note, .. } = repeat::run(root, &repo, &scenarios, times);
         println!("{} passed, {} failed: {note}", tally.passed, tally.failed);
         return Ok(findings.is_empty() && tally.failed == 0);
     }

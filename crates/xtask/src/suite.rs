@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::ci::step_line;
-use crate::run::{self, Outcome, Tally};
+use crate::run::{self, Outcome, Part, Tally};
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub fn run(root: &Path) -> Outcome {
         Ok(programs) => programs,
         Err(why) => return Outcome::failed(why),
     };
-    let (mut tally, mut failed) = run_all(programs, SECONDS_MAX);
+    let Ran { mut tally, mut failed, parts } = run_all(programs, SECONDS_MAX);
     let words = ["cargo", "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"];
     let examples = run::test_run(&mut run::command(root, &words));
     tally.add(examples.tally);
@@ -38,12 +38,21 @@ pub fn run(root: &Path) -> Outcome {
         failed.push("examples".into());
     }
     failed.sort();
-    Outcome { tally, note: failed.join(" ") }
+    Outcome { tally, note: failed.join(" "), parts }
 }
 
-/// What all of them came to, and which failed.
-fn run_all(programs: Vec<Program>, seconds_max: u32) -> (Tally, Vec<String>) {
-    let results = Mutex::new((Tally::default(), Vec::new()));
+/// What programs of tests came to.
+#[derive(Debug, Default)]
+struct Ran {
+    tally: Tally,
+    /// The names of those that failed.
+    failed: Vec<String>,
+    parts: Vec<Part>,
+}
+
+/// Runs all of them, [`AT_ONCE`] at a time.
+fn run_all(programs: Vec<Program>, seconds_max: u32) -> Ran {
+    let results = Mutex::new(Ran::default());
     run::side_by_side(AT_ONCE, programs, |program| {
         let started = Instant::now();
         println!("-- begins {}", program.name);
@@ -53,11 +62,13 @@ fn run_all(programs: Vec<Program>, seconds_max: u32) -> (Tally, Vec<String>) {
         let (outcome, said) = run::quiet_test_run(&command, seconds_max);
         if let Ok(mut results) = results.lock() {
             print!("{said}");
-            println!("-- {}", step_line(&program.name, started.elapsed(), &outcome));
-            results.0.add(outcome.tally);
+            let took = started.elapsed();
+            println!("-- {}", step_line(&program.name, took, &outcome));
+            results.tally.add(outcome.tally);
             if outcome.tally.failed > 0 {
-                results.1.push(program.name);
+                results.failed.push(program.name.clone());
             }
+            results.parts.push(Part { name: program.name, took });
         }
     });
     results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)

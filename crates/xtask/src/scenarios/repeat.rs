@@ -27,10 +27,8 @@ pub fn run(root: &Path, repo: &Repo, scenarios: &[Scenario], times: u32) -> Outc
             let tally = once(root, target, tests);
             total.add(tally);
             if tally.failed > 0 {
-                return Outcome {
-                    tally: total,
-                    note: format!("round {round} of {} failed", target.join(" ")),
-                };
+                let note = format!("round {round} of {} failed", target.join(" "));
+                return Outcome { tally: total, note, ..Outcome::default() };
             }
         }
         println!("-- {} test(s) of {} held {times} times", tests.len(), target.join(" "));
@@ -38,7 +36,7 @@ pub fn run(root: &Path, repo: &Repo, scenarios: &[Scenario], times: u32) -> Outc
     if total == Tally::default() {
         return Outcome::failed("no claimed Rust test was chosen");
     }
-    Outcome { tally: total, note: format!("{times} round(s)") }
+    Outcome { tally: total, note: format!("{times} round(s)"), ..Outcome::default() }
 }
 
 /// Runs the tests of one binary once. A test that was not found counts as failed.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Program, SECONDS_MAX, program, run_all};
+use super::{Program, Ran, SECONDS_MAX, program, run_all};
 use crate::run::{Tally, quiet_test_run};
 
 fn script(folder: &Path, name: &str, text: &str) -> Program {
@@ -34,11 +34,12 @@ fn each_program_counts_its_tests_and_none_hides_a_failure() {
         script(&folder, "nothing", "exit 0"),
         Program { path: "/no/such/program".into(), ..script(&folder, "gone", "exit 0") },
     ];
-    let (tally, mut failed) = run_all(programs, SECONDS_MAX);
+    let Ran { tally, mut failed, parts } = run_all(programs, SECONDS_MAX);
     std::fs::remove_dir_all(&folder).expect("it was made above");
     failed.sort();
     assert_eq!(tally, Tally { passed: 9, failed: 5, skipped: 0 });
     assert_eq!(failed, ["bad", "crash", "gone", "nothing"]);
+    assert_eq!(parts.len(), 6, "{parts:?}");
 }
 
 /// A program that hung kept the whole run waiting without a word, and one that a signal ended was not told from others.

@@ -64,7 +64,10 @@ pub const RULES: &[(&str, &str)] = &[
     ("ascii", "sources are ASCII, except for strings in tests"),
     ("columns", "no source line is longer than 120 columns"),
     ("references", "tests and rules named in ARCHITECTURE.md exist"),
-    ("doc-paths", "sources and functions named in docs/io-path.md and docs/guarantees.md exist"),
+    (
+        "doc-paths",
+        "sources and functions named in io-path.md, guarantees.md and the tour of docs exist",
+    ),
     ("scenarios", "docs/scenarios.md has every scenario once and names tests that exist"),
 ];
 

@@ -8,7 +8,14 @@ use super::repo::Repo;
 use super::source::Source;
 use super::{Finding, lex};
 
-const DOCUMENTS: [&str; 2] = ["docs/guarantees.md", "docs/io-path.md"];
+const DOCUMENTS: [&str; 6] = [
+    "docs/guarantees.md",
+    "docs/io-path.md",
+    "docs/tour/1-stripe.md",
+    "docs/tour/2-drive.md",
+    "docs/tour/3-request.md",
+    "docs/tour/4-command.md",
+];
 
 const DECLARATIONS: [&str; 6] = ["fn", "struct", "enum", "trait", "const", "type"];
 

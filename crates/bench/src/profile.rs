@@ -16,6 +16,9 @@ pub use strake_dev_mem::Profile;
 /// The published drive, as a file to begin one's own with.
 pub const SN861: &str = include_str!("../profiles/sn861.json");
 
+/// A PCIe 6 drive as published.
+pub const M9650: &str = include_str!("../profiles/9650.json");
+
 /// Why a profile cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileFileError {
@@ -108,12 +111,13 @@ pub fn parse(text: &str) -> Result<Profile, String> {
 mod tests {
     use std::path::Path;
 
-    use super::{Profile, SN861, load, parse};
+    use super::{M9650, Profile, SN861, load, parse};
     use strake_units::Nanos;
 
     #[test]
     fn the_file_says_what_the_built_in_profile_says() {
         assert_eq!(parse(SN861), Ok(Profile::SN861));
+        assert_eq!(parse(M9650), Ok(Profile::M9650));
     }
 
     #[test]

@@ -84,6 +84,18 @@ impl Made {
         }
     }
 
+    /// What the names of cases call it: modelled drives other than the usual ones with the name of their profile.
+    #[must_use]
+    pub fn name(self) -> String {
+        let word = self.drives().word();
+        match self {
+            Self::Model(profile) if profile.name != Profile::SN861.name => {
+                format!("{word}:{}", profile.name)
+            }
+            Self::Null | Self::Ram | Self::Model(_) | Self::Real => word.to_owned(),
+        }
+    }
+
     /// Bytes of a drive that nobody wants of another size.
     #[must_use]
     pub const fn usual_bytes(self) -> u64 {
@@ -244,7 +256,7 @@ impl Case {
         };
         let off = self.off.words();
         let (bytes, depth) = (size(self.bytes).replace(' ', ""), self.depth);
-        let (drives, cores, aim) = (self.made.drives().word(), self.cores, self.aim.words());
+        let (drives, cores, aim) = (self.made.name(), self.cores, self.aim.words());
         format!(
             "{}{out}{mode}{off} {kind} {bytes} qd{depth}{source}{aim} {drives} cores={cores}",
             self.shape()

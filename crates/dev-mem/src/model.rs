@@ -82,6 +82,17 @@ impl Profile {
         queue_depth: 1024,
     };
 
+    /// A Micron 9650-class PCIe 6 drive: 5.5M/900k IOPS and 28/14 GB/s, as Micron published in July 2025. No latency
+    /// was published, so latencies are those of [`Profile::SN861`].
+    pub const M9650: Self = Self {
+        name: "9650",
+        read_iops: 5_500_000,
+        write_iops: 900_000,
+        read_bytes_per_s: 28_000_000_000,
+        write_bytes_per_s: 14_000_000_000,
+        ..Self::SN861
+    };
+
     /// The same drive as it is in use: latencies vary by 15 %, one I/O in 2048 stalls, and reads and writes take
     /// time from each other. How much they take is an assumption (a quarter of a read's time from writes, half
     /// of a write's time from reads): the published numbers are for one kind of work at a time.

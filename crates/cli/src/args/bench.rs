@@ -48,10 +48,25 @@ pub enum BenchVerb {
   strake bench load --drives model:8 --level 10 --depth 1 --seconds 1
   strake bench load --drives nvme5n1,nvme6n1 --level 0 --bs 128KiB --seconds 1")]
     Load(Box<BenchLoad>),
-    /// Print the built-in profile of a modelled drive (an SN861 as published), to begin one's own with.
+    /// Print a built-in profile of a modelled drive, as a start for a profile of your own.
     #[command(after_help = "Examples:
-  strake bench profile > drive.json")]
-    Profile,
+  strake bench profile > drive.json
+  strake bench profile 9650 > gen6.json")]
+    Profile {
+        /// Which drive.
+        #[arg(value_enum, value_name = "DRIVE", default_value_t = BuiltIn::Sn861)]
+        drive: BuiltIn,
+    },
+}
+
+/// A drive whose published figures are built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BuiltIn {
+    /// WD SN861, PCIe 5.
+    Sn861,
+    /// Micron 9650, PCIe 6.
+    #[value(name = "9650")]
+    M9650,
 }
 
 /// `strake bench run`.

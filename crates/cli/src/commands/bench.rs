@@ -3,7 +3,7 @@
 mod load;
 pub mod save;
 
-use crate::args::bench::{BenchRun, BenchVerb, Beside};
+use crate::args::bench::{BenchRun, BenchVerb, Beside, BuiltIn};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -29,7 +29,10 @@ pub fn run(verb: BenchVerb, out: &Output) -> Result<Exit, CliError> {
         BenchVerb::Run(arguments) => measure(&arguments, out)?,
         BenchVerb::Report { folder } => save::again(&folder, out)?,
         BenchVerb::Load(arguments) => load::run(&arguments, out)?,
-        BenchVerb::Profile => out.text(profile::SN861)?,
+        BenchVerb::Profile { drive } => out.text(match drive {
+            BuiltIn::Sn861 => profile::SN861,
+            BuiltIn::M9650 => profile::M9650,
+        })?,
     }
     Ok(Exit::Fine)
 }

@@ -14,6 +14,7 @@ pub mod repo;
 pub mod rules;
 pub mod sizes;
 pub mod source;
+pub mod words;
 
 #[cfg(test)]
 mod tests;
@@ -69,6 +70,7 @@ pub const RULES: &[(&str, &str)] = &[
         "sources and functions named in io-path.md, guarantees.md and the tour of docs exist",
     ),
     ("scenarios", "docs/scenarios.md has every scenario once and names tests that exist"),
+    ("words", "documents use the terms of the glossary in STYLE.md"),
 ];
 
 /// All findings of all checks, in order of path and line.
@@ -81,6 +83,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
     findings.extend(documents::check(repo));
     findings.extend(doc_paths::check(repo));
     findings.extend(catalogue::check(repo));
+    findings.extend(words::check(repo));
     findings.sort();
     findings
 }

@@ -56,6 +56,10 @@ struct MetadataPackage {
     dependencies: Vec<Dependency>,
 }
 
+/// What is read outside of the folders.
+const ROOT_FILES: [&str; 6] =
+    ["ARCHITECTURE.md", "CONTRIBUTING.md", "Cargo.toml", "README.md", "SECURITY.md", "STYLE.md"];
+
 impl Repo {
     /// Reads the repository at `root`.
     ///
@@ -67,7 +71,7 @@ impl Repo {
         for folder in ["crates", "docs", "tests"] {
             repo.read_folder(root, folder)?;
         }
-        for name in ["ARCHITECTURE.md", "Cargo.toml"] {
+        for name in ROOT_FILES {
             if let Ok(text) = std::fs::read_to_string(root.join(name)) {
                 repo.files.insert(name.to_string(), text);
             }

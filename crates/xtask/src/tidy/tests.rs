@@ -204,6 +204,8 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("doc-paths", 1, walk("`lib.rs`")),
         ("doc-paths", 1, walk("`art.rs`")),
         ("doc-paths", 1, with(walk(""), "docs/guarantees.md", "`part.rs::only_in_a_comment`")),
+        ("words", 2, with(sound(), "README.md", "A host connects.\nSomebody connects.\n")),
+        ("words", 3, with(sound(), "docs/page.md", "\n\nA drive of another\nmachine.\n")),
     ]
 }
 
@@ -292,6 +294,10 @@ fn good_code_near_the_rules_is_left_alone() {
             "`part.rs`, `src/part.rs::Shard`, `crates/high/src/part.rs::turn`, `part.rs::Shard::turn`",
         ),
         walk("`turn` alone and\n```\ngone.rs::f\n```\n"),
+        with(sound(), "README.md", "Its `told` state.\n```\nwhoever\n```\nA machine. Of another\n"),
+        with(sound(), "docs/page.md", "Written by a program; do not edit. Somebody\n"),
+        with(sound(), "STYLE.md", "| somebody | the host |\n"),
+        with(sound(), "docs/events.md", "| `a` | info | Somebody came. |\n"),
         with(
             with(
                 with(sound(), "tests/e2e/crash.sh", "exit 0\n"),

@@ -1,0 +1,94 @@
+//! Words that STYLE.md's glossary replaces. Documents use the terms of the field; this list holds the ones that came
+//! back most often.
+//!
+//! Markdown under the repository is checked. Code in backticks, code blocks, generated pages and the glossary itself
+//! are not: they quote what the program says.
+
+use super::Finding;
+use super::repo::Repo;
+
+/// What must not be written, in lower case, and what to write in its place.
+pub const DENIED: &[(&str, &str)] = &[
+    ("anew", "again"),
+    ("anybody", "the host or operator"),
+    ("anyone", "the host or operator"),
+    ("begun", "started"),
+    ("everybody", "every member"),
+    ("everyone", "every member"),
+    ("is no more", "was removed"),
+    ("let in", "accepted"),
+    ("made up from", "reconstructed from"),
+    ("nobody", "no host or no member"),
+    ("of another machine", "remote"),
+    ("of other machines", "remote"),
+    ("put right", "repaired"),
+    ("puts right", "repairs"),
+    ("somebody", "the host or operator"),
+    ("someone", "the host or operator"),
+    ("stand still", "stall"),
+    ("standstill", "stall"),
+    ("stands still", "stalls"),
+    ("tells of", "reports"),
+    ("told", "reported or notified"),
+    ("whoever", "the host or operator"),
+    ("whomever", "the host or operator"),
+];
+
+/// Pages that name these words on purpose: the glossary, and the history of releases.
+const EXEMPT: [&str; 2] = ["CHANGELOG.md", "STYLE.md"];
+
+/// What a generated page says of itself.
+const GENERATED: &str = "do not edit";
+
+/// Rows of this table repeat the texts of the program; a test compares them.
+const QUOTED_TABLE: &str = "docs/events.md";
+
+/// Checks every Markdown page.
+pub fn check(repo: &Repo) -> Vec<Finding> {
+    let pages = repo.files.iter().filter(|(path, text)| is_checked(path, text));
+    pages.flat_map(|(path, text)| check_page(path, text)).collect()
+}
+
+fn is_checked(path: &str, text: &str) -> bool {
+    path.ends_with(".md") && !EXEMPT.contains(&path) && !text.contains(GENERATED)
+}
+
+fn check_page(path: &str, text: &str) -> Vec<Finding> {
+    let words = prose(text, path == QUOTED_TABLE);
+    let mut findings = Vec::new();
+    for (denied, instead) in DENIED {
+        let parts: Vec<&str> = denied.split(' ').collect();
+        let is_here = |window: &&[(usize, String)]| {
+            window.iter().zip(&parts).all(|((_, word), part)| word == part)
+        };
+        for window in words.windows(parts.len()).filter(is_here) {
+            let message = format!("`{denied}`: write `{instead}`, or name the subject");
+            let line = window[0].0;
+            findings.push(Finding { path: path.to_string(), line, rule: "words", message });
+        }
+    }
+    findings
+}
+
+/// The words of a page outside of code, in lower case, with their lines. Code in backticks counts as one word.
+fn prose(text: &str, quoted_rows: bool) -> Vec<(usize, String)> {
+    let mut words = Vec::new();
+    let mut in_block = false;
+    for (n, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            let quoted = quoted_rows && line.starts_with("| `");
+            words.extend(words_of(if quoted { "" } else { line }).map(|word| (n + 1, word)));
+        }
+    }
+    words
+}
+
+fn words_of(line: &str) -> impl Iterator<Item = String> {
+    line.split('`').enumerate().flat_map(|(at, piece)| {
+        let piece = if at % 2 == 1 { "x" } else { piece };
+        let apart = piece.split(|c: char| !c.is_alphanumeric() && c != '\'');
+        apart.filter(|word| !word.is_empty()).map(str::to_lowercase)
+    })
+}

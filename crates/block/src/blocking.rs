@@ -41,6 +41,11 @@ impl<'a> Blocking<'a> {
         }
     }
 
+    /// For how long this has waited for the device in all.
+    pub fn waited(&mut self) -> Nanos {
+        self.attention.at(self.now)
+    }
+
     /// Runs one operation to its end and hands it back.
     ///
     /// # Errors

@@ -19,6 +19,10 @@ pub const RESUBMITS_MAX: u32 = 1000;
 /// the same zeroes, so one request writes [`SEGMENTS_MAX`] times as many.
 pub const ZEROES_BYTES: usize = 256 << 10;
 
+/// Largest unit in which a drive may free space to count as one that gives it back: what an array frees at a time on a
+/// member. A drive with larger units would write zeroes instead and free nothing.
+pub const GRANULE_MAX: u64 = 128 << 10;
+
 /// Largest single buffer the kernel registers (`io_buffer_validate`, io_uring/rsrc.c: 1 GiB).
 pub const REGISTERED_BYTES_MAX: usize = 1 << 30;
 

@@ -353,19 +353,17 @@ impl Opening<'_> {
     ) -> DeallocateReads {
         let can = match kind {
             Kind::File | Kind::Block if read_only => return DeallocateReads::Unsupported,
-            // The kernel promises zeroes after this call; we do not build parity on a drive keeping that.
-            Kind::Block if sysfs.fast_zeroes() => return DeallocateReads::Unspecified,
-            Kind::Block => false,
+            Kind::Block => sysfs.gives_back(),
             // A hole beyond the end changes nothing and shows whether there can be holes.
             Kind::File => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                fallocate(file, flags, bytes.next_multiple_of(4096), 4096).is_ok()
+                fallocate(file, flags, bytes.next_multiple_of(4096), 4096)
+                    .map_err(|_| "its file system has no holes".to_owned())
             }
         };
-        if can {
-            return DeallocateReads::Zeroes;
-        }
-        self.notice(NoticeKind::NoDeallocate, "space of deleted data cannot be given back");
+        let Err(why) = can else { return DeallocateReads::Zeroes };
+        let what = format!("space of deleted data cannot be given back: {why}");
+        self.notice(NoticeKind::NoDeallocate, what);
         DeallocateReads::Unsupported
     }
 

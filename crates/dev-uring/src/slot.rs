@@ -52,7 +52,7 @@ impl Learned {
 ///
 /// ```text
 /// read, write      Transfer --(FUA the kernel cannot do)--> Sync
-/// deallocate       Punch
+/// deallocate       Punch -> as write zeroes                                       (arrows: refused)
 /// write zeroes     Zero(Range) -> Zero(Punch) -> Zero(Write) --(FUA)--> Sync      (arrows: refused)
 /// flush            Sync
 /// ```
@@ -287,7 +287,12 @@ impl Slot {
                 self.step = Step::Zero(context.learned.zeroing());
                 Next::Again
             }
-            Step::Transfer | Step::Punch | Step::Zero(Zeroing::Write) | Step::Sync => {
+            Step::Punch => {
+                // Zeroes were promised for what is given back, and parity rests on them.
+                self.step = Step::Zero(context.learned.zeroing());
+                Next::Again
+            }
+            Step::Transfer | Step::Zero(Zeroing::Write) | Step::Sync => {
                 Next::Finish(Err(io_error(Errno::OPNOTSUPP, self.during())))
             }
         }

@@ -1,6 +1,7 @@
 //! What sysfs knows about a block device. Attributes that are missing count as "no"
 //! (Documentation/ABI/stable/sysfs-block in the kernel's source names them).
 
+use crate::limits::GRANULE_MAX;
 use rustix::fs::{Dev, major, minor};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,31 @@ impl BlockSysfs {
         self.bytes("queue/write_zeroes_max_bytes") > 0
     }
 
+    /// Whether space can be given back so that it reads as zeroes, or why not.
+    ///
+    /// A discard alone (`BLKDISCARD`) is a hint: a drive may ignore any part of it, and members that ignored different
+    /// parts no longer fit their parity. What parity can rest on is zeroing that may unmap (`blkdev_issue_zeroout`,
+    /// block/blk-lib.c; NVMe: Write Zeroes with DEAC), and whether that unmaps at all is what this finds out.
+    pub(crate) fn gives_back(&self) -> Result<(), String> {
+        let granule = self.bytes("queue/discard_granularity");
+        // Linux 6.17 and later say it. Loop devices punch holes and say nothing.
+        let unmaps = match attribute(&self.disk, "queue/write_zeroes_unmap_max_bytes") {
+            Some(bytes) => bytes != "0" || self.disk.join("loop").exists(),
+            None => true,
+        };
+        if self.bytes("queue/discard_max_bytes") == 0 {
+            Err("it has no discard".to_owned())
+        } else if !self.fast_zeroes() {
+            Err("it does not promise that it reads as zeroes afterwards".to_owned())
+        } else if !unmaps {
+            Err("zeroing it frees no space".to_owned())
+        } else if granule > GRANULE_MAX {
+            Err(format!("it frees units of {granule} bytes only, and {GRANULE_MAX} can be used"))
+        } else {
+            Ok(())
+        }
+    }
+
     pub(crate) fn io_bytes_optimal(&self) -> u32 {
         u32::try_from(self.bytes("queue/optimal_io_size")).unwrap_or(0)
     }
@@ -161,7 +187,45 @@ fn mounted(mounts: &str, number: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Path, attribute, mounted};
+    use super::{BlockSysfs, Path, attribute, mounted};
+    use std::fs;
+
+    /// Whether a drive with these attributes of its queue gives space back, and if not, why.
+    fn gives_back(is_loop: bool, queue: &[(&str, &str)]) -> Result<(), String> {
+        let name = format!("strake-sysfs-{}-{:?}", std::process::id(), std::thread::current().id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("queue")).expect("a folder of our own");
+        if is_loop {
+            fs::create_dir_all(folder.join("loop")).expect("a folder of our own");
+        }
+        for (attribute, value) in queue {
+            fs::write(folder.join("queue").join(attribute), format!("{value}\n")).expect("a file");
+        }
+        let answer = BlockSysfs::at(&folder).gives_back();
+        fs::remove_dir_all(&folder).expect("it is ours");
+        answer
+    }
+
+    #[test]
+    fn space_is_given_back_where_it_reads_as_zeroes_afterwards() {
+        let [discard, zero] = ["discard_max_bytes", "write_zeroes_max_bytes"];
+        let [unmap, granule] = ["write_zeroes_unmap_max_bytes", "discard_granularity"];
+        let check = |is_loop: bool, queue: &[(&str, &str)], want: &str| {
+            let answer = gives_back(is_loop, queue).err().unwrap_or_default();
+            assert!(answer.contains(want) && answer.is_empty() == want.is_empty(), "{answer:?}");
+        };
+        let [most, none] = ["4294966784", "0"];
+        check(false, &[(discard, most), (zero, most), (granule, "4096")], "");
+        check(false, &[(discard, most), (zero, most), (unmap, "131072"), (granule, "512")], "");
+        check(true, &[(discard, most), (zero, most), (unmap, none), (granule, "4096")], "");
+        check(false, &[(discard, most), (zero, most), (granule, "131072")], "");
+        check(false, &[], "no discard");
+        check(false, &[(discard, none), (zero, most), (unmap, most)], "no discard");
+        check(false, &[(discard, most), (zero, none), (granule, "4096")], "does not promise");
+        check(false, &[(discard, most)], "does not promise");
+        check(false, &[(discard, most), (zero, most), (unmap, none)], "frees no space");
+        check(false, &[(discard, most), (zero, most), (granule, "262144")], "262144 bytes only");
+    }
 
     #[test]
     fn mounts_are_found_by_device_number() {

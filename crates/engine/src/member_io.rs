@@ -9,6 +9,7 @@ use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
 use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
+use crate::limits::{ZEROED_AT_ONCE, ZEROING_LIMIT};
 
 /// How the control plane waits for a drive: called while nothing has completed, returns the time, or `None` to
 /// give up.
@@ -470,17 +471,26 @@ impl<'a> MemberIo<'a> {
         self.write(self.bytes - tail as u64, &vec![0; tail], "removing its partition table")
     }
 
-    /// Makes the data area read as zeroes, if the drive promises to do that quickly. False when it does not.
+    /// Makes the data area read as zeroes, if the drive promises that and is quick. False when it is not: a drive may
+    /// take a command for each few hundred kilobytes, and the array is then initialized behind its start, as ever.
     pub(crate) fn zero_data(&mut self) -> Result<bool, ArrayError> {
         if self.deallocate != DeallocateReads::Zeroes {
             return Ok(false);
         }
         let layout = self.layout()?;
-        let start = self.lba(layout.data_offset());
-        let range = LbaRange::new(start, layout.data_bytes() >> self.block_size.shift());
-        self.io
-            .run(Op::Deallocate { range })
-            .map_err(|e| self.failed("deallocating its data area", e))?;
+        let (mut at, end) = (layout.data_offset(), layout.data_offset() + layout.data_bytes());
+        let start = self.io.waited();
+        while at < end {
+            if self.io.waited().since(start) > ZEROING_LIMIT {
+                return Ok(false);
+            }
+            let bytes = (end - at).min(ZEROED_AT_ONCE);
+            let range = LbaRange::new(self.lba(at), bytes >> self.block_size.shift());
+            self.io
+                .run(Op::Deallocate { range })
+                .map_err(|e| self.failed("deallocating its data area", e))?;
+            at += bytes;
+        }
         self.io.flush().map_err(|e| self.failed("flushing it", e))?;
         Ok(true)
     }

@@ -65,7 +65,7 @@ fn errors_get_the_kind_they_mean() {
     check(write(NORMAL), libc::EINVAL, IoErrorKind::Misaligned);
     check(write(NORMAL), libc::EFBIG, IoErrorKind::OutOfRange);
     let range = LbaRange::new(Lba(0), 8);
-    check(Op::Deallocate { range }, libc::EOPNOTSUPP, IoErrorKind::Unsupported);
+    check(Op::Deallocate { range }, libc::EIO, IoErrorKind::Device);
 }
 
 #[test]
@@ -118,6 +118,20 @@ fn zeroing_falls_back_step_by_step() {
     assert_eq!(all, (vec![range, punch, plain, plain, Step::Sync], Some(Ok(()))));
     assert_eq!(check(zeroes(NORMAL), &learned, &[4096]), (vec![plain], Some(Ok(()))));
     assert_eq!(check(zeroes(NORMAL), &learned, &[refused]).1, Some(Err(IoErrorKind::Unsupported)));
+}
+
+/// A drive that says at run time that it cannot unmap has promised zeroes all the same: they are written.
+#[test]
+fn what_cannot_be_given_back_becomes_zeroes() {
+    let learned = Learned::default();
+    let refused = -libc::EOPNOTSUPP;
+    let [range, punch, plain] = [Zeroing::Range, Zeroing::Punch, Zeroing::Write].map(Step::Zero);
+    let deallocate = || Op::Deallocate { range: LbaRange::new(Lba(0), 8) };
+    assert_eq!(check(deallocate(), &learned, &[0]), (vec![Step::Punch], Some(Ok(()))));
+    let zeroed = check(deallocate(), &learned, &[refused, 0]);
+    assert_eq!(zeroed, (vec![Step::Punch, range], Some(Ok(()))));
+    let written = check(deallocate(), &learned, &[refused, refused, refused, 1024, 3072]);
+    assert_eq!(written, (vec![Step::Punch, range, punch, plain, plain], Some(Ok(()))));
 }
 
 #[test]

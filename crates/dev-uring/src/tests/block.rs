@@ -192,6 +192,40 @@ impl Drop for Loop {
     }
 }
 
+/// TRIM reached files and never a block device, so a drive of an array filled up and stayed full.
+#[test]
+fn space_of_a_loop_device_goes_back_and_reads_zero() {
+    use std::os::unix::fs::MetadataExt;
+    let file = Scratch::file(4 << 20);
+    let loop_device = match Loop::over(&file.0) {
+        Ok(device) => device,
+        Err(why) => {
+            eprintln!("skipped: no loop device ({why})");
+            return;
+        }
+    };
+    let device = open(Path::new(&loop_device.0));
+    if device.info().deallocate != DeallocateReads::Zeroes {
+        eprintln!("skipped: the file system of the temporary folder cannot punch holes");
+        return;
+    }
+    let used = || std::fs::metadata(&file.0).expect("the file is there").blocks();
+    let mut queue = queue(&device, 1);
+    let size = device.info().block_size;
+    assert_eq!(run(&mut *queue, write(0, buffer(9, 1 << 20), Durability::Fua)).1, Ok(()));
+    let before = used();
+    let range = LbaRange::new(Lba((64 << 10) >> size.shift()), (512 << 10) >> size.shift());
+    assert_eq!(run(&mut *queue, Op::Deallocate { range }).1, Ok(()));
+    assert!(used() <= before - (512 << 10) / 512, "{} after {before} sectors", used());
+    let (op, result) = run(&mut *queue, read(0, 1 << 20));
+    assert_eq!(result, Ok(()));
+    let wrong = bytes_of(op).into_iter().enumerate().find(|(at, byte)| {
+        let is_hole = (64 << 10..(64 + 512) << 10).contains(at);
+        *byte != if is_hole { 0 } else { 9 }
+    });
+    assert_eq!(wrong, None, "a byte outside changed, or one inside is no zero");
+}
+
 #[test]
 fn a_loop_device_agrees_with_a_model_and_opens_once() {
     let file = Scratch::file(4 << 20);
@@ -205,7 +239,6 @@ fn a_loop_device_agrees_with_a_model_and_opens_once() {
     let path = Path::new(&device.0);
     let first = open(path);
     assert_eq!(first.info().bytes(), 4 << 20);
-    assert_ne!(first.info().deallocate, DeallocateReads::Zeroes);
     agrees_with_a_model(&first, 200, 11);
     let again = UringDevice::open(path, OpenOptions::default()).expect_err("it is claimed");
     assert!(again.to_string().contains("in use"), "{again}");

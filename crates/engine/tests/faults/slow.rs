@@ -1,10 +1,12 @@
 //! Drives that are slow, or stand still for a while, without failing.
 
+use std::sync::Arc;
+
 use strake_block::IoErrorKind;
-use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{ArrayEventKind, AssemblePolicy, MemberHealth};
+use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
+use strake_engine::{ArrayEventKind, AssemblePolicy, Drive, MemberHealth, prepare_drive};
 use strake_raid::{Level, MemberState};
-use strake_units::Nanos;
+use strake_units::{BlockSize, Nanos, Uuid};
 
 use crate::stage::{Set, Stage, bytes_of};
 
@@ -362,4 +364,28 @@ fn without_steering_everybody_waits_for_a_slow_drive() {
         assert!(stage.seen().iter().any(|seen| reads(seen) && seen.byte == byte));
         stage.verify(BLOCKS);
     }
+}
+
+/// A drive may need a command for each few hundred kilobytes that it makes zeroes, which is many minutes for all of it.
+/// Whoever adds it does not wait for that: the array is initialized behind its start instead.
+#[test]
+fn a_drive_that_is_slow_to_zero_is_left_to_the_initialization() {
+    let prepared = |millis: u64| {
+        let ram = RamDevice::new(4 << 21, BlockSize::B512);
+        let plan = FaultPlan::new(1);
+        let delay = Effect::Delay(Nanos(millis * Nanos::MILLI.0));
+        let rule = plan.add(Rule::new(Ops::DEALLOCATE, delay));
+        let drive = Drive { device: Arc::new(Faulty::new(ram, plan.clone())), path: "d".into() };
+        let mut now = Nanos(0);
+        let mut wait = || {
+            now = now.plus(Nanos(50 * Nanos::MILLI.0));
+            Some(now)
+        };
+        let zeroed = prepare_drive(&drive, Uuid([7; 16]), &mut wait);
+        (zeroed.expect("it only is slow"), plan.struck(rule).expect("the rule is there"))
+    };
+    let (zeroed, all) = prepared(1);
+    assert!(zeroed && all >= 16, "{all} requests for 4 GiB");
+    let (zeroed, some) = prepared(2000);
+    assert!(!zeroed && (3..8).contains(&some), "{some} requests of 2 s each");
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use strake_units::{CoreIndex, Nanos};
 
-use crate::handle::{Arrived, CoreHandle, Job, Shared, add};
+use crate::bell::Arrived;
+use crate::handle::{CoreHandle, Job, Shared, add};
 use crate::sleep::Sleep;
 use crate::thread::monotonic;
 
@@ -179,9 +180,9 @@ impl Core {
     }
 
     /// Sleeps unless a last turn finds work or a poller needs polling. The order of the steps is the argument
-    /// of the module documentation of [`handle`](crate::handle).
+    /// of the module documentation of `bell`.
     fn try_sleep(&mut self) {
-        self.shared.announce_sleep();
+        self.shared.bell().announce_sleep();
         if self.turn() == Turn::Idle {
             self.sleep.clear();
             self.sleep.fd(self.shared.event());
@@ -192,7 +193,7 @@ impl Core {
                 self.sleep_now();
             }
         }
-        self.shared.end_sleep();
+        self.shared.bell().end_sleep();
     }
 
     fn sleep_now(&mut self) {

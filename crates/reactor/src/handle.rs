@@ -1,45 +1,20 @@
 //! How other threads reach a core: closures in its inbox, and waking it from its sleep.
-//!
-//! # Why no wake-up is lost
-//! A core goes to sleep in this order:
-//! 1. `sleeping = true`
-//! 2. sequentially consistent fence (A)
-//! 3. one more full turn, which looks at the inbox and every mailbox; if it finds anything, no sleep
-//! 4. `ppoll` on its event descriptor and what the pollers named
-//!
-//! Whoever has something for it goes in this order:
-//! 1. publish the message (ring, inbox)
-//! 2. sequentially consistent fence (B)
-//! 3. read `sleeping`; if true, write the event descriptor
-//!
-//! The two fences have an order. If A comes first, the waker's read in step 3 sees `true` (or a later value)
-//! and the event descriptor turns readable, which ends any `ppoll`, begun or not yet begun. If B comes first,
-//! the message is visible to the turn of the core's step 3, which then does not sleep. A later value is
-//! `false` only once that sleep is over, and a full turn follows it before the next one. This is the
-//! store-buffering pattern of Dekker's algorithm; the flag and the message may each be as weak as they like,
-//! because the fences carry the argument.
-//!
-//! The waker does not clear `sleeping`. Wakers may therefore write the event descriptor more than once per
-//! sleep, and no waker ever depends on another one being scheduled.
+//! `bell.rs` says why no wake-up is lost.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use rustix::event::{EventfdFlags, eventfd};
 use strake_units::CoreIndex;
 
+use crate::bell::{Arrived, Bell, Inbox, Line};
 use crate::core::Core;
 
 /// A closure on its way to a core.
 pub(crate) type Job = Box<dyn FnOnce(&mut Core) + Send>;
-
-/// Keeps what different threads write on different cache lines; 128 because x86 fetches lines in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Line<T>(T);
 
 /// The core has stopped: the closure was dropped without being run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,29 +86,15 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// What the core found in its inbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    /// Nothing.
-    Nothing,
-    /// Closures, now in the core's own list.
-    Jobs,
-    /// Closures, but a control thread is just adding another: look again next turn.
-    Later,
-}
-
 /// What a core shares with the handles to it.
 pub(crate) struct Shared {
     index: CoreIndex,
     event: OwnedFd,
     pinning: OnceLock<Pinning>,
-    sleeping: Line<AtomicBool>,
+    bell: Bell,
     wakes: Line<AtomicU64>,
     counters: Line<Counters>,
-    /// True when `inbox` is not empty, so that the core need not touch the lock each turn.
-    pending: Line<AtomicBool>,
-    /// `None` once the core has stopped taking closures.
-    inbox: Mutex<Option<VecDeque<Job>>>,
+    inbox: Inbox<Job>,
 }
 
 impl Shared {
@@ -142,11 +103,10 @@ impl Shared {
             index,
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             pinning: OnceLock::new(),
-            sleeping: Line::default(),
+            bell: Bell::default(),
             wakes: Line::default(),
             counters: Line::default(),
-            pending: Line::default(),
-            inbox: Mutex::new(Some(VecDeque::new())),
+            inbox: Inbox::new(),
         })
     }
 
@@ -167,16 +127,9 @@ impl Shared {
         let _ = self.pinning.set(pinning);
     }
 
-    /// Steps 1 and 2 of going to sleep (module documentation).
-    pub(crate) fn announce_sleep(&self) {
-        self.sleeping.0.store(true, Ordering::Relaxed);
-        // Fence A; its partner is fence B in `wake`.
-        fence(Ordering::SeqCst);
-    }
-
-    /// The sleep is over. Relaxed: a waker that still reads `true` writes the descriptor once too often.
-    pub(crate) fn end_sleep(&self) {
-        self.sleeping.0.store(false, Ordering::Relaxed);
+    /// Whether the core sleeps.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// Makes the event descriptor unreadable again. Not blocking: an unwritten one says "would block".
@@ -185,51 +138,29 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // Fence B; its partner is fence A in `announce_sleep`.
-        fence(Ordering::SeqCst);
-        if self.sleeping.0.load(Ordering::Relaxed) {
+        if self.bell.has_to_ring() {
             self.wakes.0.fetch_add(1, Ordering::Relaxed);
             // The only failure is a counter about to overflow, and then the descriptor is readable already.
             let _ = rustix::io::write(self.event.as_fd(), &1_u64.to_ne_bytes());
         }
     }
 
-    /// The inbox. Nothing panics while holding it, so a poisoned lock guards a sound list.
-    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<Job>>> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn send(&self, job: Job) -> Result<(), CoreGone> {
-        let mut inbox = self.lock();
-        let Some(jobs) = inbox.as_mut() else { return Err(CoreGone { core: self.index }) };
-        jobs.push_back(job);
-        // Relaxed: the lock orders the list, the fences of `wake` order the flag against sleeping.
-        self.pending.0.store(true, Ordering::Relaxed);
-        drop(inbox);
+        if !self.inbox.put(job) {
+            return Err(CoreGone { core: self.index });
+        }
         self.wake();
         Ok(())
     }
 
     /// Moves waiting closures into `jobs`, which is empty, without ever waiting for a control thread.
     pub(crate) fn receive(&self, jobs: &mut VecDeque<Job>) -> Arrived {
-        // Relaxed: as in `send`.
-        if !self.pending.0.load(Ordering::Relaxed) {
-            return Arrived::Nothing;
-        }
-        let mut inbox = match self.inbox.try_lock() {
-            Ok(inbox) => inbox,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Arrived::Later,
-        };
-        self.pending.0.store(false, Ordering::Relaxed);
-        let Some(waiting) = inbox.as_mut() else { return Arrived::Nothing };
-        std::mem::swap(waiting, jobs);
-        Arrived::Jobs
+        self.inbox.receive(jobs)
     }
 
     /// Takes no closures from now on and returns those accepted before.
     pub(crate) fn close(&self) -> VecDeque<Job> {
-        self.lock().take().unwrap_or_default()
+        self.inbox.close()
     }
 
     fn stats(&self) -> CoreStats {
@@ -242,7 +173,7 @@ impl Shared {
             slept_ns: read(&counters.slept_ns),
             wakes: read(&self.wakes.0),
             jobs: read(&counters.jobs),
-            sleeping: self.sleeping.0.load(Ordering::Relaxed),
+            sleeping: self.bell.is_sleeping(),
             pinning: self.pinning.get().copied().unwrap_or(Pinning::Any),
         }
     }

@@ -6,8 +6,8 @@
 //! values between two cores, [`CoreHandle`] carries closures from control threads to a core.
 //!
 //! **What it must never do.** Nothing here allocates, locks or waits on the data path after start; the one
-//! lock (around a core's inbox of closures) is only ever *tried* by the core. No wake-up is ever lost: see
-//! [`handle`] for the argument. It knows nothing of arrays or devices beyond
+//! lock (around a core's inbox of closures) is only ever *tried* by the core. No wake-up is ever lost: `bell.rs`
+//! has the argument. It knows nothing of arrays or devices beyond
 //! [`Readiness`](strake_block::Readiness).
 //!
 //! **Where to start.** [`core`] for the loop, [`tasks`] for the executor, [`handle`] for sleeping and waking.
@@ -16,6 +16,7 @@
 // `ppoll` is an unsafe conversion.
 #![deny(unsafe_code)]
 
+mod bell;
 pub mod core;
 pub mod handle;
 pub mod mailbox;
@@ -24,6 +25,12 @@ pub mod sync;
 pub mod tasks;
 pub mod thread;
 pub mod timers;
+
+/// What `bell` is built on; `tests/loom.rs` builds it on loom's.
+mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+}
 
 pub use crate::core::{Core, Poller, PollerId, Turn};
 pub use crate::handle::{CoreGone, CoreHandle, CoreStats, Pinning};

@@ -46,12 +46,13 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 19] = [
+pub const NIGHTLY: [Step; 20] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
     Step { name: "simulator", run: |root| sim::worlds(root, &NIGHTLY_SIM_SEEDS) },
     Step { name: "mutants", run: mutants::step },
+    Step { name: "threads without locks", run: loom },
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },
     Step { name: "protocol fuzz", run: protocol_fuzz },
@@ -319,6 +320,17 @@ fn nightly_script(root: &Path, name: &str) -> Outcome {
         Err(error) => Outcome::failed(format!("cannot run the script: {error}")),
     }
 }
+
+/// The models of what threads share without locks, with more interruptions than with every change.
+fn loom(root: &Path) -> Outcome {
+    let mut command = run::command(root, &["cargo", "test", "--quiet", "--test", "loom"]);
+    run::test_run(command.args(LOOM_CRATES).env("LOOM_MAX_PREEMPTIONS", NIGHTLY_PREEMPTIONS))
+}
+
+/// The crates that have such models.
+const LOOM_CRATES: [&str; 2] = ["-p", "strake-reactor"];
+/// How often a thread is interrupted where it need not wait, every night: minutes.
+const NIGHTLY_PREEMPTIONS: &str = "3";
 
 /// Numbers are for people to look at: only a failure to measure fails.
 fn bench_g9(root: &Path) -> Outcome {

@@ -297,6 +297,7 @@ fn good_code_near_the_rules_is_left_alone() {
         with(sound(), "README.md", "Its `told` state.\n```\nwhoever\n```\nA machine. Of another\n"),
         with(sound(), "docs/page.md", "Written by a program; do not edit. Somebody\n"),
         with(sound(), "STYLE.md", "| somebody | the host |\n"),
+        with(sound(), "docs/page.md", "See [a page](guide/somebody.md) and [more](told.md).\n"),
         with(sound(), "docs/events.md", "| `a` | info | Somebody came. |\n"),
         with(
             with(

@@ -10,26 +10,43 @@ use super::repo::Repo;
 /// What must not be written, in lower case, and what to write in its place.
 pub const DENIED: &[(&str, &str)] = &[
     ("anew", "again"),
+    ("another machine", "another host, or remote"),
     ("anybody", "the host or operator"),
     ("anyone", "the host or operator"),
     ("begun", "started"),
+    ("came back", "returned"),
+    ("clerk", "reservation thread"),
+    ("come back", "return"),
+    ("comes back", "returns"),
     ("everybody", "every member"),
     ("everyone", "every member"),
+    ("for ever", "permanently"),
+    ("go on", "continue"),
+    ("goes on", "continues"),
+    ("heal", "repair or rewrite"),
+    ("healed", "repaired or rewritten"),
+    ("heals", "repairs or rewrites"),
     ("is no more", "was removed"),
     ("let in", "accepted"),
+    ("lobby", "acceptor"),
     ("made up from", "reconstructed from"),
+    ("mend", "repair or rewrite"),
+    ("mended", "repaired or rewritten"),
+    ("mends", "repairs or rewrites"),
+    ("newcomer", "accepted connection"),
     ("nobody", "no host or no member"),
-    ("of another machine", "remote"),
-    ("of other machines", "remote"),
+    ("other machines", "other hosts, or remote"),
     ("put right", "repaired"),
     ("puts right", "repairs"),
     ("somebody", "the host or operator"),
     ("someone", "the host or operator"),
     ("stand still", "stall"),
-    ("standstill", "stall"),
     ("stands still", "stalls"),
+    ("standstill", "stall"),
     ("tells of", "reports"),
     ("told", "reported or notified"),
+    ("twin", "replacement"),
+    ("under way", "in progress"),
     ("whoever", "the host or operator"),
     ("whomever", "the host or operator"),
 ];
@@ -85,10 +102,22 @@ fn prose(text: &str, quoted_rows: bool) -> Vec<(usize, String)> {
     words
 }
 
+/// The words of a line, without code and without the targets of links.
 fn words_of(line: &str) -> impl Iterator<Item = String> {
     line.split('`').enumerate().flat_map(|(at, piece)| {
-        let piece = if at % 2 == 1 { "x" } else { piece };
+        let piece = if at % 2 == 1 { "x".to_string() } else { without_targets(piece) };
         let apart = piece.split(|c: char| !c.is_alphanumeric() && c != '\'');
-        apart.filter(|word| !word.is_empty()).map(str::to_lowercase)
+        let words = apart.filter(|word| !word.is_empty()).map(str::to_lowercase);
+        words.collect::<Vec<String>>()
     })
+}
+
+fn without_targets(text: &str) -> String {
+    let mut parts = text.split("](");
+    let mut kept = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        kept.push(' ');
+        kept.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+    }
+    kept
 }

@@ -9,10 +9,13 @@
 //!    would call it faulty. So it is in sync when its own newest label is `G`, or `G - 1` of the same history (the
 //!    update was cut short), and stale when it is older: no crash leaves it behind by two. When anybody has `G` in
 //!    the tail ring too, the update was not cut short, and who has only `G - 1` is an older picture of a member.
-//! 3. Let `C` be the members that the newest label records as in sync since before generation `g`, and let somebody
+//! 3. Let `C` be the members that the newest label records as in sync since before generation `g`, and let a drive
 //!    hold a label of generation `g`. If that label was acted on, every member it calls live had it. If it calls a
-//!    member of `C` live, then the newest label's history passed through it or it was never acted on. If it calls
-//!    none of `C` live, two histories exist: a fork.
+//!    member of `C` in sync, then that member held the label before it, so the newest label's history passed through
+//!    that one, and through this one or it was never acted on. If it shows this of no member of `C`, two histories
+//!    exist: a fork. Calling it rebuilding is not enough: the label that takes a member back may be cut short before
+//!    the member has it, and those before it were acted on without the member. It is enough when the label says that
+//!    the member was in sync after it last went out ([`Superblock::vouches_for`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -369,7 +372,7 @@ fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
     }
     let mut lasting = newest.lasting_since(own.generation).peekable();
     if lasting.peek().is_some() {
-        if !lasting.any(|record| own.calls_live(record.uuid)) {
+        if !lasting.any(|record| own.vouches_for(record.uuid)) {
             return true;
         }
     } else if newest.lineage(own) == Lineage::Other {

@@ -108,21 +108,35 @@ impl Superblock {
         generation <= self.generation && self.lineage(&past) != Lineage::Other
     }
 
-    /// Who has been in sync since `generation` or before. Of a label of that generation which calls one of them live is
-    /// known that the history passed through it, or that nobody acted on it.
+    /// Who has been in sync since `generation` or before. A label of that generation which
+    /// [vouches](Self::vouches_for) for one of them is one that the history passed through, or that was never acted on.
     pub(crate) fn lasting_since(&self, generation: u64) -> impl Iterator<Item = &MemberRecord> {
         let in_sync = self.members.iter().filter(|record| record.state == RecordedState::InSync);
         in_sync.filter(move |record| record.in_sync_generation <= generation)
     }
 
+    /// Whether this label shows that `member` had the label before it: it calls it in sync, or rebuilding although it
+    /// was called in sync after it last went out. A start calls a member so that has not got the label that promotes
+    /// it. A label that takes a member back shows nothing about it: it may be cut short before the member has it, after
+    /// labels that were acted on without that member.
+    pub(crate) fn vouches_for(&self, member: Uuid) -> bool {
+        let row = self.members.iter().find(|row| row.uuid == member);
+        row.is_some_and(|row| match row.state {
+            RecordedState::InSync => true,
+            // One that goes out while the label that promotes it is written held the one before.
+            RecordedState::Rebuilding => row.in_sync_generation > row.held_generation + 1,
+            RecordedState::Faulty | RecordedState::Missing => false,
+        })
+    }
+
     /// True when `own` is a label with which an activation ended before everybody had it: the next one began without
-    /// it, under its number, with a member that it calls live and that has been in sync since. So nobody acted on it.
+    /// it, under its number, with a member that it vouches for and that has been in sync since. So nobody acted on it.
     fn left_behind_unfinished(&self, own: &Self) -> bool {
         let follows = |pair: &[Activation]| {
             pair[0].epoch == own.epoch && pair[1].first_generation == own.generation
         };
         let mut others = self.lasting_since(own.generation).filter(|r| r.uuid != own.member);
-        self.history.windows(2).any(follows) && others.any(|record| own.calls_live(record.uuid))
+        self.history.windows(2).any(follows) && others.any(|record| own.vouches_for(record.uuid))
     }
 
     pub(crate) fn lineage(&self, own: &Self) -> Lineage {

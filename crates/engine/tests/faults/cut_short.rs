@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Outcome};
-use strake_ondisk::{AreaLayout, PAGE_BYTES, PageState, Plane, newest_page};
+use strake_ondisk::{AreaLayout, PAGE_BYTES, PageState, Plane, RecordedState, newest_page};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
@@ -188,6 +188,45 @@ fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
     stage.readd(1).expect("it is the member");
     stage.healthy();
     stage.verify(2000);
+}
+
+/// A mirror's member was out while the other one was written, and the machine stopped when only that other one had the
+/// label that takes it back. Then the member was started by itself, twice, with another state directory, and written.
+/// With both drives here again the array started from the member, as if nothing had been written without it.
+#[test]
+fn f18_two_histories_are_refused_although_one_calls_the_other_side_live() {
+    for starts in 1..4 {
+        let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
+        stage.fill(1000, 100, 3);
+        stage.fail(0).expect("allowed");
+        assert_eq!(stage.write(10, 5, 77), Ok(()), "acknowledged without member 0");
+        let hanging = Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS));
+        stage.disks[0].plan.add(hanging);
+        let (label, drive) = (stage.label(&stage.disks[0]), stage.disks[0].drive.clone());
+        let back = stage.array().begin_readd(MemberIndex(0), &drive, &label);
+        let mut back = back.expect("it is the member");
+        for _ in 0..300 {
+            let _ = back.poll();
+            stage.round();
+        }
+        drop(back);
+        stage.down();
+        stage.disks[0].plan.clear();
+        let (own, taken) = (stage.label(&stage.disks[0]), stage.label(&stage.disks[1]));
+        assert_eq!(own.generation + 2, taken.generation, "the label has reached drive 1 alone");
+        assert_eq!(taken.members[0].state, RecordedState::Rebuilding);
+        let other = stage.disks.remove(1);
+        for start in 0..starts {
+            stage.again(DEGRADED);
+            assert_eq!(stage.write(20, 5, start), Ok(()), "acknowledged without member 1");
+        }
+        stage.down();
+        stage.disks.push(other);
+        for policy in [STRICTLY, DEGRADED] {
+            let said = what(stage.find(policy));
+            assert!(said.contains("started apart from each other"), "{starts} starts: {said}");
+        }
+    }
 }
 
 /// A page has two places, and a start writes every page twice when it carries out a log without somebody. Torn on all

@@ -219,6 +219,74 @@ fn an_update_that_only_a_lost_drive_got_is_no_fork() {
     }
 }
 
+/// Member 0 of a mirror was out while the other one was written, and the label that takes it back reached that one
+/// alone. Then drive 0 was started by itself, twice. The other one's label calls it live, but drive 0 never had that
+/// label; the array went on with drive 0, and what had been acknowledged without it was passed over.
+#[test]
+fn f18_a_label_that_takes_a_member_back_does_not_vouch_for_it() {
+    let old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
+    let out = without(&old, &[0]);
+    let back = after(&out, &[(0, Rebuilding)]);
+    let mut alone = on(&without(&old, &[1]), 0).label;
+    alone.generation = old.generation;
+    for starts in 1..5 {
+        alone.activate(uuid(0xf0 + starts));
+        for other in [&out, &back] {
+            let reason = refusal(vec![on(&alone, 0), on(other, 1)]);
+            assert!(matches!(reason, Refusal::Fork(_)), "{starts} starts: {reason:?}");
+        }
+    }
+}
+
+/// The same, seen by the array that runs on drive 0: its last label before the first start by itself only says that
+/// nobody else is there.
+#[test]
+fn f18_who_took_a_member_back_did_not_leave_something_unfinished() {
+    let mut old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
+    old.history = vec![Activation { epoch: old.epoch, first_generation: 1 }];
+    let back = after(&without(&old, &[0]), &[(0, Rebuilding)]);
+    let mut alone = on(&without(&old, &[1]), 0).label;
+    alone.activate(uuid(0xf1));
+    let found = on(&back, 1).label;
+    assert_eq!((found.generation, alone.generation), (7, 7));
+    assert!(matches!(returning(&alone, &found), Returning::Fork { .. }));
+}
+
+/// The label that promotes member 0 reached drive 1 alone, and so did the label of the next start, which calls member 0
+/// rebuilding therefore. Drive 0 then starts by itself: neither was acted on. Found by the model (docs/model).
+#[test]
+fn a_start_that_was_cut_short_after_a_promotion_is_no_fork() {
+    let old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
+    let back = after(&without(&old, &[0]), &[(0, Rebuilding)]);
+    let promoted = after(&back, &[(0, InSync)]);
+    let mut started = promoted.clone();
+    started.activate(uuid(0xea));
+    started.members[0].state = Rebuilding;
+    // Drive 0 was given the label that promotes it before.
+    let mut alone = without(&promoted, &[1]);
+    alone.generation = promoted.generation;
+    alone.activate(uuid(0xeb));
+    assert_eq!(alone.generation, started.generation);
+    assert_eq!(states(vec![on(&alone, 0), on(&started, 1)], WAIT), [InSync, Missing]);
+}
+
+/// Member 0 failed while the label that promotes it was written: it may have it or not. It went out, the array was
+/// written without it, and the label that takes it back reached drive 1 alone.
+#[test]
+fn f18_a_member_that_missed_its_promotion_is_not_vouched_for() {
+    let old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
+    let back = after(&without(&old, &[0]), &[(0, Rebuilding)]);
+    let promoted = after(&back, &[(0, InSync)]);
+    let mut out = after(&promoted, &[(0, Faulty)]);
+    out.members[0].held_generation = back.generation;
+    let again = after(&out, &[(0, Rebuilding)]);
+    let mut alone = without(&promoted, &[1]);
+    alone.generation = promoted.generation;
+    (0xf0..0xf3).for_each(|epoch| alone.activate(uuid(epoch)));
+    assert!(alone.generation > again.generation);
+    assert!(matches!(refusal(vec![on(&alone, 0), on(&again, 1)]), Refusal::Fork(_)));
+}
+
 #[test]
 fn a_member_that_left_before_others_were_rebuilt_is_no_fork() {
     let first = after(&label(3, 5), &[(0, Faulty)]);

@@ -1,21 +1,21 @@
-//! Tells somebody outside about events.
+//! Delivers events to people: webhooks, e-mail, programs.
 //!
-//! **What it is.** A hook is somebody to tell: a web address ([`HookSpec::kind`] `webhook`), a mail address
-//! (`email`) or a program on this machine (`exec`). [`Alerts`] holds the hooks; [`Alerts::offer`] puts an event into
-//! the queue of every hook that asks for events this bad, and a thread of its own delivers, retries, keeps a pace and
-//! counts. Whoever owns the hooks records [`Alerts::specs`] and brings them back with [`Alerts::restore`].
+//! **What it is.** A hook names a receiver: a web address ([`HookSpec::kind`] `webhook`), a mail address (`email`) or
+//! a program on this machine (`exec`), and the least severity it wants. [`Alerts`] holds the hooks. [`Alerts::offer`]
+//! puts an event into the queue of each hook that wants it; a thread per hook delivers, retries, limits the rate and
+//! counts. The control plane records [`Alerts::specs`] and restores them with [`Alerts::restore`].
 //!
-//! A webhook gets a POST of the event as JSON: the fields of the message `Event` of the interface, `version`
-//! ([`DOCUMENT_VERSION`]) and `host`; the header [`EVENT_HEADER`] has the number of the event, the same when a try is
-//! repeated. A program gets the same JSON on its standard input. What came faster than the pace allows arrives as one
-//! event of kind `events_held_back`.
+//! A webhook receives a POST with the event as JSON: the fields of the message `Event` of the interface, `version`
+//! ([`DOCUMENT_VERSION`]) and `host`. The header [`EVENT_HEADER`] carries the number of the event, the same in every
+//! retry. A program receives the same JSON on standard input. Events above the rate limit arrive as one event of kind
+//! `events_held_back`.
 //!
-//! **What it must never do.** It never makes whoever offers an event wait or fail; it never delivers an event
-//! about a hook that fails; it never shows credentials in a listing, an error or a log; it never runs a program
-//! through a shell, nor one that others could have exchanged. It does not decide what an event is.
+//! **What it must never do.** Make the caller of `offer` wait or fail. Deliver an event about a failed hook. Show
+//! credentials in a listing, an error or a log. Run a program through a shell, or a program that another user could
+//! have replaced. Define what an event is.
 //!
-//! **Where to start.** [`Alerts`], then `hook.rs` for the life of an event, `pace.rs` for when it goes out, and
-//! `webhook.rs`, `mail.rs`, `exec.rs` for how.
+//! **Where to start.** [`Alerts`], then `hook.rs` for the life of an event, `pace.rs` for the rate limit, and
+//! `webhook.rs`, `mail.rs`, `exec.rs` for the delivery.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Measurements of Strake beside what others offer, in one run.
+//! Benchmarks of Strake and of peers, in one run on one machine.
 //!
-//! **What it is.** `strake bench run NAME`: each benchmark answers one line of the project's list of goals
-//! ([`goals`]) with a [`Report`]. Arrays of memory drives run on data cores of this process ([`rig`]), under a load
-//! that lives on those cores too ([`load`]); what is compared takes turns, sample by sample ([`scenario`]).
+//! **What it is.** `strake bench run NAME`: each benchmark answers one line of the project's list of goals ([`goals`])
+//! with a [`Report`]. Arrays of memory drives run on data cores of this process ([`rig`]), under a load that runs on
+//! the same cores ([`load`]). Cases that are compared take turns, sample by sample ([`scenario`]).
 //!
-//! **What it must never do.** Be needed to use the product: the library that [`g9`] compares with is opened at run
-//! time ([`isal`]), and without it a report has our numbers only and says so. It prints nothing and knows no command
-//! line. It never makes up a number: a row that could not be measured has none and says why. `unsafe` is only in
-//! [`isal`] and [`bandwidth`].
+//! **What it must never do.** Be required by the product: the library that [`g9`] compares with is opened at run time
+//! ([`isal`]); without it a report contains our numbers only and says so. Print, or know a command line. Invent a
+//! number: a row that could not be measured has none and gives the reason. Contain `unsafe` outside [`isal`] and
+//! [`bandwidth`].
 //!
 //! **Where to start.** [`goals`] for what is measured, [`ask`] for how samples become rows, [`load`] for what a data
 //! core does meanwhile.

@@ -1,12 +1,11 @@
-//! The contract between devices and whoever uses them.
+//! The contract between devices and their users.
 //!
-//! **What it is.** [`BlockDevice`] (control plane, any thread) describes a device and opens queues;
-//! [`IoQueue`] (data plane, one core) takes [`Io`]s and returns [`Completion`]s. Everything from an in-memory
-//! drive to a RAID array implements these two traits, so devices compose. [`buf`] holds the memory that
-//! travels through them by ownership.
+//! **What it is.** [`BlockDevice`] (control plane, any thread) describes a device and opens queues; [`IoQueue`] (data
+//! plane, one core) takes [`Io`]s and returns [`Completion`]s. Everything from an in-memory drive to a RAID array
+//! implements these two traits, so devices compose. [`buf`] holds the memory that travels through them by ownership.
 //!
-//! **What it must never do.** Nothing completes inside `submit`: completions, and the buffers with them,
-//! appear only in `poll`. No implementation may block, allocate per I/O or log on the data path.
+//! **What it must never do.** Nothing completes inside `submit`: completions, and the buffers with them, appear only
+//! in `poll`. No implementation may block, allocate per I/O or log on the data path.
 //!
 //! **Where to start.** [`device`] for the traits, [`io`] for what travels through them, [`buf`] for memory.
 

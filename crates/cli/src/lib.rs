@@ -1,15 +1,15 @@
 //! `strake`: the command line of Strake.
 //!
-//! **What it is.** It turns `strake <object> <verb> [NAME] --long-flags` into one call of the daemon's
-//! interface, prints the answer as a table for people or as the message itself in JSON, and ends with an exit
-//! code that a script can act on. [`demo`] is the whole product on sparse files in one command.
+//! **What it is.** It turns `strake <object> <verb> [NAME] --long-flags` into one call of the daemon's interface,
+//! prints the answer as a table or, in JSON, as the message itself, and exits with a code that a script can act on.
+//! Two commands do more: [`demo`] runs the whole product on sparse files, and `bench` measures arrays in this process.
 //!
-//! **What it must never do.** It decides nothing about arrays: what is allowed, and why not, is the daemon's to
-//! say, so that every client hears the same. It touches no drive. It prints nothing but the answer to standard
-//! output, so that JSON can be piped.
+//! **What it must never do.** Decide anything about arrays: the daemon says what is allowed and why not, so that every
+//! client gets the same answer. Open a drive, except for `bench load`, which refuses drives that hold data. Print
+//! anything but the answer to standard output, so that JSON can be piped.
 //!
-//! **Where to start.** [`args`] for the grammar, [`run`](mod@run) for what each command does, [`tables`] for what
-//! people see, [`exit`] for the exit codes, [`demo`] for the first minute.
+//! **Where to start.** [`args`] for the grammar, [`run`](mod@run) for what each command does, [`tables`] for the
+//! output, [`exit`] for the exit codes, [`demo`] for the demonstration.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,16 @@
 //! Control plane: drives, arrays, exports and their recorded configuration.
 //!
-//! **What it is.** A [`Manager`] owns the data cores, the drives that are open, the running arrays and the NBD
-//! servers, and does one command at a time to them. What has to outlast a restart (which drives belong to which
-//! array, what is exported where) is a [`Config`] in a [`Store`]; what an array is made of stands on its members.
+//! **What it is.** A [`Control`] accepts commands from any thread. It reserves what a command needs, does the slow
+//! part outside of the lock, and lets the [`Manager`] carry out the rest. The manager owns the data cores, the open
+//! drives, the running arrays and the servers of exports. A [`Config`] in a [`Store`] records what must outlast a
+//! restart: which drives belong to which array, and what is exported where. The members record what an array consists
+//! of.
 //!
-//! **What it must never do.** It takes no part in I/O. It acknowledges nothing that is not recorded, and begins
-//! nothing that could not be recorded. It never reads a request twice to mean two things: whatever is wrong with
-//! one is said before the first drive is touched.
+//! **What it must never do.** Take part in I/O. Acknowledge what is not recorded, or begin what could not be recorded.
+//! Touch a drive before the whole request has been checked. Wait for a drive while it holds the lock.
 //!
-//! **Where to start.** [`manager`] for what is owned, then `arrays.rs` for a command from check to answer.
+//! **Where to start.** [`control`] for a command from check to answer and [`manager`] for what is owned, then
+//! `create.rs` for one command, `upkeep.rs` for what happens without a command, and `starting.rs` for a start.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,13 @@
 //! `straked`: the daemon.
 //!
-//! **What it is.** A process around one [`strake_control::Manager`]: it puts gRPC on a unix socket in front of it,
-//! decides who may call, and turns SIGTERM into a clean stop. Whoever watches machines may have figures by HTTP.
+//! **What it is.** A process around one [`strake_control::Control`]. It serves gRPC on a Unix socket, decides who may
+//! call, turns SIGTERM into an orderly stop, and serves metrics over HTTP if asked to.
 //!
-//! **What it must never do.** No I/O of clients passes through here: control threads and data cores meet only in
-//! the manager. It never acknowledges what is not recorded, and never starts beside another daemon on the same
-//! state directory or socket.
+//! **What it must never do.** Carry client I/O: control threads and data cores meet only in the control plane.
+//! Acknowledge what is not recorded. Start beside another daemon on the same state directory or socket.
 //!
-//! **Where to start.** [`run`] for the life of the process, [`services`] for what a call does, [`socket`] for who
-//! may call, [`metrics`] for what is told without being asked who one is.
+//! **Where to start.** [`run`] for the life of the process, [`services`] for the calls, [`socket`] for who may call,
+//! [`metrics`] for what is served without authentication.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! Namespaces of other machines as drives, over NVMe/TCP.
+//! Remote drives: NVMe-oF namespaces over NVMe/TCP.
 //!
-//! **What it is.** [`FabricsDevice`] connects to a controller and describes its namespace; a thread keeps the
-//! association alive and makes it anew when it is lost. Where there are several paths to the namespace, each has such
-//! a thread, and another one chooses which of them carries I/O. A queue of the device is one connection, used by one
-//! core; it holds requests while there is no association, and sends again what was not answered.
+//! **What it is.** [`FabricsDevice`] connects to a controller and describes its namespace. A thread per path keeps the
+//! association alive and reconnects when it is lost; with several paths, another thread selects the path that carries
+//! I/O. A queue of the device is one connection, used by one core. It holds requests while no association exists, and
+//! sends unanswered requests again.
 //!
-//! **What it must never do.** Wait on a data core: whatever may take its time is done by the thread. Believe a target:
-//! what it says is checked, and a broken rule ends the association with a reason that people can read. Send a change
-//! again while the one before may still be carried out.
+//! **What it must never do.** Wait on a data core: the threads do what takes time. Trust a target: every answer is
+//! checked, and a violation ends the association with a readable reason. Repeat a change while the previous attempt
+//! may still be carried out.
 //!
-//! **Where to start.** [`discovery`] for what a machine offers, [`device`] for connecting, [`keeper`] for what becomes
-//! of associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire`.
+//! **Where to start.** [`discovery`] for what a target offers, [`device`] for connecting, [`keeper`] for the life of
+//! associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire`.
 
 #![forbid(unsafe_code)]
 

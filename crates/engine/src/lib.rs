@@ -1,16 +1,17 @@
 //! Arrays: devices made of devices.
 //!
-//! **What it is.** [`create()`] and [`assemble()`] turn drives into an [`Assembled`] array; [`Array::start`] runs it,
-//! one shard per core; [`Array::device`] is a [`BlockDevice`](strake_block::BlockDevice) like any other. A shard
-//! interprets the plans of `strake-raid` over its members' queues, serializes work per band, keeps the
-//! write-intent bitmap and labels true, resynchronizes and rebuilds.
+//! **What it is.** [`create()`] and [`assemble()`] turn drives into an [`Assembled`] array. [`Array::start`] runs it,
+//! one shard per core. [`Array::device`] is a [`BlockDevice`](strake_block::BlockDevice) like any other. A shard
+//! executes the plans of `strake-raid` on the queues of its members, serializes work per band, keeps the write-intent
+//! bitmap, the redo log and the labels, resynchronizes, rebuilds and scrubs.
 //!
-//! **What it must never do.** It decides nothing about RAID: which strips to read, compute and write is a plan's
-//! business. It reads no clock and draws no random number; both come in as arguments, so a simulated run
-//! replays exactly. It acknowledges no write before every member that missed it is recorded as out of use.
+//! **What it must never do.** Compute where strips are or which strips an operation needs: `strake-raid` plans every
+//! operation. Two fast paths (single-strip reads and small writes) decide that they need no plan; tests compare them
+//! with the planner. Read a clock or draw a random number: both are arguments, so that a simulated run replays
+//! exactly. Acknowledge a write before every member that missed it is recorded as out of use.
 //!
 //! **Where to start.** `shard.rs`, then `shard/driver.rs` for a turn, `shard/band_task.rs` for a write,
-//! `shard/leader.rs` for state changes; `docs/io-path.md` walks one of each.
+//! `shard/leader.rs` for state changes. `docs/io-path.md` follows one of each.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,15 @@
-//! What exports over sockets have in common.
+//! The shared part of exports over sockets.
 //!
-//! **What it is.** The way of a connection from being accepted to being served, whatever is spoken on it. A [`Service`]
-//! listens; its *lobby*, a control thread, accepts connections and lets a [`Protocol`] negotiate with them; one that
-//! agreed with its peer is handed to the *station* of a data core, a poller that gives each [`Connection`] its turns.
-//! Beside that are the parts that connections are made of: [`Peer`], [`Pools`], [`Supply`], [`Replies`],
-//! [`DeviceQueue`] and [`Seats`].
+//! **What it is.** The way of a connection from accept to service, for any protocol. A [`Service`] listens. Its
+//! acceptor (`lobby`), a control thread, accepts connections and lets a [`Protocol`] negotiate. A negotiated
+//! connection moves to the session poller (`station`) of a data core, which gives each [`Connection`] its turns. The
+//! rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`Replies`], [`DeviceQueue`] and [`Seats`].
 //!
-//! **What it must never do.** Know a protocol: no byte of a peer is looked at here. Allocate, lock or log once a
-//! connection is served. Let a peer that waits, floods or vanishes hold up another.
+//! **What it must never do.** Know a protocol: no byte of a peer is interpreted here. Allocate, lock or log for a
+//! connection that is served. Let a peer that waits, floods or vanishes delay another.
 //!
-//! **Where to start.** [`protocol`] for what an export brings, `lobby` and `station` for who calls it, [`limits`] for
-//! every bound.
+//! **Where to start.** [`protocol`] for what an export implements, `lobby` and `station` for its callers, [`limits`]
+//! for every bound.
 
 #![forbid(unsafe_code)]
 

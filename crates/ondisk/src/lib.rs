@@ -1,15 +1,15 @@
-//! What Strake writes on a drive, apart from people's data, and which drives that makes an array.
+//! What Strake writes on a drive besides user data, and which drives form an array.
 //!
-//! **What it is.** Codecs between values and bytes (labels, bitmap pages, the protective partition table), the
-//! places those bytes have on a drive, and the decision which labels found on drives form an array. The format is
-//! described byte for byte in `docs/on-disk.md`, and images of every released version are opened by tests forever.
+//! **What it is.** Codecs between values and bytes (labels, bitmap pages, the protective partition table), the places
+//! those bytes have on a drive, and the decision which labels found on drives form an array. The format is described
+//! byte for byte in `docs/on-disk.md`, and images of every released version are opened by tests forever.
 //!
-//! **What it must never do.** No I/O, clock, threads, randomness or `unsafe`; whoever has a drive reads it and
-//! passes the bytes. No bytes, however hostile, make it panic. It never decides about redundancy: how many
-//! members an array can do without is known to whoever knows the geometry.
+//! **What it must never do.** No I/O, clock, threads, randomness or `unsafe`; the caller reads the drive and passes
+//! the bytes. No bytes, however hostile, make it panic. It never decides about redundancy: how many failures an array
+//! tolerates follows from the geometry, which `strake-raid` owns.
 //!
-//! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the planes
-//! of region bits, [`bad_blocks`] for what is lost, [`redo`] for writes under way, then [`mod@assemble`], which turns
+//! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the planes of
+//! region bits, [`bad_blocks`] for what is lost, [`redo`] for writes under way, then [`mod@assemble`], which turns
 //! labels into arrays or says why not.
 
 #![forbid(unsafe_code)]

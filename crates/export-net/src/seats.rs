@@ -144,3 +144,6 @@ pub struct Counters {
 pub fn count(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, u32_of, until};
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, h2c, u32_of, until};
 use std::collections::VecDeque;
 use std::io::Read;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES};
@@ -142,16 +142,10 @@ impl Careful {
 fn data_and_completions_have_digests_of_their_own() {
     let machine = Machine::start();
     let mut admin = Host::asked(&machine);
-    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
-    admin.enable();
+    let (mut io, id) = careful_queue(&machine, &mut admin);
     let mut bare = machine.queue(2, id);
     let blocks: Vec<_> = (0..4).map(|block| vec![block as u8 + 1; BLOCK]).collect();
     blocks.iter().zip(0..).for_each(|(data, block)| assert_eq!(bare.write(block, data), 0));
-    let mut io = Careful::asked(&machine);
-    let data = connect_data((HOST, SUBSYSTEM), id);
-    let sgl = Sgl::InCapsule { offset: 0, length: 1024 };
-    io.0.put(&Careful::capsule(0x7f, 9, sgl, &[(1, 1), (10, 1 << 16), (11, 127)], &data));
-    assert_eq!(io.next(), (COMPLETION, 9, vec![]));
     let sgl = Sgl::Transport { length: BLOCK as u32 };
     let read = |cid: u16| Careful::capsule(2, cid, sgl, &[(1, 1), (10, cid.into())], &[]);
     io.0.put(&(0..4).flat_map(read).collect::<Vec<_>>());
@@ -159,6 +153,71 @@ fn data_and_completions_have_digests_of_their_own() {
         assert_eq!(io.next(), (DATA, cid, data));
     }
     (0..4).for_each(|cid| assert_eq!(io.next(), (COMPLETION, cid, vec![])));
+}
+
+/// A host with digests, connected to a queue of a controller whose admin queue has none.
+fn careful_queue(machine: &Machine, admin: &mut Host) -> (Careful, u16) {
+    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut io = Careful::asked(machine);
+    let data = connect_data((HOST, SUBSYSTEM), id);
+    let sgl = Sgl::InCapsule { offset: 0, length: 1024 };
+    io.0.put(&Careful::capsule(0x7f, 9, sgl, &[(1, 1), (10, 1 << 16), (11, 127)], &data));
+    assert_eq!(io.next(), (COMPLETION, 9, vec![]));
+    (io, id)
+}
+
+/// Whose digest of a transfer's second PDU is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Nothing,
+    Header,
+    Data,
+}
+
+/// Writes a few blocks in two PDUs behind the capsule; the kind of the answer, and its status when it is a completion.
+fn write_in_two(io: &mut Careful, fill: u8, wrong: Wrong) -> (u8, u16) {
+    const HALF: usize = 4 * BLOCK;
+    let sgl = Sgl::Transport { length: 2 * HALF as u32 };
+    io.0.put(&Careful::capsule(1, 5, sgl, &[(1, 1), (10, 0), (12, 7)], &[]));
+    let asked = io.0.pdu().expect("it is asked for the data");
+    assert_eq!(asked.kind, 9, "R2T");
+    let tag = u16::from_le_bytes([asked.header[2], asked.header[3]]);
+    for (half, flags) in [(0, 3), (1, 7)] {
+        let data = vec![fill; HALF];
+        let bare = h2c(5, tag, (half * HALF) as u32, HALF as u32, flags, &[]);
+        let mut header = bare[..24].to_vec();
+        header[3] = (24 + DIGEST_BYTES) as u8;
+        header[4..8].copy_from_slice(&((24 + HALF + 2 * DIGEST_BYTES) as u32).to_le_bytes());
+        let mut ends = [digest::of(&header), digest::of(&data)];
+        if half == 1 && wrong != Wrong::Nothing {
+            ends[usize::from(wrong == Wrong::Data)][3] ^= 1;
+        }
+        io.0.put(&[&header[..], &ends[0], &data, &ends[1]].concat());
+    }
+    let answer = io.0.pdu().expect("it is answered");
+    let status = match answer.kind {
+        COMPLETION => Cqe::parse(&answer.header[..16].try_into().expect("16 bytes")).status.word(),
+        _ => 0,
+    };
+    (answer.kind, status >> 1 & 0x7ff)
+}
+
+/// The digests of every PDU count, not only those of the first: damaged data changes nothing and fails its command,
+/// and a damaged header ends the connection, since it is unknown what it was of.
+#[test]
+fn every_pdu_of_a_write_is_judged_by_its_digests() {
+    const TRANSPORT_ERROR: u16 = 0x22;
+    let machine = Machine::start();
+    let mut admin = Host::asked(&machine);
+    let (mut io, id) = careful_queue(&machine, &mut admin);
+    let mut bare = machine.queue(2, id);
+    assert_eq!(write_in_two(&mut io, 1, Wrong::Nothing), (COMPLETION, 0));
+    assert_eq!(write_in_two(&mut io, 2, Wrong::Data), (COMPLETION, TRANSPORT_ERROR));
+    assert_eq!(bare.read(0, 8), (vec![1; 8 * BLOCK], 0), "damaged data is not written");
+    assert_eq!(write_in_two(&mut io, 3, Wrong::Nothing), (COMPLETION, 0), "the stream is in step");
+    assert_eq!(write_in_two(&mut io, 4, Wrong::Header), (REQUEST_TO_END, 0));
+    assert_eq!(bare.read(0, 8), (vec![3; 8 * BLOCK], 0), "nor what a damaged header was of");
 }
 
 /// What a host does not read waits, data and completions in their order, and takes no more than there are places for.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, HOST, Host, Machine, export, until};
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, export, until};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
@@ -57,6 +57,35 @@ fn look(host: &mut Host, retain: u32) -> u64 {
     let (page, _, status) = host.finish();
     assert_eq!(status, 0);
     u64::from_le_bytes(page[8..16].try_into().expect("8 bytes"))
+}
+
+/// What a host may not connect to it does not learn the name of either.
+#[test]
+fn discovery_names_to_a_host_only_what_it_may_connect_to() {
+    let machine = Machine::start();
+    let device = || Arc::new(RamDevice::new(16, BlockSize::B4096));
+    let of = |nqn: &str, host: &str| strake_export_nvmet::Export {
+        nqn: nqn.to_owned(),
+        hosts: vec![host.to_owned()],
+        ..export(device())
+    };
+    let longer = format!("{HOST}1");
+    machine.target.add_export(&of(OTHER, &longer)).expect("a fresh name");
+    let page = |name: &str| {
+        let mut host = Host::asked(&machine);
+        host.connect_as((name, nqn::DISCOVERY), 0, 0xffff, 0).expect("it may connect to one");
+        host.enable();
+        let length = 4096;
+        let words = [(10, (length / 4 - 1) << 16 | 0x70)];
+        host.send(0x02, Sgl::Transport { length }, &words, &[]);
+        let (page, _, status) = host.finish();
+        assert_eq!((status, page[8]), (0, 1), "{name} sees one subsystem");
+        String::from_utf8_lossy(&page[1024..2048]).into_owned()
+    };
+    for (name, seen, hidden) in [(HOST, SUBSYSTEM, OTHER), (&longer, OTHER, SUBSYSTEM)] {
+        let page = page(name);
+        assert!(page.contains(seen) && !page.contains(hidden), "{name}: {page:?}");
+    }
 }
 
 #[test]

@@ -305,6 +305,7 @@ fn an_address_that_breaks_the_protocol_again_and_again_gets_no_further() {
 fn a_host_that_was_not_named_is_refused() {
     let machine = Machine::start();
     let stranger = "nqn.2014-08.org.nvmexpress:uuid:stranger";
+    let (longer, louder) = (format!("{HOST}1"), HOST.replace("uuid:host", "uuid:Host"));
     for (names, wanted) in [
         ((HOST, SUBSYSTEM), None),
         ((HOST, nqn::DISCOVERY), None),
@@ -312,6 +313,13 @@ fn a_host_that_was_not_named_is_refused() {
         ((stranger, nqn::DISCOVERY), Some(0x184)),
         ((HOST, "nqn.2014-08.org.nvmexpress:uuid:other"), Some(0x182)),
         (("", SUBSYSTEM), Some(0x182)),
+        // Names are compared whole: neither a part of a name that may, nor more than it, nor another case of it.
+        ((&HOST[..HOST.len() - 1], SUBSYSTEM), Some(0x184)),
+        ((&longer, SUBSYSTEM), Some(0x184)),
+        ((&louder, SUBSYSTEM), Some(0x184)),
+        ((&longer, nqn::DISCOVERY), Some(0x184)),
+        ((HOST, &SUBSYSTEM[..SUBSYSTEM.len() - 1]), Some(0x182)),
+        ((HOST, &SUBSYSTEM.replace("ram", "RAM")), Some(0x182)),
     ] {
         let mut host = Host::asked(&machine);
         let refused = host.connect_as(names, 0, 0xffff, 0).err();

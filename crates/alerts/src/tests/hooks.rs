@@ -88,6 +88,26 @@ fn a_removed_hook_is_told_nothing_more() {
     assert!(!server.was_asked());
 }
 
+/// As bad as asked for or worse, and a word that is not known counts as the worst: the first news of an array without
+/// redundancy must not be taken for chatter.
+#[test]
+fn a_hook_is_told_what_is_bad_enough_and_nothing_milder() {
+    for (severity, told) in [("warning", &[2, 3, 4][..]), ("critical", &[3, 4])] {
+        let server = Server::new(vec![Say::status("200 OK"); told.len()]);
+        let bench = Bench::new();
+        let mut spec = webhook(&server.url("/"));
+        spec.severity = severity.into();
+        bench.alerts.add(spec).unwrap();
+        for (number, bad) in [(1, "info"), (2, "warning"), (3, "critical"), (4, "dreadful")] {
+            bench.alerts.offer(&event(number, bad));
+        }
+        for number in told {
+            assert_eq!(server.asked().json()["number"], *number, "{severity}");
+        }
+        assert!(!server.was_asked(), "{severity}: nothing milder");
+    }
+}
+
 #[test]
 fn an_event_about_a_failing_hook_is_not_told() {
     let server = Server::new(vec![Say::status("200 OK")]);

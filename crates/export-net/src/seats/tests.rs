@@ -1,0 +1,40 @@
+use super::{Export, NoSeat, Seat, Seats};
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Place(Seats);
+
+impl Export for Place {
+    fn seats(&self) -> &Seats {
+        &self.0
+    }
+}
+
+fn sit(at: &Arc<Place>) -> Result<Seat<Place>, NoSeat> {
+    Seat::take(at)
+}
+
+/// What is removed takes nobody any more, and counts as empty only when the last of its I/O came home: its array is
+/// stopped then.
+#[test]
+fn a_closed_export_takes_nobody_and_is_empty_when_the_last_has_left() {
+    let export = Arc::new(Place(Seats::new(3)));
+    let (one, two) = (sit(&export).expect("there is room"), sit(&export).expect("there is room"));
+    export.0.close();
+    assert_eq!(sit(&export).err(), Some(NoSeat::Closed));
+    drop(one);
+    assert_eq!((export.0.taken(), export.0.wait_empty(Duration::ZERO)), (1, false));
+    drop(two);
+    assert_eq!((export.0.taken(), export.0.wait_empty(Duration::ZERO)), (0, true));
+    assert_eq!(sit(&export).err(), Some(NoSeat::Closed), "nor when it is empty");
+}
+
+#[test]
+fn no_more_sit_down_than_there_are_seats() {
+    let export = Arc::new(Place(Seats::new(2)));
+    let mut seats: Vec<_> = (0..2).map(|_| sit(&export).expect("there is room")).collect();
+    assert_eq!((sit(&export).err(), export.0.free()), (Some(NoSeat::Full), 0));
+    drop(seats.pop());
+    seats.push(sit(&export).expect("one has left"));
+    assert_eq!(sit(&export).err(), Some(NoSeat::Full));
+}

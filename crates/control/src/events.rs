@@ -17,6 +17,7 @@ mod kind;
 pub use kind::{EventKind, Severity};
 
 use crate::error::ControlError;
+use crate::files::StateFolder;
 use crate::limits::{EVENT_TEXT_BYTES, EVENTS_KEPT, EVENTS_RETRY, EVENTS_STOP};
 use file::EventFile;
 
@@ -149,7 +150,11 @@ impl Events {
     /// # Errors
     /// When no thread can be started.
     pub fn open(dir: &Path, clock: WallClock) -> Result<Self, ControlError> {
-        let file = EventFile::new(dir);
+        Self::open_in(StateFolder::of(dir), clock)
+    }
+
+    pub(crate) fn open_in(state: StateFolder, clock: WallClock) -> Result<Self, ControlError> {
+        let file = EventFile::new(state);
         let mut past = file.read();
         let last = past.last().map_or(0, |event| event.number);
         past.drain(..past.len().saturating_sub(EVENTS_KEPT));
@@ -338,7 +343,7 @@ fn log(severity: Severity, event: &Event) {
 }
 
 /// The thread that writes.
-fn write_all(shared: &Shared, mut file: EventFile) {
+fn write_all(shared: &Shared, file: EventFile) {
     loop {
         let mut state = shared.lock();
         while state.unwritten.is_empty() && !state.stopping {

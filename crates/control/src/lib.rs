@@ -28,6 +28,7 @@ pub mod drives;
 mod error;
 pub mod events;
 mod exports;
+mod files;
 mod grow;
 mod history;
 mod hooks;

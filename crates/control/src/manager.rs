@@ -1,7 +1,6 @@
 //! What the control plane owns, and how it starts and stops.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use crate::crowds::Crowd;
 use crate::drives::Drives;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
+use crate::files::StateFolder;
 use crate::grow::Growth;
 use crate::hooks::Hooks;
 use crate::lost::Loss;
@@ -252,10 +252,10 @@ impl Manager {
     ///
     /// # Errors
     /// When the state directory or the machine does not allow a daemon to run.
-    pub(crate) fn open(state_dir: &Path, options: Options) -> Result<Self, ControlError> {
-        let (store, config) = Store::open(state_dir)?;
+    pub(crate) fn open(state: StateFolder, options: Options) -> Result<Self, ControlError> {
+        let (store, config) = Store::open_in(state.clone())?;
         let cores = start_cores(&options.cores)?;
-        let events = Arc::new(Events::open(state_dir, options.clock.clone())?);
+        let events = Arc::new(Events::open_in(state.clone(), options.clock.clone())?);
         if let Err(reason) = inherit_nothing() {
             tracing::warn!(%reason, "programs of hooks inherit what straked was started with");
         }
@@ -286,7 +286,7 @@ impl Manager {
             reserved: BTreeSet::new(),
             hooks,
             remotes: Remotes::default(),
-            past: Past::open(state_dir, monotonic()),
+            past: Past::open(state.clone(), monotonic()),
             written: BTreeMap::new(),
             listed: Listed::default(),
             looked: BTreeMap::new(),
@@ -298,7 +298,7 @@ impl Manager {
             prospects: BTreeMap::new(),
             sights: BTreeMap::new(),
             whole_files: BTreeSet::new(),
-            newest: crate::newest::read(state_dir),
+            newest: crate::newest::read(state.path()),
             newest_written: None,
             events,
             told_trouble: None,

@@ -5,10 +5,8 @@
 //! the array, so it knows better, and an array whose drives are all older than that is started by nobody but a person.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use strake_ondisk::{RecordedState, Returning, Superblock, returning};
@@ -16,6 +14,7 @@ use strake_units::Uuid;
 
 use crate::control::Control;
 use crate::error::ControlError;
+use crate::files::StateFolder;
 use crate::manager::{Manager, Running};
 use crate::offline::Labelled;
 use crate::store::ArrayRecord;
@@ -111,25 +110,17 @@ pub(crate) fn read(dir: &Path) -> Newest {
     })
 }
 
-/// Replaces the file in one step.
-fn write(dir: &Path, newest: &Newest) -> std::io::Result<()> {
-    let next = dir.join("newest.json.next");
-    let text = serde_json::to_vec_pretty(newest)?;
-    let mut file =
-        File::options().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&next, dir.join(FILE))?;
-    File::open(dir)?.sync_all()
+fn write(state: &StateFolder, newest: &Newest) -> std::io::Result<()> {
+    state.replace(FILE, &serde_json::to_vec_pretty(newest)?)
 }
 
 impl Control {
     /// Writes down what has changed since it was last written. A directory that refuses is asked again with the next
     /// round; that it refuses is told by the events, which want to be written too.
     pub(crate) fn note_newest(&self) -> Result<(), ControlError> {
-        let Some((dir, newest)) = self.run(|m| Ok(m.unwritten_newest()))? else { return Ok(()) };
+        let Some((state, newest)) = self.run(|m| Ok(m.unwritten_newest()))? else { return Ok(()) };
         // Without the lock: the directory may be slow.
-        match write(&dir, &newest) {
+        match write(&state, &newest) {
             Ok(()) => self.run(|m| {
                 m.newest_written = Some(newest);
                 Ok(())
@@ -143,13 +134,13 @@ impl Control {
 }
 
 impl Manager {
-    fn unwritten_newest(&mut self) -> Option<(PathBuf, Newest)> {
+    fn unwritten_newest(&mut self) -> Option<(StateFolder, Newest)> {
         self.note_running();
         if self.store.is_given_up() {
             return None;
         }
         let changed = self.newest_written.as_ref() != Some(&self.newest);
-        changed.then(|| (self.store.dir().to_owned(), self.newest.clone()))
+        changed.then(|| (self.store.folder().clone(), self.newest.clone()))
     }
 
     /// Takes note of what the running arrays are like; forgets arrays that are not recorded any more.
@@ -163,8 +154,8 @@ impl Manager {
 
     /// The last chance to write it down, before arrays are stopped.
     pub(crate) fn note_newest_at_stop(&mut self) {
-        if let Some((dir, newest)) = self.unwritten_newest()
-            && let Err(error) = write(&dir, &newest)
+        if let Some((state, newest)) = self.unwritten_newest()
+            && let Err(error) = write(&state, &newest)
         {
             tracing::warn!(%error, "the newest generations could not be written");
         }

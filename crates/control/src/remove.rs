@@ -80,7 +80,7 @@ impl Control {
         let mut warnings = Vec::new();
         let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
         self.run(|m| {
-            crate::scrub_file::forget(m.store.dir(), &view.uuid);
+            crate::scrub_file::forget(m.store.folder(), &view.uuid);
             Ok(())
         })?;
         // One that has just taken a member's place may not be noted as such.

@@ -5,10 +5,9 @@
 //! happens to hold the manager, and a damaged file is the trouble of one export.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +18,7 @@ use strake_units::Uuid;
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
+use crate::files::StateFolder;
 use crate::manager::Manager;
 use crate::store::ExportRecord;
 
@@ -133,27 +133,29 @@ impl Recorded {
 /// The file of one array.
 #[derive(Debug)]
 pub(crate) struct ReservationFile {
-    state: PathBuf,
+    state: StateFolder,
     /// Identity of the array.
     array: String,
     /// Name of the export, for what is to be done.
     export: String,
-    /// Makes what was done in a folder durable; one that fails in tests.
-    sync: fn(&Path) -> io::Result<()>,
 }
 
 impl ReservationFile {
-    pub(crate) fn new(state: &Path, record: &ExportRecord) -> Self {
+    pub(crate) fn new(state: &StateFolder, record: &ExportRecord) -> Self {
         let (array, export) = (record.array.clone(), record.name.clone());
-        Self { state: state.to_owned(), array, export, sync: sync_folder }
+        Self { state: state.clone(), array, export }
     }
 
-    fn folder(&self) -> PathBuf {
-        self.state.join(FOLDER)
+    fn folder(&self) -> StateFolder {
+        self.state.folder(FOLDER)
+    }
+
+    fn name(&self) -> String {
+        format!("{}.json", self.array)
     }
 
     fn path(&self) -> PathBuf {
-        self.folder().join(format!("{}.json", self.array))
+        self.folder().file(&self.name())
     }
 
     fn unreadable(&self, why: &str) -> String {
@@ -188,9 +190,9 @@ impl ReservationFile {
         let crc32c = recorded.crc32c().map_err(io::Error::other)?;
         let page = Page { version: VERSION, reservations: recorded, crc32c };
         let text = serde_json::to_vec_pretty(&page)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(self.folder())?;
+        self.folder().make()?;
         // Also for a folder that was there: whoever made it may have come no further.
-        (self.sync)(&self.state)?;
+        self.state.sync()?;
         self.replace(Some(&text))
     }
 
@@ -202,8 +204,8 @@ impl ReservationFile {
             read => Some(read?),
         };
         self.place(text)?;
-        (self.sync)(&self.folder()).map_err(|error| {
-            let is_back = self.place(before.as_deref()).and_then(|()| (self.sync)(&self.folder()));
+        self.folder().sync().map_err(|error| {
+            let is_back = self.place(before.as_deref()).and_then(|()| self.folder().sync());
             match is_back {
                 Ok(()) => error,
                 Err(worse) => io::Error::other(format!(
@@ -215,35 +217,21 @@ impl ReservationFile {
 
     /// The same, without making sure of the folder.
     fn place(&self, text: Option<&[u8]>) -> io::Result<()> {
-        let Some(text) = text else {
-            return match fs::remove_file(self.path()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed,
-            };
-        };
-        let next = self.path().with_extension("json.next");
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&next)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&next, self.path())
+        match text {
+            Some(text) => self.folder().prepare(&self.name(), text)?.place(),
+            None => self.folder().unlink(&self.name()),
+        }
     }
 
     /// Also makes sure of a removal before this one of which nobody knew whether it was durable.
     fn remove(&self) -> io::Result<()> {
-        if self.folder().try_exists()? { self.replace(None) } else { Ok(()) }
+        if self.folder().path().try_exists()? { self.replace(None) } else { Ok(()) }
     }
 
     /// Puts a file aside that cannot be read, for whoever wants to know.
     fn put_aside(&self) -> io::Result<()> {
-        fs::rename(self.path(), self.path().with_extension("json.damaged"))?;
-        (self.sync)(&self.folder())
+        self.folder().rename(&self.name(), &format!("{}.json.damaged", self.array))
     }
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 impl Ledger for ReservationFile {
@@ -290,7 +278,7 @@ pub(crate) fn message(reservations: &Reservations) -> Option<ReservationMessage>
 
 impl Manager {
     pub(crate) fn ledger_of(&self, record: &ExportRecord) -> Arc<ReservationFile> {
-        Arc::new(ReservationFile::new(self.store.dir(), record))
+        Arc::new(ReservationFile::new(self.store.folder(), record))
     }
 
     /// Why hosts of an export could not change reservations the last time.

@@ -261,7 +261,7 @@ impl Manager {
     fn take_up_scrub(&mut self, at: usize) {
         let uuid = self.running[at].uuid();
         self.running[at].scrub.looked = true;
-        let kept = match scrub_file::read(self.store.dir(), &uuid) {
+        let kept = match scrub_file::read(self.store.folder(), &uuid) {
             Ok(Some(kept)) => kept,
             Ok(None) => return,
             Err(why) => {
@@ -319,7 +319,7 @@ impl Manager {
         }
         let (uuid, begun_us) = (running.uuid(), running.scrub.begun_us);
         let kept = Kept { begun_us, position };
-        match scrub_file::write(self.store.dir(), &uuid, &kept) {
+        match scrub_file::write(self.store.folder(), &uuid, &kept) {
             Ok(()) => running.scrub.kept = Some((now_us, kept.position)),
             Err(error) => {
                 let array = running.array.name();

@@ -1,17 +1,17 @@
 //! Where scrubs stand, in a file of the state directory for each array: a scrub goes on after a restart where it was,
 //! and what the last one found can still be asked for.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use strake_engine::{
     ScrubCounts, ScrubFinding, ScrubMode, ScrubPosition, ScrubState, ScrubVerdict,
 };
 use strake_units::{Lba, LbaRange, MemberIndex, StripeIndex};
+
+use crate::files::StateFolder;
 
 /// What this program writes.
 const VERSION: u32 = 1;
@@ -59,16 +59,16 @@ struct Entry {
     repaired: bool,
 }
 
-fn path(dir: &Path, uuid: &str) -> PathBuf {
-    dir.join(format!("scrub-{uuid}.json"))
+fn name(uuid: &str) -> String {
+    format!("scrub-{uuid}.json")
 }
 
 /// What is recorded about the last scrub of array `uuid`; `None` when there is nothing.
 ///
 /// # Errors
 /// When there is a file and it cannot be understood.
-pub(crate) fn read(dir: &Path, uuid: &str) -> Result<Option<Kept>, String> {
-    let path = path(dir, uuid);
+pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Option<Kept>, String> {
+    let path = state.file(&name(uuid));
     let size = match fs::metadata(&path) {
         Ok(meta) => meta.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -85,34 +85,16 @@ pub(crate) fn read(dir: &Path, uuid: &str) -> Result<Option<Kept>, String> {
     page.kept().map(Some).ok_or_else(|| "it has words that this program does not know".to_owned())
 }
 
-/// Replaces the file in one step.
-pub(crate) fn write(dir: &Path, uuid: &str, kept: &Kept) -> io::Result<()> {
-    let next = dir.join(format!("scrub-{uuid}.json.next"));
-    let text = serde_json::to_vec(&Page::of(kept))?;
-    let written =
-        File::options().write(true).create(true).truncate(true).mode(0o600).open(&next).and_then(
-            |mut file| {
-                file.write_all(&text)?;
-                file.sync_all()
-            },
-        );
-    if let Err(error) = written {
-        // A rest of it would only take space where there is none.
-        let _ = fs::remove_file(&next);
-        return Err(error);
-    }
-    fs::rename(&next, path(dir, uuid))?;
-    File::open(dir)?.sync_all()
+/// Records how far the scrub of an array has come.
+pub(crate) fn write(state: &StateFolder, uuid: &str, kept: &Kept) -> io::Result<()> {
+    state.replace(&name(uuid), &serde_json::to_vec(&Page::of(kept))?)
 }
 
 /// Forgets what is recorded about the scrubs of an array.
-pub(crate) fn forget(dir: &Path, uuid: &str) {
-    match fs::remove_file(path(dir, uuid)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            // It is never read again: nothing else has this identity.
-            tracing::debug!(uuid, %error, "the position of a scrub could not be removed");
-        }
-        Ok(()) | Err(_) => {}
+pub(crate) fn forget(state: &StateFolder, uuid: &str) {
+    if let Err(error) = state.remove(&name(uuid)) {
+        // It is never read again: nothing else has this identity.
+        tracing::debug!(uuid, %error, "the position of a scrub could not be removed");
     }
 }
 

@@ -19,6 +19,7 @@ use strake_units::Nanos;
 use crate::bounded;
 use crate::control::{Control, Reserved};
 use crate::error::ControlError;
+use crate::files::StateFolder;
 use crate::import::{WAITS, labelled, push_once, suffice_without};
 use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::lost::Loss;
@@ -98,7 +99,14 @@ impl Control {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn start(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
-        let control = Self::open(state_dir, options)?;
+        Self::start_in(StateFolder::of(state_dir), options)
+    }
+
+    pub(crate) fn start_in(
+        state: StateFolder,
+        options: crate::manager::Options,
+    ) -> Result<Self, ControlError> {
+        let control = Self::open_in(state, options)?;
         while !control.starts_are_over(Duration::MAX)? {}
         control.run(|m| {
             m.observe();
@@ -113,7 +121,11 @@ impl Control {
     /// # Errors
     /// When the state directory or the machine does not allow a daemon to run.
     pub fn open(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
-        let control = Self::new(Manager::open(state_dir, options)?);
+        Self::open_in(StateFolder::of(state_dir), options)
+    }
+
+    fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Self, ControlError> {
+        let control = Self::new(Manager::open(state, options)?);
         control.run(|m| {
             m.announce_recorded_exports();
             m.watch_state_dir();

@@ -6,8 +6,8 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use strake_alerts::HookSpec;
 
 use crate::error::{ControlError, ControlErrorKind};
+use crate::files::{Next, StateFolder};
 
 mod peers;
 
@@ -22,6 +23,9 @@ pub use peers::{Covered, HostRecord, RemoteRecord};
 
 /// Version of the file written here.
 pub const VERSION: u32 = 1;
+
+/// The file.
+const FILE: &str = "state.json";
 
 /// File that is there while a daemon runs, and after one that did not stop in order.
 const RUNNING: &str = "running";
@@ -296,7 +300,7 @@ const fn is_first_namespace(namespace: &u32) -> bool {
 /// The state directory, locked by this process.
 #[derive(Debug)]
 pub struct Store {
-    dir: PathBuf,
+    folder: StateFolder,
     unclean: bool,
     trouble: Option<ControlError>,
     // They hold the lock; closing them gives the directory free.
@@ -309,9 +313,9 @@ pub struct Store {
 #[derive(Debug)]
 #[must_use = "a prepared configuration takes effect when it is committed"]
 pub struct Prepared {
-    dir: PathBuf,
+    folder: StateFolder,
+    next: Next,
     config: Config,
-    done: bool,
 }
 
 impl Store {
@@ -322,15 +326,15 @@ impl Store {
     /// When another daemon uses the directory (named by its process ID), it is not there and cannot be made, or the
     /// file in it cannot be read.
     pub fn open(dir: &Path) -> Result<(Self, Config), ControlError> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(|e| failed(dir, "create it", &e))?;
+        Self::open_in(StateFolder::of(dir))
+    }
+
+    pub(crate) fn open_in(folder: StateFolder) -> Result<(Self, Config), ControlError> {
+        let dir = folder.path();
+        folder.make().map_err(|e| failed(dir, "create it", &e))?;
         let locks = lock(dir)?;
-        let unclean = dir.join(RUNNING).exists();
-        let mut store =
-            Self { dir: dir.to_owned(), unclean, trouble: None, locks, given_up: false };
+        let unclean = folder.file(RUNNING).exists();
+        let mut store = Self { folder, unclean, trouble: None, locks, given_up: false };
         let config = store.read()?;
         store.test(&config);
         Ok((store, config))
@@ -343,9 +347,8 @@ impl Store {
         }
         // What is prepared is dropped at once.
         let tested = self.prepare(config).map(drop).and_then(|()| {
-            let mark = self.dir.join(RUNNING);
-            let marked = File::create(&mark).and_then(|file| file.sync_all());
-            marked.map_err(|e| failed(&mark, "write to it", &e))
+            let marked = self.folder.mark(RUNNING);
+            marked.map_err(|e| failed(&self.folder.file(RUNNING), "write to it", &e))
         });
         self.trouble = tested.err();
     }
@@ -392,23 +395,23 @@ impl Store {
     /// When the directory cannot be written, or was [given up](Self::give_up).
     pub fn mark_clean(&self) -> Result<(), ControlError> {
         self.check_held()?;
-        let mark = self.dir.join(RUNNING);
-        match fs::remove_file(&mark) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed(&mark, "remove it", &error))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        let removed = self.folder.remove(RUNNING);
+        removed.map_err(|e| failed(&self.folder.file(RUNNING), "remove it", &e))
     }
 
     /// The directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.folder.path()
+    }
+
+    /// The same, to be written to.
+    pub(crate) const fn folder(&self) -> &StateFolder {
+        &self.folder
     }
 
     fn read(&self) -> Result<Config, ControlError> {
-        let path = self.dir.join("state.json");
+        let path = self.folder.file(FILE);
         let mut text = String::new();
         match File::open(&path) {
             Ok(file) => file
@@ -442,26 +445,14 @@ impl Store {
     /// When the directory is full or read-only, or was [given up](Self::give_up); nothing has changed then.
     pub fn prepare(&self, config: &Config) -> Result<Prepared, ControlError> {
         self.check_held()?;
-        let path = self.dir.join("state.json.next");
         let text = serde_json::to_vec_pretty(config).map_err(|e| {
             ControlError::new(ControlErrorKind::Store, format!("cannot encode the state: {e}"))
         })?;
-        let written = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .and_then(|mut file| {
-                file.write_all(&text)?;
-                file.sync_all()
-            });
-        if let Err(error) = written {
-            // A rest of it would only take space where there is none.
-            let _ = fs::remove_file(&path);
-            return Err(failed(&path, "record the change", &error));
-        }
-        Ok(Prepared { dir: self.dir.clone(), config: config.clone(), done: false })
+        let next = self
+            .folder
+            .prepare(FILE, &text)
+            .map_err(|e| failed(&self.folder.file("state.json.next"), "record the change", &e))?;
+        Ok(Prepared { folder: self.folder.clone(), next, config: config.clone() })
     }
 }
 
@@ -471,23 +462,11 @@ impl Prepared {
     /// # Errors
     /// When the directory stopped working in between; it is then unknown which of the two is in force after a
     /// restart.
-    pub fn commit(mut self) -> Result<Config, ControlError> {
-        let next = self.dir.join("state.json.next");
-        fs::rename(&next, self.dir.join("state.json"))
-            .map_err(|e| failed(&next, "record the change", &e))?;
-        self.done = true;
-        let synced = File::open(&self.dir).and_then(|dir| dir.sync_all());
-        synced.map_err(|e| failed(&self.dir, "record the change", &e))?;
-        Ok(std::mem::take(&mut self.config))
-    }
-}
-
-impl Drop for Prepared {
-    fn drop(&mut self) {
-        if !self.done {
-            // What is left behind is overwritten by the next one.
-            let _ = fs::remove_file(self.dir.join("state.json.next"));
-        }
+    pub fn commit(self) -> Result<Config, ControlError> {
+        let path = self.next.path().to_owned();
+        self.next.place().map_err(|e| failed(&path, "record the change", &e))?;
+        self.folder.sync().map_err(|e| failed(self.folder.path(), "record the change", &e))?;
+        Ok(self.config)
     }
 }
 

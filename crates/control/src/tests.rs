@@ -20,6 +20,7 @@ mod halves;
 mod hooks;
 mod life;
 mod nvme;
+mod power;
 mod queues;
 mod remote;
 mod scrub;

@@ -11,10 +11,9 @@
 //! the file does not name is waited for as long as any target may take (`strake_engine::settling`).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use strake_block::BlockDevice;
@@ -23,11 +22,11 @@ use strake_ondisk::Superblock;
 use strake_units::{Nanos, Uuid};
 
 use super::process::Process;
+use crate::files::StateFolder;
 use crate::offline::Labelled;
 
 /// The file.
 const FILE: &str = "associations.json";
-const FILE_NEXT: &str = "associations.json.next";
 
 /// Largest file that is read: far more than all drives and arrays of one daemon need.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -49,7 +48,7 @@ struct Associations {
 
 /// What is known of earlier use of drives of other machines, and what is recorded of ours.
 pub(crate) struct Past {
-    dir: PathBuf,
+    state: StateFolder,
     /// What the daemon before left.
     before: Associations,
     /// When that one had ended, at the latest, on the monotonic clock.
@@ -61,10 +60,10 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// Reads what the daemon before left in `dir`, at this time of the monotonic clock. A file that is not understood
-    /// says nothing of single drives; the labels of arrays say enough.
-    pub(crate) fn open(dir: &Path, now: Nanos) -> Self {
-        let before = read(&dir.join(FILE));
+    /// Reads what the daemon before left in the state directory, at this time of the monotonic clock. A file that is
+    /// not understood says nothing of single drives; the labels of arrays say enough.
+    pub(crate) fn open(state: StateFolder, now: Nanos) -> Self {
+        let before = read(&state.file(FILE));
         // Also after a start of the machine: the process may have run on another one, which ended just now.
         let ended_at = now;
         let ours = Associations {
@@ -72,7 +71,7 @@ impl Past {
             processes: Process::this().into_iter().collect(),
             ..Associations::default()
         };
-        Self { dir: dir.to_owned(), before, ended_at, ours, seen: BTreeMap::new() }
+        Self { state, before, ended_at, ours, seen: BTreeMap::new() }
     }
 
     /// The number of an earlier process that used drives and still runs.
@@ -177,15 +176,12 @@ impl Past {
         self.ours.drives.retain(|identity, _| owing.contains(identity));
         self.ours.epochs.clear();
         if self.ours.drives.is_empty() && self.all_settled_at(now) <= now {
-            return match fs::remove_file(self.dir.join(FILE)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                Ok(()) | Err(_) => Ok(()),
-            };
+            return self.state.remove(FILE);
         }
         self.write(now)
     }
 
-    /// Replaces the file in one step, by what this daemon uses and what is not over of the one before.
+    /// Replaces the file by what this daemon uses and what is not over of the one before.
     fn write(&mut self, now: Nanos) -> io::Result<()> {
         let mut all = self.ours.clone();
         if self.all_settled_at(now) > now {
@@ -198,14 +194,7 @@ impl Past {
                 all.epochs.entry(array.clone()).or_insert_with(|| epochs.clone());
             }
         }
-        let next = self.dir.join(FILE_NEXT);
-        let text = serde_json::to_vec_pretty(&all)?;
-        let mut file =
-            File::options().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&next, self.dir.join(FILE))?;
-        File::open(&self.dir)?.sync_all()
+        self.state.replace(FILE, &serde_json::to_vec_pretty(&all)?)
     }
 }
 

@@ -1,8 +1,10 @@
-use super::{FOLDER, ReservationFile, sync_folder};
+use super::{FOLDER, ReservationFile};
+use crate::files::{Disk, Kernel, StateFolder, Step};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use strake_export_nvmet::limits::REGISTRANTS_MAX;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 
@@ -19,7 +21,28 @@ impl State {
 
     fn file(&self, array: &str) -> ReservationFile {
         let (array, export) = (array.to_owned(), "tank".to_owned());
-        ReservationFile { state: self.0.clone(), array, export, sync: sync_folder }
+        ReservationFile { state: StateFolder::of(&self.0), array, export }
+    }
+
+    /// The same file, while the folders that `ill` says cannot be made durable.
+    fn failing(&self, ill: fn(&Path) -> bool) -> ReservationFile {
+        let state = StateFolder::on(&self.0, Arc::new(Ill(ill)));
+        ReservationFile { state, ..self.file("a") }
+    }
+}
+
+/// Cannot make these folders durable.
+#[derive(Debug)]
+struct Ill(fn(&Path) -> bool);
+
+impl Disk for Ill {
+    fn carry_out(&self, step: Step<'_>) -> io::Result<()> {
+        match step {
+            Step::SyncFolder(folder) if (self.0)(folder) => {
+                Err(io::Error::other("the drive is ill"))
+            }
+            step => Kernel.carry_out(step),
+        }
     }
 }
 
@@ -138,12 +161,7 @@ fn what_is_not_durable_is_put_back() {
     let file = state.file("a");
     let held = Held { kind: ReservationType::ExclusiveAccess, holder: Some([1; 16]) };
     let (before, after) = (sample(None), sample(Some(held)));
-    let sync = |folder: &Path| match folder.ends_with(FOLDER) {
-        true => Err(io::Error::other("the drive is ill")),
-        false => Ok(()),
-    };
-    let failing = ReservationFile { sync, ..file };
-    let file = state.file("a");
+    let failing = state.failing(|folder| folder.ends_with(FOLDER));
     let check_refused = |wanted, found: Option<&Reservations>| {
         let why = failing.write(wanted).expect_err("it is not durable");
         for part in ["a.json", "the drive is ill", "nobody knows"] {
@@ -151,7 +169,7 @@ fn what_is_not_durable_is_put_back() {
         }
         assert_eq!(file.read(), Ok(found.cloned()));
     };
-    fs::create_dir_all(file.folder()).expect("it can be made");
+    fs::create_dir_all(file.folder().path()).expect("it can be made");
     check_refused(Some(&before), None);
     file.write(Some(&before)).expect("it can be written");
     check_refused(Some(&after), Some(&before));
@@ -163,11 +181,7 @@ fn what_is_not_durable_is_put_back() {
 #[test]
 fn nothing_is_durable_in_a_folder_that_is_not() {
     let state = State::new("entry");
-    let sync = |folder: &Path| match folder.ends_with(FOLDER) {
-        true => Ok(()),
-        false => Err(io::Error::other("the drive is ill")),
-    };
-    let failing = ReservationFile { sync, ..state.file("a") };
+    let failing = state.failing(|folder| !folder.ends_with(FOLDER));
     for time in 1..=2 {
         let why = failing.write(Some(&sample(None))).expect_err("the folder is not durable");
         assert!(why.contains("the drive is ill"), "time {time}: {why}");
@@ -182,7 +196,8 @@ fn nothing_is_durable_in_a_folder_that_is_not() {
 fn a_record_that_cannot_be_looked_for_is_not_gone() {
     let state = State::new("unseen");
     // The state directory is no folder any more: whoever runs this may look into any.
-    let file = ReservationFile { state: state.0.join("file"), ..state.file("a") };
-    fs::write(&file.state, "").expect("it can be written");
+    let path = state.0.join("file");
+    let file = ReservationFile { state: StateFolder::of(&path), ..state.file("a") };
+    fs::write(&path, "").expect("it can be written");
     assert!(file.write(None).is_err());
 }

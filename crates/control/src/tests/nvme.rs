@@ -3,6 +3,7 @@
 use super::{Folder, check_refused, exports, raid6, stop};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
+use crate::files::StateFolder;
 use crate::manager::Manager;
 use crate::reserved::ReservationFile;
 use crate::store::{Config, ExportRecord};
@@ -584,7 +585,7 @@ fn why_reservations_are_not_recorded_is_told() {
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
     control.run(|m| m.create_export(&request())).expect("it is offered");
     let record = control.run(|m| Ok(m.config.exports[0].clone())).expect("one export");
-    let file = ReservationFile::new(&folder.path("state"), &record);
+    let file = ReservationFile::new(&StateFolder::of(&folder.path("state")), &record);
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
     let reservations = Reservations { persists: true, registrants, ..Reservations::default() };
     file.write(Some(&reservations)).expect("it can be written");
@@ -657,7 +658,7 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     stop(&control);
     drop(control);
 
-    let file = ReservationFile::new(&folder.path("state"), &record);
+    let file = ReservationFile::new(&StateFolder::of(&folder.path("state")), &record);
     let registrant = Registrant { host: [1; 16], name: HOST.into(), key: 0x1f };
     let held = Held { kind: ReservationType::WriteExclusive, holder: Some([1; 16]) };
     let (held, registrants) = (Some(held), vec![registrant]);

@@ -68,6 +68,32 @@ fn every_change_of_an_array_is_told_with_cause_and_next_action() {
     stop(&control);
 }
 
+/// The first news that no redundancy is left wakes people; that it stays so does not do it again.
+#[test]
+fn the_first_news_of_an_array_without_redundancy_is_critical() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    control.tick().expect("it answers");
+    let told = || {
+        control.tick().expect("it answers");
+        let all = events(&control, &ListEventsRequest::default());
+        let of_it = all.into_iter().filter(|e| e.kind.starts_with("array_"));
+        of_it.map(|e| (e.kind, e.severity)).collect::<Vec<_>>()
+    };
+    let has_told = |kind: &str, severity: &str| {
+        told().last().is_some_and(|last| (last.0.as_str(), last.1.as_str()) == (kind, severity))
+    };
+    for (member, kind, severity) in
+        [(0, "array_degraded", "warning"), (1, "array_exhausted", "critical")]
+    {
+        control.fail_member(&fail("tank", member)).expect("it fails");
+        assert!(has_told(kind, severity), "{member}: {:?}", told());
+    }
+    stop(&control);
+}
+
 #[test]
 fn commands_are_recorded_with_who_gave_them_also_when_refused() {
     let folder = Folder::new();

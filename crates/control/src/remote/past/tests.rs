@@ -15,6 +15,8 @@ use strake_ondisk::{Consistency, GeometryRecord, Superblock};
 use strake_units::{BlockSize, CoreIndex, MemberIndex, Nanos, Uuid};
 
 use super::{FILE, Past};
+use crate::files::StateFolder;
+use crate::files::tests::{Fate, Forgetful};
 use crate::offline::Labelled;
 
 /// Long after the start of the machine.
@@ -35,7 +37,7 @@ impl Folder {
 
     /// A daemon that starts `seconds` after the first one.
     fn daemon(&self, seconds: u64) -> Past {
-        Past::open(&self.0, at(seconds))
+        Past::open(StateFolder::of(&self.0), at(seconds))
     }
 
     /// Changes the text of the file.
@@ -287,10 +289,43 @@ fn nothing_is_over_while_the_earlier_process_runs() {
 #[test]
 fn a_directory_that_cannot_be_written_is_told_and_tried_again() {
     let folder = Folder::new();
-    let mut past = Past::open(&folder.0.join("gone"), at(0));
+    let mut past = Past::open(StateFolder::of(&folder.0.join("gone")), at(0));
     let device = member("a", SETTLE, 0).drive.device;
     past.use_drive(&*device, at(0)).expect_err("there is no directory");
     fs::create_dir(folder.0.join("gone")).expect("it is made");
     past.use_drive(&*device, at(1)).expect("it is tried again");
     assert!(folder.0.join("gone").join(FILE).exists());
+}
+
+/// The record of what was used is there after a power cut, before anything is used; after an orderly stop it is gone,
+/// and no power cut brings it back.
+#[test]
+fn what_is_recorded_outlasts_a_power_cut() {
+    let folder = Folder::new();
+    let disk = Arc::new(Forgetful::default());
+    let state = StateFolder::on(&folder.0.join("state"), Arc::clone(&disk) as _);
+    state.make().expect("it can be made");
+    let mut past = Past::open(state.clone(), at(0));
+    let after_a_cut = |fate| {
+        let to = folder.0.join(format!("{fate:?} {}", disk.steps()));
+        disk.leave(state.path(), &to, fate);
+        Past::open(StateFolder::of(&to), at(100))
+    };
+    let found = member("a", SETTLE, 1);
+    past.use_drive(&*found.drive.device, at(1)).expect("it is written");
+    for fate in Fate::some() {
+        let settled = after_a_cut(fate).settled_at("a", at(100));
+        assert_eq!(settled, Some(at(108)), "{fate:?}: the drive");
+        let unknown = after_a_cut(fate).wait_until(&[member("a", SETTLE, 9)], at(100));
+        assert!(unknown > Some(at(108)), "{fate:?}: an activation that is not recorded");
+    }
+    past.begin(&found.label, epoch(9), at(2)).expect("it is written");
+    for fate in Fate::some() {
+        let known = after_a_cut(fate).wait_until(&[member("a", SETTLE, 9)], at(100));
+        assert_eq!(known, Some(at(108)), "{fate:?}: the activation");
+    }
+    past.end(&[], at(3)).expect("it is removed");
+    for fate in Fate::some() {
+        assert_eq!(after_a_cut(fate).settled_at("a", at(100)), None, "{fate:?}: it is over");
+    }
 }

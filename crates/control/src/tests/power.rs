@@ -1,0 +1,326 @@
+//! What a command acknowledged is there after a power cut, and what it removed stays away.
+
+use super::{Folder, array, exports, raid6, stop};
+use crate::control::Control;
+use crate::events::{Events, WallClock};
+use crate::files::StateFolder;
+use crate::files::tests::{Fate, Forgetful};
+use crate::manager::{Manager, Options};
+use crate::reserved::ReservationFile;
+use crate::store::{Config, ExportRecord, Settings, Store};
+use std::fs;
+use std::sync::Arc;
+use strake_api::v1::{
+    AddHookRequest, AddHostRequest, AddReferralRequest, AddSpareRequest, CreateExportRequest,
+    DestroyArrayRequest, RemoveExportRequest, RemoveHookRequest, RemoveHostRequest,
+    RemoveReferralRequest, RemoveSpareRequest, RenameArrayRequest, SetArrayRequest,
+    StartScrubRequest, UndeleteArrayRequest,
+};
+use strake_export_nvmet::{Ledger, Registrant, Reservations};
+
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
+
+/// A control plane whose state directory forgets at a power cut what was not made durable.
+struct Bench {
+    folder: Folder,
+    disk: Arc<Forgetful>,
+    control: Control,
+    /// Power cuts so far.
+    cuts: u32,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let disk = Arc::new(Forgetful::default());
+        let control = start(&folder, &disk);
+        Self { folder, disk, control, cuts: 0 }
+    }
+
+    /// What is recorded after a power cut now, and whether the daemon before counts as one that did not stop.
+    fn cut(&mut self, fate: Fate) -> (Config, bool) {
+        self.cuts += 1;
+        let to = self.folder.path(&format!("cut{}", self.cuts));
+        self.disk.leave(&self.folder.path("state"), &to, fate);
+        let (store, config) = Store::open(&to).expect("what is left can be read");
+        (config, store.was_unclean())
+    }
+
+    /// `holds` of what is recorded after a power cut now, whatever becomes of what is not durable.
+    fn check(&mut self, what: &str, holds: impl Fn(&Config) -> bool) {
+        for fate in Fate::some() {
+            let (config, was_unclean) = self.cut(fate);
+            assert!(holds(&config), "{what}, {fate:?}: {config:?}");
+            assert!(was_unclean, "{what}, {fate:?}: the daemon ran");
+        }
+    }
+
+    /// The power fails, all that is not durable is lost, and the daemon starts again.
+    fn restart(&mut self) {
+        let (state, left) = (self.folder.path("state"), self.folder.path("left"));
+        self.disk.leave(&state, &left, Fate::Lost);
+        // Its drives stop in order: what a power cut does to those is shown elsewhere.
+        stop(&self.control);
+        fs::remove_dir_all(&state).expect("it can be removed");
+        fs::rename(&left, &state).expect("it is there");
+        self.disk = Arc::new(Forgetful::over(&state));
+        self.control = start(&self.folder, &self.disk);
+    }
+
+    fn export(&self, request: &CreateExportRequest) -> ExportRecord {
+        let change = self.control.run(|m| m.create_export(request)).expect("it is offered");
+        let name = change.export.expect("it is told").name;
+        let find = |m: &mut Manager| Ok(m.config.exports.iter().find(|e| e.name == name).cloned());
+        self.control.run(find).expect("it answers").expect("it is recorded")
+    }
+
+    fn remove_export(&self, name: &str) {
+        let request = RemoveExportRequest { name: name.into(), force: true };
+        self.control.run(|m| m.remove_export(&request)).expect("it goes");
+    }
+}
+
+fn start(folder: &Folder, disk: &Arc<Forgetful>) -> Control {
+    let state = StateFolder::on(&folder.path("state"), Arc::clone(disk) as _);
+    Control::start_in(state, Options::default()).expect("the control plane starts")
+}
+
+fn over_nvme(name: &str) -> CreateExportRequest {
+    CreateExportRequest {
+        array: "tank".into(),
+        name: name.into(),
+        via: "nvme-tcp".into(),
+        listen: "127.0.0.1:0".into(),
+        allow_hosts: vec![HOST.into()],
+        ..Default::default()
+    }
+}
+
+fn over_nbd(folder: &Folder, name: &str) -> CreateExportRequest {
+    let listen = format!("unix:{}", folder.path(name).display());
+    CreateExportRequest { array: "tank".into(), name: name.into(), listen, ..Default::default() }
+}
+
+fn names(config: &Config) -> Vec<&str> {
+    config.exports.iter().map(|export| export.name.as_str()).collect()
+}
+
+#[test]
+fn arrays_and_exports_are_there_or_gone_after_a_power_cut() {
+    let mut bench = Bench::new();
+    let drives = bench.folder.drives(4);
+    bench.control.create_array(&raid6(drives)).expect("it is created");
+    bench.check("created", |config| config.arrays.iter().any(|array| array.name == "tank"));
+    bench.export(&over_nbd(&bench.folder, "block"));
+    bench.check("exported", |config| names(config) == ["block"]);
+    bench.export(&over_nvme("net"));
+    bench.check("exported twice", |config| names(config) == ["block", "net"]);
+    bench.restart();
+    assert_eq!(exports(&bench.control).len(), 2);
+    bench.remove_export("block");
+    bench.check("removed", |config| names(config) == ["net"]);
+    bench.remove_export("net");
+    bench.check("both removed", |config| config.exports.is_empty());
+    bench.restart();
+    assert!(exports(&bench.control).is_empty(), "{:?}", exports(&bench.control));
+
+    let rename =
+        RenameArrayRequest { name: "tank".into(), new_name: "pond".into(), dry_run: false };
+    bench.control.rename_array(&rename).expect("it is renamed");
+    bench.check("renamed", |config| config.arrays[0].name == "pond");
+    let set = SetArrayRequest {
+        name: "pond".into(),
+        rebuild_priority: Some(7),
+        auto_replace: Some(false),
+        ..Default::default()
+    };
+    bench.control.set_array(&set).expect("it is set");
+    let is_set = |s: &Settings| (s.rebuild_priority, s.auto_replace) == (7, false);
+    bench.check("set", |config| is_set(&config.arrays[0].settings));
+    let destroy = DestroyArrayRequest { name: "pond".into(), ..Default::default() };
+    bench.control.destroy_array(&destroy).expect("it is destroyed");
+    let is_gone = |c: &Config| c.arrays.is_empty() && c.destroyed.len() == 1;
+    bench.check("destroyed", is_gone);
+    bench.restart();
+    assert!(array(&bench.control, "pond").is_err(), "it stays destroyed");
+    let undelete = UndeleteArrayRequest { name: "pond".into(), ..Default::default() };
+    bench.control.undelete_array(&undelete).expect("it is brought back");
+    let is_back = |c: &Config| c.destroyed.is_empty() && is_set(&c.arrays[0].settings);
+    bench.check("brought back", is_back);
+    bench.restart();
+    array(&bench.control, "pond").expect("it is there");
+    stop(&bench.control);
+}
+
+#[test]
+fn hosts_hooks_spares_and_referrals_are_there_or_gone_after_a_power_cut() {
+    let mut bench = Bench::new();
+    let spare = bench.folder.drives(1).remove(0);
+    let host = AddHostRequest { nqn: HOST.into(), new_secret: true, ..Default::default() };
+    bench.control.run(|m| m.add_host(&host)).expect("it is added");
+    bench.check("a host", |config| config.hosts.iter().any(|host| !host.secret.is_empty()));
+    let hook = AddHookRequest {
+        name: "ops".into(),
+        kind: "webhook".into(),
+        target: "http://127.0.0.1:9/".into(),
+        severity: "critical".into(),
+        ..Default::default()
+    };
+    bench.control.add_hook(&hook).expect("it is added");
+    bench.check("a hook", |config| config.hooks.iter().any(|hook| hook.name == "ops"));
+    let add = AddSpareRequest { drive: spare.clone(), ..Default::default() };
+    bench.control.add_spare(&add).expect("it is added");
+    bench.check("a spare", |config| config.spares.iter().any(|known| known.path == spare));
+    let address = "nvme-tcp://192.0.2.7:8009";
+    let referral = AddReferralRequest { address: address.into() };
+    bench.control.run(|m| m.add_referral(&referral)).expect("it is added");
+    bench.check("a referral", |config| config.referrals.len() == 1);
+    bench.restart();
+
+    let host = RemoveHostRequest { nqn: HOST.into() };
+    bench.control.run(|m| m.remove_host(&host)).expect("it is removed");
+    bench.check("no host", |config| config.hosts.is_empty());
+    let hook = RemoveHookRequest { name: "ops".into() };
+    bench.control.remove_hook(&hook).expect("it is removed");
+    bench.check("no hook", |config| config.hooks.is_empty());
+    bench.control.remove_spare(&RemoveSpareRequest { drive: spare }).expect("it is removed");
+    bench.check("no spare", |config| config.spares.is_empty());
+    let referral = RemoveReferralRequest { address: address.into() };
+    bench.control.run(|m| m.remove_referral(&referral)).expect("it is removed");
+    bench.check("no referral", |config| config.referrals.is_empty());
+    stop(&bench.control);
+}
+
+/// The reservations of an export are in a file of their own, and go with their export.
+#[test]
+fn reservations_are_there_or_gone_after_a_power_cut() {
+    let mut bench = Bench::new();
+    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
+    let record = bench.export(&over_nvme("net"));
+    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    let reservations = |key| {
+        let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key }];
+        Reservations { persists: true, registrants, ..Reservations::default() }
+    };
+    let check = |bench: &mut Bench, wanted: Option<Reservations>| {
+        for fate in Fate::some() {
+            bench.cut(fate);
+            let cut = StateFolder::of(&bench.folder.path(&format!("cut{}", bench.cuts)));
+            assert_eq!(ReservationFile::new(&cut, &record).read(), Ok(wanted.clone()), "{fate:?}");
+        }
+    };
+    for key in [1, 2] {
+        ledger.write(Some(&reservations(key))).expect("it is recorded");
+        check(&mut bench, Some(reservations(key)));
+    }
+    ledger.write(None).expect("it is recorded");
+    check(&mut bench, None);
+    ledger.write(Some(&reservations(3))).expect("it is recorded");
+    bench.remove_export("net");
+    check(&mut bench, None);
+    stop(&bench.control);
+}
+
+/// A stop that was called orderly is one after a power cut, too; and events that were flushed stay.
+#[test]
+fn an_orderly_end_and_its_events_outlast_a_power_cut() {
+    let mut bench = Bench::new();
+    assert!(bench.control.events().flush());
+    let last = bench.control.events().last();
+    for fate in Fate::some() {
+        let (_, was_unclean) = bench.cut(fate);
+        assert!(was_unclean, "{fate:?}: it runs");
+        let cut = bench.folder.path(&format!("cut{}", bench.cuts));
+        let events = Events::open(&cut, WallClock::default()).expect("events open");
+        assert_eq!(events.last(), last, "{fate:?}");
+    }
+    stop(&bench.control);
+    for fate in Fate::some() {
+        let (_, was_unclean) = bench.cut(fate);
+        assert!(!was_unclean, "{fate:?}: it was stopped in order");
+    }
+}
+
+/// The position of a scrub goes with its array: one that came back would be read for no array, and take room.
+#[test]
+fn what_is_forgotten_of_a_scrub_stays_forgotten() {
+    let bench = Bench::new();
+    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
+    let uuid = array(&bench.control, "tank").expect("it is there").uuid;
+    let scrub = StartScrubRequest { name: "tank".into(), mode: "check".into() };
+    bench.control.run(|m| m.start_scrub(&scrub)).expect("it is begun");
+    let keep = |m: &mut Manager| {
+        m.keep_scrubs();
+        Ok(())
+    };
+    let file = format!("scrub-{uuid}.json");
+    let is_left = |bench: &Bench, fate| {
+        let state = bench.folder.path("state");
+        let left = bench.disk.left(&state, bench.disk.steps(), fate);
+        left.contains_key(std::path::Path::new(&file))
+    };
+    bench.control.run(keep).expect("it answers");
+    assert!(Fate::some().all(|fate| is_left(&bench, fate)), "it is recorded");
+    let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
+    bench.control.destroy_array(&destroy).expect("it is destroyed");
+    assert!(!Fate::some().any(|fate| is_left(&bench, fate)), "it went with the array");
+    stop(&bench.control);
+}
+
+/// At whatever step of a command the power fails, the old or the new configuration is read, never a mix or nothing.
+#[test]
+fn a_power_cut_in_the_middle_of_a_command_leaves_the_old_or_the_new_exhaustive() {
+    let bench = Bench::new();
+    let state = bench.folder.path("state");
+    let hosts = |steps, fate| {
+        let left = bench.disk.left(&state, steps, fate);
+        let text = left.get(std::path::Path::new("state.json"));
+        text.map_or(0, |text| {
+            let config: Config = serde_json::from_slice(text).expect("it is whole");
+            config.hosts.len()
+        })
+    };
+    for number in 1..=3 {
+        let first = bench.disk.steps();
+        let nqn = format!("{HOST}{number}");
+        let host = AddHostRequest { nqn, new_secret: true, ..Default::default() };
+        bench.control.run(|m| m.add_host(&host)).expect("it is added");
+        for steps in first..=bench.disk.steps() {
+            for fate in Fate::some() {
+                let found = hosts(steps, fate);
+                assert!([number - 1, number].contains(&found), "{steps} {fate:?}: {found}");
+            }
+        }
+    }
+    stop(&bench.control);
+}
+
+/// Keys of hosts and secrets of hooks are for nobody else, whatever the mask; nor are exports over NBD.
+#[test]
+fn state_files_and_sockets_are_for_their_owner_alone() {
+    let bench = Bench::new();
+    let mode = |path: &std::path::Path| {
+        let meta = fs::symlink_metadata(path).expect("it is there");
+        std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o7777
+    };
+    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
+    bench.export(&over_nbd(&bench.folder, "block"));
+    let record = bench.export(&over_nvme("net"));
+    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    ledger.write(Some(&Reservations::default())).expect("it is recorded");
+    assert!(bench.control.events().flush());
+    assert_eq!(mode(&bench.folder.path("block")), 0o600, "the socket of NBD");
+    let mut folders = vec![bench.folder.path("state")];
+    while let Some(folder) = folders.pop() {
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        for entry in fs::read_dir(&folder).expect("it is ours") {
+            let path = entry.expect("it can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+            }
+        }
+    }
+    stop(&bench.control);
+}

@@ -7,16 +7,17 @@
 use std::fs;
 use std::io;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use strake_api::limits::CONNECTIONS_MAX;
-
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,6 +27,9 @@ use tonic::transport::server::{Connected, UdsConnectInfo};
 
 /// How often a socket that answers is tried again before it counts as somebody's.
 const KNOCKS: u32 = 20;
+
+/// Connections that may wait to be accepted; the kernel allows fewer where it is told to.
+const BACKLOG: i32 = 1024;
 
 /// Time between two tries.
 const KNOCK_EVERY: Duration = Duration::from_millis(100);
@@ -48,15 +52,26 @@ pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), Strin
         })?;
     }
     remove_stale(path, option)?;
-    let listener = UnixListener::bind(path).map_err(|e| {
+    let bound = bind(path).map_err(|e| {
         format!("cannot listen on {}: {e}; choose another place with {option}", path.display())
     })?;
     let failed = |e: io::Error| format!("cannot prepare the socket {}: {e}", path.display());
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
+    rustix::net::listen(&bound, BACKLOG).map_err(|e| failed(e.into()))?;
+    let listener = UnixListener::from_std(StdListener::from(bound)).map_err(failed)?;
     let meta = fs::symlink_metadata(path).map_err(failed)?;
     let socket =
         Socket { path: path.to_owned(), identity: (meta.dev(), meta.ino()), gid: meta.gid() };
     Ok((listener, socket))
+}
+
+/// A socket at `path` with its mode set. Nobody can connect before it listens, so there is no moment in which others
+/// than its owner and group may.
+pub fn bind(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    Ok(socket)
 }
 
 /// Refuses a socket that another daemon answers on, before anything else is begun.

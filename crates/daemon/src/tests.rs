@@ -2,7 +2,7 @@ use crate::again::command;
 use crate::args::Args;
 use crate::process::cpu_ticks;
 use crate::shared::{check_drives, check_text, status_of};
-use crate::socket::{listen, may_call};
+use crate::socket::{bind, listen, may_call};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -82,6 +82,13 @@ fn requests_beyond_the_limits_are_refused() {
 async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir: PathBuf = std::env::temp_dir().join(format!("straked-test-{}", std::process::id()));
     let path = dir.join("sock");
+    std::fs::create_dir_all(&dir).expect("it can be made");
+    let bound = bind(&path).expect("the path is free");
+    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o660, "before anybody can connect");
+    let early = std::os::unix::net::UnixStream::connect(&path).expect_err("nobody listens");
+    assert_eq!(early.kind(), std::io::ErrorKind::ConnectionRefused);
+    drop(bound);
     let (listener, guard) = listen(&path, "--socket").expect("nobody listens there");
     let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o660, "others than its owner and group are kept out");

@@ -1,0 +1,219 @@
+//! The outer door: what `straked` lets at its socket and its state directory, as a process of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Gid, Pid, Signal, Uid, geteuid, kill_process};
+
+/// A user and a group that nothing here belongs to.
+const STRANGER: u32 = 65_534;
+
+/// Until a test gives up on an answer that should have come long ago.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the program says when it never served: wrong usage.
+const REFUSED: i32 = 3;
+
+/// A folder that goes away with the test, and that everybody may look into.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("straked-door-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("a temporary directory can be made");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A daemon with the most generous mask there is: what it keeps to itself, it keeps by its own doing.
+    fn command(&self, state: &str, socket: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_straked")]);
+        command.arg("--state-dir").arg(self.path(state)).arg("--socket").arg(self.path(socket));
+        command.env_remove("STRAKE_METRICS");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// One that is refused: what it says.
+    fn refused(&self, state: &str, socket: &str, more: &[&str]) -> String {
+        let ended = self.command(state, socket).args(more).output();
+        let Output { status, stderr, .. } = ended.expect("the program is there");
+        let said = String::from_utf8_lossy(&stderr).into_owned();
+        assert_eq!(status.code(), Some(REFUSED), "{said}");
+        said
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // The next run of the tests uses another name.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A daemon that serves. It ends with the test.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(folder: &Folder, state: &str, socket: &str, more: &[&str]) -> Self {
+        let mut command = folder.command(state, socket);
+        command.args(more).env("RUST_LOG", "info");
+        let mut daemon = Self(command.spawn().expect("the program is there"));
+        let mut log = BufReader::new(daemon.0.stderr.take().expect("it is piped")).lines();
+        let mut said = String::new();
+        while !said.contains("serving") {
+            let line = log.next().unwrap_or_else(|| panic!("it ended before it served: {said}"));
+            said += &line.expect("it is text");
+        }
+        // What nobody reads would hold it up in the end.
+        thread::spawn(move || log.for_each(drop));
+        daemon
+    }
+
+    fn kill(mut self) {
+        self.0.kill().expect("it is our child");
+        self.0.wait().expect("it ends");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended already.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a connection from this thread is served: the first words of HTTP/2 are the server's.
+fn answers(socket: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(socket) else { return false };
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
+    matches!(stream.read(&mut [0; 1]), Ok(1))
+}
+
+/// Runs `what` on a thread of the stranger's; `None`, with the reason printed, where that takes rights we lack.
+fn as_stranger<T: Send>(what: impl FnOnce() -> T + Send) -> Option<T> {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can take another user's place");
+        return None;
+    }
+    let alien = || {
+        let (group, user) = (Gid::from_raw(STRANGER), Uid::from_raw(STRANGER));
+        rustix::thread::set_thread_groups(&[]).expect("root may");
+        rustix::thread::set_thread_res_gid(group, group, group).expect("root may");
+        rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+        what()
+    };
+    Some(thread::scope(|scope| scope.spawn(alien).join()).expect("it ends well"))
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
+
+#[test]
+fn the_socket_and_the_state_are_for_their_owner_whatever_the_mask() {
+    let folder = Folder::new();
+    let metrics = format!("unix:{}", folder.path("metrics").display());
+    let daemon = Daemon::start(&folder, "state", "socket", &["--metrics", &metrics]);
+    for name in ["socket", "metrics"] {
+        assert_eq!(mode(&folder.path(name)), 0o660, "{name}");
+        let meta = fs::symlink_metadata(folder.path(name)).expect("it is there");
+        assert!(meta.file_type().is_socket() && meta.uid() == geteuid().as_raw(), "{name}");
+    }
+    assert_eq!(mode(&folder.path("state")), 0o700);
+    for entry in fs::read_dir(folder.path("state")).expect("it is ours") {
+        let path = entry.expect("it can be read").path();
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+    }
+    let socket = folder.path("socket");
+    let kind = |socket: &Path| UnixStream::connect(socket).err().map(|error| error.kind());
+    if let Some(refused) = as_stranger(|| kind(&socket)) {
+        assert_eq!(refused, Some(std::io::ErrorKind::PermissionDenied));
+    }
+    // The mode is not all: each peer is asked of the kernel.
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("it is ours");
+    if let Some(is_served) = as_stranger(|| answers(&socket)) {
+        assert!(!is_served, "a stranger is closed without a word");
+    }
+    assert!(answers(&socket), "its owner is served");
+    drop(daemon);
+    assert!(!socket.exists() && !folder.path("metrics").exists(), "the paths go with it");
+}
+
+#[test]
+fn a_second_daemon_is_refused_by_the_lock_and_by_the_socket() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, "state", "socket", &[]);
+    let said = folder.refused("state", "other", &[]);
+    assert!(said.contains(&format!("in use by process {}", daemon.0.id())), "{said}");
+    assert!(!folder.path("other").exists());
+    let said = folder.refused("another", "socket", &[]);
+    assert!(said.contains("a daemon answers on"), "{said}");
+    assert!(!folder.path("another").exists(), "nothing was begun");
+    assert!(answers(&folder.path("socket")), "the first goes on");
+    daemon.kill();
+    // Nobody has the lock any more, and nobody answers on what is left of the socket.
+    assert!(folder.path("socket").exists(), "it was killed");
+    let next = Daemon::start(&folder, "state", "socket", &[]);
+    assert_eq!(mode(&folder.path("socket")), 0o660);
+    drop(next);
+}
+
+/// A link is not followed, a file is not removed, and a socket that answers is not taken away.
+#[test]
+fn what_is_no_stale_socket_is_left_alone() {
+    let folder = Folder::new();
+    fs::write(folder.path("file"), b"precious").expect("it can be written");
+    fs::create_dir(folder.path("folder")).expect("it can be made");
+    drop(UnixListener::bind(folder.path("stale")).expect("the path is free"));
+    let links = [("to-file", "file"), ("to-nothing", "nothing"), ("to-stale", "stale")];
+    for (link, to) in links {
+        symlink(folder.path(to), folder.path(link)).expect("a link can be made");
+    }
+    for name in ["file", "folder", "to-file", "to-nothing", "to-stale"] {
+        let said = folder.refused("state", name, &[]);
+        assert!(said.contains("is not a socket"), "{name}: {said}");
+    }
+    assert_eq!(fs::read(folder.path("file")).expect("it is there"), b"precious");
+    for (link, to) in links {
+        assert_eq!(fs::read_link(folder.path(link)).expect("it is there"), folder.path(to));
+    }
+    assert!(!folder.path("nothing").exists(), "no link was followed");
+    // A socket that another program answers on is not taken away from it.
+    let theirs = UnixListener::bind(folder.path("theirs")).expect("the path is free");
+    let said = folder.refused("state", "theirs", &[]);
+    assert!(said.contains("a daemon answers on"), "{said}");
+    drop(theirs);
+    let daemon = Daemon::start(&folder, "state", "theirs", &[]);
+    drop(daemon);
+}
+
+#[test]
+fn metrics_are_given_to_this_machine_alone() {
+    let folder = Folder::new();
+    for place in ["0.0.0.0:0", "[::]:0", "192.0.2.1:9464", "[::ffff:192.0.2.1]:9464"] {
+        let said = folder.refused("state", "socket", &["--metrics", place]);
+        assert!(said.contains("other machines"), "{place}: {said}");
+    }
+    let said = folder.refused("state", "socket", &["--metrics", "unix:relative"]);
+    assert!(said.contains("unix:/absolute/path"), "{said}");
+    assert!(!folder.path("state").exists(), "nothing was begun");
+}

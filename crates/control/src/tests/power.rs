@@ -12,9 +12,9 @@ use std::fs;
 use std::sync::Arc;
 use strake_api::v1::{
     AddHookRequest, AddHostRequest, AddReferralRequest, AddSpareRequest, CreateExportRequest,
-    DestroyArrayRequest, RemoveExportRequest, RemoveHookRequest, RemoveHostRequest,
-    RemoveReferralRequest, RemoveSpareRequest, RenameArrayRequest, SetArrayRequest,
-    StartScrubRequest, UndeleteArrayRequest,
+    DestroyArrayRequest, ImportArraysRequest, RemoveExportRequest, RemoveHookRequest,
+    RemoveHostRequest, RemoveReferralRequest, RemoveSpareRequest, RenameArrayRequest,
+    SetArrayRequest, StartScrubRequest, UndeleteArrayRequest, UnloadArrayRequest,
 };
 use strake_export_nvmet::{Ledger, Registrant, Reservations};
 
@@ -109,7 +109,7 @@ fn names(config: &Config) -> Vec<&str> {
 fn arrays_and_exports_are_there_or_gone_after_a_power_cut() {
     let mut bench = Bench::new();
     let drives = bench.folder.drives(4);
-    bench.control.create_array(&raid6(drives)).expect("it is created");
+    bench.control.create_array(&raid6(drives.clone())).expect("it is created");
     bench.check("created", |config| config.arrays.iter().any(|array| array.name == "tank"));
     bench.export(&over_nbd(&bench.folder, "block"));
     bench.check("exported", |config| names(config) == ["block"]);
@@ -149,6 +149,13 @@ fn arrays_and_exports_are_there_or_gone_after_a_power_cut() {
     bench.check("brought back", is_back);
     bench.restart();
     array(&bench.control, "pond").expect("it is there");
+
+    let unload = UnloadArrayRequest { name: "pond".into(), ..Default::default() };
+    bench.control.unload_array(&unload).expect("it is unloaded");
+    bench.check("unloaded", |config| config.arrays.is_empty());
+    let import = ImportArraysRequest { drives, ..Default::default() };
+    bench.control.import_arrays(&import).expect("its drives are here");
+    bench.check("imported", |config| config.arrays.iter().any(|array| array.name == "pond"));
     stop(&bench.control);
 }
 
@@ -218,6 +225,23 @@ fn reservations_are_there_or_gone_after_a_power_cut() {
     ledger.write(Some(&reservations(3))).expect("it is recorded");
     bench.remove_export("net");
     check(&mut bench, None);
+    stop(&bench.control);
+}
+
+/// A crash between the removal of an export and that of its reservations left them behind, and they kept hosts out of
+/// the next export of the array.
+#[test]
+fn a_new_export_begins_without_the_reservations_of_an_earlier_one() {
+    let bench = Bench::new();
+    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
+    let record = bench.export(&over_nvme("net"));
+    bench.remove_export("net");
+    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
+    let left = Reservations { persists: true, registrants, ..Reservations::default() };
+    ledger.write(Some(&left)).expect("it is recorded");
+    bench.export(&over_nvme("net"));
+    assert_eq!((ledger.read(), exports(&bench.control)[0].reservation.clone()), (Ok(None), None));
     stop(&bench.control);
 }
 

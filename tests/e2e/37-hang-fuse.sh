@@ -59,5 +59,20 @@ head -c 48M /dev/urandom >"$work/image"
 expect 0 nbdcopy "$work/image" "nbd+unix:///tank?socket=$work/nbd.sock"
 expect 0 nbdcopy "nbd+unix:///tank?socket=$work/nbd.sock" "$work/back"
 cmp -n "$(stat -c %s "$work/image")" "$work/image" "$work/back" || fail "what was read back differs"
-stop_daemon
 say "a RAID 6 over such files keeps what is written"
+stop_daemon
+
+# How long a drive may take is what was asked for at the start, for drives of its kind: usually 15 s for a file.
+start_daemon --io-timeout file=6
+restarted tank
+expect 0 fuse_ctl hang all f0
+truncate -s 4M "$work/zeroes"
+nbdcopy --allocated "$work/zeroes" "nbd+unix:///tank?socket=$work/nbd.sock" &
+child=$!
+child_pids+=("$child")
+given_up() { [[ $(array_value tank "[m['state'] for m in it['members']][0]") =~ ^(faulty|missing)$ ]]; }
+within 12 "the drive that hangs is given up after the 6 s that were asked for" given_up
+wait "$child" || fail "writes failed while one of six drives hung"
+expect 0 fuse_ctl release
+say "a drive that hangs is given up after the time that was asked for"
+stop_daemon

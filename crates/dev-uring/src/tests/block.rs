@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Direct, NoticeKind};
 use std::process::Command;
-use strake_block::{Arena, DeallocateReads, VolatileCache};
+use strake_block::{Arena, DeallocateReads, DeviceKind, VolatileCache};
 use strake_units::BlockSize;
 
 #[test]
@@ -118,6 +118,7 @@ fn a_file_says_what_it_is() {
     assert_eq!(info.bytes(), 1 << 20);
     assert_eq!(info.cache, VolatileCache::Present);
     assert!(info.identity.starts_with("file:"), "{}", info.identity);
+    assert_eq!(device.kind(), DeviceKind::File);
     assert!(notices.iter().any(|notice| notice.kind == NoticeKind::TailUnused), "{notices:?}");
 }
 
@@ -239,6 +240,7 @@ fn a_loop_device_agrees_with_a_model_and_opens_once() {
     let path = Path::new(&device.0);
     let first = open(path);
     assert_eq!(first.info().bytes(), 4 << 20);
+    assert_eq!(first.kind(), DeviceKind::Block);
     agrees_with_a_model(&first, 200, 11);
     let again = UringDevice::open(path, OpenOptions::default()).expect_err("it is claimed");
     assert!(again.to_string().contains("in use"), "{again}");

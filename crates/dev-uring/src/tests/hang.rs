@@ -9,12 +9,15 @@ use crate::reaper::{self, Key};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Barrier, Weak, mpsc};
 use std::time::{Duration, Instant};
 use strake_block::{Arena, DeviceError};
 
 /// For what must come.
 const GENEROUS: Duration = Duration::from_secs(60);
+
+/// For what must come although the drive hangs. Who waits for the drive does so for 30 s, or for ever.
+const SOONER_THAN_THE_DRIVE: Duration = Duration::from_secs(20);
 
 /// For what must not come, and is given up: how long does not matter.
 const BRIEF: Duration = Duration::from_millis(100);
@@ -152,6 +155,36 @@ fn a_dropped_queue_does_not_wait_and_what_it_is_owed_is_not_gone_around() {
     assert_eq!(reaper::wait_for(key, GENEROUS), Ok(()));
     assert!(memory.upgrade().is_none(), "the buffer is given back when the drive has answered");
     agrees_with_a_model(&open(&path), 30, 1);
+}
+
+/// A data core that stopped an array waited up to 31 s for each member that did not answer, with everything else that
+/// it serves.
+#[test]
+fn a_core_that_drops_a_queue_goes_on_while_the_drive_hangs() {
+    let Some(files) = Hanging::serve(1) else { return };
+    let path = files.path("f0");
+    files.tell("hang write f0");
+    let (sent, dropped) = (Barrier::new(2), mpsc::channel());
+    std::thread::scope(|scope| {
+        // A queue stays on the thread that made it.
+        scope.spawn(|| {
+            let device = open(&path);
+            let mut queue = queue(&device, 4);
+            send(&mut *queue, 1, write(0, buffer(1, 4096), Durability::Fua));
+            sent.wait();
+            sent.wait();
+            drop(queue);
+            dropped.0.send(()).expect("it is waited for");
+        });
+        sent.wait();
+        files.wait_until("the write is held", || files.held() == 1);
+        sent.wait();
+        let went_on = dropped.1.recv_timeout(SOONER_THAN_THE_DRIVE).is_ok();
+        assert_eq!(files.held(), 1, "nothing let go of the write");
+        files.tell("release");
+        assert!(went_on, "the core waited for the drive");
+    });
+    assert_eq!(reaper::wait_for(key_of(&path), GENEROUS), Ok(()));
 }
 
 #[test]

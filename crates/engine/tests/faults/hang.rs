@@ -1,6 +1,6 @@
 //! Drives that never answer, or answer much later.
 
-use strake_block::Op;
+use strake_block::{DeviceKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::AssemblePolicy;
 use strake_raid::{Level, MemberState};
@@ -287,7 +287,29 @@ fn a_drive_that_hangs_is_waited_for_once() {
     stage.verify(2000);
 }
 
-/// The limit follows the kind of the drive, and what was asked for.
+/// A file has to share its disk with others, and a remote drive may be about to come back over another path: each kind
+/// has its own limit.
+#[test]
+fn the_limit_follows_the_kind_of_the_drive() {
+    for (kind, seconds) in
+        [(DeviceKind::Block, 8), (DeviceKind::File, 15), (DeviceKind::Remote, 30)]
+    {
+        let mut set = Set::new(Level::Raid6, 6);
+        set.kind = kind;
+        let (mut stage, victim) = hung(set);
+        let op = stage.write_op(0, 500, 8);
+        let id = stage.submit(0, op);
+        stage.expect(0, 500, 8);
+        stage.pass(seconds - 1);
+        assert_eq!(stage.state(victim), MemberState::InSync, "{kind:?}");
+        stage.pass(2);
+        assert_eq!(stage.state(victim), MemberState::Faulty, "{kind:?}");
+        assert_eq!(stage.result(id), Ok(()));
+        stage.verify(2000);
+    }
+}
+
+/// The limit is the one that was asked for.
 #[test]
 fn a_limit_that_was_asked_for_is_kept() {
     let mut set = Set::new(Level::Raid6, 6);

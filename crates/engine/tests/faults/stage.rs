@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use strake_block::{
-    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, Durability, Io, IoErrorKind,
-    IoQueue, Op, Sg, SgMut, Token,
+    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, DeviceKind, Durability, Io,
+    IoErrorKind, IoQueue, Op, Sg, SgMut, Token,
 };
 use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
 use strake_engine::{
@@ -60,6 +60,8 @@ pub struct Set {
     pub garbage: Option<u8>,
     /// Drives have a volatile cache.
     pub cached: bool,
+    /// What drives say that they are.
+    pub kind: DeviceKind,
 }
 
 impl Set {
@@ -81,6 +83,7 @@ impl Set {
             depth: 256,
             garbage: None,
             cached: false,
+            kind: DeviceKind::Block,
         }
     }
 
@@ -102,7 +105,8 @@ impl Set {
             }
             None => Box::new(Faulty::new(ram.clone(), plan.clone())),
         };
-        let device = Arc::new(Watched { inner, drive: number, log: Arc::clone(log) });
+        let device =
+            Arc::new(Watched { inner, drive: number, kind: self.kind, log: Arc::clone(log) });
         Disk { drive: Drive { device, path: format!("ram{number}") }, ram, plan }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use strake_block::{
-    BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Op, Readiness,
+    BlockDevice, CompletionBatch, DeviceError, DeviceInfo, DeviceKind, Io, IoQueue, Op, Readiness,
 };
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
@@ -28,6 +28,7 @@ pub(super) type Log = Arc<Mutex<Option<Vec<Seen>>>>;
 pub(super) struct Watched {
     pub(super) inner: Box<dyn BlockDevice>,
     pub(super) drive: usize,
+    pub(super) kind: DeviceKind,
     pub(super) log: Log,
 }
 
@@ -42,6 +43,10 @@ struct WatchedQueue {
 impl BlockDevice for Watched {
     fn info(&self) -> DeviceInfo {
         self.inner.info()
+    }
+
+    fn kind(&self) -> DeviceKind {
+        self.kind
     }
 
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {

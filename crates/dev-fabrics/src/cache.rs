@@ -12,13 +12,13 @@
 //! ([`instance`](strake_nvme_wire::identified::NamespaceFacts::instance)) tell that nothing is lost. Of any other it
 //! has to be feared.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::atomic::{AtomicU64, Ordering};
 
 /// Counts for a device of all whose queues a flush of one of them is for.
 ///
 /// Completions and the beginning of an association are on several cores: whoever counts a completion looks after that
 /// which association was the first of the instance, and whoever begins one looks at the count after having said so. One
-/// of them sees the other (all of it sequentially consistent).
+/// of them sees the other (all of it sequentially consistent; `tests/loom.rs` tries every order of the steps).
 #[derive(Debug)]
 pub(crate) struct Cache {
     /// Changes that completed and are not durable by themselves.
@@ -35,7 +35,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// That of a target over whose first association nothing has completed yet.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             changes: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
@@ -113,6 +113,3 @@ impl Instance {
         if was.is_some() && was == is { Self::Same } else { Self::PerhapsAnother }
     }
 }
-
-#[cfg(test)]
-mod tests;

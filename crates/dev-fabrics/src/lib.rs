@@ -37,6 +37,16 @@ mod shared;
 mod stream;
 mod ways;
 
+/// What `cache` is built on; `tests/loom.rs` builds it on loom's.
+mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+}
+
+// Not inside of `cache`, whose source is built elsewhere too.
+#[cfg(test)]
+#[path = "cache/tests.rs"]
+mod cache_tests;
+
 pub use address::{Address, AddressError, HostName, Service};
 pub use device::{FabricsDevice, LinkState, Options, PathState, PathStatus};
 pub use error::Reason;

@@ -328,7 +328,7 @@ fn loom(root: &Path) -> Outcome {
 }
 
 /// The crates that have such models.
-const LOOM_CRATES: [&str; 2] = ["-p", "strake-reactor"];
+const LOOM_CRATES: [&str; 4] = ["-p", "strake-reactor", "-p", "strake-dev-fabrics"];
 /// How often a thread is interrupted where it need not wait, every night: minutes.
 const NIGHTLY_PREEMPTIONS: &str = "3";
 

@@ -1,6 +1,6 @@
 //! What counts as lost, told by counts and associations alone.
 
-use super::{Cache, Instance};
+use crate::cache::{Cache, Instance};
 
 /// The association ends, and another begins, while its answers are still being taken in.
 #[test]

@@ -187,11 +187,15 @@ fn mounted(mounts: &str, number: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BlockSysfs, Path, attribute, mounted};
+    use super::{BlockSysfs, Path, VolatileCache, attribute, mounted};
     use std::fs;
 
-    /// Whether a drive with these attributes of its queue gives space back, and if not, why.
-    fn gives_back(is_loop: bool, queue: &[(&str, &str)]) -> Result<(), String> {
+    /// What is found out about a drive with these attributes of its queue.
+    fn of_drive<T>(
+        is_loop: bool,
+        queue: &[(&str, &str)],
+        look: impl FnOnce(&BlockSysfs) -> T,
+    ) -> T {
         let name = format!("strake-sysfs-{}-{:?}", std::process::id(), std::thread::current().id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(folder.join("queue")).expect("a folder of our own");
@@ -201,9 +205,22 @@ mod tests {
         for (attribute, value) in queue {
             fs::write(folder.join("queue").join(attribute), format!("{value}\n")).expect("a file");
         }
-        let answer = BlockSysfs::at(&folder).gives_back();
+        let answer = look(&BlockSysfs::at(&folder));
         fs::remove_dir_all(&folder).expect("it is ours");
         answer
+    }
+
+    /// A cache that is overlooked is one that nobody flushes.
+    #[test]
+    fn a_drive_has_a_cache_unless_it_says_that_it_has_none() {
+        let check = |queue: &[(&str, &str)], want: VolatileCache| {
+            assert_eq!(of_drive(false, queue, BlockSysfs::cache), want, "{queue:?}");
+        };
+        check(&[("write_cache", "write through")], VolatileCache::Absent);
+        check(&[("write_cache", "write back")], VolatileCache::Present);
+        check(&[("write_cache", "")], VolatileCache::Present);
+        check(&[("write_cache", "write around")], VolatileCache::Present);
+        check(&[], VolatileCache::Present);
     }
 
     #[test]
@@ -211,7 +228,8 @@ mod tests {
         let [discard, zero] = ["discard_max_bytes", "write_zeroes_max_bytes"];
         let [unmap, granule] = ["write_zeroes_unmap_max_bytes", "discard_granularity"];
         let check = |is_loop: bool, queue: &[(&str, &str)], want: &str| {
-            let answer = gives_back(is_loop, queue).err().unwrap_or_default();
+            let answer = of_drive(is_loop, queue, BlockSysfs::gives_back);
+            let answer = answer.err().unwrap_or_default();
             assert!(answer.contains(want) && answer.is_empty() == want.is_empty(), "{answer:?}");
         };
         let [most, none] = ["4294966784", "0"];

@@ -93,6 +93,7 @@ fn lengths_that_do_not_fit_are_refused() {
         ("shorter than its header", framed(6, 0, 24, 24, 23, NONE), 4),
         ("no data where there must be some", framed(6, 4, 24, 24, 24, NONE), 4),
         ("data inside the header", framed(4, 0, 72, 64, 584, NONE), 3),
+        ("data over the digest of the header", framed(4, 3, 72, 72, 588, BOTH), 3),
         ("data at an odd place", framed(4, 0, 72, 73, 585, NONE), 3),
         ("data behind the end", framed(4, 0, 72, 200, 100, NONE), 4),
         ("no room for the digest of data", framed(4, 3, 72, 76, 78, BOTH), 4),

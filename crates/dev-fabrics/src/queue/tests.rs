@@ -7,6 +7,7 @@ mod durability;
 mod figures;
 mod losses;
 mod moves;
+mod parts;
 
 use super::FabricsQueue;
 use crate::address::HostName;
@@ -266,7 +267,10 @@ impl Rig {
     }
 
     fn ask(&mut self, cid: u16, offset: u32, length: u32) {
-        let bytes = Transfer { cid, tag: 9, offset, length }.r2t(self.digests);
+        let mut bytes = Transfer { cid, tag: 9, offset, length }.r2t(self.digests).to_vec();
+        if self.digests.header == Use::On {
+            bytes.extend_from_slice(&digest::of(&bytes.clone()));
+        }
         self.say(&bytes);
     }
 

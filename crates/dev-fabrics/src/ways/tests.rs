@@ -1,6 +1,9 @@
 //! Which path is chosen.
 
-use super::{PathId, Used, Way, choose};
+use super::{PathId, Used, Way, choose, share_cache};
+use crate::look::Facts;
+use crate::queue::tests::facts;
+use strake_block::VolatileCache::{self, Absent, Present};
 use strake_nvme_wire::log::Access;
 
 const fn way(path: u64, access: Option<Access>) -> Way {
@@ -76,4 +79,27 @@ fn a_path_that_nobody_wants_is_left_for_any_other_that_serves() {
     let leaving = Way { leaving: true, ..way(1, BEST) };
     assert_eq!(choose(&[leaving, way(2, ROUNDABOUT)], long(1)), Some(PathId(2)));
     assert_eq!(choose(&[leaving, way(2, USELESS[0])], long(1)), Some(PathId(1)));
+}
+
+/// A target that does not tell which instance it is may have a cache of its own at the end of each path.
+#[test]
+fn a_flush_covers_another_path_only_to_what_is_known_to_be_the_same() {
+    let of = |cache: VolatileCache, instance: Option<u8>| Facts {
+        cache,
+        instance: instance.map(|byte| [byte; 16]),
+        ..facts()
+    };
+    for (one, other, shared) in [
+        ((Present, Some(1)), (Present, Some(1)), true),
+        ((Present, Some(1)), (Present, Some(2)), false),
+        ((Present, Some(1)), (Present, None), false),
+        ((Present, None), (Present, None), false),
+        ((Present, None), (Absent, None), false),
+        ((Absent, None), (Absent, None), true),
+        ((Absent, Some(1)), (Absent, Some(2)), true),
+    ] {
+        let [a, b] = [one, other].map(|(cache, instance)| of(cache, instance));
+        let is = (share_cache(&a, &b), share_cache(&b, &a));
+        assert_eq!(is, (shared, shared), "{one:?} and {other:?}");
+    }
 }

@@ -132,10 +132,13 @@ fn a_core_can_sleep_on_the_queue() {
     let device = open(&file.0);
     let mut queue = queue(&device, 1);
     let mut batch = CompletionBatch::new(1);
-    for round in 0..50u8 {
-        let op = match round % 3 {
+    let range = LbaRange::new(Lba(0), 1);
+    for round in 0..60u8 {
+        let op = match round % 4 {
             0 => write(0, buffer(round, 8192), Durability::Fua),
             1 => Op::Flush,
+            // Takes a second step in the kernel, for which nobody rings the doorbell.
+            2 => Op::WriteZeroes { range, durability: Durability::Fua },
             _ => read(0, 8192),
         };
         queue.submit(Io { token: Token(0), op }).expect("an idle queue has room");
@@ -225,6 +228,37 @@ fn space_of_a_loop_device_goes_back_and_reads_zero() {
         *byte != if is_hole { 0 } else { 9 }
     });
     assert_eq!(wrong, None, "a byte outside changed, or one inside is no zero");
+}
+
+/// A drive without a cache has one all the same where the kernel's own is in front of it.
+#[test]
+fn a_write_through_device_has_a_cache_only_behind_the_page_cache() {
+    let file = Scratch::file(1 << 20);
+    let device = match Loop::over(&file.0) {
+        Ok(device) => device,
+        Err(why) => {
+            eprintln!("skipped: no loop device ({why})");
+            return;
+        }
+    };
+    let name = device.0.rsplit('/').next().expect("a path has a name");
+    let attribute = format!("/sys/block/{name}/queue/write_cache");
+    if let Err(why) = std::fs::write(&attribute, "write through") {
+        eprintln!("skipped: {attribute}: {why}");
+        return;
+    }
+    let found = [Direct::Auto, Direct::No].map(|direct| {
+        let options = OpenOptions { direct, ..Default::default() };
+        let (device, _) = UringDevice::open(Path::new(&device.0), options).expect("it opens");
+        (device.shared().direct.is_some(), device.info().cache)
+    });
+    // The setting outlives what is behind the device.
+    std::fs::write(&attribute, "write back").expect("it was written before");
+    for (direct, cache) in found {
+        let want = if direct { VolatileCache::Absent } else { VolatileCache::Present };
+        assert_eq!(cache, want, "direct: {direct}");
+    }
+    assert!(!found[1].0, "the page cache was asked for");
 }
 
 #[test]

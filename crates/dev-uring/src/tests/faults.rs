@@ -32,6 +32,20 @@ fn impossible_requests_complete_with_the_reason() {
     check(Op::Read { at: Lba(0), data: SgMut::default() }, Ok(()));
 }
 
+/// No descriptor turns readable for what the kernel never saw: a core that slept on one would not wake.
+#[test]
+fn what_is_over_before_the_kernel_saw_it_is_polled_for() {
+    let file = Scratch::file(1 << 20);
+    let device = open(&file.0);
+    let mut queue = queue(&device, 2);
+    queue.submit(Io { token: Token(1), op: Op::Flush }).expect("there is room");
+    queue.ring_doorbell(Nanos(0));
+    let beyond = read(device.info().blocks, 4096);
+    queue.submit(Io { token: Token(2), op: beyond }).expect("there is room");
+    assert_eq!(queue.readiness(), Readiness::Poll);
+    assert_eq!(finish(&mut *queue, 2).len(), 2);
+}
+
 #[test]
 fn direct_io_refuses_misaligned_memory_instead_of_copying() {
     let file = Scratch::file(1 << 20);

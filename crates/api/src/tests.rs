@@ -98,6 +98,7 @@ fn the_descriptor_names_every_call() {
             "ArrayService.RebuildArray",
             "ArrayService.RenameArray",
             "ArrayService.GrowArray",
+            "ArrayService.UpgradeFormat",
             "ArrayService.UndeleteArray",
             "ArrayService.SetArray",
             "ArrayService.StartScrub",

@@ -14,9 +14,8 @@ use strake_api::v1::{Array, ArrayChange, GrowArrayRequest};
 use strake_dev_fabrics::LinkState;
 use strake_dev_uring::control_wait;
 use strake_engine::{
-    AssemblePolicy, Drive, GrowPlan, MemberIo, Progress, ScrubState, grow, plan_grow,
+    AssemblePolicy, Change, Drive, GrowPlan, MemberIo, Progress, ScrubState, grow, plan_change,
 };
-use strake_ondisk::AreaLayout;
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
 
@@ -57,8 +56,8 @@ impl Growth {
 
 /// What is going to happen.
 pub(crate) struct Intended {
-    uuid: String,
-    name: String,
+    pub(crate) uuid: String,
+    pub(crate) name: String,
     pub(crate) plan: GrowPlan,
     /// The drives by slot, all of them here.
     pub(crate) drives: Vec<Drive>,
@@ -69,8 +68,8 @@ pub(crate) struct Intended {
     /// Where labels are written on each while the array runs.
     tails: Vec<Vec<(u64, u64)>>,
     /// What the operator should know beforehand.
-    warnings: Vec<String>,
-    view: Array,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) view: Array,
 }
 
 /// What an array that was stopped is started from.
@@ -87,7 +86,8 @@ impl Control {
     /// When a member is not in sync, something else is being done to the array, clients would be disconnected and that
     /// was not accepted, or a drive fails. The array keeps its size then.
     pub fn grow_array(&self, request: &GrowArrayRequest) -> Result<ArrayChange, ControlError> {
-        let (mut intended, mut reserved) = self.reserve(|m| m.plan_growth(request))?;
+        let (mut intended, mut reserved) =
+            self.reserve(|m| m.plan_growth(request, Change::Grow))?;
         let limit = limit_of(&intended);
         if intended.plan.is_nothing() {
             let Intended { name, view, .. } = intended;
@@ -199,7 +199,7 @@ impl Control {
     }
 
     /// Stops the array, gives its labels the new size, and starts it. Returns what is worth a warning.
-    fn switch(
+    pub(crate) fn switch(
         &self,
         intended: &mut Intended,
         request: &GrowArrayRequest,
@@ -244,11 +244,15 @@ impl Control {
             ControlError::new(error.kind, what)
         })?;
         // A label that one drive did not take is followed all the same when another one has it.
-        let size = self.run(|m| Ok(m.array(uuid)?.size_bytes))?;
+        let label = self.run(|m| Ok(m.running[m.find_running(uuid)?].array.newest_label()))?;
         match trouble {
-            Some(error) if size != intended.plan.bytes_after() => {
+            Some(error) if !intended.plan.is_done(&label) => {
+                let had = match intended.plan.change() {
+                    Change::Grow => "size",
+                    Change::UpgradeFormat => "format",
+                };
                 let what =
-                    format!("array {} runs with the size it had: {}", intended.name, error.what);
+                    format!("array {} runs with the {had} it had: {}", intended.name, error.what);
                 Err(ControlError::new(error.kind, what))
             }
             Some(error) => {
@@ -335,7 +339,7 @@ fn describe(intended: &Intended, limit: &str) -> Vec<String> {
 
 /// Refuses drives with somebody else's signatures, or with labels that were written over: the array could not be
 /// started from them once it is stopped.
-fn check_ends(intended: &Intended) -> Result<(), ControlError> {
+pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
     for drive in &intended.drives {
         let (path, name) = (&drive.path, &intended.name);
         let found = match (written_over(drive)?, overwritten(drive)?) {
@@ -362,7 +366,11 @@ fn check_ends(intended: &Intended) -> Result<(), ControlError> {
 
 impl Manager {
     /// What growing an array comes to, when it is allowed, and what to reserve for it.
-    pub(crate) fn plan_growth(&mut self, request: &GrowArrayRequest) -> Planned<Intended> {
+    pub(crate) fn plan_growth(
+        &mut self,
+        request: &GrowArrayRequest,
+        change: Change,
+    ) -> Planned<Intended> {
         self.check_open()?;
         // One that has just taken a member's place is its drive.
         self.settle_successors()?;
@@ -377,7 +385,7 @@ impl Manager {
         let view = self.view(at);
         let running = &self.running[at];
         let label = running.array.newest_label();
-        let plan = plan_grow(&label, &running.drives)?;
+        let plan = plan_change(change, &label, &running.drives)?;
         warnings.extend(self.spares_left_behind(running, &plan));
         let sizes = label.members.iter().map(|row| row.bytes).collect();
         let tails = |slot| running.array.tails(MemberIndex(slot as u8));
@@ -395,19 +403,16 @@ impl Manager {
     /// Spares that fit the array and will not when it has the size of `plan`, for a person.
     fn spares_left_behind(&self, running: &Running, plan: &GrowPlan) -> Vec<String> {
         let status = running.array.status();
-        let (offset, bytes) = plan.new_area();
-        let behind = |drive: &&Drive| {
-            let layout = AreaLayout::of(drive.device.info().bytes());
-            let data_end = layout.map_or(0, |layout| layout.tail_range().0);
-            data_end < offset + bytes && fits(&status, drive).is_ok()
-        };
+        let (_, least) = plan.least_drive_bytes();
+        let behind =
+            |drive: &&Drive| drive.device.info().bytes() < least && fits(&status, drive).is_ok();
         let uuid = running.uuid();
         let own = self.config.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
         let drives = own.filter_map(|spare| self.ready_spare(spare)).filter(behind);
         let tell = |drive: &Drive| {
             let (path, name) = (&drive.path, &status.name);
             format!(
-                "spare {path} is too small for array {name} when that is larger; give it a larger one: \
+                "spare {path} is too small for array {name} afterwards; give it a larger one: \
                  strake spare add DRIVE --array {name}"
             )
         };
@@ -422,7 +427,7 @@ impl Manager {
         let name = &status.name;
         let refuse = |why: String| {
             Err(ControlError::state(format!(
-                "array {name} cannot grow now: {why}; it is as it was"
+                "array {name} cannot change now: {why}; it is as it was"
             )))
         };
         let out = status.members.iter().position(|m| m.state != MemberState::InSync);
@@ -491,7 +496,7 @@ impl Manager {
         self.check_clients(uuid, request.force)?;
         let at = self.find_running(uuid)?;
         let running = &self.running[at];
-        let now = plan_grow(&running.array.newest_label(), &running.drives)?;
+        let now = intended.plan.again(&running.array.newest_label(), &running.drives)?;
         let here = running.drives.iter().flatten().map(identity);
         if now != intended.plan || !here.eq(intended.identities.iter().cloned()) {
             return Err(ControlError::state(format!(

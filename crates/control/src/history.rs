@@ -228,6 +228,12 @@ command!(
     format!("array grow {}{}", r.name, flag(r.force, "--force"))
 );
 command!(
+    UpgradeFormatRequest,
+    |r| array(&r.name),
+    r.dry_run,
+    format!("array upgrade-format {}{}", r.name, flag(r.force, "--force"))
+);
+command!(
     UndeleteArrayRequest,
     |r| array(&r.name),
     r.dry_run,

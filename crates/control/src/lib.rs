@@ -67,6 +67,7 @@ mod store;
 mod successor;
 mod undelete;
 mod undo;
+mod upgrade;
 mod upkeep;
 mod verdict;
 mod view;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use strake_api::v1 as api;
-use strake_engine::Drive;
+use strake_engine::{Drive, understood};
 use strake_ondisk::{Copy, Found, Policy, RecordedState, Superblock, Verdict};
-use strake_raid::{Geometry, GeometrySpec, Level};
-use strake_units::{BlockSize, Uuid};
+use strake_raid::Geometry;
+use strake_units::Uuid;
 
 use crate::error::ControlError;
 use crate::import::WAITS;
@@ -185,17 +185,7 @@ impl Offline {
 
 /// The geometry that a label describes, when this version knows it.
 pub(crate) fn geometry_of(label: &Superblock) -> Option<Geometry> {
-    let record = &label.geometry;
-    let level = Level::from_code(record.level, record.parity)?;
-    Geometry::new(&GeometrySpec {
-        level,
-        members: usize::from(record.members),
-        group_size: level.is_grouped().then_some(record.group_width),
-        strip_bytes: record.strip_bytes,
-        block_size: BlockSize::from_bytes(record.block_bytes)?,
-        member_blocks: record.member_blocks,
-    })
-    .ok()
+    understood(label).ok()
 }
 
 /// The drive among `here` that can be used as the member `uuid`.

@@ -10,7 +10,6 @@ use strake_api::v1::{
 };
 use strake_dev_uring::control_wait;
 use strake_engine::{ArrayStatus, Drive, erase_foreign, prepare_drive};
-use strake_ondisk::AreaLayout;
 use strake_units::ByteSize;
 
 use crate::actions::Pace;
@@ -57,11 +56,11 @@ impl SpareState {
 pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
     let info = drive.device.info();
     let block = status.geometry.block_size();
-    let needs = status.geometry.member_blocks_used() << block.shift();
-    let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
+    let used = status.geometry.member_blocks_used() << block.shift();
+    let (has, needs) = (info.bytes(), status.format.least_device_bytes(used));
     if has < needs {
-        let (has, needs) = (ByteSize(has), ByteSize(needs));
-        return Err(format!("it has {has} for data, array {} needs {needs}", status.name));
+        let (name, size) = (&status.name, ByteSize(needs));
+        return Err(format!("it has {has} bytes, array {name} needs {needs} ({size})"));
     }
     if info.block_size > block {
         let (has, name) = (info.block_size, &status.name);

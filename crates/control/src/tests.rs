@@ -27,6 +27,7 @@ mod scrub;
 mod spares;
 mod told;
 mod torn;
+mod upgrade;
 mod upkeep;
 
 /// A directory that goes away with the test.

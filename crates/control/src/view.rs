@@ -195,6 +195,7 @@ fn array_message(
         exports,
         reason,
         next_action,
+        format: status.format.version().into(),
         consistency: status.consistency.to_string(),
         consistency_wanted: status
             .consistency_wanted

@@ -5,8 +5,8 @@ use strake_ondisk::{
     COMPAT_REMOTE, COMPAT_STALE_PLANES, Consistency, INCOMPAT_IN_DOUBT, Plane, Policy,
     RecordedState, Superblock, Verdict,
 };
-use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
-use strake_units::{BlockSize, MemberIndex, Name, RegionIndex, Uuid};
+use strake_raid::{Geometry, MemberState, Regions};
+use strake_units::{MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::bad_blocks::BadBlocks;
 use crate::create::Drive;
@@ -14,6 +14,7 @@ use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::Wait;
 use crate::planes::Planes;
+use crate::recorded::understood;
 use crate::settling;
 use crate::shard::LeaderState;
 
@@ -208,13 +209,7 @@ fn open(
     wait: Wait<'_>,
 ) -> Result<Assembled, NotOpened> {
     let mut superblock = found.superblock.clone();
-    if superblock.is_read_only() {
-        return Err(NotOpened::from(ArrayError::refused(format!(
-            "array {} uses features {:#x} that this version cannot write; use the version that made it",
-            superblock.name, superblock.ro_compat
-        ))));
-    }
-    let geometry = geometry_of(&superblock)?;
+    let geometry = understood(&superblock)?;
     let (mut states, indices) = standing(&found.members);
     for (row, state) in superblock.members.iter_mut().zip(&states) {
         row.state = crate::shard::recorded(*state);
@@ -375,32 +370,6 @@ fn layout_of(member: MemberIndex, drive: &Drive) -> Result<AreaLayout, Failed> {
         let what = format!("{} has become too small to be a member", drive.path);
         Failed::Members(vec![(member, ArrayError::usage(what))])
     })
-}
-
-pub(crate) fn geometry_of(superblock: &Superblock) -> Result<Geometry, ArrayError> {
-    let record = &superblock.geometry;
-    let unknown = |what: String| {
-        ArrayError::refused(format!(
-            "array {}: {what}; use the version that made it",
-            superblock.name
-        ))
-    };
-    if record.layout != strake_raid::LAYOUT_ID {
-        return Err(unknown(format!("layout {} is not known here", record.layout)));
-    }
-    let level = Level::from_code(record.level, record.parity)
-        .ok_or_else(|| unknown(format!("level code {} is not known here", record.level)))?;
-    let block_size = BlockSize::from_bytes(record.block_bytes).ok_or_else(|| {
-        unknown(format!("blocks of {} bytes are not supported", record.block_bytes))
-    })?;
-    Ok(Geometry::new(&GeometrySpec {
-        level,
-        members: usize::from(record.members),
-        group_size: level.is_grouped().then_some(record.group_width),
-        strip_bytes: record.strip_bytes,
-        block_size,
-        member_blocks: record.member_blocks,
-    })?)
 }
 
 impl Assembled {

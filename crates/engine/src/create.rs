@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_ondisk::{
     Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Foreign,
-    GeometryRecord, MemberRecord, Plane, RecordedState, Superblock,
+    Format, MemberRecord, Plane, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
@@ -17,6 +17,7 @@ use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait, occupied};
 use crate::planes::Planes;
+use crate::recorded::record_of;
 use crate::settling;
 
 /// A device with the name a person gave it by.
@@ -105,7 +106,7 @@ pub fn plan_create(spec: &CreateSpec, drives: &[Drive]) -> Result<CreatePlan, Ar
                 strake_units::ByteSize(strake_ondisk::MEMBER_BYTES_MIN)
             ))
         })?;
-        data_bytes = data_bytes.min(layout.data_bytes());
+        data_bytes = data_bytes.min(strake_ondisk::data_bytes_of_2(&layout));
     }
     let geometry = Geometry::new(&GeometrySpec {
         level: spec.level,
@@ -188,7 +189,7 @@ pub fn create(
         // Nobody will note what is written.
         planes.change(Plane::Written, Bits::fill);
     }
-    let mut superblock = first_superblock(plan, &drives, ids, &regions);
+    let mut superblock = first_superblock(plan, &drives, ids);
     let doubt = planes.intent().count_ones() > 0;
     note_start(&mut superblock, &plan.geometry, 0, doubt, 0);
     let states = vec![MemberState::InSync; drives.len()];
@@ -246,12 +247,7 @@ pub fn prepare_drive(drive: &Drive, member: Uuid, wait: Wait<'_>) -> Result<bool
     io.zero_data()
 }
 
-fn first_superblock(
-    plan: &CreatePlan,
-    drives: &[Drive],
-    ids: &Ids,
-    regions: &Regions,
-) -> Superblock {
+fn first_superblock(plan: &CreatePlan, drives: &[Drive], ids: &Ids) -> Superblock {
     let geometry = &plan.geometry;
     let members = drives.iter().zip(&ids.members).map(|(drive, uuid)| MemberRecord {
         uuid: *uuid,
@@ -264,22 +260,13 @@ fn first_superblock(
     Superblock {
         array: ids.array,
         name: plan.spec.name.clone(),
+        format: Format::two(geometry.member_blocks_used() << geometry.block_size().shift()),
         member: Uuid::NIL,
         slot: MemberIndex(0),
         generation: 1,
         epoch: ids.epoch,
         parent_epoch: Uuid::NIL,
-        geometry: GeometryRecord {
-            level: geometry.level().code(),
-            parity: geometry.level().parity_strips(),
-            members: geometry.members() as u8,
-            group_width: geometry.width(),
-            strip_bytes: geometry.strip_bytes(),
-            block_bytes: geometry.block_size().bytes(),
-            layout: strake_raid::LAYOUT_ID,
-            member_blocks: geometry.member_blocks_used(),
-            region_stripes: regions.stripes_per_region(),
-        },
+        geometry: record_of(geometry),
         clean: false,
         destroyed: false,
         members: members.collect(),

@@ -57,8 +57,8 @@ impl ArrayError {
 
     pub(crate) fn too_small(path: &str, slot: MemberIndex, has: u64, needs: u64) -> Self {
         Self::usage(format!(
-            "{path} is too small for member {slot}: it has {}, the array needs {}; use a drive at least as large",
-            ByteSize(has),
+            "{path} is too small for member {slot}: it has {has} bytes, the array needs {needs} ({}); use a drive at \
+             least as large",
             ByteSize(needs)
         ))
     }

@@ -18,63 +18,142 @@
 //!    what members lack is empty, which is right under both;
 //! 5. the label with the new size, one more generation later. It and (2) are updates as any other.
 //!
+//! [`Change::UpgradeFormat`] is the same with another format instead of another size: there is no new area, and (5) has
+//! that format. Areas of format 2 hold nothing until their `incompat` bits are set, so those of a larger array are at
+//! other offsets.
+//!
 //! So a crash before (5) leaves the old array, and one during (5) leaves an update that was cut short: the next start
 //! follows the highest generation that is here, and whoever is a member by either label has everything that both sizes
 //! need. Nobody acts on the new size before a start has given that label to everybody.
 
-use strake_ondisk::{AreaLayout, Bits, Consistency, Plane, REGIONS_MAX, Superblock};
+use strake_ondisk::{AreaLayout, Bits, Consistency, Format, Plane, REGIONS_MAX, Superblock};
 use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, RegionIndex};
 
-use crate::assemble::{Assembled, geometry_of};
+use crate::assemble::Assembled;
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait};
+use crate::recorded::geometry_of;
 
-/// What an array becomes when it takes all the room that its members have.
+/// What kind of change a plan makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The array takes all the room that its members have. It keeps its format.
+    Grow,
+    /// The array gets format 2. It keeps its size.
+    UpgradeFormat,
+}
+
+/// What an array becomes by a [`Change`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrowPlan {
+    /// What a plan that is made again has to be a plan of.
+    change: Change,
     before: Geometry,
     after: Geometry,
+    /// The format before, and with its areas behind the data of afterwards.
+    formats: (Format, Format),
     limit: MemberIndex,
     /// Bytes of each device.
     sizes: Vec<u64>,
 }
 
-/// Works out what the array that `label` describes becomes on `drives`, which are those of its members by slot. Writes
-/// nothing.
+/// Works out what the array that `label` describes becomes by `change` on `drives`, which are those of its members by
+/// slot. Writes nothing.
 ///
 /// # Errors
-/// When a member has no drive, or one that is too small for what the array has already.
-pub fn plan_grow(label: &Superblock, drives: &[Option<Drive>]) -> Result<GrowPlan, ArrayError> {
+/// When a member has no drive, or one that is too small for what the array has already, or for the areas of format 2
+/// behind that when it gets this format.
+pub fn plan_change(
+    change: Change,
+    label: &Superblock,
+    drives: &[Option<Drive>],
+) -> Result<GrowPlan, ArrayError> {
+    match change {
+        Change::Grow => plan_grow(label, drives),
+        Change::UpgradeFormat => plan_upgrade(label, drives),
+    }
+}
+
+fn plan_grow(label: &Superblock, drives: &[Option<Drive>]) -> Result<GrowPlan, ArrayError> {
+    let before = geometry_of(label)?;
+    let (sizes, data) = room(label, drives, label.format)?;
+    let limit = (0..data.len()).min_by_key(|slot| data[*slot]).unwrap_or(0);
+    let shift = before.block_size().shift();
+    let least = data.get(limit).copied().unwrap_or(0) >> shift;
+    // Never less than now: what a label says is what is there.
+    let after = before.resized(least.max(before.member_blocks_used()))?;
+    let grown = label.format.resized(after.member_blocks_used() << shift);
+    // What is recorded of areas stays as long as the data behind which they lie.
+    let formats = (label.format, if after == before { label.format } else { grown });
+    let change = Change::Grow;
+    Ok(GrowPlan { change, before, after, formats, limit: MemberIndex(limit as u8), sizes })
+}
+
+fn plan_upgrade(label: &Superblock, drives: &[Option<Drive>]) -> Result<GrowPlan, ArrayError> {
+    let before = geometry_of(label)?;
+    let used = before.member_blocks_used() << before.block_size().shift();
+    let after = match label.format {
+        Format::One => Format::two(used),
+        Format::Two(_) => label.format,
+    };
+    let least = after.least_device_bytes(used);
+    for (slot, drive) in drives.iter().enumerate() {
+        let Some(drive) = drive else { continue };
+        let has = drive.device.info().bytes();
+        if has < least {
+            return Err(ArrayError::state(format!(
+                "array {} cannot have format 2: member {slot} ({}) has {has} bytes, and its data with the areas of \
+                 that format need {least}, {} more; give it a larger drive first",
+                label.name,
+                drive.path,
+                ByteSize(least - has)
+            )));
+        }
+    }
+    let (sizes, data) = room(label, drives, after)?;
+    let limit = (0..data.len()).min_by_key(|slot| data[*slot]).unwrap_or(0);
+    let formats = (label.format, after);
+    let change = Change::UpgradeFormat;
+    Ok(GrowPlan { change, before, after: before, formats, limit: MemberIndex(limit as u8), sizes })
+}
+
+/// Bytes of each device, and how many of them data can have in `format`.
+fn room(
+    label: &Superblock,
+    drives: &[Option<Drive>],
+    format: Format,
+) -> Result<(Vec<u64>, Vec<u64>), ArrayError> {
     let before = geometry_of(label)?;
     let name = &label.name;
-    let shift = before.block_size().shift();
+    let used = before.member_blocks_used() << before.block_size().shift();
+    let needs = format.least_device_bytes(used);
     let (mut sizes, mut data) = (Vec::new(), Vec::new());
     for (slot, drive) in drives.iter().enumerate() {
         let drive = drive.as_ref().ok_or_else(|| {
             ArrayError::state(format!(
-                "array {name} cannot grow without member {slot}, whose drive is not here; replace it first"
+                "array {name} cannot change without member {slot}, whose drive is not here; replace it first"
             ))
         })?;
         let bytes = drive.device.info().bytes();
-        let has = AreaLayout::of(bytes).map_or(0, |layout| layout.data_bytes());
-        let needs = before.member_blocks_used() << shift;
-        if has < needs {
-            return Err(ArrayError::too_small(&drive.path, MemberIndex(slot as u8), has, needs));
+        if bytes < needs {
+            return Err(ArrayError::too_small(&drive.path, MemberIndex(slot as u8), bytes, needs));
         }
         sizes.push(bytes);
-        data.push(has);
+        data.push(AreaLayout::of(bytes).map_or(0, |layout| format.data_bytes(&layout)));
     }
-    let limit = (0..data.len()).min_by_key(|slot| data[*slot]).unwrap_or(0);
-    let least = data.get(limit).copied().unwrap_or(0) >> shift;
-    // Never less than now: what a label says is what is there.
-    let after = before.resized(least.max(before.member_blocks_used()))?;
-    Ok(GrowPlan { before, after, limit: MemberIndex(limit as u8), sizes })
+    Ok((sizes, data))
 }
 
 impl GrowPlan {
+    /// The kind of change.
+    #[must_use]
+    pub const fn change(&self) -> Change {
+        self.change
+    }
+
     /// Bytes that the array has.
     #[must_use]
     pub const fn bytes_before(&self) -> u64 {
@@ -87,10 +166,39 @@ impl GrowPlan {
         self.after.capacity_blocks() << self.after.block_size().shift()
     }
 
-    /// True when the array uses all the room that its members have.
+    /// True when the array uses all the room that its members have, or has the format already.
     #[must_use]
     pub const fn is_nothing(&self) -> bool {
-        self.bytes_before() == self.bytes_after()
+        match self.change {
+            Change::Grow => self.bytes_before() == self.bytes_after(),
+            Change::UpgradeFormat => self.formats.0.version() == self.formats.1.version(),
+        }
+    }
+
+    /// True when `label` says what was planned.
+    #[must_use]
+    pub fn is_done(&self, label: &Superblock) -> bool {
+        label.format == self.formats.1
+            && label.geometry.member_blocks == self.after.member_blocks_used()
+    }
+
+    /// Bytes that a drive needs at least to be a member, before and afterwards.
+    #[must_use]
+    pub fn least_drive_bytes(&self) -> (u64, u64) {
+        let shift = self.before.block_size().shift();
+        let least = |format: Format, geometry: &Geometry| {
+            format.least_device_bytes(geometry.member_blocks_used() << shift)
+        };
+        (least(self.formats.0, &self.before), least(self.formats.1, &self.after))
+    }
+
+    /// The plan of the same change for what is there now. Nothing else than a plan says what is planned again, so a
+    /// change cannot be checked against a plan of another kind.
+    ///
+    /// # Errors
+    /// As [`plan_change`].
+    pub fn again(&self, label: &Superblock, drives: &[Option<Drive>]) -> Result<Self, ArrayError> {
+        plan_change(self.change, label, drives)
     }
 
     /// The member with the least room, the first of several.
@@ -186,11 +294,10 @@ pub fn grow(
 ) -> Result<(), ArrayError> {
     let name = assembled.name().clone();
     if let Some(unrest) = assembled.unrest() {
-        return Err(ArrayError::state(format!("array {name} cannot grow: {unrest}")));
+        return Err(ArrayError::state(format!("array {name} cannot change: {unrest}")));
     }
     let unchanged = |assembled: &Assembled| -> Result<(), ArrayError> {
-        let now = plan_grow(&assembled.superblock, &assembled.drives)?;
-        if now == *plan {
+        if plan.again(&assembled.superblock, &assembled.drives)? == *plan {
             return Ok(());
         }
         Err(ArrayError::state(format!("a drive of array {name} got another size; try again")))
@@ -230,6 +337,7 @@ pub fn grow(
     let label = &mut assembled.superblock;
     label.generation += 1;
     label.geometry.member_blocks = plan.after.member_blocks_used();
+    label.format = plan.formats.1;
     label.geometry.region_stripes = Regions::new(&plan.after).stripes_per_region();
     // Nothing was written since the start that began this activation.
     label.clean = true;
@@ -252,9 +360,17 @@ pub fn claim_grown(drive: &Drive, label: &Superblock, wait: Wait<'_>) -> Result<
 /// What a plan comes to, for a person.
 impl std::fmt::Display for GrowPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (before, after) = (self.bytes_before(), self.bytes_after());
-        let more = ByteSize(after - before);
-        write!(f, "from {} to {}, {more} more", ByteSize(before), ByteSize(after))
+        match self.change {
+            Change::Grow => {
+                let (before, after) = (self.bytes_before(), self.bytes_after());
+                let more = ByteSize(after - before);
+                write!(f, "from {} to {}, {more} more", ByteSize(before), ByteSize(after))
+            }
+            Change::UpgradeFormat => {
+                let (before, after) = (self.formats.0.version(), self.formats.1.version());
+                write!(f, "from format {before} to format {after}")
+            }
+        }
     }
 }
 

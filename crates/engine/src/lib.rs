@@ -34,6 +34,7 @@ mod pacing;
 mod planes;
 mod port;
 mod queue;
+mod recorded;
 mod scrub;
 pub mod settling;
 mod shard;
@@ -53,11 +54,12 @@ pub use create::{
 pub use error::{ArrayError, ArrayErrorKind};
 pub use events::{ArrayEvent, ArrayEventKind};
 pub use forecast::Forecast;
-pub use grow::{GrowPlan, claim_grown, grow, plan_grow};
+pub use grow::{Change, GrowPlan, claim_grown, grow, plan_change};
 pub use histogram::{ArrayLatencies, Latencies, LatencyCounts};
 pub use limits::IO_BYTES_MAX;
 pub use member_io::{Inspection, MemberIo, Wait};
 pub use pacing::Maintenance;
+pub use recorded::{geometry_of, understood};
 pub use scrub::{
     ScrubCounts, ScrubFinding, ScrubMode, ScrubPosition, ScrubState, ScrubStatus, ScrubVerdict,
 };

@@ -7,10 +7,10 @@
 use strake_ondisk::{Copy, Foreign, Superblock};
 use strake_units::{MemberIndex, Name};
 
-use crate::assemble::geometry_of;
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
+use crate::recorded::geometry_of;
 
 /// Marks the labels of a stopped array as destroyed. They stay readable, so that it can be undone until the drives
 /// are used for something else: see [`unmark_destroyed`].

@@ -14,9 +14,15 @@ use strake_units::{MemberIndex, Uuid};
 fn main() -> io::Result<()> {
     let mut bits = Bits::new(32_512);
     sample::PAGE_REGIONS.into_iter().for_each(|region| bits.set(region));
-    write_new("label-1.bin", &sample::label().encode(Copy::Head, sample::LABEL_OFFSET))?;
-    let label = sample::label_with_history().encode(Copy::Head, sample::LABEL_OFFSET);
-    write_new("label-1-history.bin", &label)?;
+    for (name, label) in [
+        ("label-1.bin", sample::label()),
+        ("label-1-history.bin", sample::label_with_history()),
+        ("label-1-features.bin", sample::label_with_features()),
+        ("label-2.bin", sample::label_2()),
+        ("label-2-features.bin", sample::label_2_with_features()),
+    ] {
+        write_new(name, &label.encode(Copy::Head, sample::LABEL_OFFSET))?;
+    }
     let stale = Plane::Stale(MemberIndex(63));
     let page = encode_page(Uuid([1; 16]), stale, 1, sample::PAGE_SEQUENCE, bits.page_bytes(0));
     write_new("page-1-stale.bin", &page)?;

@@ -2,8 +2,14 @@
 
 use std::fmt;
 
+use crate::areas::AreaKind;
 use crate::bitmap::Plane;
+use crate::features::{Features, INCOMPAT_KNOWN, known_bits};
 use crate::layout::Copy;
+use crate::superblock::VERSION;
+
+/// What to do about a label that is not understood.
+const USE_ANOTHER: &str = "; use the version that wrote it";
 
 /// What kind of trouble a label has, to decide on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,20 +36,60 @@ pub enum LabelErrorKind {
         /// The label's generation.
         generation: u64,
     },
+    /// Sound as bytes, and a field of it, or a constant that recovery depends on, has a value that this program cannot
+    /// use.
+    Field {
+        /// The field or constant.
+        name: &'static str,
+        /// The area that it is a field of; `None` for a field of the label.
+        area: Option<AreaKind>,
+        /// The value in the label.
+        recorded: u64,
+        /// What this program can use.
+        wanted: Wanted,
+        /// The label's generation.
+        generation: u64,
+    },
     /// Written for another place.
     Misdirected {
         /// The byte offset it was written for.
         meant_for: u64,
     },
-    /// Sound as bytes, but the named field makes no sense.
-    Malformed(&'static str),
+}
+
+/// A field of a label with a value that this program cannot use: its name, the value, and what it can use.
+pub(crate) type Unusable = (&'static str, u64, Wanted);
+
+/// The values of a field that a program can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// This one.
+    Exactly(u64),
+    /// This one and greater ones.
+    AtLeast(u64),
+    /// This one and lesser ones.
+    AtMost(u64),
+    /// These, in words.
+    Known(&'static str),
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(value) => write!(f, "{value}"),
+            Self::AtLeast(value) => write!(f, "{value} or more"),
+            Self::AtMost(value) => write!(f, "{value} or less"),
+            Self::Known(values) => f.write_str(values),
+        }
+    }
 }
 
 impl LabelErrorKind {
-    /// True for a sound label that this program does not understand.
+    /// True for a sound label that this program does not understand: another program wrote it, and no older label may
+    /// be used in its place.
     #[must_use]
     pub const fn is_unknown(self) -> bool {
-        matches!(self, Self::Version(_) | Self::Incompatible { .. })
+        matches!(self, Self::Version(_) | Self::Incompatible { .. } | Self::Field { .. })
     }
 
     /// How new a label that is not understood is: the generation where the format tells, the greatest number
@@ -51,15 +97,16 @@ impl LabelErrorKind {
     #[must_use]
     pub const fn generation(self) -> Option<u64> {
         match self {
-            Self::Incompatible { generation, .. } => Some(generation),
+            Self::Incompatible { generation, .. } | Self::Field { generation, .. } => {
+                Some(generation)
+            }
             Self::Version(_) => Some(u64::MAX),
             Self::Truncated { .. }
             | Self::Blank
             | Self::NotALabel
             | Self::Checksum
             | Self::Digest
-            | Self::Misdirected { .. }
-            | Self::Malformed(_) => None,
+            | Self::Misdirected { .. } => None,
         }
     }
 }
@@ -90,22 +137,24 @@ impl fmt::Display for LabelError {
             LabelErrorKind::NotALabel => f.write_str("holds something else"),
             LabelErrorKind::Checksum => f.write_str("is torn or damaged (its CRC does not match)"),
             LabelErrorKind::Digest => f.write_str("is damaged (its digest does not match)"),
-            LabelErrorKind::Version(version) => {
-                write!(
-                    f,
-                    "has format {version}, which is not known here; use the version that wrote it"
-                )
-            }
+            LabelErrorKind::Version(version) => write!(
+                f,
+                "has format {version}, where this version knows formats 1 to {VERSION}{USE_ANOTHER}"
+            ),
             LabelErrorKind::Incompatible { unknown, .. } => {
-                write!(
-                    f,
-                    "uses features {unknown:#x}, which are not known here; use the version that wrote it"
-                )
+                let (bits, known) = (Features::incompat(unknown), known_bits(INCOMPAT_KNOWN));
+                write!(f, "uses incompat {bits}, where this version knows {known}{USE_ANOTHER}")
+            }
+            LabelErrorKind::Field { name, area, recorded, wanted, .. } => {
+                write!(f, "records {recorded} as {name}")?;
+                if let Some(area) = area {
+                    write!(f, " of its {}", area.name())?;
+                }
+                write!(f, ", where this version has {wanted}{USE_ANOTHER}")
             }
             LabelErrorKind::Misdirected { meant_for } => {
                 write!(f, "was meant for byte {meant_for}")
             }
-            LabelErrorKind::Malformed(field) => write!(f, "has an impossible {field}"),
         }
     }
 }

@@ -169,7 +169,7 @@ impl AreaLayout {
         HEAD_BYTES
     }
 
-    /// Bytes of the data area, a multiple of 4 KiB.
+    /// Bytes of the data area, a multiple of 4 KiB. In format 2 data and [areas](crate::areas) share them.
     #[must_use]
     pub const fn data_bytes(&self) -> u64 {
         self.end - HEAD_BYTES - TAIL_BYTES

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod areas;
 pub mod assemble;
 pub mod bad_blocks;
 pub mod bitmap;
@@ -21,14 +22,18 @@ mod bytes;
 pub mod config_record;
 mod consistency;
 pub mod error;
+pub mod features;
 pub mod foreign;
 pub mod gpt;
 pub mod intent;
 pub mod layout;
 pub mod lineage;
+pub mod recovery;
 pub mod redo;
+mod ring;
 pub mod superblock;
 
+pub use areas::{AREAS, Area, AreaKind, Areas, Format, data_bytes_of_2};
 pub use assemble::{
     Assembled, AssembledMember, Difference, Found, IgnoreReason, Lacks, Policy, Refusal, Stale,
     StaleReason, Verdict, assemble,
@@ -47,6 +52,10 @@ pub use config_record::{
 };
 pub use consistency::Consistency;
 pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
+pub use features::{
+    COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_REMOTE, COMPAT_STALE_PLANES, Features,
+    INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_INTENTS, INCOMPAT_REDO,
+};
 pub use foreign::{
     FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind,
     written_over,
@@ -63,14 +72,11 @@ pub use lineage::{
     Activation, HISTORY_MAX, REPLACEMENTS_MAX, ReplacementRecord, Returning, returning,
 };
 pub use redo::{
-    REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart, RedoRecord,
-    decode_redo, encode_redo, redo_ring,
+    REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_LEAD_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart,
+    RedoRecord, decode_redo, encode_redo, redo_ring,
 };
-pub use superblock::{
-    Address, COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_REMOTE, COMPAT_STALE_PLANES,
-    GeometryRecord, INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_INTENTS, INCOMPAT_REDO,
-    MemberRecord, RecordedState, RingScan, Superblock, newest, ring_labels,
-};
+pub use ring::{RingScan, newest, ring_labels};
+pub use superblock::{Address, GeometryRecord, MemberRecord, RecordedState, Superblock};
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use strake_units::{MemberIndex, Uuid};
 
 use crate::bytes::{put, u64_at, uuid_at};
+use crate::error::{Unusable, Wanted};
 use crate::superblock::{MemberRecord, RecordedState, Superblock};
 
 /// Activations a label remembers.
@@ -46,13 +47,23 @@ pub(crate) fn encode_history(history: &[Activation], out: &mut [u8]) {
     }
 }
 
-pub(crate) fn decode_history(bytes: &[u8]) -> Option<Vec<Activation>> {
+/// The history at the start of `bytes`, or the field of it that cannot be: its name, its value, and what can be.
+pub(crate) fn decode_history(bytes: &[u8]) -> Result<Vec<Activation>, Unusable> {
     let count = usize::from(bytes[0]);
+    if count > HISTORY_MAX {
+        return Err(("activations", count as u64, Wanted::AtMost(HISTORY_MAX as u64)));
+    }
     let row = |row: &[u8]| Activation { epoch: uuid_at(row, 0), first_generation: u64_at(row, 16) };
     let rows = bytes[8..HISTORY_BYTES].chunks_exact(ACTIVATION_BYTES);
     let history: Vec<Activation> = rows.take(count).map(row).collect();
-    let rises = history.windows(2).all(|pair| pair[0].first_generation < pair[1].first_generation);
-    (count <= HISTORY_MAX && rises).then_some(history)
+    let falls = |pair: &&[Activation]| pair[0].first_generation >= pair[1].first_generation;
+    match history.windows(2).find(falls) {
+        Some(pair) => {
+            let least = Wanted::AtLeast(pair[0].first_generation.saturating_add(1));
+            Err(("first generation of an activation", pair[1].first_generation, least))
+        }
+        None => Ok(history),
+    }
 }
 
 pub(crate) fn encode_replacements(replacements: &[ReplacementRecord], out: &mut [u8]) {
@@ -64,8 +75,15 @@ pub(crate) fn encode_replacements(replacements: &[ReplacementRecord], out: &mut 
     }
 }
 
-pub(crate) fn decode_replacements(bytes: &[u8], members: usize) -> Option<Vec<ReplacementRecord>> {
+/// The replacements at the start of `bytes`, in an array of `members`, or the field of them that cannot be.
+pub(crate) fn decode_replacements(
+    bytes: &[u8],
+    members: usize,
+) -> Result<Vec<ReplacementRecord>, Unusable> {
     let count = usize::from(bytes[0]);
+    if count > REPLACEMENTS_MAX {
+        return Err(("replacements", count as u64, Wanted::AtMost(REPLACEMENTS_MAX as u64)));
+    }
     let row = |row: &[u8]| ReplacementRecord {
         slot: MemberIndex(row[24]),
         uuid: uuid_at(row, 0),
@@ -73,8 +91,13 @@ pub(crate) fn decode_replacements(bytes: &[u8], members: usize) -> Option<Vec<Re
     };
     let rows = bytes[8..REPLACEMENTS_BYTES].chunks_exact(REPLACEMENT_BYTES);
     let records: Vec<ReplacementRecord> = rows.take(count).map(row).collect();
-    let sound = records.iter().all(|record| record.slot.at() < members);
-    (count <= REPLACEMENTS_MAX && sound).then_some(records)
+    match records.iter().find(|record| record.slot.at() >= members) {
+        Some(record) => {
+            let most = Wanted::AtMost(members as u64 - 1);
+            Err(("slot of a replacement", record.slot.0.into(), most))
+        }
+        None => Ok(records),
+    }
 }
 
 /// How a label stands to the history of another.

@@ -21,6 +21,8 @@ use crate::layout::{LOG_BYTES, LOG_OFFSET, MEMBERS_MAX};
 pub const REDO_HEADER_BYTES: usize = 4096;
 /// Bytes of payload that one bit of [`RedoPart::escaped`] stands for.
 pub const REDO_BLOCK_BYTES: usize = 4096;
+/// Bytes of a ring in front of its records: two places for marks.
+pub const REDO_LEAD_BYTES: u64 = 2 * REDO_HEADER_BYTES as u64;
 /// Largest payload of one member.
 pub const REDO_PAYLOAD_MAX: usize = 64 * REDO_BLOCK_BYTES;
 

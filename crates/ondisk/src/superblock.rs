@@ -1,49 +1,29 @@
 //! The label: one array's description as one member holds it, 4096 bytes.
 //!
-//! Format 1. Offsets are the constants below; the table for people is in `docs/on-disk.md`.
+//! Formats 1 and 2. Offsets are the constants below; the table for people is in `docs/on-disk.md`.
 
-use strake_units::{BlockSize, MemberIndex, Name, Uuid};
+mod decode;
 
-use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
+use strake_units::{MemberIndex, Name, Uuid};
+
+use crate::areas::{AREAS, AREAS_BYTES, Format};
+use crate::bytes::put;
 use crate::consistency::Consistency;
-use crate::error::{LabelError, LabelErrorKind};
-use crate::layout::{Copy, HEAD_RING_OFFSET, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES};
+use crate::features::{
+    COMPAT_HISTORY, COMPAT_KNOWN, COMPAT_STALE_PLANES, INCOMPAT_INTENTS, INCOMPAT_REDO,
+    RO_COMPAT_KNOWN,
+};
+use crate::layout::{Copy, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES};
 use crate::lineage::{
     Activation, HISTORY_BYTES, HISTORY_MAX, REPLACEMENTS_BYTES, REPLACEMENTS_MAX,
-    ReplacementRecord, decode_history, decode_replacements, encode_history, encode_replacements,
+    ReplacementRecord, encode_history, encode_replacements,
 };
+use crate::recovery::{CONSTANTS, CONSTANTS_BYTES, encode_constants};
 
 /// The first eight bytes of every label.
 pub const MAGIC: [u8; 8] = *b"STRAKESB";
-/// The format version this program writes and reads.
-pub const VERSION: u16 = 1;
-/// `compat`: the label remembers activations, see [`Superblock::history`].
-pub const COMPAT_HISTORY: u64 = 1;
-/// `compat`: since every absent member left, whoever wrote labels has kept its stale plane.
-pub const COMPAT_STALE_PLANES: u64 = 2;
-/// `compat`: in this activation a member is, or was, a drive of another machine, which may carry out writes for some
-/// seconds after a crash of the daemon. Without it in the label of an activation, all members were of one machine.
-pub const COMPAT_REMOTE: u64 = 4;
-/// `compat`: what the intent plane marks after an orderly stop goes back to a crash, so that parity there may be wrong
-/// for blocks that hold data. Without it such marks are of an array that has never been initialized.
-pub const COMPAT_AFTER_CRASH: u64 = 8;
-/// `compat` bits known: features that a program may ignore when it reads and when it writes.
-pub const COMPAT_KNOWN: u64 =
-    COMPAT_HISTORY | COMPAT_STALE_PLANES | COMPAT_REMOTE | COMPAT_AFTER_CRASH;
-/// `ro_compat` bits known: features that a program may ignore as long as it does not write.
-pub const RO_COMPAT_KNOWN: u64 = 0;
-/// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].
-pub const INCOMPAT_BAD_BLOCKS: u64 = 1;
-/// `incompat`: writes that a crash has cut short may have to be done again from the redo log; see [`crate::redo`].
-pub const INCOMPAT_REDO: u64 = 2;
-/// `incompat`: among the records that have to be carried out are lists of intents; see [`crate::intent`].
-pub const INCOMPAT_INTENTS: u64 = 4;
-/// `incompat`: regions are [in doubt](crate::Plane::InDoubt), which has to be accepted before the array is started.
-pub const INCOMPAT_IN_DOUBT: u64 = 8;
-/// `incompat` bits known: features that a program must know to read anything.
-pub const INCOMPAT_KNOWN: u64 =
-    INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO | INCOMPAT_INTENTS | INCOMPAT_IN_DOUBT;
-
+/// The newest format version this program writes and reads.
+pub const VERSION: u16 = 2;
 const AT_VERSION: usize = 8;
 const AT_COPY: usize = 10;
 const AT_RING_SLOT: usize = 11;
@@ -67,6 +47,13 @@ const AT_REPLACEMENTS: usize = 624;
 const AT_LOGGED: usize = 760;
 const AT_LOGGED_SINCE: usize = 768;
 const AT_CONSISTENCY: usize = 776;
+/// Format 2, here and below: how many constants and areas are recorded.
+const AT_CONSTANT_COUNT: usize = 777;
+const AT_AREA_COUNT: usize = 778;
+const AT_CONSTANTS: usize = 784;
+const AT_AREAS: usize = 896;
+/// Room for a second geometry, the front between the two and what is staged; zeroes until there is one.
+const AT_SECOND_GEOMETRY: usize = 944;
 const AT_MEMBERS: usize = 1000;
 const MEMBER_RECORD_BYTES: usize = 48;
 const AT_DIGEST: usize = 4076;
@@ -81,7 +68,10 @@ const FLAG_DESTROYED: u8 = 2;
 const _: () = assert!(AT_MEMBERS + MEMBERS_MAX * MEMBER_RECORD_BYTES <= AT_DIGEST);
 const _: () = assert!(AT_HISTORY + HISTORY_BYTES <= AT_REPLACEMENTS);
 const _: () = assert!(AT_REPLACEMENTS + REPLACEMENTS_BYTES <= AT_LOGGED);
-const _: () = assert!(AT_CONSISTENCY < AT_MEMBERS);
+const _: () = assert!(AT_CONSISTENCY < AT_CONSTANT_COUNT && AT_AREA_COUNT < AT_CONSTANTS);
+const _: () = assert!(AT_CONSTANTS + CONSTANTS_BYTES <= AT_AREAS);
+const _: () = assert!(AT_AREAS + AREAS_BYTES <= AT_SECOND_GEOMETRY);
+const _: () = assert!(AT_SECOND_GEOMETRY < AT_MEMBERS);
 const _: () = assert!(AT_NAME + strake_units::name::NAME_BYTES_MAX <= AT_GEOMETRY);
 
 /// What a label says the state of a member is.
@@ -113,16 +103,6 @@ impl RecordedState {
             Self::Rebuilding => 2,
             Self::Faulty => 3,
             Self::Missing => 4,
-        }
-    }
-
-    const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::InSync),
-            2 => Some(Self::Rebuilding),
-            3 => Some(Self::Faulty),
-            4 => Some(Self::Missing),
-            _ => None,
         }
     }
 }
@@ -175,6 +155,8 @@ pub struct Superblock {
     pub array: Uuid,
     /// The array's name.
     pub name: Name,
+    /// The revision of the format, which a label keeps until the array is converted.
+    pub format: Format,
     /// The member that holds this label.
     pub member: Uuid,
     /// That member's slot.
@@ -238,7 +220,7 @@ impl Superblock {
         assert!(self.history.len() <= HISTORY_MAX && self.replacements.len() <= REPLACEMENTS_MAX);
         let mut out = [0; SLOT_BYTES];
         put(&mut out, 0, &MAGIC);
-        put(&mut out, AT_VERSION, &VERSION.to_le_bytes());
+        put(&mut out, AT_VERSION, &self.format.version().to_le_bytes());
         out[AT_COPY] = copy.code();
         out[AT_RING_SLOT] = ring_slot(self.generation);
         put(&mut out, AT_OFFSET, &slot_offset.to_le_bytes());
@@ -251,6 +233,7 @@ impl Superblock {
         put(&mut out, AT_LOGGED, &self.logged.to_le_bytes());
         put(&mut out, AT_LOGGED_SINCE, &self.logged_since.to_le_bytes());
         out[AT_CONSISTENCY] = self.consistency.code();
+        self.encode_format(&mut out);
         for (i, member) in self.members.iter().enumerate() {
             member.encode(&mut out[AT_MEMBERS + i * MEMBER_RECORD_BYTES..]);
         }
@@ -259,6 +242,14 @@ impl Superblock {
         let crc = crc32c::crc32c(&out[..AT_CRC]);
         put(&mut out, AT_CRC, &crc.to_le_bytes());
         out
+    }
+
+    fn encode_format(&self, out: &mut [u8]) {
+        let Format::Two(areas) = &self.format else { return };
+        out[AT_CONSTANT_COUNT] = CONSTANTS.len() as u8;
+        out[AT_AREA_COUNT] = AREAS as u8;
+        encode_constants(&mut out[AT_CONSTANTS..AT_AREAS]);
+        areas.encode(&mut out[AT_AREAS..AT_SECOND_GEOMETRY]);
     }
 
     fn encode_identity(&self, out: &mut [u8]) {
@@ -276,72 +267,6 @@ impl Superblock {
         out[AT_COUNT] = self.members.len() as u8;
         out[AT_NAME_LEN] = self.name.as_str().len() as u8;
         put(out, AT_NAME, self.name.as_str().as_bytes());
-    }
-
-    /// The label in `bytes`, read from `address`.
-    ///
-    /// # Errors
-    /// Anything that keeps the label from being trusted; see [`LabelErrorKind`].
-    pub fn decode(bytes: &[u8], address: Address) -> Result<Self, LabelError> {
-        let error = |kind| LabelError { kind, copy: address.copy, ring_slot: address.ring_slot };
-        verify(bytes).map_err(error)?;
-        check_features(bytes).map_err(error)?;
-        check_address(bytes, address).map_err(error)?;
-        Self::decode_fields(bytes).map_err(|field| error(LabelErrorKind::Malformed(field)))
-    }
-
-    /// The label in `bytes`, wherever it may come from: for telling what is on a drive, never for assembly.
-    pub(crate) fn decode_anywhere(bytes: &[u8]) -> Result<Self, LabelErrorKind> {
-        verify(bytes)?;
-        check_features(bytes)?;
-        Self::decode_fields(bytes).map_err(LabelErrorKind::Malformed)
-    }
-
-    fn decode_fields(bytes: &[u8]) -> Result<Self, &'static str> {
-        let flags = bytes[AT_FLAGS];
-        if flags & !(FLAG_CLEAN | FLAG_DESTROYED) != 0 {
-            return Err("flags");
-        }
-        let geometry = GeometryRecord::decode(bytes);
-        if BlockSize::from_bytes(geometry.block_bytes).is_none() {
-            return Err("block size");
-        }
-        let count = usize::from(bytes[AT_COUNT]);
-        if count == 0 || count > MEMBERS_MAX || count != usize::from(geometry.members) {
-            return Err("member count");
-        }
-        let slot = MemberIndex(bytes[AT_SLOT]);
-        if slot.at() >= count {
-            return Err("slot");
-        }
-        let rows = bytes[AT_MEMBERS..].chunks_exact(MEMBER_RECORD_BYTES).take(count);
-        let history = match u64_at(bytes, AT_COMPAT) & COMPAT_HISTORY {
-            0 => Vec::new(),
-            _ => decode_history(&bytes[AT_HISTORY..AT_REPLACEMENTS]).ok_or("history")?,
-        };
-        let replacements = decode_replacements(&bytes[AT_REPLACEMENTS..AT_LOGGED], count);
-        let consistency = Consistency::from_code(bytes[AT_CONSISTENCY]);
-        Ok(Self {
-            array: uuid_at(bytes, AT_ARRAY),
-            name: decode_name(bytes).ok_or("name")?,
-            member: uuid_at(bytes, AT_MEMBER),
-            slot,
-            generation: u64_at(bytes, AT_GENERATION),
-            epoch: uuid_at(bytes, AT_EPOCH),
-            parent_epoch: uuid_at(bytes, AT_PARENT),
-            geometry,
-            clean: flags & FLAG_CLEAN != 0,
-            destroyed: flags & FLAG_DESTROYED != 0,
-            members: rows.map(MemberRecord::decode).collect::<Option<_>>().ok_or("member state")?,
-            history,
-            replacements: replacements.ok_or("replacements")?,
-            consistency: consistency.ok_or("consistency mode")?,
-            logged: u64_at(bytes, AT_LOGGED),
-            logged_since: u64_at(bytes, AT_LOGGED_SINCE),
-            compat: u64_at(bytes, AT_COMPAT),
-            ro_compat: u64_at(bytes, AT_RO_COMPAT),
-            incompat: u64_at(bytes, AT_INCOMPAT),
-        })
     }
 
     /// True when the label uses `ro_compat` features this program does not know: the array may be read and must
@@ -392,17 +317,6 @@ impl MemberRecord {
         put(out, 32, &self.recovered_stripes.to_le_bytes());
         put(out, 40, &self.bytes.to_le_bytes());
     }
-
-    fn decode(row: &[u8]) -> Option<Self> {
-        Some(Self {
-            uuid: uuid_at(row, 0),
-            state: RecordedState::from_code(row[16])?,
-            in_sync_generation: u64_at(row, 24),
-            recovered_stripes: u64_at(row, 32),
-            held_generation: u64_at(row, 17) & HELD_GENERATION_MASK,
-            bytes: u64_at(row, 40),
-        })
-    }
 }
 
 impl GeometryRecord {
@@ -415,145 +329,9 @@ impl GeometryRecord {
         put(out, 16, &self.member_blocks.to_le_bytes());
         put(out, 24, &self.region_stripes.to_le_bytes());
     }
-
-    fn decode(bytes: &[u8]) -> Self {
-        let bytes = &bytes[AT_GEOMETRY..];
-        let [level, parity, members, group_width] = get(bytes, 0);
-        Self {
-            level,
-            parity,
-            members,
-            group_width,
-            strip_bytes: u32_at(bytes, 4),
-            block_bytes: u32_at(bytes, 8),
-            layout: u16_at(bytes, 12),
-            member_blocks: u64_at(bytes, 16),
-            region_stripes: u64_at(bytes, 24),
-        }
-    }
 }
 
 /// The ring slot of a generation.
 const fn ring_slot(generation: u64) -> u8 {
     (generation % RING_SLOTS) as u8
-}
-
-/// Checks that the bytes are those somebody wrote. Magic, digest and CRC keep their places in every version of the
-/// format, so that a newer label is told from a damaged one.
-fn verify(bytes: &[u8]) -> Result<(), LabelErrorKind> {
-    if bytes.len() != SLOT_BYTES {
-        return Err(LabelErrorKind::Truncated { bytes: bytes.len() });
-    }
-    if bytes[..8] != MAGIC {
-        let blank = bytes == [0; SLOT_BYTES];
-        return Err(if blank { LabelErrorKind::Blank } else { LabelErrorKind::NotALabel });
-    }
-    if crc32c::crc32c(&bytes[..AT_CRC]) != u32_at(bytes, AT_CRC) {
-        return Err(LabelErrorKind::Checksum);
-    }
-    if blake3::hash(&bytes[..AT_DIGEST]).as_bytes()[..16] != bytes[AT_DIGEST..AT_DIGEST + 16] {
-        return Err(LabelErrorKind::Digest);
-    }
-    Ok(())
-}
-
-fn check_features(bytes: &[u8]) -> Result<(), LabelErrorKind> {
-    let version = u16_at(bytes, AT_VERSION);
-    if version != VERSION {
-        return Err(LabelErrorKind::Version(version));
-    }
-    let unknown = u64_at(bytes, AT_INCOMPAT) & !INCOMPAT_KNOWN;
-    if unknown != 0 {
-        let generation = u64_at(bytes, AT_GENERATION);
-        return Err(LabelErrorKind::Incompatible { unknown, generation });
-    }
-    Ok(())
-}
-
-fn check_address(bytes: &[u8], address: Address) -> Result<(), LabelErrorKind> {
-    let meant_for = u64_at(bytes, AT_OFFSET);
-    let here = bytes[AT_COPY] == address.copy.code()
-        && bytes[AT_RING_SLOT] == address.ring_slot
-        && ring_slot(u64_at(bytes, AT_GENERATION)) == address.ring_slot
-        && address.offset.is_none_or(|offset| offset == meant_for);
-    if here { Ok(()) } else { Err(LabelErrorKind::Misdirected { meant_for }) }
-}
-
-fn decode_name(bytes: &[u8]) -> Option<Name> {
-    let name = bytes[AT_NAME..AT_GEOMETRY].get(..usize::from(bytes[AT_NAME_LEN]))?;
-    std::str::from_utf8(name).ok()?.parse().ok()
-}
-
-/// What a ring holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RingScan {
-    /// The valid label of the highest generation; `None` as well when `refused` is set.
-    pub newest: Option<Superblock>,
-    /// Valid labels.
-    pub valid: u32,
-    /// Slots that hold something which is not a valid label of this slot.
-    pub damaged: u32,
-    /// A sound label that this program does not understand and that is not known to be older than every label
-    /// it does. While there is one, no older label may be used instead.
-    pub refused: Option<LabelError>,
-}
-
-/// What the slots of a ring hold, in their order: `ring` is what
-/// [`AreaLayout::ring_range`](crate::AreaLayout::ring_range) covers.
-///
-/// The self-address is checked against the copy and the slot, and in the head ring, whose place does not depend on
-/// the device, against the byte offset too. A short `ring` is scanned as far as it goes.
-pub fn ring_labels(
-    ring: &[u8],
-    copy: Copy,
-) -> impl Iterator<Item = Result<Superblock, LabelError>> {
-    let slots = ring.chunks(SLOT_BYTES).take(RING_SLOTS as usize).enumerate();
-    slots.map(move |(slot, bytes)| {
-        let offset = match copy {
-            Copy::Head => Some(HEAD_RING_OFFSET + (slot * SLOT_BYTES) as u64),
-            Copy::Tail => None,
-        };
-        Superblock::decode(bytes, Address { copy, ring_slot: slot as u8, offset })
-    })
-}
-
-/// Scans a ring, as [`ring_labels`] does, for what counts.
-#[must_use]
-pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
-    let mut scan = RingScan::default();
-    ring_labels(ring, copy).for_each(|slot| scan.add(slot));
-    scan.prefer_refusal();
-    scan
-}
-
-impl RingScan {
-    fn add(&mut self, slot: Result<Superblock, LabelError>) {
-        match slot {
-            Ok(label) => {
-                self.valid += 1;
-                let is_newer = |best: &Option<Superblock>| {
-                    best.as_ref().is_none_or(|best| best.generation < label.generation)
-                };
-                if is_newer(&self.newest) {
-                    self.newest = Some(label);
-                }
-            }
-            Err(error) if error.kind.is_unknown() => {
-                if error.kind.generation() > self.refused.and_then(|best| best.kind.generation()) {
-                    self.refused = Some(error);
-                }
-            }
-            Err(error) => self.damaged += u32::from(error.kind != LabelErrorKind::Blank),
-        }
-    }
-
-    /// Drops whichever of newest label and refused label is the older.
-    fn prefer_refusal(&mut self) {
-        let Some(refused) = self.refused.and_then(|e| e.kind.generation()) else { return };
-        if self.newest.as_ref().is_some_and(|label| label.generation > refused) {
-            self.refused = None;
-        } else {
-            self.newest = None;
-        }
-    }
 }

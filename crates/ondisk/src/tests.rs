@@ -28,6 +28,7 @@ fn label(members: u8, generation: u64) -> Superblock {
     Superblock {
         array: uuid(1),
         name: "tank".parse().unwrap(),
+        format: crate::Format::One,
         member: uuid(0x10),
         slot: MemberIndex(0),
         generation,

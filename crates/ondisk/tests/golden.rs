@@ -8,20 +8,33 @@ use strake_ondisk::{
 };
 use strake_units::{MemberIndex, Uuid};
 
+/// Checks that an image is read as `label`, and that writing that gives the image.
+fn check_label(image: &[u8], label: &Superblock) {
+    let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
+    assert_eq!(Superblock::decode(image, address).as_ref(), Ok(label));
+    assert_eq!(&label.encode(Copy::Head, sample::LABEL_OFFSET)[..], image);
+}
+
 #[test]
 fn the_label_of_format_1_opens() {
-    let bytes = include_bytes!("golden/label-1.bin");
-    let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
-    assert_eq!(Superblock::decode(bytes, address), Ok(sample::label()));
-    assert_eq!(&sample::label().encode(Copy::Head, sample::LABEL_OFFSET), bytes);
+    check_label(include_bytes!("golden/label-1.bin"), &sample::label());
 }
 
 #[test]
 fn the_label_with_history_opens() {
-    let bytes = include_bytes!("golden/label-1-history.bin");
-    let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
-    assert_eq!(Superblock::decode(bytes, address), Ok(sample::label_with_history()));
-    assert_eq!(&sample::label_with_history().encode(Copy::Head, sample::LABEL_OFFSET), bytes);
+    check_label(include_bytes!("golden/label-1-history.bin"), &sample::label_with_history());
+}
+
+#[test]
+fn the_label_with_every_feature_of_format_1_opens() {
+    check_label(include_bytes!("golden/label-1-features.bin"), &sample::label_with_features());
+}
+
+#[test]
+fn the_label_of_format_2_opens() {
+    check_label(include_bytes!("golden/label-2.bin"), &sample::label_2());
+    let all = include_bytes!("golden/label-2-features.bin");
+    check_label(all, &sample::label_2_with_features());
 }
 
 #[test]

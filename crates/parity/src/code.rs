@@ -12,8 +12,17 @@ pub const PARITY_MAX: usize = 32;
 /// Most strips (data and parity together) a stripe can have.
 pub const STRIPS_MAX: usize = 64;
 
+/// Parities up to this many have powers of [`POWER_BASE`] as factors.
+const POWERS_MAX: usize = 3;
+/// The field element whose powers are factors.
+const POWER_BASE: u8 = 2;
 /// The field element of parity row 0 of the Cauchy construction; row j uses `CAUCHY_ROW_FIRST + j`.
 const CAUCHY_ROW_FIRST: u8 = 0x80;
+
+/// The three constants that decide what parities hold, a byte each from the lowest: the base of powers, how many
+/// parities have powers at most, the first row of the Cauchy matrix. Drives hold parities that were computed with them.
+pub const PARITY_FACTORS: u32 =
+    POWER_BASE as u32 | (POWERS_MAX as u32) << 8 | (CAUCHY_ROW_FIRST as u32) << 16;
 
 // The points of rows (0x80..0xa0) and of columns (0..0x40) must be distinct for a Cauchy matrix.
 const _: () = assert!(DATA_MAX <= CAUCHY_ROW_FIRST as usize);
@@ -65,7 +74,7 @@ impl Code {
         if data > DATA_MAX || parity > PARITY_MAX || data + parity > STRIPS_MAX {
             return Err(CodeError::TooManyStrips { data, parity });
         }
-        let cell = |j, d| if parity <= 3 { power_row(j, d) } else { cauchy(j, d) };
+        let cell = |j, d| if parity <= POWERS_MAX { power_row(j, d) } else { cauchy(j, d) };
         // P is the sum of all data.
         let matrix = Matrix::new(data, parity, 1, cell)?;
         Ok(Code {
@@ -129,7 +138,7 @@ impl fmt::Debug for Code {
 
 /// Cell of the rows 1, {02}^d, {04}^d.
 fn power_row(j: usize, d: usize) -> u8 {
-    gf::pow(2, j * d)
+    gf::pow(POWER_BASE, j * d)
 }
 
 /// Cell of the Cauchy matrix with a first row of ones.

@@ -6,6 +6,8 @@
 
 /// The reduction polynomial without its x^8 term.
 const POLYNOMIAL_LOW: u8 = 0x1d;
+/// The reduction polynomial x^8 + x^4 + x^3 + x^2 + 1, a bit for each term. Parity on drives depends on it.
+pub const FIELD_POLYNOMIAL: u16 = 0x100 | POLYNOMIAL_LOW as u16;
 
 /// Product of two field elements, by shifting and reducing.
 pub(crate) const fn mul(a: u8, b: u8) -> u8 {

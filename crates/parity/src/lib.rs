@@ -43,9 +43,10 @@ mod recovery;
 mod scatter;
 mod verify;
 
-pub use code::{Code, DATA_MAX, PARITY_MAX, STRIPS_MAX};
+pub use code::{Code, DATA_MAX, PARITY_FACTORS, PARITY_MAX, STRIPS_MAX};
 pub use encode::{ParityMut, accumulate, encode, encode_copying, encode_with, update};
 pub use error::CodeError;
+pub use gf::FIELD_POLYNOMIAL;
 pub use kernels::{Kernel, Residency};
 pub use mirror::first_difference;
 pub use recoveries::Recoveries;

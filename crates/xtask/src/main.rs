@@ -18,6 +18,7 @@ mod flamegraph;
 mod instructions;
 mod mutants;
 mod nightly;
+mod releases;
 mod run;
 mod scenarios;
 mod sim;
@@ -67,6 +68,8 @@ cargo xtask COMMAND
                 [--repeat N] run the Rust tests among them N times
   write-log   take apart and replay what QEMU's blklogwrites wrote down of a drive
                 cuts LOG, or apply LOG --from A --to B --slice BYTES [--some SEED] IMAGE...
+  releases    print what this version and those before it make of labels of each format
+                --write puts that into docs/on-disk.md
   hash-docs   print the lines that tie format sources to their documents
 ";
 
@@ -97,6 +100,9 @@ fn main() -> ExitCode {
         "mutants" => return mutants::run(&root, std::env::args().nth(2).as_deref()),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),
+        "releases" => {
+            return releases::run(&root, &std::env::args().skip(2).collect::<Vec<_>>());
+        }
         "write-log" => {
             return write_log::run(&std::env::args().skip(2).collect::<Vec<_>>());
         }

@@ -107,6 +107,22 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Convert an array to the newest format of its labels, which keeps its data where they are.
+    #[command(after_help = "Examples:
+  strake array upgrade-format tank --dry-run
+  strake array upgrade-format tank
+  strake array upgrade-format tank --force")]
+    UpgradeFormat {
+        /// Name or UUID.
+        #[arg(value_name = "ARRAY")]
+        name: String,
+        /// Disconnect clients of NBD, which cannot be told to wait.
+        #[arg(long)]
+        force: bool,
+        /// Print what would be done, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Change settings of an array. Those that are not given stay as they are.
     #[command(after_help = "Examples:
   strake array set tank --rebuild-priority 80

@@ -16,7 +16,8 @@ use std::path::Path;
 use strake_api::v1::{
     Array, ArrayChange, GetArrayRequest, GetArrayStatsRequest, GrowArrayRequest,
     ImportArraysRequest, ListArraysRequest, ReaddMemberRequest, RebuildArrayRequest,
-    RenameArrayRequest, SetArrayRequest, UndeleteArrayRequest, WatchArrayRequest,
+    RenameArrayRequest, SetArrayRequest, UndeleteArrayRequest, UpgradeFormatRequest,
+    WatchArrayRequest,
 };
 
 /// Carries out `verb`.
@@ -47,6 +48,11 @@ pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, C
             let request = GrowArrayRequest { name, dry_run, force };
             let mut arrays = Connection::open(socket).await?.arrays();
             changed(&arrays.grow_array(request).await?.into_inner(), out)
+        }
+        ArrayVerb::UpgradeFormat { name, force, dry_run } => {
+            let request = UpgradeFormatRequest { name, dry_run, force };
+            let mut arrays = Connection::open(socket).await?.arrays();
+            changed(&arrays.upgrade_format(request).await?.into_inner(), out)
         }
         ArrayVerb::Set(arguments) => set(arguments, socket, out).await,
         ArrayVerb::Scrub(verb) => scrub::run(verb, socket, out).await,

@@ -65,6 +65,10 @@ fn every_verb_reaches_its_call() {
             "array grow tank --force --dry-run",
             "GrowArrayRequest { name: \"tank\", dry_run: true, force: true",
         ),
+        (
+            "array upgrade-format tank --dry-run",
+            "UpgradeFormatRequest { name: \"tank\", dry_run: true, force: false",
+        ),
         ("array rename tank vault", "RenameArrayRequest { name: \"tank\", new_name: \"vault\""),
         (
             "array set tank --rebuild-priority 80 --auto-readd off",

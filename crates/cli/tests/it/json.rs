@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 40] = [
+const ANSWERS: [(&str, &str); 41] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -18,6 +18,7 @@ const ANSWERS: [(&str, &str); 40] = [
     ("array readd tank", "array"),
     ("array rebuild tank", "array"),
     ("array grow tank", "array"),
+    ("array upgrade-format tank", "array"),
     ("array rename tank vault", "array"),
     ("array set tank --auto-readd on", "array"),
     ("array import", "arrays"),

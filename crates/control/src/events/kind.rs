@@ -84,6 +84,7 @@ kinds! {
     ArrayUndeleted "array_undeleted" Info "A destroyed array was brought back."
     ArrayRenamed "array_renamed" Info "An array was given another name."
     ArrayGrown "array_grown" Info "An array uses more room of its members and is larger now."
+    ArrayFormatUpgraded "array_format_upgraded" Info "An array was converted to a newer format of its labels."
     ArrayDegraded "array_degraded" Warning "An array has less redundancy than its level promises."
     ArrayExhausted "array_exhausted" Critical "One more failure may lose data of an array."
     ArrayRecovered "array_recovered" Info "An array has all its redundancy again."

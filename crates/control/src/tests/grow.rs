@@ -21,6 +21,7 @@ use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, Durability, Op, Sg};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options};
 use strake_dev_uring::control_wait;
+use strake_engine::Change;
 use strake_units::{CoreIndex, Lba};
 
 /// Where the data area of every member begins.
@@ -298,7 +299,7 @@ fn growing_is_a_job_that_can_be_cancelled() {
     check_refused(change("pause"), ControlErrorKind::Usage, "cancelled, and nothing else");
     assert_eq!(change("cancel").expect("it can be").result, "changed");
     let (intended, _reserved) =
-        control.reserve(|m| m.plan_growth(&request("tank"))).expect("it may");
+        control.reserve(|m| m.plan_growth(&request("tank"), Change::Grow)).expect("it may");
     let areas = vec![vec![intended.plan.new_area()]; 2];
     let given_up = control.make_room_in(&intended, &areas, &growth);
     check_refused(given_up, ControlErrorKind::State, "was given up; it is as it was");

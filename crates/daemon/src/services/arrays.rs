@@ -9,7 +9,7 @@ use strake_api::v1::{
     GrowArrayRequest, ImportArraysRequest, ImportArraysResponse, ListArraysRequest,
     ListArraysResponse, ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest,
     ReplaceMemberRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest,
-    UndeleteArrayRequest, UnloadArrayRequest, WatchArrayRequest,
+    UndeleteArrayRequest, UnloadArrayRequest, UpgradeFormatRequest, WatchArrayRequest,
 };
 use strake_control::Control;
 use tokio::sync::mpsc;
@@ -172,6 +172,15 @@ impl ArrayService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name)])?;
         self.command(request, Control::grow_array).await
+    }
+
+    async fn upgrade_format(
+        &self,
+        request: Request<UpgradeFormatRequest>,
+    ) -> Result<Response<ArrayChange>, Status> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name)])?;
+        self.command(request, Control::upgrade_format).await
     }
 
     async fn undelete_array(

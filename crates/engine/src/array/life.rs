@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use strake_ondisk::{AreaLayout, Returning, Superblock, returning};
+use strake_ondisk::{Returning, Superblock, returning};
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
@@ -126,10 +126,10 @@ impl Array {
     /// Checks that the data of `member` has room on `drive`.
     fn check_fit(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
         let info = drive.device.info();
-        let needs = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
-        let has = AreaLayout::of(info.bytes()).map_or(0, |layout| layout.data_bytes());
-        if has < needs {
-            return Err(ArrayError::too_small(&drive.path, member, has, needs));
+        let used = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
+        let needs = self.board.superblock().format.least_device_bytes(used);
+        if info.bytes() < needs {
+            return Err(ArrayError::too_small(&drive.path, member, info.bytes(), needs));
         }
         if info.block_size > self.geometry.block_size() {
             return Err(ArrayError::usage(format!(

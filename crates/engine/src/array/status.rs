@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use strake_ondisk::Consistency;
+use strake_ondisk::{Consistency, Format};
 use strake_raid::{ConditionSet, Geometry, MemberState};
 use strake_units::{MemberIndex, Name, RegionIndex, Uuid};
 
@@ -56,6 +56,8 @@ pub struct ArrayStatus {
     pub members: Vec<MemberStatus>,
     /// Generation of the labels.
     pub generation: u64,
+    /// The revision of the format that its labels have.
+    pub format: Format,
     /// How its writes are made safe against crashes, as the labels say.
     pub consistency: Consistency,
     /// What this is to become, as soon as no write is under way that was begun before.
@@ -116,6 +118,7 @@ impl Array {
             geometry: self.geometry,
             conditions: ConditionSet::of(&self.geometry, &states),
             generation: self.board.generation(),
+            format: label.format,
             consistency: label.consistency,
             consistency_wanted: self
                 .board

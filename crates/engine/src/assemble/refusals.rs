@@ -4,9 +4,9 @@ use strake_ondisk::{Bits, RecordedState, Refusal, Superblock};
 use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, Name, RegionIndex};
 
-use super::geometry_of;
 use crate::create::Drive;
 use crate::error::ArrayError;
+use crate::recorded::geometry_of;
 
 /// Why the array of `superblock` waits, and what to do: bring back the members that are `missing`, of which some were
 /// last seen `rebuilding`, or start with those that are `present`, where they suffice.

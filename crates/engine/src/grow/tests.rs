@@ -1,10 +1,10 @@
 //! What was written, for either size of an array that grows, and the places that are made zeroes.
 
-use strake_ondisk::{Bits, Consistency, HEAD_BYTES};
+use strake_ondisk::{Bits, Consistency, Format, HEAD_BYTES};
 use strake_raid::{Geometry, GeometrySpec, Level, Regions};
 use strake_units::{BlockSize, MemberIndex, RegionIndex, StripeIndex};
 
-use super::GrowPlan;
+use super::{Change, GrowPlan};
 
 const GIB: u64 = 1 << 30;
 
@@ -19,7 +19,9 @@ fn plan(before: u64, after: u64) -> GrowPlan {
     });
     let before = before.expect("sound");
     let after = before.resized(after >> 12).expect("sound");
-    GrowPlan { before, after, limit: MemberIndex(0), sizes: Vec::new() }
+    let formats = (Format::One, Format::One);
+    let limit = MemberIndex(0);
+    GrowPlan { change: Change::Grow, before, after, formats, limit, sizes: Vec::new() }
 }
 
 /// From about 1 TiB on regions get larger with the array, so that a bit stands for other stripes.

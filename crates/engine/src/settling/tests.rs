@@ -1,5 +1,5 @@
 use strake_block::SETTLE_TIME_MAX;
-use strake_ondisk::{COMPAT_REMOTE, Consistency, GeometryRecord, Superblock};
+use strake_ondisk::{COMPAT_REMOTE, Consistency, Format, GeometryRecord, Superblock};
 use strake_units::{MemberIndex, Nanos, Uuid};
 
 use super::{Candidate, LastUse, wait_until};
@@ -12,6 +12,7 @@ fn label(generation: u64, clean: bool) -> Superblock {
     Superblock {
         array: Uuid::from_random([1; 16]),
         name: "tank".parse().expect("a name"),
+        format: Format::One,
         member: Uuid::from_random([2; 16]),
         slot: MemberIndex(0),
         generation,

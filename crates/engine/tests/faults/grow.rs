@@ -1,5 +1,7 @@
 //! Arrays that take all the room that their members have.
 
+mod upgrade;
+
 use std::sync::{Arc, Mutex};
 
 use strake_block::{
@@ -8,8 +10,8 @@ use strake_block::{
 };
 use strake_dev_mem::RamDevice;
 use strake_engine::{
-    ArrayError, ArrayErrorKind, AssemblePolicy, Consistency, Drive, GrowPlan, MemberIo, Outcome,
-    grow, plan_grow,
+    ArrayError, ArrayErrorKind, AssemblePolicy, Change, Consistency, Drive, GrowPlan, MemberIo,
+    Outcome, grow, plan_change,
 };
 use strake_ondisk::{AreaLayout, Copy, RING_SLOTS, SLOT_BYTES};
 use strake_raid::{Level, MemberState};
@@ -75,7 +77,7 @@ fn grow_offline(stage: &mut Stage, policy: AssemblePolicy) -> Result<GrowPlan, A
         }
         None => return refused("no drive can be read".to_owned()),
     };
-    let plan = plan_grow(assembled.label(), &assembled.drives())?;
+    let plan = plan_change(Change::Grow, assembled.label(), &assembled.drives())?;
     // As while the array serves: all but the places where its labels are.
     let rows = assembled.label().members.iter();
     let tail = |bytes| AreaLayout::of(bytes).expect("a member").tail_range();
@@ -465,7 +467,8 @@ fn f26_any_members_may_have_the_label_with_the_new_size() {
             stage.stop().expect("clean");
             (0..members).for_each(|member| enlarge(&mut stage, member, 25 << 20));
             let Outcome::Ready(assembled) = stage.find(STRICTLY) else { panic!("it is whole") };
-            let plan = plan_grow(assembled.label(), &assembled.drives()).expect("all are here");
+            let plan = plan_change(Change::Grow, assembled.label(), &assembled.drives())
+                .expect("all are here");
             stage.disks.iter().for_each(|d| zero(&d.drive, plan.new_area()).expect("works"));
             grow(*assembled, &plan, &[], &mut ticking()).expect("it grows");
             let layout = AreaLayout::of(25 << 20).expect("a member");

@@ -1,8 +1,9 @@
 //! The values the golden images hold. They never change: a new format gets a file of its own.
 
 use strake_ondisk::{
-    Activation, BadEvent, BadList, COMPAT_HISTORY, COMPAT_STALE_PLANES, GeometryRecord,
-    MemberRecord, RecordedState, ReplacementRecord, Superblock,
+    Activation, BadEvent, BadList, COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_REMOTE,
+    COMPAT_STALE_PLANES, GeometryRecord, INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, MemberRecord,
+    RecordedState, ReplacementRecord, Superblock,
 };
 use strake_units::{Lba, LbaRange, MemberIndex, Uuid};
 
@@ -27,6 +28,7 @@ pub fn label() -> Superblock {
     Superblock {
         array: Uuid([1; 16]),
         name: "golden.1".parse().expect("a good name"),
+        format: strake_ondisk::Format::One,
         member: Uuid([0x20; 16]),
         slot: MemberIndex(0),
         generation: 71,
@@ -79,6 +81,35 @@ pub fn label_with_history() -> Superblock {
     };
     label.replacements = vec![replacement(0), replacement(4)];
     label
+}
+
+/// The label of format 1 with every feature that it ever had, which only the last programs of that format open.
+pub fn label_with_features() -> Superblock {
+    let mut label = label_with_history();
+    label.compat |= COMPAT_REMOTE | COMPAT_AFTER_CRASH;
+    label.incompat = INCOMPAT_BAD_BLOCKS | INCOMPAT_IN_DOUBT;
+    label.consistency = strake_ondisk::Consistency::Strict;
+    label.note_logged(0b1_1111, 70);
+    label
+}
+
+/// `label` as one of format 2, on members with room for its areas.
+fn in_format_2(mut label: Superblock) -> Superblock {
+    label.geometry.member_blocks = 1_870_000_000;
+    label.geometry.region_stripes = 899;
+    let data = label.geometry.member_blocks * u64::from(label.geometry.block_bytes);
+    label.format = strake_ondisk::Format::two(data);
+    label
+}
+
+/// The label of format 2.
+pub fn label_2() -> Superblock {
+    in_format_2(label_with_history())
+}
+
+/// The label of format 2 with every feature that format 1 ever had.
+pub fn label_2_with_features() -> Superblock {
+    in_format_2(label_with_features())
 }
 
 /// What the control plane keeps on a member.

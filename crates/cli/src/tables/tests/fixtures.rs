@@ -40,6 +40,7 @@ pub fn array(states: &[&str]) -> Array {
         generation: 17,
         memory_bytes: 52 << 20,
         memory_huge_bytes: 48 << 20,
+        format: 2,
         consistency: "safe".into(),
         guarantees: vec!["after a crash: no acknowledged write is lost".into()],
         counters: Some(Counters {

@@ -196,6 +196,9 @@ impl ArrayService for Fake {
     async fn grow_array(&self, request: Request<GrowArrayRequest>) -> Answer<ArrayChange> {
         self.change(request.get_ref())
     }
+    async fn upgrade_format(&self, request: Request<UpgradeFormatRequest>) -> Answer<ArrayChange> {
+        self.change(request.get_ref())
+    }
     async fn undelete_array(&self, request: Request<UndeleteArrayRequest>) -> Answer<ArrayChange> {
         self.change(request.get_ref())
     }

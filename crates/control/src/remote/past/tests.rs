@@ -11,7 +11,7 @@ use strake_block::{
     VolatileCache,
 };
 use strake_engine::Drive;
-use strake_ondisk::{Consistency, GeometryRecord, Superblock};
+use strake_ondisk::{Consistency, Format, GeometryRecord, Superblock};
 use strake_units::{BlockSize, CoreIndex, MemberIndex, Nanos, Uuid};
 
 use super::{FILE, Past};
@@ -97,6 +97,7 @@ fn member(identity: &'static str, settle_time: Nanos, tag: u8) -> Labelled {
     let label = Superblock {
         array: Uuid::from_random([0xa; 16]),
         name: "tank".parse().expect("a name"),
+        format: Format::One,
         member: Uuid::from_random([2; 16]),
         slot: MemberIndex(0),
         generation: 7,

@@ -13,10 +13,7 @@
 
 use std::collections::VecDeque;
 
-use strake_ondisk::REDO_HEADER_BYTES;
-
-/// Bytes in front of the records: two places for marks.
-const MARKS_BYTES: u64 = 2 * REDO_HEADER_BYTES as u64;
+use strake_ondisk::{REDO_HEADER_BYTES, REDO_LEAD_BYTES};
 
 /// A record whose place is not free.
 #[derive(Debug)]
@@ -71,12 +68,12 @@ pub(super) struct Ring {
 impl Ring {
     /// A ring of `bytes` bytes at `start`, for records of at most `largest` bytes.
     pub(super) fn new(start: u64, bytes: u64, largest: u64) -> Self {
-        assert!(MARKS_BYTES + largest <= bytes, "a ring has room for the largest record");
+        assert!(REDO_LEAD_BYTES + largest <= bytes, "a ring has room for the largest record");
         let records = bytes as usize / REDO_HEADER_BYTES + 1;
         Self {
             start,
             line: bytes - largest,
-            head: MARKS_BYTES,
+            head: REDO_LEAD_BYTES,
             live: VecDeque::with_capacity(records),
             sequence: 0,
             told: 0,
@@ -93,7 +90,7 @@ impl Ring {
 
     /// A place for a record of `bytes` bytes, or what can be done for one.
     pub(super) fn offer(&mut self, bytes: u64) -> Offer {
-        let at = if self.head <= self.line { self.head } else { MARKS_BYTES };
+        let at = if self.head <= self.line { self.head } else { REDO_LEAD_BYTES };
         let free = match self.live.front() {
             None => true,
             // The head is where it was when everything behind it was given up, or has gone around.

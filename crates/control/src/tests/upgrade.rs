@@ -1,0 +1,167 @@
+//! Arrays of format 1, which are converted to format 2.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use strake_api::v1::{
+    AddSpareRequest, ArrayChange, CreateArrayRequest, GrowArrayRequest, ListEventsRequest,
+    ReplaceMemberRequest, UpgradeFormatRequest,
+};
+use strake_ondisk::{AreaLayout, Copy, Format, newest};
+
+use super::life::{read, write};
+use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
+use crate::ControlErrorKind;
+use crate::control::Control;
+
+fn request(name: &str) -> UpgradeFormatRequest {
+    UpgradeFormatRequest { name: name.into(), ..Default::default() }
+}
+
+fn upgrade(control: &Control) -> Result<ArrayChange, crate::ControlError> {
+    control.upgrade_format(&request("tank"))
+}
+
+fn format(control: &Control) -> u32 {
+    array(control, "tank").expect("it is there").format
+}
+
+/// Makes the newest labels of an array that does not run those of format 1.
+fn make_format_1(drives: &[String]) {
+    for path in drives {
+        let file = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
+        let bytes = file.metadata().expect("it is there").len();
+        let layout = AreaLayout::of(bytes).expect("a member");
+        for copy in [Copy::Head, Copy::Tail] {
+            let (at, length) = layout.ring_range(copy);
+            let mut ring = vec![0; length as usize];
+            file.read_exact_at(&mut ring, at).expect("it is there");
+            let mut label = newest(&ring, copy).newest.expect("a label");
+            label.format = Format::One;
+            let at = layout.slot_offset(copy, label.generation);
+            file.write_all_at(&label.encode(copy, at), at).expect("there is room");
+        }
+    }
+}
+
+fn resize(path: &str, bytes: u64) {
+    let file = OpenOptions::new().write(true).open(path).expect("it is there");
+    file.set_len(bytes).expect("there is room");
+}
+
+fn mirror(drives: &[String]) -> CreateArrayRequest {
+    let (name, level) = ("tank".to_owned(), "1".to_owned());
+    CreateArrayRequest { name, level, drives: drives.to_vec(), ..Default::default() }
+}
+
+/// An array on files of `bytes` that has format 1, started again.
+fn old_array(folder: &Folder, ask: &CreateArrayRequest, bytes: u64) -> Control {
+    ask.drives.iter().for_each(|path| resize(path, bytes));
+    let control = folder.control();
+    control.create_array(ask).expect("it is created");
+    write(&control, "tank", 8);
+    assert_eq!(format(&control), 2, "new arrays have the newest format");
+    stop(&control);
+    drop(control);
+    make_format_1(&ask.drives);
+    folder.control()
+}
+
+#[test]
+fn an_array_of_format_1_is_converted_when_it_is_asked_for() {
+    let folder = Folder::new();
+    let control = old_array(&folder, &raid6(folder.drives(4)), 64 << 20);
+    assert_eq!(format(&control), 1, "a start converts nothing");
+    let size = array(&control, "tank").expect("it is there").size_bytes;
+    let dry = UpgradeFormatRequest { dry_run: true, ..request("tank") };
+    let planned = control.upgrade_format(&dry).expect("it may");
+    assert_eq!((planned.result.as_str(), format(&control)), ("planned", 1));
+    let says = |words: &str| planned.plan.iter().any(|step| step.contains(words));
+    assert!(says("from format 1 to format 2"), "{:?}", planned.plan);
+    assert!(says("the least size of a drive"), "{:?}", planned.plan);
+
+    let changed = upgrade(&control).expect("there is room");
+    assert_eq!(changed.result, "changed");
+    let view = changed.array.expect("it is shown");
+    assert_eq!((view.format, view.size_bytes), (2, size));
+    assert_eq!(view.states, ["online"]);
+    read(&control, "tank", 8);
+    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let events = told.iter().filter(|event| event.kind == "array_format_upgraded").count();
+    assert_eq!(events, 1, "a plan is no event");
+    let again = upgrade(&control).expect("it may");
+    assert_eq!(again.result, "unchanged");
+    assert!(again.warnings[0].contains("format 2 already"), "{:?}", again.warnings);
+    stop(&control);
+    drop(control);
+
+    let control = folder.control();
+    assert_eq!(format(&control), 2);
+    read(&control, "tank", 8);
+    stop(&control);
+}
+
+#[test]
+fn an_array_that_cannot_be_converted_keeps_its_format() {
+    let folder = Folder::new();
+    let control = old_array(&folder, &mirror(&folder.drives(2)), 1 << 30);
+    // In format 1 it takes what areas would need.
+    let grow = GrowArrayRequest { name: "tank".into(), ..Default::default() };
+    assert_eq!(control.grow_array(&grow).expect("it grows").result, "changed");
+    assert_eq!(format(&control), 1, "growing keeps the format");
+    check_refused(upgrade(&control), ControlErrorKind::State, "has 1073741824 bytes");
+    check_refused(upgrade(&control), ControlErrorKind::State, "give it a larger drive first");
+    assert_eq!(format(&control), 1);
+
+    control.fail_member(&fail("tank", 1)).expect("it may");
+    check_refused(upgrade(&control), ControlErrorKind::State, "member 1 is not in sync");
+    assert_eq!(format(&control), 1);
+    read(&control, "tank", 8);
+    stop(&control);
+}
+
+/// The room of the areas counts as the room of the data does, for whatever becomes a member.
+#[test]
+fn a_drive_without_room_for_the_areas_replaces_no_member() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let (bytes, less) = (1_u64 << 30, (1_u64 << 30) - (512 << 10));
+    [0, 1, 3, 4].into_iter().for_each(|at| resize(&drives[at], bytes));
+    resize(&drives[2], less);
+    let control = folder.control();
+    control.create_array(&mirror(&drives[..2])).expect("it is created");
+    assert_eq!(format(&control), 2);
+    write(&control, "tank", 8);
+    let replace = |with: &str| ReplaceMemberRequest {
+        name: "tank".into(),
+        member: 1,
+        drive: with.into(),
+        ..Default::default()
+    };
+    let refused = control.replace_member(&replace(&drives[2]));
+    check_refused(refused, ControlErrorKind::Usage, &format!("it has {less} bytes"));
+    control.replace_member(&replace(&drives[3])).expect("it is as large as the others");
+    tick_until(&control, "the new drive", || {
+        array(&control, "tank").is_ok_and(|view| view.members[1].path == drives[3])
+    });
+    // The same for a spare.
+    for spare in [&drives[2], &drives[4]] {
+        let drive = spare.clone();
+        let request = AddSpareRequest { drive, overwrite: true, ..Default::default() };
+        control.add_spare(&request).expect("it is one of the pool");
+    }
+    control.fail_member(&fail("tank", 0)).expect("it may");
+    tick_until(&control, "a spare", || {
+        array(&control, "tank").is_ok_and(|view| view.members[0].path == drives[4])
+    });
+    tick_until(&control, "both members", || {
+        array(&control, "tank").is_ok_and(|view| view.redundancy_left == 1)
+    });
+    read(&control, "tank", 8);
+    stop(&control);
+    drop(control);
+    let control = folder.control();
+    assert_eq!(format(&control), 2);
+    read(&control, "tank", 8);
+    stop(&control);
+}

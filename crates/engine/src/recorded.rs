@@ -1,0 +1,110 @@
+//! What labels record of this program, and whether a label says what this program can use.
+//!
+//! Constants of other crates are compared with the table in `strake_ondisk::recovery` at compile time. Recovery reads
+//! them, so a program with another value must not open an array of a program with these values. A changed constant does
+//! not compile until the table has the new value, and then labels with the old one are refused by the constant's name.
+
+use strake_ondisk::recovery::{BAND_BYTES, FIELD_POLYNOMIAL, PARITY_FACTORS, SETTLE_MS};
+use strake_ondisk::{Features, Format, GeometryRecord, Superblock, features};
+use strake_raid::{Geometry, GeometrySpec, LAYOUT_ID, Level, Regions};
+use strake_units::{BlockSize, Nanos};
+
+use crate::error::ArrayError;
+
+const _: () = assert!(strake_raid::BAND_BYTES_MAX == BAND_BYTES);
+const _: () = assert!(strake_parity::FIELD_POLYNOMIAL as u32 == FIELD_POLYNOMIAL);
+const _: () = assert!(strake_parity::PARITY_FACTORS == PARITY_FACTORS);
+const _: () = assert!(strake_block::SETTLE_TIME_MAX.0 == SETTLE_MS as u64 * Nanos::MILLI.0);
+const _: () = assert!(strake_raid::MEMBERS_MAX == strake_ondisk::MEMBERS_MAX);
+const _: () = assert!(strake_raid::REGIONS_MAX == strake_ondisk::REGIONS_MAX as u64);
+
+/// What a label records of `geometry`.
+pub(crate) fn record_of(geometry: &Geometry) -> GeometryRecord {
+    GeometryRecord {
+        level: geometry.level().code(),
+        parity: geometry.level().parity_strips(),
+        members: geometry.members() as u8,
+        group_width: geometry.width(),
+        strip_bytes: geometry.strip_bytes(),
+        block_bytes: geometry.block_size().bytes(),
+        layout: LAYOUT_ID,
+        member_blocks: geometry.member_blocks_used(),
+        region_stripes: Regions::new(geometry).stripes_per_region(),
+    }
+}
+
+/// The geometry of the array that `label` describes, if this version can open it at all.
+///
+/// # Errors
+/// When the label has features or a geometry that this version does not know. The text names the field, the value in
+/// the label, and what this version has.
+pub fn understood(label: &Superblock) -> Result<Geometry, ArrayError> {
+    if label.is_read_only() {
+        let unknown = label.ro_compat & !features::RO_COMPAT_KNOWN;
+        let known = features::known_bits(features::RO_COMPAT_KNOWN);
+        return Err(ArrayError::refused(format!(
+            "array {}: its label uses ro_compat {}, where this version knows {known} and opens no array read-only; use \
+             the version that wrote it",
+            label.name,
+            Features::ro_compat(unknown)
+        )));
+    }
+    geometry_of(label)
+}
+
+/// The geometry that `label` describes.
+///
+/// # Errors
+/// As [`understood`], but for features.
+pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
+    let record = &label.geometry;
+    let unknown = |what: String| {
+        let name = &label.name;
+        ArrayError::refused(format!(
+            "array {name}: its label records {what}; use the version that wrote it"
+        ))
+    };
+    let differs = |field: &str, recorded: u64, expected: u64| {
+        unknown(format!("{recorded} as {field}, where this version has {expected}"))
+    };
+    if record.layout != LAYOUT_ID {
+        return Err(differs("layout", record.layout.into(), LAYOUT_ID.into()));
+    }
+    let level = Level::from_code(record.level, record.parity).ok_or_else(|| {
+        let (level, parity) = (record.level, record.parity);
+        unknown(format!(
+            "{level} as level with {parity} parities, where this version has 0, 1 and 10 with 0, 5 and 50 with 1, 6 \
+             and 60 with 2, 73 and 70 with 3, and 100 with 4 to 32"
+        ))
+    })?;
+    let block_size = BlockSize::from_bytes(record.block_bytes).ok_or_else(|| {
+        unknown(format!(
+            "{} as block bytes, where this version has 512 and 4096",
+            record.block_bytes
+        ))
+    })?;
+    let geometry = Geometry::new(&GeometrySpec {
+        level,
+        members: usize::from(record.members),
+        group_size: level.is_grouped().then_some(record.group_width),
+        strip_bytes: record.strip_bytes,
+        block_size,
+        member_blocks: record.member_blocks,
+    })
+    .map_err(|error| unknown(format!("a geometry that this version does not have: {error}")))?;
+    if label.format == Format::One {
+        return Ok(geometry);
+    }
+    // What follows from the rest. Recovery computes it, and the records on the members are as the label says. All
+    // programs that wrote format 1 computed the same.
+    let own = record_of(&geometry);
+    let computed = [
+        ("group width", record.group_width.into(), own.group_width.into()),
+        ("blocks used on each member", record.member_blocks, own.member_blocks),
+        ("stripes in a region", record.region_stripes, own.region_stripes),
+    ];
+    match computed.into_iter().find(|(_, recorded, own)| recorded != own) {
+        Some((field, recorded, own)) => Err(differs(field, recorded, own)),
+        None => Ok(geometry),
+    }
+}

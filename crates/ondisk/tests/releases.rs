@@ -1,0 +1,57 @@
+//! Labels of every format are opened, or refused by the field that is not known, and none is passed over.
+
+#[path = "releases/images.rs"]
+#[allow(dead_code, reason = "the table of releases needs more of it")]
+mod images;
+
+use images::{GOLDEN, Outcome, UNKNOWN, damaged, feature, refused};
+use strake_ondisk::recovery::CONSTANTS;
+
+fn outcome(bytes: &[u8]) -> Outcome {
+    Outcome::of(bytes, |label| if label.is_read_only() { Err("ro_compat".into()) } else { Ok(()) })
+}
+
+fn reason(what: &str, bytes: &[u8]) -> String {
+    match outcome(bytes) {
+        Outcome::Refused(why) => why,
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_constant_is_refused_by_name_with_both_values() {
+    let all = refused();
+    for (name, value) in CONSTANTS {
+        let wanted = format!("records {} as {name}, where this version has {value}", value + 1);
+        let image = all.iter().find(|image| image.what.contains(&format!(", {name} ")));
+        let image = image.expect("each has an image");
+        assert_eq!(reason(&image.what, &image.bytes), wanted);
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_refused_and_never_passed_over() {
+    for image in refused() {
+        let why = reason(&image.what, &image.bytes);
+        // The field, its value, and what is known.
+        assert!(why.contains(", where this version "), "{}: {why}", image.what);
+        assert!(!why.contains("invalid") && !why.contains("impossible"), "{}: {why}", image.what);
+    }
+    for (name, at, bits) in UNKNOWN {
+        for bit in bits {
+            let opens = outcome(&feature(at, bit)) == Outcome::Opens;
+            assert_eq!(opens, name == "compat", "{name} bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_counts_as_no_label_and_golden_images_open() {
+    for image in damaged() {
+        let outcome = outcome(&image.bytes);
+        assert!(matches!(outcome, Outcome::Passed(_)), "{}: {outcome:?}", image.what);
+    }
+    for (what, bytes) in GOLDEN {
+        assert_eq!(outcome(bytes), Outcome::Opens, "{what}");
+    }
+}

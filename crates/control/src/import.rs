@@ -22,6 +22,7 @@ use crate::member_config::not_offered;
 use crate::members::with_old_paths;
 use crate::offline::{Labelled, Offline, geometry_of, objections, used};
 use crate::scan;
+use crate::search::{Unused, of_label};
 use crate::store::{ArrayRecord, ScrubRecord, Settings};
 
 /// What is said of an array that is not started yet because of what may be under way at its drives.
@@ -73,7 +74,7 @@ impl Control {
         }
         let named = request.drives.iter().chain(&request.use_drives);
         self.connect_named(named, request.dry_run)?;
-        let mut found = find_labelled(&mut reserved, request, &look)?;
+        let (mut found, refused) = find_labelled(&mut reserved, request, &look)?;
         found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
         if found.is_empty() {
             let runs = |a: &ArrayMessage| a.states.iter().any(|state| state == "online");
@@ -86,8 +87,9 @@ impl Control {
                 response.arrays = all;
                 return Ok(response);
             }
-            return Err(nothing_found(name));
+            return Err(nothing_found(name, &refused));
         }
+        response.warnings.extend(refused);
         let policy = AssemblePolicy {
             allow_degraded: request.allow_degraded,
             accept_loss: request.accept_loss,
@@ -164,7 +166,11 @@ impl Control {
     }
 }
 
-fn nothing_found(name: &str) -> ControlError {
+/// `refused` are the reasons why labels are not understood, which may be those of the array.
+fn nothing_found(name: &str, refused: &[String]) -> ControlError {
+    if !refused.is_empty() {
+        return ControlError::refused(refused.join("; "));
+    }
     ControlError::not_found(if name.is_empty() {
         "no drive with the label of an array was found; name drives with --drives".to_owned()
     } else {
@@ -174,9 +180,9 @@ fn nothing_found(name: &str) -> ControlError {
 
 /// Looks at what may or may not be there, and not at all while another command uses it. `None` when it has no label
 /// that counts.
-fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, ControlError> {
+fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, Unused> {
     let drive = reserved.open_now(path)?;
-    labelled(drive, reserved.limit())
+    labelled(drive, reserved.limit()).map_err(of_label)
 }
 
 pub(crate) fn labelled(drive: Drive, limit: Duration) -> Result<Option<Labelled>, ControlError> {
@@ -185,12 +191,14 @@ pub(crate) fn labelled(drive: Drive, limit: Duration) -> Result<Option<Labelled>
     Ok(Some(Labelled { drive, label, written_over, overwritten }))
 }
 
+/// The arrays on the drives that are named, and on those at `look`; and why labels there are not understood.
 fn find_labelled(
     reserved: &mut Reserved,
     request: &ImportArraysRequest,
     look: &[String],
-) -> Result<BTreeMap<String, Found>, ControlError> {
+) -> Result<(BTreeMap<String, Found>, Vec<String>), ControlError> {
     let mut all: Vec<Labelled> = Vec::new();
+    let mut refused = Vec::new();
     let mut chosen = Vec::new();
     for path in request.drives.iter().chain(&request.use_drives) {
         if let Some(labelled) = labelled(reserved.open(path)?, reserved.limit())? {
@@ -202,8 +210,10 @@ fn find_labelled(
     }
     for path in look {
         // Drives that were not named may be missing or busy; the label check of the others will tell.
-        if let Ok(Some(labelled)) = glance(reserved, path) {
-            push_once(&mut all, labelled);
+        match glance(reserved, path) {
+            Ok(Some(labelled)) => push_once(&mut all, labelled),
+            Err(Unused::Label(error)) => refused.push(error.what),
+            Ok(None) | Err(Unused::Otherwise(_)) => {}
         }
     }
     // Of a member that is on several drives, only the one that was chosen counts.
@@ -221,7 +231,7 @@ fn find_labelled(
             .or_insert(Found { name, drives: Vec::new() });
         array.drives.push(labelled);
     }
-    Ok(arrays)
+    Ok((arrays, refused))
 }
 
 /// The drives of `here` that an array may be started from: those that were written over count as not here. Where the

@@ -56,6 +56,7 @@ mod reserved;
 pub mod scan;
 mod scrub;
 mod scrub_file;
+mod search;
 mod servers;
 mod settings;
 mod shutdown;

@@ -20,12 +20,13 @@ use crate::bounded;
 use crate::control::{Control, Reserved};
 use crate::error::ControlError;
 use crate::files::StateFolder;
-use crate::import::{WAITS, labelled, push_once, suffice_without};
+use crate::import::{WAITS, labelled, push_once};
 use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::lost::Loss;
 use crate::manager::{Manager, array_key};
 use crate::offline::{Labelled, Offline};
 use crate::scan;
+use crate::search::{Search, Unused, of_label};
 use crate::store::ArrayRecord;
 
 /// How often arrays are looked for once they are later than the assemble timeout.
@@ -81,15 +82,6 @@ impl Starting {
             None => format!("it is being started, for {since} s"),
         }
     }
-}
-
-/// What was found of a recorded array.
-#[derive(Default)]
-struct Search {
-    here: Vec<Labelled>,
-    trouble: Vec<String>,
-    /// Recorded paths that do not answer.
-    silent: usize,
 }
 
 impl Control {
@@ -183,16 +175,17 @@ impl Control {
         &self,
         mut reserved: Reserved,
         record: &ArrayRecord,
-        mut policy: AssemblePolicy,
+        policy: AssemblePolicy,
     ) -> Result<(), ControlError> {
         let mut search = Search::default();
         let found = self.search(&mut reserved, record, &mut search);
         // Those that are silent were waited for, and so is whoever falls silent from here on; nobody else is missing.
-        policy.allow_degraded |= suffice_without(&search.here, search.silent);
+        let policy = search.within(policy);
         let started = found
             .and_then(|()| self.assemble_found(record, policy, &search.here))
             .and_then(|assembled| self.run(|m| m.adopt(assembled, &search.here)));
         let Err(error) = started else { return Ok(()) };
+        let error = search.explained(error);
         let offline = Offline::new(record, &error, &search.here);
         // Closed without the lock, with what was reserved.
         drop(search);
@@ -277,10 +270,9 @@ impl Control {
             match found {
                 Ok(Some(found)) => push_once(&mut search.here, found),
                 Ok(None) => renamed |= machine.has_node(path),
-                Err(error) => {
+                Err(unused) => {
                     renamed |= machine.has_node(path);
-                    search.silent += usize::from(bounded::silent(path).is_some());
-                    search.trouble.push(error.what);
+                    search.note(path, unused);
                 }
             }
         }
@@ -311,7 +303,7 @@ impl Control {
         reserved: &mut Reserved,
         record: &ArrayRecord,
         paths: &[String],
-    ) -> Vec<Result<Option<Labelled>, ControlError>> {
+    ) -> Vec<Result<Option<Labelled>, Unused>> {
         let next = AtomicUsize::new(0);
         let seen = Mutex::new(BTreeMap::new());
         let ours = Mutex::new(reserved);
@@ -334,7 +326,8 @@ impl Control {
             }
         });
         let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let unseen = || Err(ControlError::state("there is no thread to look at drives with"));
+        let unseen =
+            || Err(ControlError::state("there is no thread to look at drives with").into());
         (0..paths.len()).map(|at| seen.remove(&at).unwrap_or_else(unseen)).collect()
     }
 
@@ -345,7 +338,7 @@ impl Control {
         ours: &Mutex<&mut Reserved>,
         record: &ArrayRecord,
         path: &str,
-    ) -> Result<Option<Labelled>, ControlError> {
+    ) -> Result<Option<Labelled>, Unused> {
         self.note_wait(&record.uuid, path, Some("show its label"));
         let held = ours.lock().unwrap_or_else(PoisonError::into_inner).keys();
         own.borrow(held);
@@ -365,12 +358,12 @@ impl Control {
         &self,
         reserved: &mut Reserved,
         path: &str,
-    ) -> Result<Option<Labelled>, ControlError> {
+    ) -> Result<Option<Labelled>, Unused> {
         let started = self.run(|m| Ok(m.started))?;
         loop {
             let limit = reserved.limit();
-            let opened = reserved.open_within(path, LOOK_LIMIT);
-            let outcome = opened.and_then(|drive| labelled(drive, limit));
+            let opened = reserved.open_within(path, LOOK_LIMIT).map_err(Unused::Otherwise);
+            let outcome = opened.and_then(|drive| labelled(drive, limit).map_err(of_label));
             if outcome.is_ok()
                 || started.elapsed() >= RELEASE_WAIT
                 || bounded::silent(path).is_some()

@@ -2,10 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use strake_api::v1::{
-    AddSpareRequest, ArrayChange, CreateArrayRequest, GrowArrayRequest, ListEventsRequest,
-    ReplaceMemberRequest, UpgradeFormatRequest,
+    AddSpareRequest, ArrayChange, CreateArrayRequest, GrowArrayRequest, ImportArraysRequest,
+    ListEventsRequest, ReplaceMemberRequest, UpgradeFormatRequest,
 };
 use strake_ondisk::{AreaLayout, Copy, Format, newest};
 
@@ -13,6 +14,7 @@ use super::life::{read, write};
 use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
 use crate::ControlErrorKind;
 use crate::control::Control;
+use crate::manager::Options;
 
 fn request(name: &str) -> UpgradeFormatRequest {
     UpgradeFormatRequest { name: name.into(), ..Default::default() }
@@ -164,4 +166,57 @@ fn a_drive_without_room_for_the_areas_replaces_no_member() {
     assert_eq!(format(&control), 2);
     read(&control, "tank", 8);
     stop(&control);
+}
+
+/// Changes the band height in the newest label of a drive.
+fn make_foreign(path: &str) {
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
+    let bytes = file.metadata().expect("it is there").len();
+    let layout = AreaLayout::of(bytes).expect("a member");
+    for copy in [Copy::Head, Copy::Tail] {
+        let (at, length) = layout.ring_range(copy);
+        let mut ring = vec![0; length as usize];
+        file.read_exact_at(&mut ring, at).expect("it is there");
+        let at = layout.slot_offset(copy, newest(&ring, copy).newest.expect("a label").generation);
+        let mut label = vec![0; 4096];
+        file.read_exact_at(&mut label, at).expect("it is there");
+        label[784..788].copy_from_slice(&(64_u32 << 10).to_le_bytes());
+        let digest = blake3::hash(&label[..4076]);
+        label[4076..4092].copy_from_slice(&digest.as_bytes()[..16]);
+        let crc = crc32c::crc32c(&label[..4092]);
+        label[4092..].copy_from_slice(&crc.to_le_bytes());
+        file.write_all_at(&label, at).expect("there is room");
+    }
+}
+
+/// What another version recorded may be newer than what is left, so nothing starts without it by itself.
+#[test]
+fn a_label_with_another_constant_is_named_and_not_gone_around() {
+    const SAYS: &str = "records 65536 as band bytes, where this version has 131072";
+    let folder = Folder::new();
+    let drives = folder.drives(2);
+    let control = folder.control();
+    control.create_array(&mirror(&drives)).expect("it is created");
+    write(&control, "tank", 8);
+    stop(&control);
+    drop(control);
+    for made in 0..2 {
+        make_foreign(&drives[made]);
+        let options = Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() };
+        let control = folder.control_with(options);
+        let view = array(&control, "tank").expect("it is known");
+        assert_eq!(view.states, ["offline"], "{view:?}");
+        assert_eq!(view.reason.matches(SAYS).count(), made + 1, "{}", view.reason);
+        let import = |name: &str, drives: &[String]| ImportArraysRequest {
+            name: name.into(),
+            drives: drives.to_vec(),
+            ..Default::default()
+        };
+        check_refused(control.import_arrays(&import("", &drives)), ControlErrorKind::Refused, SAYS);
+        if made == 1 {
+            let known = control.import_arrays(&import("tank", &[]));
+            check_refused(known, ControlErrorKind::Refused, SAYS);
+        }
+        stop(&control);
+    }
 }

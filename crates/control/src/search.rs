@@ -1,0 +1,79 @@
+//! What a start finds at the recorded paths of an array, and what follows for the start.
+
+use strake_engine::AssemblePolicy;
+
+use crate::bounded;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::import::suffice_without;
+use crate::offline::Labelled;
+
+/// Why a drive at a recorded path is not used.
+pub(crate) enum Unused {
+    /// Its newest label is sound, and this version does not understand it.
+    Label(ControlError),
+    /// It cannot be opened or read.
+    Otherwise(ControlError),
+}
+
+impl From<ControlError> for Unused {
+    fn from(error: ControlError) -> Self {
+        Self::Otherwise(error)
+    }
+}
+
+/// An error of reading the label of a drive that was opened.
+pub(crate) fn of_label(error: ControlError) -> Unused {
+    match error.kind {
+        ControlErrorKind::Refused => Unused::Label(error),
+        ControlErrorKind::Usage
+        | ControlErrorKind::NotFound
+        | ControlErrorKind::Exists
+        | ControlErrorKind::State
+        | ControlErrorKind::Device
+        | ControlErrorKind::Store
+        | ControlErrorKind::Stopped
+        | ControlErrorKind::Internal => Unused::Otherwise(error),
+    }
+}
+
+/// What was found of a recorded array.
+#[derive(Default)]
+pub(crate) struct Search {
+    /// Its drives.
+    pub(crate) here: Vec<Labelled>,
+    /// Why recorded drives are not used.
+    pub(crate) trouble: Vec<String>,
+    /// Recorded paths that do not answer.
+    silent: usize,
+    /// Why labels at recorded paths are refused: another version wrote them, and may know more of the array.
+    refused: Vec<String>,
+}
+
+impl Search {
+    /// Notes why a recorded drive is not used.
+    pub(crate) fn note(&mut self, path: &str, unused: Unused) {
+        self.silent += usize::from(bounded::silent(path).is_some());
+        match unused {
+            Unused::Label(error) => {
+                self.refused.push(error.what.clone());
+                self.trouble.push(error.what);
+            }
+            Unused::Otherwise(error) => self.trouble.push(error.what),
+        }
+    }
+
+    /// `policy`, but for starting without members whose labels are refused: what they say may be newer.
+    pub(crate) fn within(&self, policy: AssemblePolicy) -> AssemblePolicy {
+        let enough = policy.allow_degraded || suffice_without(&self.here, self.silent);
+        AssemblePolicy { allow_degraded: enough && self.refused.is_empty(), ..policy }
+    }
+
+    /// `error`, with the labels that are refused.
+    pub(crate) fn explained(&self, error: ControlError) -> ControlError {
+        if self.here.is_empty() || self.refused.is_empty() {
+            return error;
+        }
+        let what = format!("{}; {}", self.refused.join("; "), error.what);
+        ControlError::new(error.kind, what)
+    }
+}

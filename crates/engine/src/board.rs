@@ -160,6 +160,8 @@ pub(crate) struct Board {
     marks: AtomicU64,
     in_doubt: Mutex<Vec<u32>>,
     lost: AtomicBool,
+    /// Members that are known to have failed and that some shard may still use, as a mask.
+    failing: AtomicU64,
     /// Whether more members stand still than the array can do without, as was last told.
     everything_slow: AtomicBool,
     scrub: Mutex<ScrubBoard>,
@@ -208,6 +210,7 @@ impl Board {
             uncopied: AtomicU64::new(0),
             consistency_wanted: Mutex::new(None),
             lost: AtomicBool::new(false),
+            failing: AtomicU64::new(0),
             everything_slow: AtomicBool::new(false),
             scrub: Mutex::new(ScrubBoard::new(geometry)),
             scrub_number: AtomicU64::new(0),
@@ -233,6 +236,23 @@ impl Board {
     pub(crate) fn standing(&self) -> u64 {
         // Together with the store in `show_standing`.
         self.cores.iter().fold(0, |mask, core| mask | core.standing.load(SeqCst))
+    }
+
+    /// Members that have failed, as a mask, until no shard uses them any more. They cannot be put out of use while the
+    /// drives that are to record it stand still, and count as absent all the same.
+    pub(crate) fn failing(&self) -> u64 {
+        self.failing.load(SeqCst)
+    }
+
+    /// Records that `member` has failed. It leaves the set of members that stand still, so a judgement of others loads
+    /// [`standing`](Self::standing) before [`failing`](Self::failing).
+    pub(crate) fn note_failing(&self, member: MemberIndex) {
+        self.failing.fetch_or(1 << member.0, SeqCst);
+    }
+
+    /// No shard uses these members any more, or their failure was that of a drive that is not there any more.
+    pub(crate) fn settle_failing(&self, members: u64) {
+        self.failing.fetch_and(!members, SeqCst);
     }
 
     /// Shows which members stand still for `core`, and tells when that begins, or ceases, to be more than the array

@@ -211,6 +211,9 @@ impl Shard {
         let members = self.members.borrow();
         if members.view(member) != View::Absent && !members.retired(member) {
             let copied = members.copied().is_some();
+            if member.at() < self.geometry.members() {
+                self.board.note_failing(member);
+            }
             self.post(0, Peer::Failed { member, cause, copied });
         }
     }

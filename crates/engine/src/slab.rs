@@ -79,6 +79,11 @@ impl<T> Slab<T> {
         self.places.iter().position(Option::is_some).map(|at| at as u32)
     }
 
+    /// Everything that is there, with its place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.places.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|v| (i as u32, v)))
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         self.places.iter_mut().enumerate().filter_map(|(i, p)| p.as_mut().map(|v| (i as u32, v)))
     }

@@ -6,14 +6,14 @@ use std::sync::{Arc, mpsc};
 
 use strake_block::{IoErrorKind, Op};
 use strake_ondisk::Consistency;
+use strake_raid::MemberEvent;
 use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 
 use super::build::{Link, Room, ShardSpec, build, impaired};
 use super::install::Install;
 use super::leader::Change;
-use super::members::HostRead;
-use super::members::{Pairing, Whole};
+use super::members::{HostRead, Members, Overdue, Pairing, Whole};
 use super::redo::{Roll, logging};
 use super::{
     Job, Shard, band_task, intents, leader_tasks, rebuild, scratch, serve, small, workers,
@@ -155,11 +155,15 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         shard.promote_parts(now);
         shard.promote_recovered(now);
         let mut members = shard.members.borrow_mut();
-        let absent = members.viewed(View::Absent);
-        // Members that stand still for other cores are part of the same trouble.
+        let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
+        // Members that stand still for other cores are part of the same trouble, and so are those that have failed and
+        // are not recorded as out yet.
         let own = u64::MAX >> (64 - shard.geometry.members());
-        let covered =
-            |late: u64| shard.geometry.tolerates(absent | (late | shard.board.standing()) & own);
+        let unseen = shard.failed_unseen(&members);
+        let covered = |late: u64| {
+            let standing = shard.board.standing() | unseen;
+            shard.geometry.tolerates(out | (late | standing | shard.board.failing()) & own)
+        };
         let overdue =
             members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
         for (io, failed) in members.take_given_up() {
@@ -169,16 +173,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             }
         }
         drop(members);
-        let covered = |standing: u64| standing == 0 || shard.geometry.tolerates(absent | standing);
-        shard.board.show_standing(usize::from(shard.core), overdue.standing, covered);
-        if overdue.hopeless {
-            // Nobody is to blame, and nothing is to be recorded.
-            shard.post(0, Peer::Hopeless);
-        } else {
-            for member in (0..64u8).filter(|i| overdue.failed & 1 << i != 0) {
-                shard.report(MemberIndex(member), IoErrorKind::Timeout);
-            }
-        }
+        shard.show_overdue(overdue, out, unseen);
         if now >= self.next_latency_look {
             self.next_latency_look = now.plus(LATENCY_LOOK);
             shard.look_at_latencies();
@@ -208,6 +203,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 self.installs.push(Install::new(member, device, reply, shard.now.get()));
             }
             Control::Fail { member, event, reply } => {
+                if event == MemberEvent::Vanished {
+                    shard.board.note_failing(member);
+                }
                 shard.lead_change(Change::Fail { member, event, reply });
             }
             Control::Replace { member, uuid, bytes, path, reply } => {
@@ -363,6 +361,30 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
 }
 
 impl Shard {
+    /// Members that have failed an I/O whose task waits for others of its I/Os, which are outstanding.
+    fn failed_unseen(&self, members: &Members) -> u64 {
+        let (smalls, recovered) = (self.smalls.borrow(), self.recovered.borrow());
+        members.failed_unseen(smalls.failed().chain(recovered.failed()))
+    }
+
+    /// Publishes the members that stand still beside those that are `out` or have failed `unseen`, and reports those
+    /// that took too long.
+    fn show_overdue(&self, overdue: Overdue, out: u64, unseen: u64) {
+        let covered = |standing: u64| {
+            standing == 0 || self.geometry.tolerates(out | standing | self.board.failing())
+        };
+        let standing = overdue.standing | unseen;
+        self.board.show_standing(usize::from(self.core), standing, covered);
+        if overdue.hopeless {
+            // No single drive is to blame, and nothing is to be recorded.
+            self.post(0, Peer::Hopeless);
+            return;
+        }
+        for member in (0..64u8).filter(|i| overdue.failed & 1 << i != 0) {
+            self.report(MemberIndex(member), IoErrorKind::Timeout);
+        }
+    }
+
     /// Shows how the members do, and decides whom reads go around.
     fn look_at_latencies(&self) {
         let mut seen = [None; 64];

@@ -283,11 +283,16 @@ impl Leader {
         changed
     }
 
-    /// Members that some shard does not write, as a mask.
-    fn not_written(&self) -> u64 {
+    /// Members that are out of use, as a mask.
+    pub(super) fn out(&self) -> u64 {
         let out = |(_, state): &(usize, &MemberState)| view_of(**state) == View::Absent;
         let absent = self.state.states.iter().enumerate().filter(out);
-        absent.fold(self.joining, |mask, (at, _)| mask | 1 << at)
+        absent.fold(0, |mask, (at, _)| mask | 1 << at)
+    }
+
+    /// Members that some shard does not write, as a mask.
+    fn not_written(&self) -> u64 {
+        self.out() | self.joining
     }
 
     /// When idle regions are next looked for.

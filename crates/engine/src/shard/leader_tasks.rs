@@ -55,11 +55,17 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
 async fn apply(shard: &Shard, group: Group, change: Change) {
     match change {
         Change::Failed { member, cause, copied } => {
-            let Some(member) = shard.leader_mut().blamed(member, copied) else { return };
-            fail_member(shard, group, member, event_of(cause), Some(cause)).await;
+            let blamed = shard.leader_mut().blamed(member, copied);
+            if let Some(blamed) = blamed {
+                fail_member(shard, group, blamed, event_of(cause), Some(cause)).await;
+            }
+            if member.at() < shard.geometry.members() {
+                shard.board.settle_failing(1 << member.0);
+            }
         }
         Change::Fail { member, event, reply } => {
             let answer = fail_on_request(shard, group, member, event).await;
+            shard.board.settle_failing(1 << member.0);
             answer_to(&reply, answer);
         }
         Change::Replace { member, uuid, bytes, path, reply } => {
@@ -188,6 +194,7 @@ fn put_out(
     if leader.orphan_twin(member) {
         shard.change(leader, Change::TakeOver);
     }
+    shard.board.note_failing(member);
     // Shown together with the state.
     leader.causes[member.at()] = Some(cause_of(cause));
     let kind = match (event, cause) {
@@ -532,6 +539,7 @@ pub(super) async fn publish(shard: &Shard) {
     .await;
     shard.lead_joined(&mut shard.leader_mut());
     shard.broadcast(|| Peer::Settled);
+    shard.board.settle_failing(shard.leader_mut().out());
     show(shard);
     twin::settled_views(shard, &mut shard.leader_mut());
 }

@@ -34,6 +34,7 @@ mod twin;
 pub(crate) use back::{PartBack, PartTaken, Takers};
 pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use latency::Percentiles;
+pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
 pub(crate) use token::next as next_turn;
 pub(crate) use twin::Pairing;

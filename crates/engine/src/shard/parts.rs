@@ -70,6 +70,11 @@ impl Strays {
         failed.map(|(io, failed)| (io.part, failed))
     }
 
+    /// The parts that failed and were not taken yet, because others of the same whole are outstanding.
+    pub(super) fn failed(&self) -> impl Iterator<Item = Failed> + '_ {
+        self.failed.iter().map(|(_, failed)| *failed)
+    }
+
     /// A part became an ordinary I/O while its device had it.
     pub(super) fn promote(&mut self, promoted: (Token, u32)) {
         self.promoted.push(promoted);

@@ -294,6 +294,60 @@ fn f44_the_last_drive_that_counts_is_waited_for() {
     stage.verify(BLOCKS);
 }
 
+/// A controller resets and two of its drives do not come back, which is noticed at once; the others stand still. It
+/// cannot be recorded that the two are out before the others answer, and until then they were not counted: the others
+/// were thrown out after eight seconds as if redundancy covered that, and the array was given up.
+#[test]
+fn f44_members_whose_failure_is_not_recorded_yet_count() {
+    for (level, members, lost) in [(Level::Raid6, 4, 2), (Level::Raid5, 3, 1), (Level::Raid1, 2, 1)]
+    {
+        let mut stage = staged(level, members);
+        for disk in &stage.disks[..lost] {
+            disk.plan.add(Rule::new(Ops::ANY, Effect::Fail(IoErrorKind::Gone)));
+        }
+        for disk in &stage.disks[lost..] {
+            disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+        }
+        let op = stage.write_op(0, 200, 9);
+        let id = stage.submit(0, op);
+        stage.expect(0, 200, 9);
+        stage.pass(60);
+        assert!(!stage.status().lost, "{level}: nothing is lost, all of it is late");
+        for disk in &stage.disks[lost..] {
+            disk.plan.clear();
+            disk.plan.release();
+        }
+        assert_eq!(stage.result(id), Ok(()), "{level}");
+        for member in 0..members {
+            let out = stage.state(member) != MemberState::InSync;
+            assert_eq!(out, member < lost, "{level}: member {member}");
+        }
+        stage.verify(BLOCKS);
+    }
+}
+
+/// F44 in the middle of a rebuild: the newcomer does not hold everything yet, so the drives that it is filled from are
+/// more than redundancy covers, each of them.
+#[test]
+fn f44_a_drive_that_a_rebuild_needs_is_waited_for() {
+    let mut stage = staged(Level::Raid5, 4);
+    stage.fail(3).expect("covered");
+    stage.replace(3).expect("replaceable");
+    stage.disks[0].plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    let op = stage.write_op(0, 200, 9);
+    let id = stage.submit(0, op);
+    stage.expect(0, 200, 9);
+    stage.pass(60);
+    assert!(!stage.status().lost);
+    let state = stage.state(3);
+    assert!(matches!(state, MemberState::Rebuilding { .. }), "the rebuild needs it: {state}");
+    go_on(&stage);
+    assert_eq!(stage.result(id), Ok(()));
+    assert_eq!(stage.state(0), MemberState::InSync);
+    stage.healthy();
+    stage.verify(BLOCKS);
+}
+
 /// F44, for good: after five minutes the array stops, and its labels stay those of the last good state.
 #[test]
 fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {

@@ -88,6 +88,19 @@ impl Members {
         overdue
     }
 
+    /// Members that have failed an I/O in a way that costs a member, as a mask, where its task waits for others of
+    /// the same group. `parts` are those of small writes and recovered reads.
+    pub(crate) fn failed_unseen(&self, parts: impl Iterator<Item = Failed>) -> u64 {
+        let tasks = self.inflight.iter().filter_map(|(_, entry)| {
+            let (kind, place) = (entry.done.as_ref()?.1.err()?.kind, entry.member);
+            Some(Failed { kind, place, issued: entry.issued, former: false })
+        });
+        let failures = tasks.chain(parts).map(|failed| self.failure(failed));
+        let fatal = |kind| matches!(kind, IoErrorKind::Gone | IoErrorKind::Device);
+        let failures = failures.filter(|failure| !failure.former && fatal(failure.kind));
+        failures.fold(0, |mask, failure| mask | 1 << failure.place.0)
+    }
+
     /// Percentiles of the members' reads in the last seconds, for [`SitOuts::judge`](super::super::peers::SitOuts) and
     /// the status: called about once a second.
     pub(crate) fn look_at_latencies(&mut self, seen: &mut [Option<Percentiles>; 64]) {

@@ -227,6 +227,11 @@ impl Recovered {
         }
     }
 
+    /// As [`Strays::failed`].
+    pub(in crate::shard) fn failed(&self) -> impl Iterator<Item = Failed> + '_ {
+        self.strays.failed()
+    }
+
     /// The parts of `number` that failed, and how.
     pub(super) fn take_failures(&mut self, number: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
         self.strays.take_failed(number)

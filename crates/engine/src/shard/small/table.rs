@@ -235,6 +235,11 @@ impl Smalls {
         self.strays.take_failed(write)
     }
 
+    /// As [`Strays::failed`].
+    pub(in crate::shard) fn failed(&self) -> impl Iterator<Item = Failed> + '_ {
+        self.strays.failed()
+    }
+
     /// A part came back by its own token.
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {

@@ -11,11 +11,14 @@
 //! | power cut | the queues end | flushed and FUA writes stay; of the rest any part, in order |
 //! | lie about flush | nothing, until the power goes | what was on it when the lie began |
 //! | slow, stall | answers late, of this drive or of all | done |
+//! | silence | no answers for a time, or for good | done, in part or not |
+//! | late | nothing: a remote drive whose daemon was killed | done at any time within its settle time |
 //!
 //! "In part" means some of the write's blocks of 512 B or 4 KiB. A block of the array is never cut, even where the
 //! drive's are smaller: nothing promises that, and an array of 4 KiB blocks on drives that do cut theirs has no
 //! better blocks than these.
 
+mod away;
 mod lie;
 mod state;
 
@@ -23,8 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use strake_block::{
-    BlockDevice, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo, Durability, Io,
-    IoErrorKind, IoQueue, Op, Readiness, VolatileCache,
+    BlockDevice, CompletionBatch, DeallocateReads, DeviceError, DeviceInfo, DeviceKind, Durability,
+    Io, IoErrorKind, IoQueue, Op, Readiness, VolatileCache,
 };
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
@@ -32,6 +35,7 @@ use crate::faults::Faults;
 use crate::medium::{Medium, PageBytes};
 use crate::rng::Rng;
 use crate::trace::Trace;
+pub use away::FOREVER;
 pub use lie::{Lie, differing};
 use state::{Lane, State};
 
@@ -46,7 +50,15 @@ pub struct DriveSpec {
     pub cache: VolatileCache,
     /// What deallocated blocks read as.
     pub deallocate: DeallocateReads,
+    /// How long its target may go on after the end of a daemon that used it; zero for a drive of this machine.
+    pub settle_time: Nanos,
 }
+
+/// Name of writes that a target carried out after the daemon was gone, in counts.
+pub const LATE: &str = "late";
+
+/// How long a remote drive holds requests by itself, as docs/decisions/0028 has it.
+const HOLD: Nanos = Nanos(24 * Nanos::SECOND.0);
 
 /// How a machine stops without warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +105,16 @@ impl SimDrive {
             hanging: false,
             lying: false,
             told: None,
+            away: away::Away::default(),
             lanes: BTreeMap::new(),
             next_lane: 0,
         })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("one thread runs the world")
+        let mut state = self.0.lock().expect("one thread runs the world");
+        state.catch_up();
+        state
     }
 
     /// Its name, which is also its identity.
@@ -156,6 +171,7 @@ impl SimDrive {
             hanging: false,
             lying: false,
             told: None,
+            away: away::Away::default(),
             lanes: BTreeMap::new(),
             next_lane: 0,
         })))
@@ -268,6 +284,18 @@ impl SimDrive {
 }
 
 impl BlockDevice for SimDrive {
+    fn hold(&self) -> Nanos {
+        if self.is_remote() { HOLD } else { Nanos(0) }
+    }
+
+    fn kind(&self) -> DeviceKind {
+        if self.is_remote() { DeviceKind::Remote } else { DeviceKind::Block }
+    }
+
+    fn settle_time(&self) -> Nanos {
+        self.state().spec.settle_time
+    }
+
     fn info(&self) -> DeviceInfo {
         let state = self.state();
         DeviceInfo {
@@ -288,6 +316,10 @@ impl BlockDevice for SimDrive {
         if state.gone {
             let what = "the drive was pulled (by the simulation)";
             return Err(DeviceError::new(IoErrorKind::Gone, state.name.clone(), what));
+        }
+        if state.is_owing() {
+            let what = "it owes answers to requests of an earlier use (by the simulation)";
+            return Err(DeviceError::new(IoErrorKind::Timeout, state.name.clone(), what));
         }
         let lane = state.next_lane;
         state.next_lane += 1;
@@ -336,7 +368,10 @@ impl IoQueue for SimQueue {
 
 impl Drop for SimQueue {
     fn drop(&mut self) {
-        self.drive.state().lanes.remove(&self.lane);
+        let mut state = self.drive.state();
+        if let Some(lane) = state.lanes.remove(&self.lane) {
+            state.close(lane);
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! A member is *impaired* while its drive is doomed (it failed an I/O that costs the member, hangs, or is gone),
 //! has unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if the
 //! geometry tolerates all impaired members together. After a crash none is injected until the resync is through:
-//! "crash and a drive lost in the same event" is promised only by `--consistency strict`.
+//! "crash and a drive lost in the same event" is promised only by `--consistency strict`. Nor is any while all drives
+//! stand still for so long that some of them may be thrown out.
 //!
 //! What a drive forgot without saying so (it lied about flushes, or is an older picture of itself) shows only after an
 //! orderly stop, or where a label was written since: what a crash leaves of it may pass for the drive, which
@@ -34,7 +35,8 @@ pub struct Rates {
     pub delay: u32,
 }
 
-/// A deliberate lie of a drive, which the oracle has to catch: the proof that it can fail.
+/// A deliberate lie of a drive, or a mistake of the program that starts an array, which the oracle has to catch: the
+/// proof that it can fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mutant {
     /// Drives keep their word.
@@ -48,6 +50,8 @@ pub enum Mutant {
     IdleFua,
     /// Some reads return a neighbour's bytes.
     WrongRead,
+    /// An array is started before the requests of a daemon that was killed are over.
+    Hasty,
 }
 
 #[derive(Debug)]
@@ -55,6 +59,8 @@ struct State {
     geometry: Option<Geometry>,
     impaired: u64,
     armed: bool,
+    /// Nothing else may happen to members for now.
+    held: bool,
     /// No I/O that is begun before is answered earlier.
     stalled_until: Nanos,
     rates: Rates,
@@ -74,6 +80,7 @@ impl Faults {
             geometry: None,
             impaired: 0,
             armed: false,
+            held: false,
             stalled_until: Nanos(0),
             rates,
             without,
@@ -99,6 +106,17 @@ impl Faults {
     /// Allows faults, or stops them.
     pub fn arm(&self, armed: bool) {
         self.state().armed = armed;
+    }
+
+    /// Lets no further member be impaired, or lets it again.
+    pub fn hold(&self, held: bool) {
+        self.state().held = held;
+    }
+
+    /// Whether no further member may be impaired for now.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state().held
     }
 
     /// Lets no drive answer what is asked of it from now on before `until`.
@@ -147,7 +165,8 @@ impl Faults {
     pub fn may_impair(&self, slot: u8) -> bool {
         let mut state = self.state();
         let mask = state.impaired | 1 << slot;
-        let allowed = state.armed && state.geometry.is_some_and(|g| g.tolerates(mask));
+        let free = state.armed && !state.held;
+        let allowed = free && state.geometry.is_some_and(|g| g.tolerates(mask));
         if allowed {
             state.impaired = mask;
         }

@@ -16,11 +16,11 @@ mod restart;
 #[path = "main/worlds.rs"]
 mod worlds;
 
-use strake_sim::Limits;
+use strake_sim::{Limits, Mutant};
 use worlds::Worlds;
 
 const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST] [--seconds T] [--kept] [--print]
-                  [--shrink] [--without KIND,...] [--requests N] [--clients N] [--cores N]
+                  [--shrink] [--without KIND,...] [--requests N] [--clients N] [--cores N] [--hasty]
        strake-sim --crash STATES [--seed S] [--cover]
        strake-sim --crash-pairs [HISTORIES] [--seed S] [--cover]
        strake-sim --crash-replay STATE
@@ -33,6 +33,7 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   --kept runs those that failed once before them;
   --shrink runs the first seed alone, and if it fails, what is left of it when whatever it can do without is left out
   --without leaves out kinds of faults, by the names of the closing line; the others are limits
+  --hasty starts arrays before the requests of a killed daemon are over: worlds must fail then
   --print writes every event of every world to standard error
   --crash cuts short histories at every write and looks at about STATES of the states that come of it
   --crash-pairs looks at every cut of small histories with every member that may be lost in it, in mode strict; when
@@ -74,6 +75,7 @@ fn worlds(mut words: impl Iterator<Item = String>) -> Result<Worlds, String> {
         print: false,
         limits: Limits::default(),
         shrink: false,
+        mutant: Mutant::None,
     };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs something to follow"));
@@ -92,6 +94,7 @@ fn worlds(mut words: impl Iterator<Item = String>) -> Result<Worlds, String> {
             "--kept" => worlds.kept = true,
             "--print" => worlds.print = true,
             "--shrink" => worlds.shrink = true,
+            "--hasty" => worlds.mutant = Mutant::Hasty,
             "--requests" => worlds.limits.requests = Some(number()?),
             "--clients" => worlds.limits.clients = Some(number()? as usize),
             "--cores" => worlds.limits.cores = Some(number()? as u16),

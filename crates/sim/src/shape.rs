@@ -3,7 +3,7 @@
 use strake_block::{DeallocateReads, VolatileCache};
 use strake_engine::Consistency;
 use strake_raid::Level;
-use strake_units::BlockSize;
+use strake_units::{BlockSize, Nanos};
 
 use crate::drive::DriveSpec;
 use crate::faults::Rates;
@@ -64,10 +64,15 @@ const LEVELS: [(Level, [u64; 2], [u64; 2]); 12] = [
     (Level::Raid70, [5, 6], [2, 2]),
 ];
 
+/// One world in so many has remote drives.
+const REMOTE_IN: u64 = 4;
+
 impl Shape {
     /// Draws a shape.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> Self {
+        // What came later draws beside the rest.
+        let mut later = rng.beside();
         let (level, widths, groups) = rng.pick(&LEVELS);
         // Wide ones cost most and see little that others do not.
         let width = rng.between(widths[0], widths[1]).min(rng.between(widths[0], widths[1]));
@@ -96,8 +101,12 @@ impl Shape {
                 VolatileCache::Present
             },
             deallocate,
+            settle_time: Nanos(0),
         };
-        let drives = (0..members).map(|_| drive(rng)).collect();
+        let mut drives: Vec<DriveSpec> = (0..members).map(|_| drive(rng)).collect();
+        if later.one_in(REMOTE_IN) {
+            drives.iter_mut().for_each(|drive| drive.settle_time = Self::settle_time(&mut later));
+        }
         let cores = rng.between(1, 3) as u16;
         let merge = !rng.one_in(4);
         let clients = usize::from(cores) + rng.below(2) as usize;
@@ -170,6 +179,13 @@ impl Shape {
         }
     }
 
+    /// How long the target of a drive may go on: in such a world most drives are remote.
+    fn settle_time(rng: &mut Rng) -> Nanos {
+        let most = strake_block::SETTLE_TIME_MAX.0 / Nanos::MILLI.0;
+        let millis = if rng.one_in(4) { 0 } else { rng.between(1, most) };
+        Nanos::MILLI.times(millis)
+    }
+
     /// Where the bytes of its array have to lie.
     #[must_use]
     pub fn placement(&self) -> Placement {
@@ -186,8 +202,10 @@ impl Shape {
     #[must_use]
     pub fn describe(&self) -> String {
         let group = self.group_size.map_or(String::new(), |g| format!(" in groups of {g}"));
+        let remote = self.drives.iter().filter(|drive| drive.settle_time > Nanos(0)).count();
+        let remote = if remote > 0 { format!(" ({remote} remote)") } else { String::new() };
         format!(
-            "RAID {} of {}{group}, {}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, \
+            "RAID {} of {}{group}{remote}, {}, strip {} KiB, {} core(s), {} client(s) of depth {}, merge {}, steer {}, \
              cache {}, {} requests, {:?}",
             self.level,
             self.members,

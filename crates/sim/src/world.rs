@@ -1,11 +1,13 @@
 //! A world: one array on simulated drives, its clients, and what happens to them.
 
+mod before;
 mod chores;
 mod client;
 mod control;
 mod ending;
 mod lies;
 mod mishaps;
+mod silence;
 pub mod stage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -128,6 +130,8 @@ struct World {
     rng: Rng,
     /// What came later: histories stay as they were where it brings nothing.
     later: Rng,
+    /// The same, for what came last.
+    silences: Rng,
     trace: Trace,
     faults: Faults,
     shape: Shape,
@@ -158,8 +162,14 @@ struct World {
     loss_covered: bool,
     /// Members that were not in sync then, as a mask.
     out_before: u64,
+    /// All drives stand still for so long, or have just done so, that some may be thrown out.
+    standstill_until: Nanos,
+    /// The last daemon was killed, and the array has not been started since.
+    killed: bool,
     stopping: bool,
     lost: bool,
+    /// Faults have stopped, and everything is to come to rest.
+    ending: bool,
 }
 
 fn to_drive(drive: &SimDrive) -> Drive {
@@ -187,6 +197,7 @@ impl World {
         let mut world = Self {
             oracle: oracle(shape, &geometry),
             later: rng.beside(),
+            silences: rng.beside().beside(),
             rng,
             trace: trace.clone(),
             faults,
@@ -208,8 +219,11 @@ impl World {
             promised: 0,
             loss_covered: false,
             out_before: 0,
+            standstill_until: Nanos(0),
+            killed: false,
             stopping: false,
             lost: false,
+            ending: false,
         };
         world.start(assembled.0)?;
         Ok(world)
@@ -433,6 +447,7 @@ impl World {
         let states = status.members.iter().map(|m| m.state).enumerate();
         let mask = states.filter(impaired).fold(0, |mask, (at, _)| mask | 1 << at);
         self.faults.set_impaired(mask);
+        self.faults.hold(self.now < self.standstill_until);
     }
 
     /// True when somebody asked for the member of `slot` to be failed or replaced and has no answer yet.
@@ -523,10 +538,18 @@ fn ground(geometry: &Geometry, rng: &mut Rng) -> Ground {
     }
 }
 
-/// A way to wait that always comes back, with a clock that moves.
+/// Simulated time between two looks at a drive that has not answered.
+const LOOK: Nanos = Nanos(50 * Nanos::MICRO.0);
+
+/// The same once the wait has taken more than a second.
+const LOOK_LATE: Nanos = Nanos(2 * Nanos::MILLI.0);
+
+/// A way to wait, with a clock that moves. It gives up when nothing has come of it for very long.
 fn patient(now: &mut Nanos) -> impl FnMut() -> Option<Nanos> + '_ {
-    || {
-        *now = now.plus(Nanos(50_000));
-        Some(*now)
+    let began = *now;
+    move || {
+        let late = now.since(began) > Nanos::SECOND;
+        *now = now.plus(if late { LOOK_LATE } else { LOOK });
+        (now.since(began) < PATIENCE).then_some(*now)
     }
 }

@@ -39,7 +39,7 @@ fn kept_seeds_hold() {
 
 #[test]
 fn fixed_seeds_hold_and_see_every_fault() {
-    let faults = check(0..150);
+    let faults = check(0..170);
     // A set of seeds in which one never happens tests less than it says.
     for kind in Kind::ALL {
         assert!(faults.contains_key(kind.word()), "no {} in the fixed seeds", kind.word());
@@ -48,7 +48,7 @@ fn fixed_seeds_hold_and_see_every_fault() {
 
 #[test]
 fn more_fixed_seeds_hold() {
-    check(1_000_000..1_000_150);
+    check(1_000_000..1_000_130);
 }
 
 #[test]
@@ -76,12 +76,27 @@ fn a_seed_replays_to_the_last_event() {
     }
 }
 
+/// Whether a lie is found out in the world of `seed`.
+fn is_found_out(mutant: Mutant, seed: u64) -> bool {
+    run(seed, Settings { mutant, ..Settings::default() }).violation.is_some()
+}
+
 /// A drive that lies must be found out in `at_least` of the first `of` worlds.
 fn check_found_out(mutant: Mutant, at_least: usize, of: u64) {
-    let found_out =
-        |seed: &u64| run(*seed, Settings { mutant, ..Settings::default() }).violation.is_some();
-    let found = (0..of).filter(found_out).take(at_least).count();
+    let found = (0..of).filter(|seed| is_found_out(mutant, *seed)).take(at_least).count();
     assert!(found == at_least, "{mutant:?} was found out in only {found} of {of} worlds");
+}
+
+/// Worlds in which a target carries a write of a killed daemon out after the next one has started, where that does not
+/// wait: an acknowledged write is undone. They are kept seeds as well. When what seeds draw has changed, `strake-sim
+/// --seed 0 --seeds 400 --hasty` names others.
+const DEAD_DAEMONS: [u64; 2] = [127, 243];
+
+#[test]
+fn a_start_before_a_dead_daemon_is_over_is_found_out() {
+    for seed in DEAD_DAEMONS {
+        assert!(is_found_out(Mutant::Hasty, seed), "seed {seed} does not show it any more");
+    }
 }
 
 #[test]

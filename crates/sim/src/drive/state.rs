@@ -8,6 +8,7 @@ use strake_block::{
 };
 use strake_units::{LbaRange, Nanos};
 
+use super::away::Away;
 use super::lie::Told;
 use super::{Crash, DriveSpec, describe, kind};
 use crate::faults::{Faults, Kind, Mutant, Rates};
@@ -113,6 +114,8 @@ pub(super) struct State {
     pub(super) lying: bool,
     /// A lie about writes.
     pub(super) told: Option<Told>,
+    /// Silence, and what outlives a daemon.
+    pub(super) away: Away,
     pub(super) lanes: BTreeMap<u64, Lane>,
     pub(super) next_lane: u64,
 }
@@ -124,6 +127,7 @@ impl State {
     }
 
     pub(super) fn ring(&mut self, lane: u64, now: Nanos) {
+        self.land(now);
         let Some(place) = self.lanes.get_mut(&lane) else { return };
         if place.unrung.is_empty() {
             return;
@@ -158,6 +162,7 @@ impl State {
 
     /// Decides when and how an I/O will end.
     fn schedule(&mut self, io: Io, now: Nanos) -> Pending {
+        self.count_down(now);
         let rates = self.faults.rates();
         let latency = self.rng.between(1, 25) * 4_000 * self.slowness;
         let mut due = now.max(self.faults.stalled_until()).plus(Nanos(latency));
@@ -189,6 +194,7 @@ impl State {
         if self.mutates(&io.op) {
             fate = Fate::Lose;
         }
+        let due = due.max(self.away.silent_until);
         Pending { io, due, order: self.rng.bits(), fate, flushes: self.writes }
     }
 
@@ -210,7 +216,8 @@ impl State {
                 | Mutant::LostWrite
                 | Mutant::IdleFlush
                 | Mutant::IdleFua
-                | Mutant::WrongRead,
+                | Mutant::WrongRead
+                | Mutant::Hasty,
                 _,
             ) => false,
         }
@@ -239,6 +246,7 @@ impl State {
     }
 
     pub(super) fn poll(&mut self, lane: u64, now: Nanos, batch: &mut CompletionBatch) {
+        self.land(now);
         let gone = self.gone;
         if self.hanging && !gone {
             return;
@@ -399,18 +407,24 @@ impl State {
         }
     }
 
-    /// Does a write completely, in part or not at all.
-    fn perhaps(&mut self, op: &Op) {
+    /// What it would leave, and where, if it leaves anything that can be said.
+    pub(super) fn changed_by(&self, op: &Op) -> Option<(u64, Change)> {
         let (offset, bytes) = self.range_bytes(op);
         let change = match op {
-            Op::Read { .. } | Op::Flush => return,
+            Op::Read { .. } | Op::Flush => return None,
             Op::Write { data, .. } => Change::of(offset, data),
             Op::WriteZeroes { .. } => Change::Zeroes(bytes),
             Op::Deallocate { .. } if self.spec.deallocate == DeallocateReads::Zeroes => {
                 Change::Zeroes(bytes)
             }
-            Op::Deallocate { .. } => return,
+            Op::Deallocate { .. } => return None,
         };
+        Some((offset, change))
+    }
+
+    /// Does a write completely, in part or not at all.
+    pub(super) fn perhaps(&mut self, op: &Op) {
+        let Some((offset, change)) = self.changed_by(op) else { return };
         match self.rng.below(4) {
             0 => {}
             1 | 2 => self.change(offset, change, Durability::Normal),
@@ -459,8 +473,8 @@ impl State {
         let mut flying: Vec<Io> =
             lanes.into_values().flat_map(|lane| lane.pending).map(|p| p.io).collect();
         self.rng.shuffle(&mut flying);
-        for io in flying {
-            self.perhaps(&io.op);
+        for op in self.outlive(crash, flying) {
+            self.perhaps(&op);
         }
         if crash == Crash::Power {
             let count = self.unflushed.len();

@@ -62,11 +62,19 @@ pub enum Kind {
     CrashAndLoss,
     /// More drives are pulled than the array survives.
     Lose,
+    /// A drive answers nothing for a time, or for good.
+    Silence,
+    /// The same, from some request of an assembly on.
+    SilentStart,
+    /// The same while the array is stopped in order.
+    SilentStop,
+    /// No drive answers anything for longer than a drive may take.
+    Standstill,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::Medium,
         Self::Error,
         Self::Vanish,
@@ -95,6 +103,10 @@ impl Kind {
         Self::Power,
         Self::CrashAndLoss,
         Self::Lose,
+        Self::Silence,
+        Self::SilentStart,
+        Self::SilentStop,
+        Self::Standstill,
     ];
 
     /// Its name in counts and on command lines.
@@ -129,6 +141,10 @@ impl Kind {
             Self::Power => "power",
             Self::CrashAndLoss => "crash_and_loss",
             Self::Lose => "lose",
+            Self::Silence => "silence",
+            Self::SilentStart => "silent_start",
+            Self::SilentStop => "silent_stop",
+            Self::Standstill => "standstill",
         }
     }
 }

@@ -74,7 +74,7 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
     let runs: u64 = runs.parse().map_err(|_| format!("{runs} is no number of starts"))?;
     let seed = crash::seed(rest)?;
     println!("seed {seed}");
-    let (mut violations, mut told) = (0, Vec::new());
+    let mut sum = Sum::default();
     for shape in &SHAPES {
         let level = Spec::of(Level::Raid6, shape.profile);
         let spec = Spec { member_bytes: DRIVE_BYTES, drives: shape.drives, ..level };
@@ -85,47 +85,118 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
                 Ok(restart) => found.push(restart),
                 Err(what) => {
                     eprintln!("{:?}, {} drives, seed {seed}: {what}", shape.stand, shape.drives);
-                    violations += 1;
+                    sum.violations += 1;
                 }
             }
         }
-        let (text, late) = describe(shape, &found);
-        println!("{text}");
-        violations += late;
-        told.push(text);
+        println!("{}", describe(shape, &found));
+        sum.take(shape, &found);
     }
-    println!(
-        "{{\"runs\":{},\"violations\":{violations},\"level\":\"6\",\"drive_bytes\":{DRIVE_BYTES},\
-         \"goal_ms\":{},\"goal_hung_ms\":{},\"restarts\":[{}],\"seed\":{seed}}}",
-        runs * SHAPES.len() as u64,
-        GOAL.0 / Nanos::MILLI.0,
-        GOAL_HUNG.0 / Nanos::MILLI.0,
-        told.join(",")
-    );
-    Ok(if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{}", sum.closing(runs * SHAPES.len() as u64, seed));
+    Ok(if sum.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What starts of one shape took, as JSON, and how many of them were late.
-fn describe(shape: &Shape, found: &[Restart]) -> (String, u64) {
+/// What all starts came to.
+#[derive(Default)]
+struct Sum {
+    violations: u64,
+    /// Starts that took longer than they may.
+    late: u64,
+    hung: u64,
+    /// By shape, as members of an object.
+    longest: Vec<String>,
+}
+
+impl Sum {
+    fn take(&mut self, shape: &Shape, found: &[Restart]) {
+        let late = found.iter().filter(|restart| is_late(restart)).count() as u64;
+        self.late += late;
+        self.violations += late;
+        self.hung += found.iter().filter(|restart| restart.hung).count() as u64;
+        let took = found.iter().map(|restart| restart.took).max().unwrap_or(Nanos(0));
+        let redone = found.iter().map(|restart| restart.redone).max().unwrap_or(0);
+        self.longest.push(format!(
+            "\"{}\":{{\"ms_max\":{:.1},\"redone_max\":{redone}}}",
+            shape.name(),
+            millis(took)
+        ));
+    }
+
+    /// Counts, and what ends in `_max` is a longest or a most.
+    fn closing(&self, runs: u64, seed: u64) -> String {
+        let Self { violations, late, hung, longest } = self;
+        format!(
+            "{{\"runs\":{runs},\"violations\":{violations},\"late\":{late},\"hung\":{hung},\
+             \"goal_ms_max\":{},\"goal_hung_ms_max\":{},\"starts\":{{{}}},\"seed\":{seed}}}",
+            millis(GOAL),
+            millis(GOAL_HUNG),
+            longest.join(",")
+        )
+    }
+}
+
+fn is_late(restart: &Restart) -> bool {
+    restart.took > if restart.hung { GOAL_HUNG } else { GOAL }
+}
+
+fn millis(time: Nanos) -> f64 {
+    time.0 as f64 / Nanos::MILLI.0 as f64
+}
+
+impl Shape {
+    /// What tells it from the others.
+    fn name(&self) -> String {
+        let Stand { consistency, degraded, depth, hang, .. } = self.stand;
+        let out = if degraded { ", a member out" } else { "" };
+        let hang = if hang { ", one hangs" } else { "" };
+        let (drives, model) = (self.drives, self.profile.name);
+        format!("{drives} x {model}, {consistency}{out}, {depth} outstanding{hang}")
+    }
+}
+
+/// What starts of one shape took, as JSON.
+fn describe(shape: &Shape, found: &[Restart]) -> String {
     let mut took: Vec<Nanos> = found.iter().map(|restart| restart.took).collect();
     took.sort_unstable();
-    let millis = |percent| percentile(&took, percent).0 as f64 / Nanos::MILLI.0 as f64;
+    let percent = |percent| millis(percentile(&took, percent));
     let most = |of: fn(&Restart) -> u64| found.iter().map(of).max().unwrap_or(0);
-    let goal = |restart: &&Restart| restart.took > if restart.hung { GOAL_HUNG } else { GOAL };
-    let late = found.iter().filter(goal).count() as u64;
     let Stand { consistency, degraded, depth, .. } = shape.stand;
-    let text = format!(
-        "{{\"drives\":{},\"modelled\":\"{}\",\"mode\":\"{consistency:?}\",\"degraded\":{degraded},\
-         \"outstanding\":{depth},\"hung\":{},\"p50_ms\":{:.1},\"p99_ms\":{:.1},\"max_ms\":{:.1},\
-         \"late\":{late},\"redone_max\":{},\"regions_max\":{}}}",
+    format!(
+        "{{\"level\":\"6\",\"drives\":{},\"drive_bytes\":{DRIVE_BYTES},\"modelled\":\"{}\",\
+         \"mode\":\"{consistency:?}\",\"degraded\":{degraded},\"outstanding\":{depth},\"hung\":{},\
+         \"p50_ms\":{:.1},\"p99_ms\":{:.1},\"max_ms\":{:.1},\"late\":{},\"redone_max\":{},\
+         \"regions_max\":{}}}",
         shape.drives,
         shape.profile.name,
         found.iter().filter(|restart| restart.hung).count(),
-        millis(50),
-        millis(99),
-        millis(100),
+        percent(50),
+        percent(99),
+        percent(100),
+        found.iter().filter(|restart| is_late(restart)).count(),
         most(|restart| restart.redone),
         most(|restart| restart.regions.into())
-    );
-    (text, late)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GOAL, GOAL_HUNG, Nanos, Restart, SHAPES, Sum};
+
+    fn start(took: Nanos, hung: bool) -> Restart {
+        Restart { took, redone: 7, regions: 0, hung }
+    }
+
+    #[test]
+    fn a_start_that_takes_longer_than_the_goal_is_a_violation() {
+        let mut sum = Sum::default();
+        sum.take(&SHAPES[4], &[start(GOAL, false), start(GOAL_HUNG, true)]);
+        assert_eq!((sum.late, sum.violations, sum.hung), (0, 0, 1));
+        sum.take(&SHAPES[4], &[start(GOAL.plus(Nanos(1)), false)]);
+        sum.take(&SHAPES[4], &[start(GOAL_HUNG.plus(Nanos(1)), true)]);
+        assert_eq!((sum.late, sum.violations, sum.hung), (2, 2, 2));
+        let closing = sum.closing(4, 9);
+        assert!(closing.contains(r#""runs":4,"violations":2,"late":2"#), "{closing}");
+        let name = "64 x 10 ms, safe, a member out, 1000 outstanding";
+        assert!(closing.contains(name), "{closing}");
+    }
 }

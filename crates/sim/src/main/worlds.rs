@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use strake_sim::shrink::shrink;
 use strake_sim::stage::operate;
-use strake_sim::{Limits, Report, Settings, kept, run};
+use strake_sim::{Limits, Mutant, Report, Settings, kept, run};
 
 /// Which worlds are run.
 pub struct Worlds {
@@ -28,6 +28,8 @@ pub struct Worlds {
     pub limits: Limits,
     /// Only the first one is run, and made small when it fails.
     pub shrink: bool,
+    /// What is wrong on purpose.
+    pub mutant: Mutant,
 }
 
 /// A world to be run.
@@ -108,7 +110,7 @@ impl Worlds {
     /// Makes the first world small, if it fails, and prints how to run what is left of it.
     fn make_small(&self) -> ExitCode {
         let world = World { seed: self.first, operators: self.operators };
-        let settings = Settings { limits: self.limits, ..Settings::default() };
+        let settings = Settings { limits: self.limits, mutant: self.mutant, ..Settings::default() };
         let Some(small) =
             shrink(world.seed, settings, |seed, settings| World { seed, ..world }.run(settings))
         else {
@@ -141,7 +143,12 @@ impl Worlds {
         let limit = self.seconds.map(Duration::from_secs);
         let next = AtomicUsize::new(0);
         let sum = Mutex::new(Sum::default());
-        let settings = Settings { print: self.print, limits: self.limits, ..Settings::default() };
+        let settings = Settings {
+            print: self.print,
+            limits: self.limits,
+            mutant: self.mutant,
+            ..Settings::default()
+        };
         let work = || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);

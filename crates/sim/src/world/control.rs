@@ -15,8 +15,8 @@ pub(in crate::world) const OWES_ANSWERS: &str = "has not answered";
 /// Drives that were members once and are kept beside those that are.
 const RETIRED_MAX: usize = 3;
 
-/// Attempts of a restart: plain, degraded, with loss accepted.
-const ATTEMPTS: usize = 3;
+/// Attempts of a restart: plain, when a silent drive is back, degraded, with loss accepted.
+const ATTEMPTS: usize = 4;
 
 impl World {
     /// One thing that is not a request.
@@ -74,7 +74,7 @@ impl World {
 
     /// Slots whose member could fail now without loss.
     pub(super) fn expendable(&self) -> Vec<u8> {
-        if self.recovering {
+        if self.recovering || self.faults.is_held() {
             return Vec::new();
         }
         let impaired = self.faults.impaired();
@@ -132,6 +132,9 @@ impl World {
 
     /// Takes the drive of `slot` back, if it works again. False when it cannot be taken back.
     fn take_back(&mut self, slot: usize) -> Result<bool, String> {
+        if self.drives[slot].silent_until().is_some() {
+            return Ok(false);
+        }
         self.return_with_less(slot);
         self.drives[slot].return_cold();
         let drive = to_drive(&self.drives[slot]);
@@ -265,9 +268,11 @@ impl World {
         let stripes = self.unsettled_stripes(crash);
         let joining = self.asked.iter().any(|a| matches!(a, Asked::Replace { .. }));
         self.note_promise();
+        self.wake_members();
         for drive in self.drives.iter().chain(&self.retired) {
             drive.crash(crash);
         }
+        self.killed = true;
         self.running = None;
         self.asked.clear();
         self.oracle.crash(crash);
@@ -342,8 +347,10 @@ impl World {
         })?;
         let stripes = self.unsettled_stripes(Crash::Kill);
         self.note_promise();
+        self.wake_members();
         self.drives.iter().for_each(|drive| drive.crash(Crash::Kill));
         self.drives.iter().for_each(SimDrive::come_back);
+        self.killed = true;
         self.running = None;
         self.oracle.crash(Crash::Kill);
         self.recovering = true;
@@ -391,6 +398,7 @@ impl World {
         // Control operations under way are answered first, as a daemon would see to.
         self.run_until("control operations", |world| world.asked.is_empty())?;
         self.stopping = true;
+        let (began, silent) = (self.now, self.silence_at_stop());
         let quiet = self.array().begin_quiesce();
         for shard in quiet {
             let answered = std::cell::Cell::new(false);
@@ -416,6 +424,8 @@ impl World {
             Some(Err(error)) => return Err(format!("stop: {error}")),
             None => unreachable!("waited for it"),
         }
+        silent.map_or(Ok(()), |slot| self.in_time("the stop", began, slot))?;
+        self.wake_members();
         self.leave()?;
         self.oracle.crash(Crash::Kill);
         self.oracle.all_stable();
@@ -451,15 +461,27 @@ impl World {
     /// `joining` may be named in the labels of the others and have none itself.
     pub(super) fn restart(&mut self, stripes: &[u64], joining: bool) -> Result<(), String> {
         let clean = !self.recovering;
-        let gone = self.drives.iter().any(SimDrive::is_gone);
-        let absent_here = joining || gone || self.estranged != 0;
+        let here = self.here();
+        self.wait_for_the_daemon_before(&here);
+        let mut plan = self.plan_silence(clean);
         let mut policy = AssemblePolicy::default();
         for _ in 0..ATTEMPTS {
-            match self.assemble(policy)? {
-                Outcome::Ready(assembled) => return self.ready(*assembled, policy, stripes, clean),
+            let began = self.now;
+            let outcome = self.assemble(policy)?;
+            let gone = self.drives.iter().any(|d| d.is_gone() || d.was_silent_after(began));
+            let absent_here = joining || gone || self.estranged != 0;
+            match outcome {
+                Outcome::Ready(assembled) => {
+                    self.check_silence(plan, &assembled)?;
+                    return self.ready(*assembled, policy, stripes, clean);
+                }
                 Outcome::Waiting { what, .. } if absent_here && !policy.allow_degraded => {
                     self.trace.event(&[86], || format!("waiting: {what}"));
-                    policy.allow_degraded = true;
+                    let waits = self.silences.one_in(2) && self.outwait(&mut plan);
+                    policy.allow_degraded = !waits;
+                }
+                Outcome::Refused { what, .. } if !clean && self.outwait(&mut plan) => {
+                    self.trace.event(&[87], || format!("refused: {what}"));
                 }
                 Outcome::Refused { what, .. } if !policy.accept_loss && self.may_refuse(clean) => {
                     self.trace.event(&[87], || format!("refused: {what}"));
@@ -474,6 +496,12 @@ impl World {
         Err("every attempt to assemble the array was turned down".to_owned())
     }
 
+    /// The drives that an array may be assembled from, by slot and then those that were members once.
+    fn here(&self) -> Vec<SimDrive> {
+        let all = self.drives.iter().chain(&self.retired);
+        all.filter(|drive| !drive.is_gone() && !drive.is_owing()).cloned().collect()
+    }
+
     /// Only a dirty parity array that lacks members may refuse, and not where the labels promised that a crash does no
     /// harm.
     fn may_refuse(&self, clean: bool) -> bool {
@@ -483,23 +511,23 @@ impl World {
     }
 
     fn assemble(&mut self, policy: AssemblePolicy) -> Result<Outcome, String> {
-        let mut drives: Vec<Drive> = self
-            .drives
-            .iter()
-            .chain(&self.retired)
-            .filter(|d| !d.is_gone())
-            .map(to_drive)
-            .collect();
+        let mut drives: Vec<Drive> = self.here().iter().map(to_drive).collect();
         self.rng.shuffle(&mut drives);
+        let began = self.now;
         let mut rng = self.rng.fork();
         let mut epoch = || Uuid::from_random(rng.bytes16());
         self.faults.arm(false);
         self.faults.stall(Nanos(0));
-        let shrunk = self.estranged_names();
-        let mut wait = patient(&mut self.now);
-        let (mut outcomes, unreadable) =
-            strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait);
-        let excused = |what: &str| shrunk.iter().any(|name| what.contains(name.as_str()));
+        let (mut outcomes, unreadable) = {
+            let mut wait = patient(&mut self.now);
+            strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait)
+        };
+        self.trace.set_now(self.now);
+        if self.now.since(began) > self.assembly_limit(began) {
+            return Err(format!("an assembly took {:?}", self.now.since(began)));
+        }
+        let known = [self.estranged_names(), self.silent_names(began)].concat();
+        let excused = |what: &str| known.iter().any(|name| what.contains(name.as_str()));
         if let Some(error) = unreadable.iter().find(|error| !excused(&error.what)) {
             return Err(format!("a drive could not be looked at: {error}"));
         }

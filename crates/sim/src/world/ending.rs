@@ -16,8 +16,10 @@ const REPAIRS_MAX: usize = 40;
 impl World {
     pub(super) fn end(&mut self) -> Result<(), String> {
         self.trace.event(&[95], || format!("the end begins; {}", self.picture()));
+        self.ending = true;
         self.faults.arm(false);
         self.faults.stall(Nanos(0));
+        self.wake_all_drives();
         self.drives.iter().for_each(|drive| drive.slow_down(1));
         self.left = 0;
         self.run_until("the last requests", |world| world.outstanding() == 0)?;

@@ -61,6 +61,7 @@ impl World {
     /// Everybody is in sync and nothing else is the matter.
     pub(super) fn is_sound(&self) -> bool {
         !self.recovering
+            && !self.faults.is_held()
             && self.faults.impaired() == 0
             && self.asked.is_empty()
             && self.geometry.redundancy(0).is_some_and(|spare| spare > 0)

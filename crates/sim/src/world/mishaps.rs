@@ -2,14 +2,20 @@
 //! moment, drives that come back with less than they went with.
 
 use strake_raid::MemberState;
-use strake_units::Nanos;
+use strake_units::{MemberIndex, Nanos};
 
-use super::World;
+use super::{Asked, World};
 use crate::drive::{Crash, SimDrive};
 use crate::faults::Kind;
 
 /// Milliseconds that no drive answers for, at most: less than what costs a member, with what else delays an answer.
 const STALL_MS_MAX: u64 = 5_000;
+
+/// The same where members may be thrown out, as nothing else is wrong that the array does not know.
+const STANDSTILL_MS_MAX: u64 = 60_000;
+
+/// How long after a standstill it may still come out that members were thrown out.
+const AFTER_STANDSTILL: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// Blocks of 4 KiB by which a drive shrinks, at most.
 const SHRINK_MAX: u64 = 64;
@@ -30,6 +36,7 @@ impl World {
             4..=6 => self.somebody_lies()?,
             7 if has(Kind::Scrub) => self.scrub_beside_clients()?,
             8 if has(Kind::Mode) => self.change_mode()?,
+            9..=10 if has(Kind::Silence) => self.silence_one()?,
             _ => {}
         }
         Ok(())
@@ -52,9 +59,37 @@ impl World {
 
     /// The controller that all drives share has a hiccup.
     fn stall(&mut self) {
+        if self.may_stand_still() && self.silences.one_in(2) {
+            return self.stand_still();
+        }
         let millis = self.later.between(1, STALL_MS_MAX);
+        self.stall_for(millis);
+    }
+
+    fn stall_for(&mut self, millis: u64) {
         self.happens(Kind::Stall, &[millis]);
-        self.faults.stall(self.now.plus(Nanos(millis * Nanos::MILLI.0)));
+        self.faults.stall(self.now.plus(Nanos::MILLI.times(millis)));
+    }
+
+    /// It takes longer than a drive may. No more members may be thrown out than redundancy covers; no other fault is
+    /// injected before that is settled.
+    fn stand_still(&mut self) {
+        let millis = self.silences.between(STALL_MS_MAX, STANDSTILL_MS_MAX);
+        self.happens(Kind::Standstill, &[millis]);
+        let until = self.now.plus(Nanos::MILLI.times(millis));
+        self.faults.stall(until);
+        self.standstill_until = until.plus(AFTER_STANDSTILL);
+        self.refresh();
+    }
+
+    /// The array knows of everything that is wrong with its members.
+    fn may_stand_still(&mut self) -> bool {
+        self.refresh();
+        let out = self.states().into_iter().enumerate();
+        let out = out.filter(|(_, state)| *state != MemberState::InSync);
+        let known = out.fold(0, |mask, (at, _)| mask | 1 << at) == self.faults.impaired();
+        let free = !self.recovering && self.asked.is_empty() && !self.faults.is_held();
+        known && free && self.faults.has(Kind::Standstill)
     }
 
     /// As many drives as chance and redundancy allow fail in one moment.
@@ -62,6 +97,7 @@ impl World {
         if self.recovering {
             return;
         }
+        let still = self.may_stand_still() && self.silences.one_in(2);
         let mut slots: Vec<u8> = (0..self.shape.members as u8).collect();
         self.later.shuffle(&mut slots);
         slots.retain(|slot| !self.later.one_in(4) && self.faults.may_impair(*slot));
@@ -69,10 +105,25 @@ impl World {
             return;
         }
         self.happens(Kind::AllAtOnce, &[slots.len() as u64]);
+        if still {
+            slots.into_iter().for_each(|slot| self.pull(slot));
+            return self.stand_still();
+        }
         for slot in slots {
             self.strike(slot);
         }
-        self.stall();
+        let millis = self.later.between(1, STALL_MS_MAX);
+        self.stall_for(millis);
+    }
+
+    /// A drive is pulled, and the control plane sees it.
+    fn pull(&mut self, slot: u8) {
+        self.trace.fault(Kind::Vanish.word());
+        self.drives[usize::from(slot)].vanish();
+        let member = MemberIndex(slot);
+        if let Ok(pending) = self.array().begin_vanish(member) {
+            self.asked.push(Asked::Fail { member, pending });
+        }
     }
 
     fn strike(&mut self, slot: u8) {

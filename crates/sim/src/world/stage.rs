@@ -27,6 +27,9 @@ use crate::shape::Shape;
 use crate::trace::Trace;
 use probe::Probe;
 
+/// How long the target of a remote drive may go on.
+const SETTLE_TIME: Nanos = Nanos(8 * Nanos::SECOND.0);
+
 /// What a scripted world is made of.
 #[derive(Clone, Debug)]
 pub struct Cast {
@@ -48,6 +51,8 @@ pub struct Cast {
     pub deallocate: DeallocateReads,
     /// Shards; drawn from the seed when not given.
     pub cores: Option<u16>,
+    /// Slots of remote drives, as a mask.
+    pub remote: u64,
 }
 
 impl Cast {
@@ -64,6 +69,7 @@ impl Cast {
             cache: VolatileCache::Present,
             deallocate: DeallocateReads::Zeroes,
             cores: None,
+            remote: 0,
         }
     }
 
@@ -84,6 +90,7 @@ impl Cast {
             block_size: self.blocks.get(at).copied().unwrap_or(last),
             cache: self.cache,
             deallocate: self.deallocate,
+            settle_time: if self.remote & 1 << at != 0 { SETTLE_TIME } else { Nanos(0) },
         }
     }
 
@@ -355,6 +362,7 @@ impl Stage {
         self.settle_doubts();
         self.doubtful.extend(self.world.unsettled_stripes(crash));
         self.world.recovering = true;
+        self.world.killed = true;
         self.world.drives.iter().chain(&self.world.retired).for_each(|drive| drive.crash(crash));
         self.probe = None;
         self.world.running = None;

@@ -227,6 +227,7 @@ impl Stage {
         drives: &[SimDrive],
         policy: AssemblePolicy,
     ) -> Result<Assembled, String> {
+        self.world.wait_for_the_daemon_before(drives);
         let names: Vec<String> = drives.iter().map(SimDrive::name).collect();
         self.world.trace.event(&[65, drives.len() as u64], || {
             format!("script: assemble {} with {policy:?}", names.join(" "))

@@ -1,0 +1,186 @@
+//! Drives that fall silent for a time, and targets that carry out what they have received after their host is gone.
+//!
+//! A request that a drive owes to a daemon that was killed keeps the claim on the drive: nothing can be read of it
+//! before the request is over. So it counts as done, in part or not, when the daemon dies, and the drive cannot be
+//! opened until it speaks again. The target of a remote drive knows no claims: what it has received it may carry out at
+//! any time within its settle time, beside a daemon that is back.
+
+use strake_block::{Durability, Io, Op};
+use strake_units::Nanos;
+
+use super::state::{Lane, State};
+use super::{Crash, SimDrive, describe};
+
+/// A silence without end.
+pub const FOREVER: Nanos = Nanos(u64::MAX);
+
+/// A write that a target carries out although its host is gone.
+struct Late {
+    op: Op,
+    due: Nanos,
+}
+
+/// Where a drive stands that does not behave as one that is here.
+#[derive(Default)]
+pub(super) struct Away {
+    /// In the order of arrival.
+    late: Vec<Late>,
+    /// Requests until it falls silent, and for how long.
+    plan: Option<(u64, Nanos)>,
+    /// Nothing is answered before.
+    pub(super) silent_until: Nanos,
+    /// It owes answers to requests of a queue that was closed.
+    owing: bool,
+    /// The latest time that it has seen.
+    seen: Nanos,
+}
+
+impl SimDrive {
+    /// From now on nothing is answered for so long.
+    pub fn fall_silent(&self, lasts: Nanos) {
+        let mut state = self.state();
+        let now = state.clock();
+        state.silence(now, lasts);
+    }
+
+    /// The same from one of the next requests on.
+    pub fn fall_silent_after(&self, requests: u64, lasts: Nanos) {
+        self.state().away.plan = Some((requests, lasts));
+    }
+
+    /// Answers again, and what it has not answered yet first.
+    pub fn speak(&self) {
+        let mut state = self.state();
+        let now = state.clock();
+        state.away.plan = None;
+        state.away.owing = false;
+        if std::mem::take(&mut state.away.silent_until) > now {
+            let pending = state.lanes.values_mut().flat_map(|lane| &mut lane.pending);
+            pending.for_each(|pending| pending.due = now);
+        }
+    }
+
+    /// When it speaks again; `None` when it is not silent.
+    #[must_use]
+    pub fn silent_until(&self) -> Option<Nanos> {
+        let state = self.state();
+        Some(state.away.silent_until).filter(|until| *until > state.clock())
+    }
+
+    /// True when it was silent at some time after `began`, or is.
+    #[must_use]
+    pub fn was_silent_after(&self, began: Nanos) -> bool {
+        self.state().away.silent_until > began
+    }
+
+    /// True while it cannot be opened, because it owes answers.
+    #[must_use]
+    pub fn is_owing(&self) -> bool {
+        self.state().is_owing()
+    }
+
+    /// Whether it is reached over a network.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.state().spec.settle_time > Nanos(0)
+    }
+}
+
+impl State {
+    fn clock(&self) -> Nanos {
+        self.away.seen.max(self.trace.now())
+    }
+
+    fn silence(&mut self, now: Nanos, lasts: Nanos) {
+        let until = if lasts == FOREVER { FOREVER } else { now.plus(lasts) };
+        self.trace.event(&[u64::from(self.slot), 93, until.0], || {
+            format!("{} (member {}) is silent until {:?}", self.name, self.slot, until)
+        });
+        self.away.silent_until = until;
+        self.doomed = true;
+        for pending in self.lanes.values_mut().flat_map(|lane| &mut lane.pending) {
+            pending.due = pending.due.max(until);
+        }
+    }
+
+    /// A request arrives, with which it may fall silent.
+    pub(super) fn count_down(&mut self, now: Nanos) {
+        match &mut self.away.plan {
+            None => {}
+            Some((0, lasts)) => {
+                let lasts = *lasts;
+                self.away.plan = None;
+                self.silence(now, lasts);
+            }
+            Some((requests, _)) => *requests -= 1,
+        }
+    }
+
+    pub(super) fn is_owing(&self) -> bool {
+        self.away.owing && self.away.silent_until > self.clock()
+    }
+
+    /// The queue was closed. What a silent drive still owes it carries out completely, in part or not.
+    pub(super) fn close(&mut self, lane: Lane) {
+        if self.away.silent_until <= self.clock() || lane.pending.is_empty() {
+            return;
+        }
+        self.away.owing = true;
+        lane.pending.iter().for_each(|pending| self.perhaps(&pending.io.op));
+    }
+
+    /// What is in flight when the machine stops and is over with it. The rest may be carried out later.
+    pub(super) fn outlive(&mut self, crash: Crash, flying: Vec<Io>) -> Vec<Op> {
+        let mut over = Vec::new();
+        match crash {
+            Crash::Power => {
+                over.extend(std::mem::take(&mut self.away.late).into_iter().map(|late| late.op));
+                self.away = Away { seen: self.away.seen, ..Away::default() };
+            }
+            Crash::Kill => {
+                self.away.plan = None;
+                let silent = self.away.silent_until > self.clock();
+                self.away.owing = silent && (self.away.owing || !flying.is_empty());
+            }
+        }
+        let goes_on = crash == Crash::Kill && self.spec.settle_time > Nanos(0) && !self.gone;
+        for Io { op, .. } in flying {
+            if goes_on && self.rng.one_in(2) && self.changed_by(&op).is_some() {
+                let within = self.rng.below(self.spec.settle_time.0);
+                self.away.late.push(Late { op, due: self.clock().plus(Nanos(within)) });
+            } else {
+                over.push(op);
+            }
+        }
+        over
+    }
+
+    /// Carries out what was received before the daemon died and is due by `now`.
+    pub(super) fn land(&mut self, now: Nanos) {
+        self.away.seen = self.away.seen.max(now);
+        if self.away.late.is_empty() {
+            return;
+        }
+        let (mut due, later): (Vec<Late>, _) =
+            std::mem::take(&mut self.away.late).into_iter().partition(|late| late.due <= now);
+        self.away.late = later;
+        due.sort_by_key(|late| late.due);
+        for Late { op, .. } in due {
+            let Some((offset, change)) = self.changed_by(&op) else { continue };
+            self.trace.event(&[u64::from(self.slot), 92, offset], || {
+                format!("{} member {}: late {}", self.name, self.slot, describe(&op))
+            });
+            self.trace.fault(super::LATE);
+            self.change(offset, change, Durability::Normal);
+        }
+    }
+
+    /// The same by the time of the run.
+    pub(super) fn catch_up(&mut self) {
+        if self.away.late.is_empty() {
+            return;
+        }
+        let now = self.clock();
+        self.land(now);
+    }
+}

@@ -1,0 +1,64 @@
+//! What a daemon that was killed may still have under way at remote drives, and the wait for it before an array starts,
+//! as the control plane does it.
+
+use strake_engine::MemberIo;
+use strake_engine::settling::{Candidate, LastUse, wait_until};
+use strake_ondisk::Superblock;
+use strake_units::Nanos;
+
+use super::{World, patient, to_drive};
+use crate::drive::SimDrive;
+use crate::faults::Mutant;
+
+/// Milliseconds between the end of a daemon and the start of the next one, at most.
+const DOWN_MS_MAX: u64 = 3_000;
+
+impl World {
+    /// Lets time go by until an array may be started from `drives`.
+    pub(super) fn wait_for_the_daemon_before(&mut self, drives: &[SimDrive]) {
+        let killed = std::mem::take(&mut self.killed);
+        if !drives.iter().any(SimDrive::is_remote) {
+            return;
+        }
+        if killed {
+            let down = Nanos::MILLI.times(self.silences.below(DOWN_MS_MAX));
+            self.now = self.now.plus(down);
+        }
+        // The records of a daemon may be lost with its state directory.
+        let recorded = killed && self.silences.one_in(2);
+        let began = self.now;
+        let labels = self.labels(drives);
+        let candidates: Vec<Candidate<'_>> = labels
+            .iter()
+            .map(|(label, settle_time)| Candidate {
+                label,
+                settle_time: *settle_time,
+                settled_at: (recorded && *settle_time > Nanos(0)).then(|| began.plus(*settle_time)),
+            })
+            .collect();
+        let until = wait_until(&candidates, |_| match (killed, recorded) {
+            (false, _) => LastUse::Ours,
+            (true, true) => LastUse::Recorded,
+            (true, false) => LastUse::Unknown { first_seen: began },
+        });
+        if self.faults.mutant() == Mutant::Hasty {
+            return;
+        }
+        let Some(until) = until.filter(|until| *until > self.now) else { return };
+        self.trace.event(&[94, until.0], || format!("control: waits until {until:?}"));
+        self.now = until;
+    }
+
+    /// The labels of those that have one, with their settle times. Silent drives are not read.
+    fn labels(&mut self, drives: &[SimDrive]) -> Vec<(Superblock, Nanos)> {
+        let mut labels = Vec::new();
+        for drive in drives.iter().filter(|drive| drive.silent_until().is_none()) {
+            let here = to_drive(drive);
+            let mut wait = patient(&mut self.now);
+            let label = MemberIo::open(&here, &mut wait).and_then(|mut io| io.newest_label());
+            let label = label.ok().flatten();
+            labels.extend(label.map(|label| (label, here.device.settle_time())));
+        }
+        labels
+    }
+}

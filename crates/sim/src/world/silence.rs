@@ -1,0 +1,189 @@
+//! Drives that answer nothing for a time, or for good: while the array serves, while it is stopped, and while it is
+//! assembled.
+//!
+//! Nothing waits for them for ever, and nothing for longer than the limits of the engine say; what they owe they may do
+//! at any later time. A drive that falls silent while an array is assembled is lost in the event that stopped it, so an
+//! array that was not stopped in order may have to wait for it, unless the labels promised otherwise.
+
+use strake_block::{BlockDevice, Patience};
+use strake_engine::Assembled;
+use strake_raid::MemberState;
+use strake_units::Nanos;
+
+use super::World;
+use crate::drive::{FOREVER, SimDrive};
+use crate::faults::Kind;
+
+/// How long a silence lasts that has an end: longer than what costs a member of this machine, or any member.
+const SILENCES: [Nanos; 3] = [seconds(20), seconds(60), seconds(300)];
+
+/// Within this time an array answers although a drive is silent.
+const SERVED: Nanos = seconds(20);
+
+/// The same for a remote drive.
+const SERVED_REMOTE: Nanos = seconds(50);
+
+/// What an assembly takes beside waiting for silent drives, at most.
+const ASSEMBLY: Nanos = seconds(10);
+
+/// Requests to a drive until it falls silent during an assembly, at most.
+const START_REQUESTS_MAX: u64 = 24;
+
+/// Requests beside a drive that is silent, at most.
+const BESIDE_MAX: u64 = 20;
+
+const fn seconds(count: u64) -> Nanos {
+    Nanos::SECOND.times(count)
+}
+
+/// A silence that may come about while an array is assembled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SilentStart {
+    slot: usize,
+    lasts: Nanos,
+}
+
+impl World {
+    /// A drive falls silent. Half the time the latency of requests made meanwhile is checked.
+    pub(super) fn silence_one(&mut self) -> Result<(), String> {
+        self.refresh();
+        let alone = self.faults.impaired() == 0 && self.faults.stalled_until() <= self.now;
+        let Some(slot) = self.silence_for(Kind::Silence) else { return Ok(()) };
+        if !alone || !self.silences.one_in(2) {
+            return Ok(());
+        }
+        self.faults.arm(false);
+        let began = self.now;
+        self.left = self.silences.between(1, BESIDE_MAX);
+        self.run_until("requests beside a silent drive", |world| {
+            world.left == 0 && world.outstanding() == 0
+        })?;
+        self.faults.arm(!self.recovering);
+        self.in_time("requests", began, slot)
+    }
+
+    /// The same while the array is stopped.
+    pub(super) fn silence_at_stop(&mut self) -> Option<usize> {
+        if !self.silences.one_in(3) {
+            return None;
+        }
+        self.refresh();
+        let alone = self.faults.impaired() == 0 && self.faults.stalled_until() <= self.now;
+        self.silence_for(Kind::SilentStop).filter(|_| alone)
+    }
+
+    /// Makes a drive silent that the array can do without. Returns its slot.
+    fn silence_for(&mut self, kind: Kind) -> Option<usize> {
+        if !self.faults.has(kind) {
+            return None;
+        }
+        let mut slots = self.expendable();
+        slots.retain(|slot| self.drives[usize::from(*slot)].silent_until().is_none());
+        let slot = *slots.get(self.silences.below(slots.len() as u64) as usize)?;
+        if !self.faults.may_impair(slot) {
+            return None;
+        }
+        let lasts = if self.silences.one_in(4) { FOREVER } else { self.silences.pick(&SILENCES) };
+        self.happens(kind, &[u64::from(slot), lasts.0]);
+        self.drives[usize::from(slot)].fall_silent(lasts);
+        Some(usize::from(slot))
+    }
+
+    /// Sees that what began at `began` has not taken longer than it may beside one silent drive.
+    pub(super) fn in_time(&self, what: &str, began: Nanos, slot: usize) -> Result<(), String> {
+        let limit = if self.drives[slot].is_remote() { SERVED_REMOTE } else { SERVED };
+        let took = self.now.since(began);
+        if took <= limit {
+            return Ok(());
+        }
+        Err(format!("{what} took {took:?} beside the silent drive of member {slot}"))
+    }
+
+    /// A drive whose member is still in sync may not be lost together with the machine: it answers again before.
+    pub(super) fn wake_members(&mut self) {
+        self.refresh();
+        let states = self.states();
+        for (drive, _) in self.drives.iter().zip(states).filter(|(_, s)| *s == MemberState::InSync)
+        {
+            drive.speak();
+        }
+    }
+
+    /// All drives answer again.
+    pub(super) fn wake_all_drives(&self) {
+        self.drives.iter().chain(&self.retired).for_each(SimDrive::speak);
+    }
+
+    /// A drive may be about to fall silent while the array is assembled.
+    pub(super) fn plan_silence(&mut self, clean: bool) -> Option<SilentStart> {
+        if self.ending || !self.silences.one_in(3) || !self.faults.has(Kind::SilentStart) {
+            return None;
+        }
+        let mask = |lost: &dyn Fn(&SimDrive) -> bool| {
+            let lost = self.drives.iter().enumerate().filter(|(_, drive)| lost(drive));
+            lost.fold(0, |mask, (at, _)| mask | 1 << at)
+        };
+        let gone = mask(&SimDrive::is_gone);
+        let silent = mask(&|drive| drive.silent_until().is_some());
+        let before = self.faults.impaired() | if clean { 0 } else { self.out_before };
+        let out = before | gone | silent | self.estranged;
+        // A drive that was lost with the machine is one already.
+        let covered = clean || (self.loss_covered && gone & !self.out_before == 0);
+        let slot = self.silences.below(self.shape.members as u64) as usize;
+        if out & 1 << slot != 0 || !self.geometry.tolerates(out | 1 << slot) {
+            return None;
+        }
+        let forever = covered && self.silences.one_in(3);
+        let lasts = if forever { FOREVER } else { self.silences.pick(&SILENCES) };
+        self.drives[slot].fall_silent_after(self.silences.below(START_REQUESTS_MAX), lasts);
+        Some(SilentStart { slot, lasts })
+    }
+
+    /// Waits until the drive answers again that fell silent. False when none did, or it never will.
+    pub(super) fn outwait(&mut self, plan: &mut Option<SilentStart>) -> bool {
+        let Some(SilentStart { slot, lasts }) = *plan else { return false };
+        let Some(until) = self.drives[slot].silent_until().filter(|_| lasts != FOREVER) else {
+            return false;
+        };
+        *plan = None;
+        self.trace.event(&[96, slot as u64], || format!("control: waits for the drive of {slot}"));
+        self.now = self.now.max(until);
+        self.trace.set_now(self.now);
+        self.drives[slot].speak();
+        true
+    }
+
+    /// Counts a silence that came about, and checks that a drive that was silent for too long is left out.
+    pub(super) fn check_silence(
+        &self,
+        plan: Option<SilentStart>,
+        assembled: &Assembled,
+    ) -> Result<(), String> {
+        let Some(SilentStart { slot, lasts }) = plan else { return Ok(()) };
+        let drive = &self.drives[slot];
+        if drive.silent_until().is_none() {
+            // There were not so many requests.
+            drive.speak();
+            return Ok(());
+        }
+        self.happens(Kind::SilentStart, &[slot as u64, lasts.0]);
+        let limit = Patience::of(drive.hold()).io;
+        let state = assembled.states()[slot];
+        if lasts > limit && state == MemberState::InSync {
+            return Err(format!("the drive of member {slot} is silent and in sync"));
+        }
+        Ok(())
+    }
+
+    /// How long an assembly may take from `began` on.
+    pub(super) fn assembly_limit(&self, began: Nanos) -> Nanos {
+        let silent = self.drives.iter().chain(&self.retired).filter(|d| d.was_silent_after(began));
+        silent.fold(ASSEMBLY, |sum, drive| sum.plus(Patience::of(drive.hold()).io))
+    }
+
+    /// The names of drives that were silent at some time after `began`.
+    pub(super) fn silent_names(&self, began: Nanos) -> Vec<String> {
+        let silent = self.drives.iter().chain(&self.retired).filter(|d| d.was_silent_after(began));
+        silent.map(SimDrive::name).collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Targets that carry out what a daemon sent after it was killed.
+
+use strake_raid::Level;
+use strake_sim::drive::{Crash, LATE};
+use strake_sim::stage::{Cast, Stage, play};
+use strake_sim::{Mutant, Settings};
+use strake_units::Nanos;
+
+/// A target holds writes of a daemon that is killed; the next one starts, reads, repairs and writes again; then the
+/// target carries the old ones out. What was acknowledged last is what is there, and parity fits.
+fn story(stage: &mut Stage) -> Result<(), String> {
+    for _ in 0..3 {
+        stage.begin_work(20)?;
+        stage.crash(Crash::Kill);
+        stage.restart()?;
+        stage.work(20)?;
+        stage.read_back()?;
+        // Longer than any target goes on.
+        stage.pass(strake_block::SETTLE_TIME_MAX.plus(Nanos::SECOND))?;
+    }
+    stage.all_is_well()
+}
+
+/// Plays the story in `seeds` worlds of each level. Returns how many went wrong, and how many writes were late.
+fn check(mutant: Mutant, seeds: u64) -> (Vec<String>, u64) {
+    let (mut wrong, mut late) = (Vec::new(), 0);
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
+        // Two of three drives are remote.
+        let cast = Cast { remote: 0b11011, ..Cast::new(level, members) };
+        for seed in 0..seeds {
+            let settings = Settings { mutant, ..Settings::default() };
+            let report = play(seed, &cast, settings, story);
+            late += report.trace.faults().get(LATE).copied().unwrap_or(0);
+            wrong.extend(report.violation.map(|what| format!("{level}, seed {seed}: {what}")));
+        }
+    }
+    (wrong, late)
+}
+
+/// Finding A of a review: the initiator's protection against late writes died with its process. A write that was
+/// acknowledged after a restart was undone by one from before it.
+#[test]
+fn f30_no_write_of_a_dead_daemon_lands_late() {
+    let (wrong, late) = check(Mutant::None, 6);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(late > 100, "only {late} writes were late");
+}
+
+/// The same without the wait: the oracle sees what comes of it.
+#[test]
+fn f30_a_start_that_does_not_wait_is_found_out() {
+    let (wrong, _) = check(Mutant::Hasty, 6);
+    assert!(wrong.len() > 6, "{} of 18 worlds went wrong", wrong.len());
+}

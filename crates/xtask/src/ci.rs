@@ -46,11 +46,12 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 20] = [
+pub const NIGHTLY: [Step; 21] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
     Step { name: "simulator", run: |root| sim::worlds(root, &NIGHTLY_SIM_SEEDS) },
+    Step { name: "starts after a kill", run: |root| sim::starts(root, NIGHTLY_STARTS) },
     Step { name: "mutants", run: mutants::step },
     Step { name: "threads without locks", run: loom },
     Step { name: "parity properties", run: parity_properties },
@@ -68,6 +69,9 @@ pub const NIGHTLY: [Step; 20] = [
     Step { name: "faults without what can be turned off", run: engine_switched_off },
     Step { name: "bench G9", run: bench_g9 },
 ];
+
+/// Starts of each shape every night.
+const NIGHTLY_STARTS: u64 = 3;
 
 /// Random stripes per property and kernel every night.
 const NIGHTLY_CASES: &str = "100000";

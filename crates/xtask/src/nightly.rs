@@ -28,12 +28,13 @@ struct Tier {
 }
 
 /// Rounds are short, so that a short night keeps to its shares.
-const TIERS: [Tier; 5] = [
+const TIERS: [Tier; 6] = [
     Tier { name: "crash", share: 15, round: &["--crash", "25000"], seeds: 1 },
     Tier { name: "pairs", share: 12, round: &["--crash-pairs", "4"], seeds: 4 },
     Tier { name: "corrupt", share: 5, round: &["--corrupt", "5000"], seeds: 1 },
     Tier { name: "sim", share: 18, round: &["--kept", "--seeds", "500"], seeds: 500 },
     Tier { name: "operators", share: 5, round: &["--operators", "200"], seeds: 200 },
+    Tier { name: "starts", share: 3, round: &["--restart", "1"], seeds: 1 },
 ];
 
 /// Runs everything, and prints what came of it as one line of JSON.
@@ -148,6 +149,9 @@ fn rounds(root: &Path, tier: &Tier, until: Instant) -> (Value, bool) {
 /// Of a round alone, and no count of anything.
 const OF_A_ROUND: [&str; 2] = ["seed", "trace_hash"];
 
+/// Ends the names of numbers of which the largest counts.
+const MOST: &str = "_max";
+
 /// Adds the counts of `other` to those of `sum`.
 fn add(sum: &mut Value, other: &Value) {
     match (sum, other) {
@@ -159,7 +163,13 @@ fn add(sum: &mut Value, other: &Value) {
                     Value::Bool(_) => json!(true),
                     _ => json!(0),
                 };
-                add(sum.entry(name.clone()).or_insert(nothing), value);
+                let sum = sum.entry(name.clone()).or_insert(nothing);
+                if name.ends_with(MOST) {
+                    let larger = value.as_f64() > sum.as_f64();
+                    *sum = if larger { value.clone() } else { sum.take() };
+                } else {
+                    add(sum, value);
+                }
             }
         }
         (Value::Bool(sum), Value::Bool(other)) => *sum &= other,

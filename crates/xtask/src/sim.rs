@@ -62,6 +62,11 @@ pub fn worlds(root: &Path, seeds: &Draw) -> Outcome {
     seeds.of(root, &["--kept"], "--seeds")
 }
 
+/// Starts arrays of modelled drives, each shape this often, after their daemon was killed.
+pub fn starts(root: &Path, runs: u64) -> Outcome {
+    check(root, &["--restart", &runs.to_string(), "--seed", &fresh_seed().to_string()])
+}
+
 /// Builds the simulator, so that no run of it has to.
 pub fn build(root: &Path) -> Outcome {
     run::check(&mut run::command(root, &["cargo", "build", "--release", "-q", "-p", "strake-sim"]))
@@ -87,7 +92,7 @@ fn check(root: &Path, words: &[&str]) -> Outcome {
 fn counts(told: &str) -> String {
     let closing = told.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
     let Some(closing) = closing else { return String::new() };
-    let parts = ["runs", "violations", "covered", "shapes"];
+    let parts = ["runs", "violations", "covered", "shapes", "starts"];
     let parts =
         parts.into_iter().filter_map(|part| Some(format!(" {part} {}", closing.get(part)?)));
     let parts: Vec<String> = parts.collect();

@@ -18,6 +18,15 @@ fn counts_add_up_and_what_is_of_a_round_alone_is_left_out() {
     assert_eq!(sum, wanted);
 }
 
+#[test]
+fn of_what_is_a_most_the_largest_counts() {
+    let mut sum = json!({});
+    for millis in [260.5, 280.0, 275.0] {
+        add(&mut sum, &json!({ "runs": 8, "starts": { "64 x 10 ms": { "ms_max": millis } } }));
+    }
+    assert_eq!(sum, json!({ "runs": 24, "starts": { "64 x 10 ms": { "ms_max": 280.0 } } }));
+}
+
 fn night(crash: u64, pairs: u64, mutants_killed: bool) -> Night {
     let mut night = Night::default();
     let crash = json!({ "runs": 5, "violations": 0, "faults": { "torn": 2 },

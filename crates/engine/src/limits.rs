@@ -104,8 +104,8 @@ pub const STANDSTILL: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// How long a read is waited for before it is made up from the rest of its stripe, if that is possible.
 pub const READ_PATIENCE: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// Bytes of a new member that are made zeroes with one request.
-pub const ZEROED_AT_ONCE: u64 = 256 << 20;
+/// Bytes of a new member that are made zeroes with the first request; each further one is for twice as many.
+pub const ZEROED_FIRST: u64 = 256 << 20;
 
 /// For how long a new member is made zeroes before it is left to the initialization behind the start.
 pub const ZEROING_LIMIT: Nanos = Nanos(5 * Nanos::SECOND.0);

@@ -9,7 +9,7 @@ use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
 use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
-use crate::limits::{ZEROED_AT_ONCE, ZEROING_LIMIT};
+use crate::limits::{ZEROED_FIRST, ZEROING_LIMIT};
 
 /// How the control plane waits for a drive: called while nothing has completed, returns the time, or `None` to
 /// give up.
@@ -479,17 +479,18 @@ impl<'a> MemberIo<'a> {
         }
         let layout = self.layout()?;
         let (mut at, end) = (layout.data_offset(), layout.data_offset() + layout.data_bytes());
-        let start = self.io.waited();
+        let (mut most, start) = (ZEROED_FIRST, self.io.waited());
         while at < end {
             if self.io.waited().since(start) > ZEROING_LIMIT {
                 return Ok(false);
             }
-            let bytes = (end - at).min(ZEROED_AT_ONCE);
+            let bytes = (end - at).min(most);
             let range = LbaRange::new(self.lba(at), bytes >> self.block_size.shift());
             self.io
                 .run(Op::Deallocate { range })
                 .map_err(|e| self.failed("deallocating its data area", e))?;
-            at += bytes;
+            // As much as all before, which took no longer than the limit.
+            (at, most) = (at + bytes, most * 2);
         }
         self.io.flush().map_err(|e| self.failed("flushing it", e))?;
         Ok(true)

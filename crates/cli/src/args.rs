@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// Software RAID for NVMe drives.
 ///
-/// Exit codes: 0 fine, 1 degraded, 2 failed, 3 the command cannot be carried out as given, 4 could not tell (the
-/// daemon cannot be reached, say). `status`, `array show` and `wait` report health with them.
+/// Exit codes: 0 fine, 1 degraded, 2 failed, 3 the command cannot be carried out as given, 4 unknown (for example,
+/// the daemon cannot be reached). `status`, `array show` and `wait` report health with them.
 #[derive(Debug, Parser)]
 #[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
@@ -108,7 +108,7 @@ pub enum Command {
   strake drive show nvme3n1"
     )]
     Drive(drive::DriveVerb),
-    /// Drives that wait to take the place of failed members.
+    /// Spares: drives that replace failed members automatically.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -144,7 +144,7 @@ pub enum Command {
   strake event follow"
     )]
     Event(event::EventVerb),
-    /// Who is told when something happens.
+    /// Notification hooks: webhooks, e-mail, programs.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -153,7 +153,7 @@ pub enum Command {
   strake hook list"
     )]
     Hook(hook::HookVerb),
-    /// Hosts that have to prove who they are.
+    /// Secrets and TLS keys of NVMe/TCP hosts.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -236,7 +236,7 @@ pub enum DaemonVerb {
   strake daemon start --cores 2,3
   strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
-    /// Stop the daemon: clients are drained, arrays are marked clean.
+    /// Stop the daemon: complete requests in progress and mark arrays clean.
     #[command(after_help = "Examples:
   strake daemon stop")]
     Stop,
@@ -297,7 +297,7 @@ pub enum Goal {
 /// `strake demo`.
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
-    /// Leave the array running and its files in place, and say how to use them.
+    /// Leave the array running and its files in place, and print how to use them.
     #[arg(long)]
     pub keep: bool,
     /// Make the demo's folder in this one [default: the temporary folder].

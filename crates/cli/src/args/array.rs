@@ -43,13 +43,13 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// Take a member out of use. One that is in sync is redundancy, and giving it up has to be accepted by name.
+    /// Fail a member. Failing a member in sync reduces redundancy and needs --accept redundancy.
     #[command(after_help = "Examples:
   strake array fail tank --member 3
   strake array fail tank --member 3 --accept redundancy --dry-run
   strake array fail tank --member 3 --accept redundancy --yes")]
     Fail(Fail),
-    /// Put a drive in the place of a member. One that still serves is copied from, and goes when the copy is done.
+    /// Replace a member by another drive. A serving member is copied first and leaves when the copy is complete.
     #[command(after_help = "Examples:
   strake array replace tank --member 3 --with nvme9n1
   strake array replace tank --member 3 --with nvme9n1 --dry-run")]
@@ -58,13 +58,13 @@ pub enum ArrayVerb {
     #[command(after_help = "Examples:
   strake array add tank --drive nvme9n1")]
     Add(Add),
-    /// Take a member that was out back in. Only what was written meanwhile is copied to it.
+    /// Re-add a member that was out. Only regions written meanwhile are copied to it.
     #[command(after_help = "Examples:
   strake array readd tank
   strake array readd tank --member 3
   strake array readd tank --member 3 --drive nvme9n1 --dry-run")]
     Readd(Readd),
-    /// Start a rebuild that stands still: one that was halted, or that waits for a drive.
+    /// Resume a stalled rebuild: one that was halted, or that waits for a drive.
     #[command(after_help = "Examples:
   strake array rebuild tank
   strake array rebuild tank --dry-run")]
@@ -123,7 +123,7 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Change settings of an array. Those that are not given stay as they are.
+    /// Change settings of an array. Settings that are not named do not change.
     #[command(after_help = "Examples:
   strake array set tank --rebuild-priority 80
   strake array set tank --auto-replace on --replace-after-errors 20
@@ -161,7 +161,7 @@ pub enum ArrayVerb {
   strake array destroy tank
   strake array destroy tank --force --yes")]
     Destroy(Stop),
-    /// Bring a destroyed array back whose drives were not written since.
+    /// Restore a destroyed array whose drives have not been written since.
     #[command(after_help = "Examples:
   strake array undelete tank --dry-run
   strake array undelete tank
@@ -199,7 +199,7 @@ pub struct Create {
     /// Use the drives although they hold something. WHAT THEY HOLD IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before what the drives hold is lost, or before an array is made that no crash may happen to.
+    /// Erase the drives' content, and create an array without crash protection, without confirmation.
     #[arg(long)]
     pub yes: bool,
 }
@@ -227,7 +227,7 @@ pub struct Fail {
 /// What somebody can agree to lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Loss {
-    /// A member's worth of redundancy, until it is rebuilt.
+    /// The redundancy of one member, until it is rebuilt.
     Redundancy,
 }
 
@@ -259,7 +259,7 @@ pub struct Replace {
     /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before what the drives hold is lost.
+    /// Erase the drives' content without confirmation.
     #[arg(long)]
     pub yes: bool,
 }
@@ -270,7 +270,7 @@ pub struct Add {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// The drive to give.
+    /// The drive to add.
     #[arg(long, value_name = "DRIVE")]
     pub drive: String,
     /// Print what would be done, and do nothing.
@@ -279,7 +279,7 @@ pub struct Add {
     /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before what the drives hold is lost.
+    /// Erase the drives' content without confirmation.
     #[arg(long)]
     pub yes: bool,
 }
@@ -317,7 +317,7 @@ pub struct Readd {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0 [default: the one that can be].
+    /// Position of the member, from 0 [default: the one that can be re-added].
     #[arg(long, value_name = "POSITION")]
     pub member: Option<u32>,
     /// Where its drive is now [default: where it was, or wherever it is found].
@@ -339,13 +339,13 @@ pub struct Set {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Of rebuild, replace and resync: 0 only when nobody else wants the drives, 100 as fast as they can.
+    /// Priority of rebuild, replace and resync: 0 only while the drives are idle, 100 without a limit.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
     pub rebuild_priority: Option<u32>,
-    /// Use a spare by itself when a member fails or is predicted to.
+    /// Use a spare automatically when a member fails or is predicted to fail.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_replace: Option<Switch>,
-    /// Take a member back by itself that returns and is clean.
+    /// Re-add a returning clean member automatically.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_readd: Option<Switch>,
     /// Errors of a member after which it is replaced while it still serves; 0 for never.
@@ -354,18 +354,18 @@ pub struct Set {
     /// How writes are made safe against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
-    /// Time from the end of one scrub to the next that begins by itself, such as 14d; off for never.
+    /// Time from the end of a scrub to the next scheduled one, such as 14d; off for never.
     #[arg(long, value_parser = parse::every, value_name = "TIME|off")]
     pub scrub_every: Option<u64>,
     /// Whether a scrub that begins by itself rewrites strips that are known to be wrong, or only tells of them.
     #[arg(long, value_enum, value_name = "on|off")]
     pub scrub_repair: Option<Switch>,
-    /// Do not ask before crashes are no longer taken care of.
+    /// Turn crash protection off without confirmation.
     #[arg(long)]
     pub yes: bool,
 }
 
-/// How writes are made safe against crashes. Nothing of it is needed by copies beyond resync.
+/// How writes are protected against crashes. RAID 1 and 10 need only resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
     /// Regions that are written are marked, and resynchronized after a crash. While members are missing a crash may
@@ -373,8 +373,8 @@ pub enum Consistency {
     Resync,
     /// The same, and while members are missing writes to their stripes go through a redo log.
     Safe,
-    /// Every write is on record first: not even a crash that costs a member damages anything. Small writes of arrays
-    /// with two parities only tell their intent, many in one block; others take twice as many I/Os of drives.
+    /// Every write is logged first: a crash together with a member failure damages nothing. With two parities, small
+    /// writes log a few words per block; other writes need twice the drive I/Os.
     Strict,
     /// For scratch arrays: nothing is marked, and what a crash leaves behind is not looked at.
     None,
@@ -402,7 +402,7 @@ pub enum ScrubVerb {
   strake array scrub start tank --wait
   strake array scrub start tank --repair")]
     Start(ScrubStart),
-    /// Let the scrub rest. It goes on where it was when it is resumed.
+    /// Pause the scrub. When resumed, it continues from the same position.
     #[command(after_help = "Examples:
   strake array scrub pause tank")]
     Pause(ScrubWhich),
@@ -443,7 +443,7 @@ pub struct ScrubStart {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Rewrite strips that are known to be wrong, from the others. What cannot be told is left as it is, and told.
+    /// Rewrite strips that are known to be wrong, from the others. Mismatches of unknown origin are only reported.
     #[arg(long, conflicts_with = "trust_data")]
     pub repair: bool,
     /// As --repair; and where nothing says which strip is wrong (one parity, two copies), believe the data as it is
@@ -451,7 +451,7 @@ pub struct ScrubStart {
     /// scrub will find it again. Restore what matters from a backup first, where there is one.
     #[arg(long)]
     pub trust_data: bool,
-    /// Wait until it is over, and print what it found.
+    /// Wait until the scrub has finished, and print its findings.
     #[arg(long)]
     pub wait: bool,
     /// Do not ask.
@@ -462,9 +462,9 @@ pub struct ScrubStart {
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
-    /// It is done.
+    /// On.
     On,
-    /// It is not done.
+    /// Off.
     Off,
 }
 

@@ -33,13 +33,13 @@ pub enum BenchVerb {
     #[command(after_help = "Examples:
   strake bench report numbers")]
     Report {
-        /// Where the numbers are.
+        /// Folder with the saved results.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
     /// Put any load on any drives: made of memory, or files and block devices that are empty.
     ///
-    /// The load lives on the data cores, which are CPU 0 and those after it; what it costs by itself is measured and
+    /// The load runs on the data cores (CPU 0 and up); its own cost is measured and
     /// printed. Real drives are refused unless nothing is known to be on them and both ends are zeros; their ends are
     /// zeros again afterwards. On a terminal a line shows what is being done; the table has percentiles.
     #[command(after_help = "Examples:

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-/// What can be done with what the daemon has recorded.
+/// Show, back up and restore the recorded configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigVerb {
     /// Exports, spares, hooks and settings in force, and which drives belong to which array.

@@ -42,8 +42,8 @@ pub enum DriveVerb {
   strake drive discover nvme-tcp://10.0.0.7:4420
   strake drive discover nvme-tcp://store --output json")]
     Discover(Discover),
-    /// Use a namespace of another machine as a drive, over NVMe/TCP. It is remembered and connected to again. The same
-    /// subsystem and namespace at another place is another path to the same drive.
+    /// Connect a remote namespace as a drive, over NVMe/TCP. The connection is recorded and made again after a restart.
+    /// The same subsystem and namespace at another address is another path to the same drive.
     #[command(after_help = "Examples:
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
   strake drive connect 'nvme-tcp://store/nqn.2014-08.org.example.a?nsid=2'")]
@@ -84,11 +84,11 @@ pub struct Identity {
     /// Name by which the target knows this host; otherwise one that the daemon has made up and keeps.
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
-    /// What this host proves itself with, as `nvme gen-dhchap-key` prints it: in this file, which only its owner may
+    /// The host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it: in this file, which only its owner may
     /// read, or "-" for standard input, or /dev/fd/N for a descriptor.
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<String>,
-    /// What the target has to prove itself with.
+    /// The controller's secret, for mutual authentication.
     #[arg(long, value_name = "FILE", requires = "secret_file")]
     pub controller_secret_file: Option<String>,
     /// Use TLS, with the key in this file, as `nvme gen-tls-key` or `strake host add --new-tls-key` prints it.
@@ -105,11 +105,12 @@ pub struct Connect {
     /// Who connects.
     #[command(flatten)]
     pub identity: Identity,
-    /// Seconds for which I/O is held while the connection is lost, 12 to 24. Then it fails; an array goes on without.
+    /// Seconds for which I/O is held while the connection is lost, 12 to 24. After that the I/O fails, and the array
+    /// continues without the drive.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,
-    /// Take the drive from another host that has reserved it, which cannot write to it any more. For a host that is
-    /// gone for good: an array that it runs there loses the drive.
+    /// Take over a drive that another host has reserved; that host can no longer write to it. For a host that will not
+    /// return: an array that it still runs loses the drive.
     #[arg(long)]
     pub take_over: bool,
 }

@@ -42,7 +42,7 @@ pub struct Which {
     /// Only of this kind, such as member_failed or command.
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// Only this bad or worse.
+    /// Only events of this severity or higher.
     #[arg(long, value_enum, value_name = "SEVERITY")]
     pub severity: Option<Severity>,
     /// Print times as UTC instead of this machine's time.
@@ -50,7 +50,7 @@ pub struct Which {
     pub utc: bool,
 }
 
-/// How bad an event is.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Severity {
     /// Nothing to worry about.

@@ -46,7 +46,7 @@ pub enum ExportVerb {
         #[arg(long)]
         force: bool,
     },
-    /// Other discovery services that hosts are told of when they ask what is offered over NVMe/TCP.
+    /// Referrals: other discovery services that NVMe/TCP hosts see in discovery.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -60,15 +60,15 @@ pub enum ExportVerb {
 /// `strake export referral`.
 #[derive(Debug, Subcommand)]
 pub enum ReferralVerb {
-    /// Tell hosts of another discovery service.
+    /// Add a referral to another discovery service.
     #[command(after_help = "Examples:
   strake export referral add nvme-tcp://192.0.2.8:4420")]
     Add(ReferralAddress),
-    /// Those that hosts are told of.
+    /// List referrals.
     #[command(after_help = "Examples:
   strake export referral list")]
     List,
-    /// Tell hosts of one no more.
+    /// Remove a referral.
     #[command(after_help = "Examples:
   strake export referral remove nvme-tcp://192.0.2.8:4420")]
     Remove(ReferralAddress),
@@ -110,7 +110,7 @@ pub struct Create {
     /// Number of the namespace in the subsystem [default: the lowest that is free].
     #[arg(long, value_name = "NUMBER")]
     pub namespace: Option<u32>,
-    /// Have nobody connect over NVMe/TCP without TLS; every host that may connect needs a key (strake host add).
+    /// Require TLS over NVMe/TCP; every allowed host needs a key (strake host add).
     #[arg(long)]
     pub secure: bool,
 }

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 /// What can be done with hooks.
 #[derive(Debug, Subcommand)]
 pub enum HookVerb {
-    /// Tell somebody about events from now on: a web service, a person by e-mail, or a program.
+    /// Add a notification hook: webhook, e-mail or program.
     #[command(after_help = "Examples:
   strake hook add pager --webhook https://example.com/raid --severity critical
   strake hook add chat --webhook-file chat.url
@@ -14,15 +14,15 @@ pub enum HookVerb {
   strake hook add duty --email me@a.org --from raid@a.org --server-file mail.url
   strake hook add log --exec /usr/local/bin/strake-event --severity info")]
     Add(Add),
-    /// Who is told, and how that went.
+    /// List hooks and their deliveries.
     #[command(after_help = "Examples:
   strake hook list")]
     List,
-    /// Tell somebody no more.
+    /// Remove a hook.
     #[command(after_help = "Examples:
   strake hook remove pager")]
     Remove(Which),
-    /// Send a test event now, and say how that went.
+    /// Send a test event and report the result.
     #[command(after_help = "Examples:
   strake hook test pager")]
     Test(Which),
@@ -70,7 +70,7 @@ pub struct Add {
     /// Whom the e-mail comes from.
     #[arg(long, value_name = "ADDRESS", requires = "email")]
     pub from: Option<String>,
-    /// Only events this bad or worse.
+    /// Only events of this severity or higher.
     #[arg(long, value_enum, default_value_t = Severity::Warning, value_name = "SEVERITY")]
     pub severity: Severity,
 }

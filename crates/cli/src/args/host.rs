@@ -50,7 +50,7 @@ pub struct Add {
     /// The target need not prove itself to it any more.
     #[arg(long, conflicts_with_all = ["controller_secret_file", "new_controller_secret"])]
     pub no_controller_secret: bool,
-    /// It need not use TLS any more; what it proves itself with stays, or is given.
+    /// Remove its TLS key; its secret stays unless a new one is given.
     #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
     pub no_tls: bool,
 }
@@ -62,16 +62,16 @@ pub struct Key {
     /// Its name; see them with: strake host list.
     #[arg(value_name = "NQN")]
     pub nqn: String,
-    /// What it has from now on.
+    /// New secrets or key.
     #[command(flatten)]
     pub keys: HostKeys,
 }
 
-/// What a host proves itself with, and what it uses TLS with: given in files, or made and printed.
+/// Secrets (DH-HMAC-CHAP) and TLS key of a host: from files, or generated and printed.
 #[derive(Debug, Args)]
 pub struct HostKeys {
-    /// What it proves itself with, as `nvme gen-dhchap-key` prints it: in this file, which only its owner may read, or
-    /// "-" for standard input.
+    /// The host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it: in this file, which only its owner may
+    /// read, or "-" for standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "new_secret")]
     pub secret_file: Option<String>,
     /// Make a secret that it proves itself with, and print it, this once.
@@ -80,7 +80,7 @@ pub struct HostKeys {
     /// What the target proves itself with, to a host that asks for it and has a secret itself.
     #[arg(long, value_name = "FILE", conflicts_with = "new_controller_secret")]
     pub controller_secret_file: Option<String>,
-    /// Make a secret that the target proves itself with, and print it, this once.
+    /// Generate a controller secret and print it once.
     #[arg(long)]
     pub new_controller_secret: bool,
     /// What it has to use TLS with, as `nvme gen-tls-key` prints it: in a file of the same kind.

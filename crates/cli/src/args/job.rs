@@ -11,15 +11,15 @@ pub enum JobVerb {
   strake job list
   strake job list --watch")]
     List(Watch),
-    /// Let a job rest. It goes on where it was when it is resumed.
+    /// Pause a job. When resumed, it continues from the same position.
     #[command(after_help = "Examples:
   strake job pause tank/rebuild")]
     Pause(Which),
-    /// Let a job go on that was paused or halted.
+    /// Resume a paused or halted job.
     #[command(after_help = "Examples:
   strake job resume tank/rebuild")]
     Resume(Which),
-    /// Give a job up, such as copying a member that still serves. No data is lost by it.
+    /// Cancel a job, such as the copy of a serving member. No data is lost.
     #[command(after_help = "Examples:
   strake job cancel tank/replace")]
     Cancel(Which),
@@ -30,7 +30,7 @@ pub enum JobVerb {
         /// Which job.
         #[command(flatten)]
         which: Which,
-        /// 0 only when nobody else wants the drives, 100 as fast as they can.
+        /// 0: only while the drives are idle; 100: without a limit.
         #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
         priority: u32,
     },

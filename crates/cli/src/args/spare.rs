@@ -40,7 +40,7 @@ pub struct Add {
     /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before what the drive holds is lost.
+    /// Erase the drive's content without confirmation.
     #[arg(long)]
     pub yes: bool,
 }

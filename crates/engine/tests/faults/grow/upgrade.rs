@@ -101,7 +101,7 @@ fn areas_follow_the_data_of_an_array_that_grows() {
 /// and the format afterwards.
 fn cut_at(set: Set, (nth, torn): (u64, Torn), lost: Option<usize>) -> (bool, u16) {
     let mut stage = set.build().expect("sound");
-    stage.fill(1500, 100, 3);
+    stage.fill(300, 100, 3);
     stage.pass(6);
     stage.stop().expect("clean");
     make_format_1(&stage);
@@ -119,7 +119,7 @@ fn cut_at(set: Set, (nth, torn): (u64, Torn), lost: Option<usize>) -> (bool, u16
     let gone = lost.map(|member| stage.disks.remove(member));
     stage.again(policy);
     let format = stage.status().format.version();
-    stage.verify(1500);
+    stage.verify(300);
     if let (Some(member), Some(disk)) = (lost, gone) {
         stage.write(40, 100, 6).expect("works");
         stage.disks.insert(member, disk);
@@ -127,16 +127,16 @@ fn cut_at(set: Set, (nth, torn): (u64, Torn), lost: Option<usize>) -> (bool, u16
         stage.healthy();
     }
     stage.pass(6);
-    stage.verify(1500);
+    stage.verify(300);
     if stage.status().geometry.parity_strips() > 0 {
-        stage.check_parity(u64::MAX);
+        stage.check_parity(64);
     }
     stage.stop().expect("clean");
     assert!(versions(&stage).iter().all(|version| *version == format), "{:?}", versions(&stage));
     upgrade(&mut stage, STRICTLY).expect("it is at rest");
     stage.again(STRICTLY);
     assert_eq!(stage.status().format.version(), 2);
-    stage.verify(1500);
+    stage.verify(300);
     stage.stop().expect("clean");
     (stopped, format)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strake_block::IoErrorKind;
+use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
 use strake_engine::{ArrayEventKind, AssemblePolicy, Drive, MemberHealth, prepare_drive};
 use strake_raid::{Level, MemberState};
@@ -294,35 +294,47 @@ fn f44_the_last_drive_that_counts_is_waited_for() {
     stage.verify(BLOCKS);
 }
 
-/// A controller resets and two of its drives do not come back, which is noticed at once; the others stand still. It
-/// cannot be recorded that the two are out before the others answer, and until then they were not counted: the others
-/// were thrown out after eight seconds as if redundancy covered that, and the array was given up.
+/// The first `lost` members are gone, and the others stand still until the requests have waited for a minute.
+fn lost_in_a_standstill(stage: &mut Stage, lost: usize, requests: Vec<Op>) {
+    for disk in &stage.disks[..lost] {
+        disk.plan.add(Rule::new(Ops::ANY, Effect::Fail(IoErrorKind::Gone)));
+    }
+    for disk in &stage.disks[lost..] {
+        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    }
+    let ids: Vec<u64> = requests.into_iter().map(|op| stage.submit(0, op)).collect();
+    stage.pass(60);
+    assert!(!stage.status().lost, "nothing is lost, all of it is late");
+    for disk in &stage.disks[lost..] {
+        disk.plan.clear();
+        disk.plan.release();
+    }
+    for id in ids {
+        assert_eq!(stage.answer(id).result.map_err(|error| error.kind), Ok(()));
+    }
+    for member in 0..stage.disks.len() {
+        let out = stage.state(member) != MemberState::InSync;
+        assert_eq!(out, member < lost, "member {member}");
+    }
+    stage.verify(BLOCKS);
+}
+
+/// A controller resets and some of its drives do not come back, which is noticed at once; the others stand still. That
+/// the former are out cannot be recorded before the others answer, and until then it was not counted: the others were
+/// failed after eight seconds as if redundancy covered that, and the array was given up.
 #[test]
 fn f44_members_whose_failure_is_not_recorded_yet_count() {
     for (level, members, lost) in [(Level::Raid6, 4, 2), (Level::Raid5, 3, 1), (Level::Raid1, 2, 1)]
     {
+        // All parts of a write are out at once: none is known to have failed before all are back.
         let mut stage = staged(level, members);
-        for disk in &stage.disks[..lost] {
-            disk.plan.add(Rule::new(Ops::ANY, Effect::Fail(IoErrorKind::Gone)));
-        }
-        for disk in &stage.disks[lost..] {
-            disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
-        }
-        let op = stage.write_op(0, 200, 9);
-        let id = stage.submit(0, op);
+        let write = stage.write_op(0, 200, 9);
         stage.expect(0, 200, 9);
-        stage.pass(60);
-        assert!(!stage.status().lost, "{level}: nothing is lost, all of it is late");
-        for disk in &stage.disks[lost..] {
-            disk.plan.clear();
-            disk.plan.release();
-        }
-        assert_eq!(stage.result(id), Ok(()), "{level}");
-        for member in 0..members {
-            let out = stage.state(member) != MemberState::InSync;
-            assert_eq!(out, member < lost, "{level}: member {member}");
-        }
-        stage.verify(BLOCKS);
+        lost_in_a_standstill(&mut stage, lost, vec![write]);
+        // A read fails by itself: its member is put out of use, and only the labels wait.
+        let mut stage = staged(level, members);
+        let reads = (0..32).map(|at| stage.read_op(at * 8, 8)).collect();
+        lost_in_a_standstill(&mut stage, lost, reads);
     }
 }
 

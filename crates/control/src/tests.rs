@@ -311,6 +311,28 @@ fn bad_requests_are_refused_and_change_nothing() {
     stop(&control);
 }
 
+/// What a drive holds is data that is needed until an operator says that it is not.
+#[test]
+fn data_on_a_drive_is_not_written_over_unasked() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    // XFS begins with its magic number (XFS Algorithms and Data Structures, "Superblocks").
+    let mut data = vec![7; 64 << 10];
+    data[..4].copy_from_slice(b"XFSB");
+    let write = |data: &[u8]| {
+        let file = fs::File::options().write(true).open(&drives[2]).expect("it is there");
+        std::os::unix::fs::FileExt::write_all_at(&file, data, 0).expect("it can be written");
+    };
+    write(&data);
+    check_refused(control.create_array(&raid6(drives.clone())), ControlErrorKind::Refused, "XFS");
+    let whole = fs::read(&drives[2]).expect("it can be read");
+    assert!(whole[..data.len()] == data && whole[data.len()..].iter().all(|byte| *byte == 0));
+    let asked = CreateArrayRequest { overwrite: true, ..raid6(drives.clone()) };
+    assert_eq!(control.create_array(&asked).expect("nobody needs it").result, "created");
+    stop(&control);
+}
+
 #[test]
 fn cores_are_read_as_people_write_them() {
     let check = |text: &str, cpus: Option<&[usize]>| {

@@ -265,6 +265,22 @@ fn an_orderly_end_and_its_events_outlast_a_power_cut() {
     }
 }
 
+/// Not only because an event is recorded behind it.
+#[test]
+fn the_mark_of_an_orderly_stop_is_durable_by_itself() {
+    let folder = Folder::new();
+    let disk = Arc::new(Forgetful::default());
+    let state = StateFolder::on(&folder.path("state"), Arc::clone(&disk) as _);
+    let (store, _) = Store::open_in(state.clone()).expect("a new directory opens");
+    let is_marked = |fate| {
+        let left = disk.left(state.path(), disk.steps(), fate);
+        left.contains_key(std::path::Path::new("running"))
+    };
+    assert!(Fate::some().all(is_marked), "a daemon runs");
+    store.mark_clean().expect("it can be written");
+    assert!(!Fate::some().any(is_marked), "it stopped in order");
+}
+
 /// The position of a scrub goes with its array: one that came back would be read for no array, and take room.
 #[test]
 fn what_is_forgotten_of_a_scrub_stays_forgotten() {

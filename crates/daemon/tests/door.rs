@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -44,16 +44,17 @@ impl Folder {
         let mut command = Command::new("sh");
         command.args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_straked")]);
         command.arg("--state-dir").arg(self.path(state)).arg("--socket").arg(self.path(socket));
-        command.env_remove("STRAKE_METRICS");
+        command.env_remove("STRAKE_METRICS").env("RUST_LOG", "info");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
 
     /// One that is refused: what it says.
     fn refused(&self, state: &str, socket: &str, more: &[&str]) -> String {
-        let ended = self.command(state, socket).args(more).output();
-        let Output { status, stderr, .. } = ended.expect("the program is there");
-        let said = String::from_utf8_lossy(&stderr).into_owned();
+        let child = self.command(state, socket).args(more).spawn();
+        let mut daemon = Daemon(child.expect("the program is there"));
+        let said = daemon.serves().expect_err("it does not serve");
+        let status = daemon.0.wait().expect("it ends");
         assert_eq!(status.code(), Some(REFUSED), "{said}");
         said
     }
@@ -72,17 +73,25 @@ struct Daemon(Child);
 impl Daemon {
     fn start(folder: &Folder, state: &str, socket: &str, more: &[&str]) -> Self {
         let mut command = folder.command(state, socket);
-        command.args(more).env("RUST_LOG", "info");
-        let mut daemon = Self(command.spawn().expect("the program is there"));
-        let mut log = BufReader::new(daemon.0.stderr.take().expect("it is piped")).lines();
+        let mut daemon = Self(command.args(more).spawn().expect("the program is there"));
+        daemon.serves().unwrap_or_else(|said| panic!("it ended before it served: {said}"));
+        daemon
+    }
+
+    /// Waits until it serves.
+    ///
+    /// # Errors
+    /// What it said, when it ended without.
+    fn serves(&mut self) -> Result<(), String> {
+        let mut log = BufReader::new(self.0.stderr.take().expect("it is piped")).lines();
         let mut said = String::new();
         while !said.contains("serving") {
-            let line = log.next().unwrap_or_else(|| panic!("it ended before it served: {said}"));
+            let Some(line) = log.next() else { return Err(said) };
             said += &line.expect("it is text");
         }
         // What nobody reads would hold it up in the end.
         thread::spawn(move || log.for_each(drop));
-        daemon
+        Ok(())
     }
 
     fn kill(mut self) {

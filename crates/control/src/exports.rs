@@ -5,7 +5,7 @@ use strake_api::v1::{
 };
 use strake_export_nbd::Removal;
 use strake_export_nvmet::limits::NAMESPACES_MAX;
-use strake_export_nvmet::{Leaving, Ledger, nqn};
+use strake_export_nvmet::{Leaving, nqn};
 use strake_units::Name;
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -206,10 +206,6 @@ impl Manager {
         config.exports.push(record.clone());
         forget_kept(&mut config, |kept| kept.name == name && kept.array == record.array);
         drop(self.store.prepare(&config)?);
-        if record.nvme.is_some() {
-            // A crash may have come between the removal of an earlier export and that of its reservations.
-            self.ledger_of(&record).write(None).map_err(ControlError::device)?;
-        }
         record.listen = self.offer(&record)?;
         if let Some(last) = config.exports.last_mut() {
             last.listen.clone_from(&record.listen);

@@ -228,20 +228,21 @@ fn reservations_are_there_or_gone_after_a_power_cut() {
     stop(&bench.control);
 }
 
-/// A crash between the removal of an export and that of its reservations left them behind, and they kept hosts out of
-/// the next export of the array.
+/// An export that is made again, as after an unload and an import, keeps the persistent reservations of its array
+/// (decision 24): a host that was fenced must not write because an operator started the array elsewhere.
 #[test]
-fn a_new_export_begins_without_the_reservations_of_an_earlier_one() {
+fn an_export_that_is_made_again_keeps_the_reservations_of_its_array() {
     let bench = Bench::new();
     bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
     let record = bench.export(&over_nvme("net"));
     bench.remove_export("net");
     let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
-    let left = Reservations { persists: true, registrants, ..Reservations::default() };
-    ledger.write(Some(&left)).expect("it is recorded");
+    let kept = Reservations { persists: true, registrants, ..Reservations::default() };
+    ledger.write(Some(&kept)).expect("it is recorded");
     bench.export(&over_nvme("net"));
-    assert_eq!((ledger.read(), exports(&bench.control)[0].reservation.clone()), (Ok(None), None));
+    assert_eq!(ledger.read(), Ok(Some(kept)));
+    assert!(exports(&bench.control)[0].reservation.is_some(), "in force again");
     stop(&bench.control);
 }
 

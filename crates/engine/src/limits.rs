@@ -104,8 +104,13 @@ pub const STANDSTILL: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// How long a read is waited for before it is made up from the rest of its stripe, if that is possible.
 pub const READ_PATIENCE: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// Bytes of a new member that are made zeroes with the first request; each further one is for twice as many.
+/// Bytes of a new member that are made zeroes with the first request; each further one is for twice as many, up to
+/// [`ZEROED_MOST`].
 pub const ZEROED_FIRST: u64 = 256 << 20;
+
+/// Bytes of the largest of these requests: a drive whose first part is unmapped and quick may be slow after it, and a
+/// request that takes longer than the limit of a drive fails the command.
+pub const ZEROED_MOST: u64 = 2 << 30;
 
 /// For how long a new member is made zeroes before it is left to the initialization behind the start.
 pub const ZEROING_LIMIT: Nanos = Nanos(5 * Nanos::SECOND.0);

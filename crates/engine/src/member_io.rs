@@ -9,7 +9,7 @@ use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
 use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
-use crate::limits::{ZEROED_FIRST, ZEROING_LIMIT};
+use crate::limits::{ZEROED_FIRST, ZEROED_MOST, ZEROING_LIMIT};
 
 /// How the control plane waits for a drive: called while nothing has completed, returns the time, or `None` to
 /// give up.
@@ -489,8 +489,7 @@ impl<'a> MemberIo<'a> {
             self.io
                 .run(Op::Deallocate { range })
                 .map_err(|e| self.failed("deallocating its data area", e))?;
-            // As much as all before, which took no longer than the limit.
-            (at, most) = (at + bytes, most * 2);
+            (at, most) = (at + bytes, (most * 2).min(ZEROED_MOST));
         }
         self.io.flush().map_err(|e| self.failed("flushing it", e))?;
         Ok(true)

@@ -16,6 +16,8 @@
 //!    exist: a fork. Calling it rebuilding is not enough: the label that takes a member back may be cut short before
 //!    the member has it, and those before it were acted on without the member. It is enough when the label says that
 //!    the member was in sync after it last went out ([`Superblock::vouches_for`]).
+//! 4. Of two labels with one generation one was never acted on. It is known which one when a drive is here that a label
+//!    calls live and that does not have it. Without such a drive neither may be passed over.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -164,6 +166,8 @@ pub enum Refusal {
     },
     /// Two sets of members went on separately from a common past.
     Fork(Difference),
+    /// Two labels have one generation, and no drive that is here shows which of them was never acted on.
+    Undecided(Difference),
 }
 
 /// Two labels of one array of which neither continues the other.
@@ -196,6 +200,12 @@ impl fmt::Display for Refusal {
                     newer.0, newer.1, newer.2, older.0, older.1, older.2
                 )
             }
+            Self::Undecided(difference) => write!(
+                f,
+                "two labels of generation {} are here, of epochs {} and {}, and only a member that is not here shows \
+                 which of them was acted on; bring that member back",
+                difference.newer_chain.0, difference.newer_chain.1, difference.older_chain.1
+            ),
         }
     }
 }
@@ -273,8 +283,8 @@ struct Matched {
 struct Authority {
     /// The last update.
     generation: u64,
-    /// Nobody here is of another history, seen from it. Of two labels with one number neither is older, but one may
-    /// show that nobody acted on the other: point 3.
+    /// No drive here is of another history, seen from it. Of two labels with one number neither is older, but one may
+    /// show that the other was never acted on: points 3 and 4.
     undisputed: bool,
     /// Of several activations that got equally far, the one most members know.
     holders: usize,
@@ -302,6 +312,10 @@ impl Scanned {
         if let Some(other) = self.drives.iter().find(|other| is_fork(&newest.label, &other.label)) {
             return refused(Refusal::Fork(difference(&newest, other)));
         }
+        if let Some(other) = self.drives.iter().find(|d| self.is_undecided(&newest.label, &d.label))
+        {
+            return refused(Refusal::Undecided(difference(&newest, other)));
+        }
         let newest = newest.label;
         let chain = |label: &Superblock| (label.generation, label.epoch);
         let is_newest = |drive: &&Found| chain(&drive.label) == chain(&newest);
@@ -321,10 +335,24 @@ impl Scanned {
         let chain = |label: &Superblock| (label.generation, label.epoch);
         self.drives.iter().max_by_key(|drive| Authority {
             generation: drive.label.generation,
-            undisputed: !self.drives.iter().any(|other| is_fork(&drive.label, &other.label)),
+            undisputed: !self.drives.iter().any(|d| self.is_other(&drive.label, &d.label)),
             holders: self.drives.iter().filter(|d| chain(&d.label) == chain(&drive.label)).count(),
             slot: Reverse(drive.label.slot),
         })
+    }
+
+    /// Whether `own` is of another history than `newest`, or may be.
+    fn is_other(&self, newest: &Superblock, own: &Superblock) -> bool {
+        is_fork(newest, own) || self.is_undecided(newest, own)
+    }
+
+    /// Whether no drive that is here shows that `own`, which has the number of `newest`, was never acted on; point 4.
+    fn is_undecided(&self, newest: &Superblock, own: &Superblock) -> bool {
+        let lacks_it =
+            |found: &Found| own.calls_live(found.label.member) && !is_same(&found.label, own);
+        own.generation == newest.generation
+            && !is_same(own, newest)
+            && !self.drives.iter().any(lacks_it)
     }
 
     fn ignore(&mut self, why: impl Fn(&Found) -> Option<IgnoreReason>) {
@@ -364,10 +392,14 @@ fn unusable(newest: &Superblock, found: &Found) -> Option<IgnoreReason> {
     (actual < recorded).then_some(IgnoreReason::Shrunk { recorded, actual })
 }
 
+/// Whether two labels are copies of one.
+fn is_same(a: &Superblock, b: &Superblock) -> bool {
+    a.generation == b.generation && a.epoch == b.epoch && a.members == b.members
+}
+
 /// Whether `own` belongs to another history than `newest`; points 2 and 3 of the argument.
 fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
-    let current = own.generation == newest.generation && own.epoch == newest.epoch;
-    if current && own.members == newest.members {
+    if is_same(own, newest) {
         return own.geometry != newest.geometry;
     }
     let mut lasting = newest.lasting_since(own.generation).peekable();

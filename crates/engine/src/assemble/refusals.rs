@@ -87,6 +87,13 @@ pub(super) fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String
             let paths: Vec<&str> = twins.iter().map(|drive| path(*drive)).collect();
             format!("one member is on {}; remove the copies and try again", paths.join(" and on "))
         }
+        Refusal::Undecided(difference) => format!(
+            "{} and {} have labels of one generation ({}), and only a member that is not here shows which of them was \
+             acted on; bring that member back",
+            path(difference.newer),
+            path(difference.older),
+            difference.newer_chain.0
+        ),
         Refusal::Fork(difference) => format!(
             "its members were started apart from each other: {} is at generation {}, {} at generation {} of another \
              history; keep the drives of one history and remove the others",

@@ -287,6 +287,27 @@ fn f18_a_member_that_missed_its_promotion_is_not_vouched_for() {
     assert!(matches!(refusal(vec![on(&alone, 0), on(&again, 1)]), Refusal::Fork(_)));
 }
 
+/// The label that calls member 1 faulty reached drive 0 alone, which was away at the next start; members 1 and 2
+/// continued and acknowledged writes. Drives 0 and 1 cannot tell: the lower slot was followed. Found by the model.
+#[test]
+fn f18_of_two_labels_with_one_number_none_is_passed_over_undecided() {
+    for members in [3, 4] {
+        let old = label(members, 5);
+        let cut_short = after(&old, &[(1, Faulty)]);
+        let went_on = activated(&old, uuid(0xeb), &[(0, Missing)]);
+        for found in
+            [vec![on(&cut_short, 0), on(&went_on, 1)], vec![on(&went_on, 1), on(&cut_short, 0)]]
+        {
+            assert!(matches!(refusal(found), Refusal::Undecided(_)));
+        }
+        // Member 2 shows which one it was.
+        let found = vec![on(&cut_short, 0), on(&went_on, 1), on(&went_on, 2)];
+        assert_eq!(states(found, START)[..3], [Missing, InSync, InSync]);
+        let found = vec![on(&cut_short, 0), on(&went_on, 1), on(&old, 2)];
+        assert!(matches!(assemble(found, START).pop(), Some(Verdict::Assembled(_))));
+    }
+}
+
 #[test]
 fn a_member_that_left_before_others_were_rebuilt_is_no_fork() {
     let first = after(&label(3, 5), &[(0, Faulty)]);

@@ -11,7 +11,7 @@
 //! **Where to start.** [`world`] for the life of a world, [`drive`] for what drives do, [`faults`] for what is
 //! allowed to happen, [`oracle`] for what may be read, [`stage`] for
 //! worlds that follow a script instead of chance, [`crash`] for small histories that are cut at every write.
-//! `strake-sim --seed S --seeds 1 --print` replays a run.
+//! [`model`] is the twin of the TLA+ specification in docs/model. `strake-sim --seed S --seeds 1 --print` replays a run.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod faults;
 pub mod kept;
 pub mod load;
 pub mod medium;
+pub mod model;
 pub mod oracle;
 pub mod placement;
 pub mod rng;

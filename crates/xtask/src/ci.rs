@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::e2e;
 use crate::flamegraph;
 use crate::instructions;
+use crate::model;
 use crate::mutants;
 use crate::run::{self, Outcome, Part, Tally};
 use crate::sim::{self, Draw};
@@ -46,13 +47,15 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 21] = [
+pub const NIGHTLY: [Step; 23] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
     Step { name: "simulator", run: |root| sim::worlds(root, &NIGHTLY_SIM_SEEDS) },
     Step { name: "starts after a kill", run: |root| sim::starts(root, NIGHTLY_STARTS) },
     Step { name: "mutants", run: mutants::step },
+    Step { name: "model", run: model::step },
+    Step { name: "model, larger arrays", run: model::larger },
     Step { name: "threads without locks", run: loom },
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },

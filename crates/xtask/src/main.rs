@@ -16,6 +16,7 @@ mod ci;
 mod e2e;
 mod flamegraph;
 mod instructions;
+mod model;
 mod mutants;
 mod nightly;
 mod releases;
@@ -61,6 +62,9 @@ cargo xtask COMMAND
   sim         worlds of the simulator, those that failed once first
                 --seeds N [--seed S]; a closing line of JSON
                 --shrink SEED makes one that fails as small as it still fails
+  model       run TLC on the specification in docs/model and compare states and diameters with the record; without
+              tla2tools.jar (TLA2TOOLS_JAR) it is skipped, with the reason
+                [TEXT] the configurations with TEXT in their name; a line of JSON for each
   mutants     patch seeded bugs of the folder mutants into a copy one by one, and see which tier finds each
                 [TEXT] those with TEXT in their name; a closing line of JSON
   scenarios   list every scenario of docs/scenarios.md with the tests that show it, and check that they exist
@@ -97,6 +101,7 @@ fn main() -> ExitCode {
         "crash" | "corrupt" | "sim" => {
             return sim::run(&root, &command, &std::env::args().skip(2).collect::<Vec<_>>());
         }
+        "model" => return model::run(&root, std::env::args().nth(2).as_deref()),
         "mutants" => return mutants::run(&root, std::env::args().nth(2).as_deref()),
         "scenarios" => return scenarios::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         "hash-docs" => return hash_docs(&root),

@@ -19,6 +19,7 @@
 //! better blocks than these.
 
 mod away;
+mod labels;
 mod lie;
 mod state;
 

@@ -11,7 +11,8 @@
 //! **Where to start.** [`world`] for the life of a world, [`drive`] for what drives do, [`faults`] for what is
 //! allowed to happen, [`oracle`] for what may be read, [`stage`] for
 //! worlds that follow a script instead of chance, [`crash`] for small histories that are cut at every write.
-//! [`model`] is the twin of the TLA+ specification in docs/model. `strake-sim --seed S --seeds 1 --print` replays a run.
+//! [`model`] is the counterpart of the TLA+ specification in docs/model.
+//! `strake-sim --seed S --seeds 1 --print` replays a run.
 
 #![forbid(unsafe_code)]
 

@@ -15,6 +15,8 @@ mod load;
 mod model;
 #[path = "main/restart.rs"]
 mod restart;
+#[path = "main/traces.rs"]
+mod traces;
 #[path = "main/worlds.rs"]
 mod worlds;
 
@@ -31,6 +33,7 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
        strake-sim --load LEVEL [NAME=NUMBER ...]
        strake-sim --restart RUNS [--seed S]
        strake-sim --model FILE.cfg ...
+       strake-sim --traces N [--seed S]
   runs N worlds (default 100) from seed FIRST on (default 1), beginning none after T seconds;
   --operators makes them worlds of an operator who does anything, and not only what makes sense;
   --kept runs those that failed once before them;
@@ -49,12 +52,14 @@ const USAGE: &str = "usage: strake-sim [--seeds N | --operators N] [--seed FIRST
   cores=1 depth=16 strip-kib=64 member-gib=16 millis=500 turn-ns=500 seed=1
   --restart measures the time from a start after a kill to the first answers, on modelled drives of 7.68 TB: fast and
   slow ones, 8 and 64, and with a drive that hangs on the way
-  --model goes through every state of the model of docs/model with the constants of each file";
+  --model goes through every state of the model of docs/model with the constants of each file
+  --traces follows in the model what N worlds do to the labels of their drives";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let ended = match words.first().map_or("", String::as_str) {
         "--model" => model::run(words.into_iter().skip(1)).map(|()| ExitCode::SUCCESS),
+        "--traces" => traces::run(&words).map(|all| ExitCode::from(u8::from(!all))),
         "--load" => load::run(words.into_iter().skip(1)).map(|report| {
             println!("{report}");
             ExitCode::SUCCESS

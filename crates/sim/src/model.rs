@@ -4,11 +4,13 @@
 //! every configuration are recorded from TLC in `docs/model/states.json`, and a test compares.
 
 mod actions;
+mod behaviour;
 mod invariants;
 mod label;
 mod search;
 
 pub use actions::Action;
+pub use behaviour::{Event, Refused, Seen, follow, set_of};
 pub use invariants::{INVARIANTS, violated};
 pub use label::{Activation, Label, Lacks, Lineage, Matched, Standing, Verdict, Why, returns};
 pub use search::{Found, Path, search};

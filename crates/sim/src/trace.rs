@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use strake_ondisk::{Copy, Superblock};
 use strake_units::Nanos;
 
 /// Lines kept for a person when a run fails.
@@ -18,6 +19,18 @@ struct State {
     lines: VecDeque<String>,
     keep: bool,
     print: bool,
+    labels: Option<Vec<LabelEvent>>,
+}
+
+/// What happened to the labels of an array, for the [model](crate::model).
+#[derive(Clone, Debug)]
+pub enum LabelEvent {
+    /// A drive holds a label in a ring.
+    Written(Copy, Box<Superblock>),
+    /// The array was started with the drives of these slots.
+    Start(Vec<usize>),
+    /// The machine stopped.
+    Crash,
 }
 
 /// The record of one run. Clones share it.
@@ -36,7 +49,30 @@ impl Trace {
             lines: VecDeque::new(),
             keep: keep || print,
             print,
+            labels: None,
         })))
+    }
+
+    /// From now on what happens to labels is kept.
+    pub fn keep_labels(&self) {
+        self.state().labels = Some(Vec::new());
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn keeps_labels(&self) -> bool {
+        self.state().labels.is_some()
+    }
+
+    /// Something happened to labels.
+    pub fn label(&self, event: LabelEvent) {
+        self.state().labels.iter_mut().for_each(|labels| labels.push(event.clone()));
+    }
+
+    /// What happened to labels so far.
+    #[must_use]
+    pub fn labels(&self) -> Vec<LabelEvent> {
+        self.state().labels.clone().unwrap_or_default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

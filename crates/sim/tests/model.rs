@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use strake_ondisk::{
-    Activation, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Found, GeometryRecord,
+    Activation, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Format, Found, GeometryRecord,
     MemberRecord, Policy, RecordedState, Refusal, Returning, Superblock, Verdict, assemble,
     returning,
 };
@@ -89,6 +89,7 @@ fn superblock(config: &Config, label: &Label, m: usize) -> Superblock {
     Superblock {
         array: uuid(0x40),
         name: "model".parse().expect("a name"),
+        format: Format::One,
         member: uuid(m),
         slot: MemberIndex(m as u8),
         generation: label.generation.into(),

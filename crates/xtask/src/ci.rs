@@ -47,7 +47,7 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 23] = [
+pub const NIGHTLY: [Step; 24] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
@@ -56,6 +56,7 @@ pub const NIGHTLY: [Step; 23] = [
     Step { name: "mutants", run: mutants::step },
     Step { name: "model", run: model::step },
     Step { name: "model, larger arrays", run: model::larger },
+    Step { name: "model, traces", run: sim::traces },
     Step { name: "threads without locks", run: loom },
     Step { name: "parity properties", run: parity_properties },
     Step { name: "parity fuzz", run: parity_fuzz },

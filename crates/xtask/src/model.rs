@@ -109,8 +109,8 @@ fn jar(root: &Path) -> Result<PathBuf, String> {
     let jar = named.unwrap_or_else(|| root.join("target/tla2tools.jar"));
     if !jar.is_file() {
         return Err(format!(
-            "{} does not exist: set {JAR} to tla2tools.jar from the releases of github.com/tlaplus/tlaplus, or build it \
-             from that source (docs/model/README.md says how)",
+            "{} does not exist: set {JAR} to tla2tools.jar from the releases of github.com/tlaplus/tlaplus, or build \
+             it from that source (docs/model/README.md says how)",
             jar.display()
         ));
     }

@@ -67,6 +67,14 @@ pub fn starts(root: &Path, runs: u64) -> Outcome {
     check(root, &["--restart", &runs.to_string(), "--seed", &fresh_seed().to_string()])
 }
 
+/// Follows in the model what worlds do to the labels of their drives.
+pub fn traces(root: &Path) -> Outcome {
+    check(root, &["--traces", NIGHTLY_TRACES, "--seed", &fresh_seed().to_string()])
+}
+
+/// Worlds whose labels are followed in the model every night.
+const NIGHTLY_TRACES: &str = "3000";
+
 /// Builds the simulator, so that no run of it has to.
 pub fn build(root: &Path) -> Outcome {
     run::check(&mut run::command(root, &["cargo", "build", "--release", "-q", "-p", "strake-sim"]))

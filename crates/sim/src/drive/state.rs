@@ -10,7 +10,7 @@ use strake_units::{LbaRange, Nanos};
 
 use super::away::Away;
 use super::lie::Told;
-use super::{Crash, DriveSpec, describe, kind};
+use super::{Crash, DriveSpec, describe, kind, labels};
 use crate::faults::{Faults, Kind, Mutant, Rates};
 use crate::medium::{Medium, PAGE, PageBytes, share};
 use crate::rng::Rng;
@@ -366,6 +366,9 @@ impl State {
     }
 
     pub(super) fn change(&mut self, offset: u64, change: Change, durability: Durability) {
+        if self.trace.keeps_labels() {
+            labels::note(&self.trace, self.spec.bytes, offset, &change);
+        }
         let block = u64::from(self.spec.block_size.bytes());
         let range = offset / block..(offset + change.len()) / block;
         let mended: Vec<u64> = self.bad.range(range).copied().collect();

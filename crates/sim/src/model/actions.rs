@@ -13,6 +13,9 @@ const NO_WRITE: Write = Write {
     rec: Record { w: 0, epoch: 0, generation: 0, parts: 0 },
 };
 
+/// Takes an action and what it changes.
+type Offer<'a> = dyn FnMut(Action, &dyn Fn(&mut State)) + 'a;
+
 /// An action, and on whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -153,9 +156,9 @@ impl State {
                 for drives in 1..=config.all() {
                     let verdict = self.verdict(config, drives);
                     if verdict.why == Why::Starts {
-                        let absent = members_of(config.all() & !drives);
+                        let mut absent = members_of(config.all() & !drives);
                         let over = |m: usize| !verdict.new.continues(&self.head[m]);
-                        let over = config.redundancy > 1 && absent.map(over).any(|over| over);
+                        let over = config.redundancy > 1 && absent.any(over);
                         offer(Action::Start(drives), &|s| {
                             s.forked |= over;
                             (s.mode, s.old, s.lab) = (Mode::Starting, verdict.new, verdict.next);
@@ -178,6 +181,14 @@ impl State {
                 s.off(config);
             });
         }
+    }
+
+    /// The label in force, to be written again under the next generation.
+    pub(super) fn written_again(&self) -> Self {
+        let mut state = *self;
+        state.lab.generation += 1;
+        state.begin(Stage::Label, Phase::Head);
+        state
     }
 
     fn put(&mut self, m: usize) {
@@ -259,7 +270,7 @@ impl State {
     }
 
     /// Intent bit, record, data, answer.
-    fn client(&self, config: &Config, offer: &mut dyn FnMut(Action, &dyn Fn(&mut Self))) {
+    fn client(&self, config: &Config, offer: &mut Offer<'_>) {
         let more = self.spent.writes < config.most.writes;
         if self.idle() && !self.bits.intent && more {
             offer(Action::Mark, &|s| {
@@ -318,7 +329,7 @@ impl State {
         }
     }
 
-    fn members(&self, config: &Config, offer: &mut dyn FnMut(Action, &dyn Fn(&mut Self))) {
+    fn members(&self, config: &Config, offer: &mut Offer<'_>) {
         let changes = self.spent.changes < config.most.changes;
         for m in members_of(config.all()) {
             if changes && self.inuse & !self.failed & bit(m) != 0 {

@@ -5,6 +5,7 @@
 //! the array refused as well as for a violation, so that a script that expects a refusal names its words with
 //! [`refused`].
 
+mod labels;
 mod operator;
 mod people;
 mod probe;
@@ -14,6 +15,7 @@ use strake_engine::{ArrayStatus, AssemblePolicy};
 use strake_raid::{Geometry, Level, MemberState, Role};
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
+pub use labels::observe;
 pub use operator::operate;
 pub use people::{ACCEPT_LOSS, DEGRADED, Order};
 pub use probe::Clearing;

@@ -1,6 +1,6 @@
 //! What TLC prints, and what is made of it.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{agrees, seen};
 
@@ -32,9 +32,12 @@ fn states_diameter_and_violation_are_read() {
     assert!(seen("c", &PASSED.replace("No error has been found", "")).is_err());
 }
 
+fn entry(states: u64, diameter: u64, violated: Option<&str>) -> Value {
+    json!({ "config": "c", "states": states, "diameter": diameter, "violated": violated })
+}
+
 #[test]
 fn another_count_is_not_what_is_recorded() {
-    let entry = |states: u64, diameter: u64, violated: Option<&str>| json!({ "config": "c", "states": states, "diameter": diameter, "violated": violated });
     assert!(agrees(&entry(5, 3, None), &entry(5, 3, None)));
     assert!(!agrees(&entry(5, 3, None), &entry(6, 3, None)));
     assert!(!agrees(&entry(5, 3, None), &entry(5, 4, None)));

@@ -4,6 +4,7 @@ use std::fmt;
 use strake_engine::{ArrayError, ArrayErrorKind};
 use strake_export_nbd::{NbdError, NbdErrorKind};
 use strake_export_nvmet::{TargetError, TargetErrorKind};
+use strake_units::Uuid;
 
 /// What kind of refusal or failure it is; decides the gRPC status and the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,12 +36,14 @@ pub struct ControlError {
     pub kind: ControlErrorKind,
     /// What failed, on what, why, and what to do.
     pub what: String,
+    /// The array of a label that this version does not understand; `None` for other errors.
+    pub array: Option<Uuid>,
 }
 
 impl ControlError {
     /// An error of `kind` that says `what`.
     pub fn new(kind: ControlErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into() }
+        Self { kind, what: what.into(), array: None }
     }
 
     pub(crate) fn usage(what: impl Into<String>) -> Self {
@@ -81,7 +84,7 @@ impl From<ArrayError> for ControlError {
             ArrayErrorKind::Device => ControlErrorKind::Device,
             ArrayErrorKind::Gone => ControlErrorKind::Stopped,
         };
-        Self::new(kind, error.what)
+        Self { kind, what: error.what, array: error.array }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::member_config::not_offered;
 use crate::members::with_old_paths;
 use crate::offline::{Labelled, Offline, geometry_of, objections, used};
 use crate::scan;
-use crate::search::{Unused, of_label};
+use crate::search::{Unused, is_of, not_without, of_label};
 use crate::store::{ArrayRecord, ScrubRecord, Settings};
 
 /// What is said of an array that is not started yet because of what may be under way at its drives.
@@ -58,12 +58,13 @@ impl Control {
         let name = request.name.as_str();
         let mut response =
             ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
-        let ((running, all, look), mut reserved) = self.reserve(|m| {
+        let ((running, all, look, known), mut reserved) = self.reserve(|m| {
             m.check_open()?;
             let running = m.find(name).map(|at| m.view(at));
             // Not while the array is being started by itself.
-            let keys = m.known_arrays(name).map(|a| array_key(&a.uuid)).collect();
-            Ok(((running, m.arrays(), m.places_to_look(request)), keys))
+            let known: Vec<String> = m.known_arrays(name).map(|a| a.uuid.clone()).collect();
+            let keys = known.iter().map(|uuid| array_key(uuid)).collect();
+            Ok(((running, m.arrays(), m.places_to_look(request), known), keys))
         })?;
         if let Some(view) = running {
             if request.exports && !request.dry_run {
@@ -74,8 +75,11 @@ impl Control {
         }
         let named = request.drives.iter().chain(&request.use_drives);
         self.connect_named(named, request.dry_run)?;
-        let (mut found, refused) = find_labelled(&mut reserved, request, &look)?;
+        let (mut found, mut refused) = find_labelled(&mut reserved, request, &look)?;
         found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
+        refused.retain(|error| {
+            name.is_empty() || is_of(error, name) || known.iter().any(|uuid| is_of(error, uuid))
+        });
         if found.is_empty() {
             let runs = |a: &ArrayMessage| a.states.iter().any(|state| state == "online");
             if name.is_empty()
@@ -89,13 +93,20 @@ impl Control {
             }
             return Err(nothing_found(name, &refused));
         }
-        response.warnings.extend(refused);
+        response.warnings.extend(refused.iter().map(|error| error.what.clone()));
         let policy = AssemblePolicy {
             allow_degraded: request.allow_degraded,
             accept_loss: request.accept_loss,
         };
         for (uuid, array) in found {
-            match self.import_one(&uuid, &array, policy, request.dry_run, &mut response.warnings) {
+            let degraded = refused.iter().find(|e| policy.allow_degraded && is_of(e, &uuid));
+            let imported = match degraded {
+                Some(label) => Err(not_without(&array.name, label)),
+                None => {
+                    self.import_one(&uuid, &array, policy, request.dry_run, &mut response.warnings)
+                }
+            };
+            match imported {
                 Ok((result, mut view)) => {
                     if request.exports && !request.dry_run {
                         response.warnings.append(&mut self.offer_kept(&uuid));
@@ -166,10 +177,11 @@ impl Control {
     }
 }
 
-/// `refused` are the reasons why labels are not understood, which may be those of the array.
-fn nothing_found(name: &str, refused: &[String]) -> ControlError {
+/// `refused` are the labels of the array that are not understood.
+fn nothing_found(name: &str, refused: &[ControlError]) -> ControlError {
     if !refused.is_empty() {
-        return ControlError::refused(refused.join("; "));
+        let why: Vec<&str> = refused.iter().map(|error| error.what.as_str()).collect();
+        return ControlError::refused(why.join("; "));
     }
     ControlError::not_found(if name.is_empty() {
         "no drive with the label of an array was found; name drives with --drives".to_owned()
@@ -196,7 +208,7 @@ fn find_labelled(
     reserved: &mut Reserved,
     request: &ImportArraysRequest,
     look: &[String],
-) -> Result<(BTreeMap<String, Found>, Vec<String>), ControlError> {
+) -> Result<(BTreeMap<String, Found>, Vec<ControlError>), ControlError> {
     let mut all: Vec<Labelled> = Vec::new();
     let mut refused = Vec::new();
     let mut chosen = Vec::new();
@@ -212,7 +224,7 @@ fn find_labelled(
         // Drives that were not named may be missing or busy; the label check of the others will tell.
         match glance(reserved, path) {
             Ok(Some(labelled)) => push_once(&mut all, labelled),
-            Err(Unused::Label(error)) => refused.push(error.what),
+            Err(Unused::Label(error)) => refused.push(error),
             Ok(None) | Err(Unused::Otherwise(_)) => {}
         }
     }

@@ -4,7 +4,7 @@ use strake_engine::AssemblePolicy;
 
 use crate::bounded;
 use crate::error::{ControlError, ControlErrorKind};
-use crate::import::suffice_without;
+use crate::import::{push_once, suffice_without};
 use crate::offline::Labelled;
 
 /// Why a drive at a recorded path is not used.
@@ -18,6 +18,18 @@ pub(crate) enum Unused {
 impl From<ControlError> for Unused {
     fn from(error: ControlError) -> Self {
         Self::Otherwise(error)
+    }
+}
+
+impl Unused {
+    /// Nothing when it is a label of another array than `uuid`, or else itself.
+    pub(crate) fn unless_of_another(self, uuid: &str) -> Result<Option<Labelled>, Self> {
+        match self {
+            Self::Label(error) if error.array.is_some_and(|array| array.to_string() != uuid) => {
+                Ok(None)
+            }
+            unused => Err(unused),
+        }
     }
 }
 
@@ -36,6 +48,19 @@ pub(crate) fn of_label(error: ControlError) -> Unused {
     }
 }
 
+/// Whether the array of a label that is refused is `uuid`.
+pub(crate) fn is_of(refused: &ControlError, uuid: &str) -> bool {
+    refused.array.is_some_and(|array| array.to_string() == uuid)
+}
+
+/// Why an array is not started degraded while `label`, which is refused, is one of its labels.
+pub(crate) fn not_without(name: &str, label: &ControlError) -> ControlError {
+    ControlError::refused(format!(
+        "{}; array {name} is not started degraded while this drive is here: its label may be newer than the others",
+        label.what
+    ))
+}
+
 /// What was found of a recorded array.
 #[derive(Default)]
 pub(crate) struct Search {
@@ -45,7 +70,8 @@ pub(crate) struct Search {
     pub(crate) trouble: Vec<String>,
     /// Recorded paths that do not answer.
     silent: usize,
-    /// Why labels at recorded paths are refused: another version wrote them, and may know more of the array.
+    /// Why labels of it are refused: another version wrote them, and may know more of the array. A label that may be of
+    /// another array counts at a recorded path.
     refused: Vec<String>,
 }
 
@@ -59,6 +85,17 @@ impl Search {
                 self.trouble.push(error.what);
             }
             Unused::Otherwise(error) => self.trouble.push(error.what),
+        }
+    }
+
+    /// Adds what was found at a path that is not recorded. A drive may have moved there.
+    pub(crate) fn add_other(&mut self, path: &str, found: Result<Option<Labelled>, Unused>) {
+        match found {
+            Ok(Some(found)) => push_once(&mut self.here, found),
+            Err(Unused::Label(error)) if error.array.is_some() => {
+                self.note(path, Unused::Label(error));
+            }
+            Ok(None) | Err(_) => {}
         }
     }
 

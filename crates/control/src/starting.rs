@@ -279,8 +279,8 @@ impl Control {
         if renamed {
             let mut others = scan::block_paths(&machine);
             others.retain(|path| !record.drives.contains(path));
-            for found in self.look_at(reserved, record, &others).into_iter().flatten().flatten() {
-                push_once(&mut search.here, found);
+            for (path, found) in others.iter().zip(self.look_at(reserved, record, &others)) {
+                search.add_other(path, found);
             }
         }
         if !search.here.is_empty() {
@@ -344,7 +344,8 @@ impl Control {
         own.borrow(held);
         let found = self.open_released(own, path);
         self.note_wait(&record.uuid, path, None);
-        let Some(found) = found? else { return Ok(None) };
+        let found = found.or_else(|unused| unused.unless_of_another(&record.uuid))?;
+        let Some(found) = found else { return Ok(None) };
         if found.label.array.to_string() != record.uuid {
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use strake_block::{DeviceError, IoError};
 use strake_raid::GeometryError;
-use strake_units::{ByteSize, MemberIndex, Name};
+use strake_units::{ByteSize, MemberIndex, Name, Uuid};
 
 /// What kind of refusal or failure it is, to decide on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,12 +27,14 @@ pub struct ArrayError {
     pub kind: ArrayErrorKind,
     /// What failed, on what, why, and what to do.
     pub what: String,
+    /// The array of a label that this version does not understand; `None` for other errors.
+    pub array: Option<Uuid>,
 }
 
 impl ArrayError {
     /// An error of `kind` that says `what`.
     pub fn new(kind: ArrayErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into() }
+        Self { kind, what: what.into(), array: None }
     }
 
     pub(crate) fn usage(what: impl Into<String>) -> Self {

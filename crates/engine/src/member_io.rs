@@ -56,7 +56,8 @@ impl Labels {
             let scan = strake_ondisk::newest(ring, copy);
             if let Some(refused) = scan.refused {
                 // An older label must not be used in place of one that is not understood.
-                return Err(ArrayError::refused(format!("{path}: {refused}")));
+                let error = ArrayError::refused(format!("{path}: {refused}"));
+                return Err(ArrayError { array: refused.array, ..error });
             }
             if copy == Copy::Tail {
                 let chain = |label: &Superblock| (label.generation, label.epoch);

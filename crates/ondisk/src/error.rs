@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use strake_units::Uuid;
+
 use crate::areas::AreaKind;
 use crate::bitmap::Plane;
 use crate::features::{Features, INCOMPAT_KNOWN, known_bits};
@@ -120,6 +122,8 @@ pub struct LabelError {
     pub copy: Copy,
     /// The slot of that ring.
     pub ring_slot: u8,
+    /// The array that it names, which has one offset in all versions; `None` when the digest does not match.
+    pub array: Option<Uuid>,
 }
 
 impl fmt::Display for LabelError {

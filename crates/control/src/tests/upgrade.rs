@@ -1,6 +1,6 @@
 //! Arrays of format 1, which are converted to format 2.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use strake_api::v1::{
     AddSpareRequest, ArrayChange, CreateArrayRequest, GrowArrayRequest, ImportArraysRequest,
     ListEventsRequest, ReplaceMemberRequest, UpgradeFormatRequest,
 };
+use strake_dev_uring::Machine;
 use strake_ondisk::{AreaLayout, Copy, Format, newest};
 
 use super::life::{read, write};
@@ -216,7 +217,73 @@ fn a_label_with_another_constant_is_named_and_not_gone_around() {
         if made == 1 {
             let known = control.import_arrays(&import("tank", &[]));
             check_refused(known, ControlErrorKind::Refused, SAYS);
+        } else {
+            let degraded = ImportArraysRequest { allow_degraded: true, ..import("tank", &[]) };
+            let said = "not started degraded while this drive is here";
+            check_refused(control.import_arrays(&degraded), ControlErrorKind::Refused, said);
         }
+        let misspelled = control.import_arrays(&import("tonk", &[]));
+        check_refused(misspelled, ControlErrorKind::NotFound, "array tonk");
         stop(&control);
     }
+}
+
+/// Puts drives at nodes of a machine in `folder`: the names that the kernel gave them at this start.
+fn machine_of(folder: &Folder, drives: &[(&String, &str)]) -> (Machine, Vec<String>) {
+    let root = folder.path("machine");
+    fs::create_dir_all(root.join("dev")).expect("there is room");
+    let place = |(drive, name): &(&String, &str)| {
+        let block = root.join("sys/block").join(name);
+        fs::create_dir_all(&block).expect("there is room");
+        fs::write(block.join("wwid"), name).expect("there is room");
+        fs::write(block.join("size"), "131072").expect("there is room");
+        let node = root.join("dev").join(name);
+        fs::rename(drive, &node).expect("it is there");
+        node.display().to_string()
+    };
+    let nodes = drives.iter().map(place).collect();
+    (Machine::at(&root), nodes)
+}
+
+/// Starts "tank" from what is left of it, and gives its state and why it has it.
+fn started(folder: &Folder, machine: &Machine) -> (Vec<String>, String) {
+    let machine = machine.clone();
+    let assemble_timeout = Some(Duration::ZERO);
+    let control = folder.control_with(Options { assemble_timeout, machine, ..Options::default() });
+    let view = array(&control, "tank").expect("it is known");
+    stop(&control);
+    (view.states, view.reason)
+}
+
+/// Node names change from start to start. So the label of a member counts wherever it is, and that of another array
+/// nowhere.
+#[test]
+fn a_refused_label_counts_at_every_node_for_its_own_array_only() {
+    let folder = Folder::new();
+    let files = folder.drives(4);
+    let names = ["sda", "sdb", "sdc", "sdd"];
+    let pairs: Vec<_> = files.iter().zip(names).collect();
+    let (machine, nodes) = machine_of(&folder, &pairs);
+    let control = folder.control_with(Options { machine: machine.clone(), ..Options::default() });
+    control.create_array(&mirror(&nodes[..2])).expect("it is created");
+    let other = CreateArrayRequest { name: "pond".into(), ..mirror(&nodes[2..]) };
+    control.create_array(&other).expect("it is created");
+    stop(&control);
+    drop(control);
+
+    // Its member sdb is sdc now, where the label of another array was.
+    make_foreign(&nodes[1]);
+    make_foreign(&nodes[2]);
+    let away = folder.path("away");
+    fs::rename(&nodes[2], &away).expect("it is there");
+    fs::rename(&nodes[1], &nodes[2]).expect("it is there");
+    let (states, reason) = started(&folder, &machine);
+    assert_eq!(states, ["offline"]);
+    assert!(reason.contains(&format!("{}: label", nodes[2])), "{reason}");
+
+    // The member is gone, and the other array's drive is at its node.
+    fs::remove_file(&nodes[2]).expect("it is there");
+    fs::rename(&away, &nodes[1]).expect("it is there");
+    let (states, reason) = started(&folder, &machine);
+    assert!(states.contains(&"online".to_owned()), "{states:?}: {reason}");
 }

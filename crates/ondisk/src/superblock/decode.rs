@@ -26,8 +26,10 @@ impl Superblock {
     /// # Errors
     /// Anything that keeps the label from being trusted; see [`LabelErrorKind`].
     pub fn decode(bytes: &[u8], address: Address) -> Result<Self, LabelError> {
-        let error = |kind| LabelError { kind, copy: address.copy, ring_slot: address.ring_slot };
-        verify(bytes).map_err(error)?;
+        let Address { copy, ring_slot, .. } = address;
+        verify(bytes).map_err(|kind| LabelError { kind, copy, ring_slot, array: None })?;
+        let array = Some(uuid_at(bytes, AT_ARRAY));
+        let error = |kind| LabelError { kind, copy, ring_slot, array };
         check_features(bytes).map_err(error)?;
         check_address(bytes, address).map_err(error)?;
         Self::decode_fields(bytes).map_err(error)

@@ -74,6 +74,11 @@ fn unknown_features_are_refused_or_flagged() {
     newer.incompat = 0x10;
     let want = LabelErrorKind::Incompatible { unknown: 0x10, generation: 7 };
     assert_eq!(kind(&encoded(&newer), head(7)), Some(want));
+    let array = |bytes: &[u8]| Superblock::decode(bytes, head(7)).unwrap_err().array;
+    assert_eq!(array(&encoded(&newer)), Some(newer.array), "it names its array");
+    let mut damaged = encoded(&newer);
+    damaged[48] ^= 1;
+    assert_eq!(array(&damaged), None, "bytes that may be anything");
     let mut flagged = label(6, 7);
     flagged.ro_compat = 1;
     assert!(Superblock::decode(&encoded(&flagged), head(7)).unwrap().is_read_only());

@@ -10,13 +10,11 @@ use crate::limits::{
 };
 use crate::paths;
 use rustix::process::{Pid, test_kill_process};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use strake_api::v1::ListArraysRequest;
 
@@ -212,25 +210,24 @@ pub async fn drives_in_use(connection: &Connection) -> Vec<String> {
     paths
 }
 
-/// Those of `drives` that do not show their first block: each is asked by a thread of its own.
+/// Those of `drives` that do not show their first block. Each is asked by a process of its own, which is left behind
+/// when its drive hangs: a thread in its place would keep this program from ending.
 fn silent_among(drives: &[String]) -> Vec<String> {
-    let (send, receive) = mpsc::channel();
-    for (at, path) in drives.iter().cloned().enumerate() {
-        let send = send.clone();
-        // Whatever it says is an answer; one that cannot be asked is not blamed.
-        let ask = move || {
-            let _ = File::open(&path).and_then(|mut file| file.read(&mut [0; 4096]));
-            let _ = send.send(at);
-        };
-        std::thread::spawn(ask);
+    fn ask(path: &String) -> Option<(&String, Child)> {
+        let mut command = Command::new("dd");
+        command.arg(format!("if={path}")).args(["of=/dev/null", "bs=4096", "count=1"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // One that cannot be asked is not blamed.
+        Some((path, command.spawn().ok()?))
     }
-    drop(send);
+    let mut asked: Vec<(&String, Child)> = drives.iter().filter_map(ask).collect();
     let begun = Instant::now();
-    let mut silent: BTreeMap<usize, &String> = drives.iter().enumerate().collect();
-    while let Ok(at) = receive.recv_timeout(PROBE_TIMEOUT.saturating_sub(begun.elapsed())) {
-        silent.remove(&at);
+    while !asked.is_empty() && begun.elapsed() < PROBE_TIMEOUT {
+        // Whatever it says is an answer.
+        asked.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+        std::thread::sleep(START_RETRY);
     }
-    silent.into_values().cloned().collect()
+    asked.into_iter().map(|(path, _)| path.clone()).collect()
 }
 
 /// What to say of a daemon that does not go, which used `drives`.

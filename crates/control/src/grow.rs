@@ -6,8 +6,9 @@
 //! use. Whatever goes wrong after the stop, the array is started again, with the size that its labels say.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use strake_api::v1::{Array, ArrayChange, GrowArrayRequest};
@@ -143,19 +144,23 @@ impl Control {
             m.running[at].growth = Some(Arc::clone(growth));
             Ok(())
         })?;
-        let made = thread::scope(|scope| {
-            let begin = |(drive, areas): (_, &Vec<_>)| {
-                let areas = areas.clone();
-                scope.spawn(move || self.make_zeroes(intended, drive, &areas, growth))
-            };
-            let threads: Vec<_> = intended.drives.iter().zip(areas).map(begin).collect();
-            let ended = threads.into_iter().map(|thread| {
-                let panicked = |_| Err(ControlError::state("making room ended in a panic"));
-                thread.join().unwrap_or_else(panicked)
-            });
-            // All of them: whoever comes first may only have been told to stop.
-            ended.collect::<Vec<_>>().into_iter().collect::<Result<(), _>>()
+        // What each thread has done is sent: one that left requests to a drive that hangs cannot exit, and joining it
+        // would wait for that drive.
+        let (send, made) = mpsc::channel();
+        thread::scope(|scope| {
+            for (drive, areas) in intended.drives.iter().zip(areas) {
+                let send = send.clone();
+                scope.spawn(move || {
+                    let make = || self.make_zeroes(intended, drive, areas, growth);
+                    let panicked = |_| Err(ControlError::state("making room ended in a panic"));
+                    send.send(catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(panicked))
+                });
+            }
         });
+        drop(send);
+        // All of them: whoever comes first may only have been told to stop.
+        let made: Vec<Result<(), ControlError>> = made.iter().collect();
+        let made: Result<(), ControlError> = made.into_iter().collect();
         self.run(|m| {
             if let Some(at) = m.find(&intended.uuid) {
                 m.running[at].growth = None;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, ThreadId};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -61,9 +61,15 @@ impl CoreConfig {
 #[derive(Debug)]
 pub struct CoreThread {
     handle: CoreHandle,
-    /// `None` once joined.
-    thread: Option<JoinHandle<()>>,
+    thread: ThreadId,
+    /// Hangs up when the core has ended. The thread itself may stay in the kernel for longer: one that has given the
+    /// kernel's workers a request to a drive that hangs exits when that drive answers.
+    over: mpsc::Receiver<Never>,
 }
+
+/// What is never sent.
+#[derive(Debug)]
+enum Never {}
 
 impl CoreThread {
     /// Starts a core on a thread named `strake-core-N`. A CPU that it cannot be pinned to is not an error: it
@@ -75,6 +81,7 @@ impl CoreThread {
         let shared = Arc::new(Shared::new(config.index)?);
         let handle = CoreHandle::new(Arc::clone(&shared));
         let (ready, started) = mpsc::sync_channel(1);
+        let (running, over) = mpsc::channel();
         let thread =
             Builder::new().name(format!("strake-core-{}", config.index)).spawn(move || {
                 ON_DATA_CORE.set(true);
@@ -82,10 +89,11 @@ impl CoreThread {
                 // The receiver waits below.
                 let _ = ready.send(());
                 run_or_abort(&mut Core::new(shared, config.idle_after));
+                drop(running);
             })?;
         // Fails only if the thread ended before it sent, which is an abort of the process.
         let _ = started.recv();
-        Ok(Self { handle, thread: Some(thread) })
+        Ok(Self { handle, thread: thread.thread().id(), over })
     }
 
     /// A handle to the core.
@@ -111,11 +119,9 @@ impl Drop for CoreThread {
     fn drop(&mut self) {
         // An error means that it has stopped already.
         let _ = self.handle.run(Core::stop);
-        let Some(thread) = self.thread.take() else { return };
         // A core cannot wait for its own end; it stops after the turn that dropped this.
-        if thread.thread().id() != std::thread::current().id() {
-            // An error would be a panic, and that has aborted the process.
-            let _ = thread.join();
+        if self.thread != std::thread::current().id() {
+            let Err(mpsc::RecvError) = self.over.recv();
         }
     }
 }
@@ -146,5 +152,43 @@ fn run_or_abort(core: &mut Core) {
             core.index()
         );
         std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CoreConfig, CoreThread};
+    use std::cell::RefCell;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use strake_units::CoreIndex;
+
+    /// Holds up the exit of its thread until it is let go, as the kernel does.
+    struct Held(mpsc::Receiver<()>);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+
+    thread_local! {
+        static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    }
+
+    /// A daemon with a drive that hung was not stopped in order: the thread of its data core could not exit.
+    #[test]
+    fn a_core_has_stopped_though_its_thread_cannot_exit() {
+        let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("it starts");
+        let (go, gate) = mpsc::channel();
+        let hold = move |_: &mut crate::Core| HELD.set(Some(Held(gate)));
+        core.handle().run(hold).expect("it runs");
+        let (stopped, seen) = mpsc::channel();
+        std::thread::spawn(move || {
+            core.stop();
+            stopped.send(()).expect("the test waits");
+        });
+        seen.recv_timeout(Duration::from_secs(60)).expect("it has stopped");
+        drop(go);
     }
 }

@@ -1,7 +1,7 @@
 //! The device: what it was opened with, and what it says about itself.
 
 use crate::error::{Notice, NoticeKind};
-use crate::limits::{DEPTH_MAX, OWED_BRIEFLY};
+use crate::limits::{DEPTH_MAX, KERNEL_HOLD, OWED_BRIEFLY};
 use crate::open::Alignment;
 use crate::opening;
 use crate::queue::UringQueue;
@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) key: Key,
     /// Others serve the file, so that whatever is done with it may wait for them.
     pub(crate) served: bool,
+    /// The kernel reaches it over a network.
+    pub(crate) remote: bool,
     pub(crate) name: String,
     pub(crate) identity: String,
     /// Bytes of a regular file when it was opened; 0 for a block device, whose size is the kernel's business.
@@ -212,7 +214,15 @@ impl BlockDevice for UringDevice {
     }
 
     fn kind(&self) -> DeviceKind {
-        if self.shared.key.is_block() { DeviceKind::Block } else { DeviceKind::File }
+        match (self.shared.key.is_block(), self.shared.remote) {
+            (true, true) => DeviceKind::Remote,
+            (true, false) => DeviceKind::Block,
+            (false, _) => DeviceKind::File,
+        }
+    }
+
+    fn hold(&self) -> Nanos {
+        if self.shared.remote { KERNEL_HOLD } else { Nanos(0) }
     }
 
     fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {

@@ -43,6 +43,10 @@ pub const OWED_PATIENCE: Duration = Duration::from_secs(2);
 /// have left reads that nobody waited for.
 pub const OWED_BRIEFLY: Duration = Duration::from_millis(200);
 
+/// How long the kernel may hold the requests to a drive that it reaches over a network while it connects to it again.
+/// As long as our own initiator does.
+pub const KERNEL_HOLD: Nanos = Nanos(24_000_000_000);
+
 /// For how long after a late close an opener waits for the kernel to take the rings apart that held a block device.
 pub const CLOSE_PATIENCE: Nanos = Nanos(5_000_000_000);
 

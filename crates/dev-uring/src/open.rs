@@ -116,6 +116,7 @@ impl Opening<'_> {
             arenas: Vec::new(),
             key,
             served,
+            remote: kind == Kind::Block && sysfs.is_remote(),
             file: ManuallyDrop::new(file),
         })
     }

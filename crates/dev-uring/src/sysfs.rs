@@ -92,6 +92,15 @@ impl BlockSysfs {
         attribute(&self.disk, "queue/io_poll").as_deref() == Some("1")
     }
 
+    /// Whether the kernel reaches the drive over a network. A namespace that several controllers share hangs on none of
+    /// them: each of theirs counts.
+    pub(crate) fn is_remote(&self) -> bool {
+        let device = self.disk.join("device");
+        let controllers = entries(&device).into_iter().filter(|name| name.starts_with("nvme"));
+        let places = std::iter::once(device.clone()).chain(controllers.map(|c| device.join(c)));
+        places.filter_map(|place| attribute(&place, "transport")).any(|text| is_network(&text))
+    }
+
     /// Present unless the drive says otherwise.
     pub(crate) fn cache(&self) -> VolatileCache {
         match attribute(&self.disk, "queue/write_cache").as_deref() {
@@ -166,6 +175,12 @@ impl BlockSysfs {
     }
 }
 
+/// Whether an NVMe transport, as the kernel names it (`transport` of a controller, drivers/nvme/host/sysfs.c), is one
+/// over a network. The others are `pcie`, `apple-nvme` and `loop`.
+fn is_network(transport: &str) -> bool {
+    matches!(transport, "tcp" | "rdma" | "fc")
+}
+
 /// Who uses a block device or a partition of it, in words, as far as the kernel tells.
 pub(crate) fn users(device: Dev) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -187,7 +202,7 @@ fn mounted(mounts: &str, number: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BlockSysfs, Path, VolatileCache, attribute, mounted};
+    use super::{BlockSysfs, Path, VolatileCache, attribute, is_network, mounted};
     use std::fs;
 
     /// What is found out about a drive with these attributes of its queue.
@@ -243,6 +258,41 @@ mod tests {
         check(false, &[(discard, most)], "does not promise");
         check(false, &[(discard, most), (zero, most), (unmap, none)], "frees no space");
         check(false, &[(discard, most), (zero, most), (granule, "262144")], "262144 bytes only");
+    }
+
+    /// Drives that the kernel had connected over NVMe/TCP had the limit of a drive of this machine, which a path that
+    /// fails and comes back takes longer than.
+    #[test]
+    fn drives_that_the_kernel_reaches_over_a_network_are_recognized() {
+        for (transport, network) in [
+            ("tcp", true),
+            ("rdma", true),
+            ("fc", true),
+            ("pcie", false),
+            ("loop", false),
+            ("apple-nvme", false),
+            ("", false),
+        ] {
+            assert_eq!(is_network(transport), network, "{transport}");
+        }
+        let root = std::env::temp_dir().join(format!("strake-transport-{}", std::process::id()));
+        // A namespace of one controller; one that two share; and one of a drive without any.
+        let check = |name: &str, controllers: &[(&str, &str)], remote| {
+            let disk = root.join(name);
+            for (controller, transport) in controllers {
+                let folder = disk.join("device").join(controller);
+                fs::create_dir_all(&folder).expect("a folder can be made");
+                fs::write(folder.join("transport"), format!("{transport}\n")).expect("a file");
+            }
+            fs::create_dir_all(&disk).expect("a folder can be made");
+            assert_eq!(BlockSysfs::at(&disk).is_remote(), remote, "{name}");
+        };
+        check("nvme0n1", &[("", "tcp")], true);
+        check("nvme1n1", &[("", "pcie")], false);
+        check("nvme2n1", &[("nvme2", "pcie"), ("nvme3", "rdma")], true);
+        check("nvme4n1", &[("nvme4", "pcie"), ("nvme5", "pcie")], false);
+        check("sda", &[], false);
+        fs::remove_dir_all(&root).expect("it can be removed");
     }
 
     #[test]

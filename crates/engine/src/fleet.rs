@@ -23,6 +23,9 @@ const DEPTH: usize = 32;
 /// Bytes under way at a time on each member, but for a single request: 64 members want memory too.
 const WINDOW_BYTES: u64 = 1 << 20;
 
+/// Time between two attempts to open the queue of a drive that owes answers of an earlier use.
+const ASK_EVERY: Nanos = Nanos::SECOND;
+
 /// Why work on members did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failed {
@@ -290,6 +293,8 @@ struct Lane {
     block_size: BlockSize,
     io_bytes_max: u64,
     silence: Silence,
+    /// When its queue is asked for next, after it was refused.
+    ask_at: Nanos,
     batch: CompletionBatch,
     todo: VecDeque<Task>,
     /// What is under way, by token.
@@ -309,6 +314,7 @@ impl Lane {
             block_size: info.block_size,
             io_bytes_max: most,
             silence: Silence::new(Patience::of(drive.device.hold())),
+            ask_at: Nanos(0),
             batch: CompletionBatch::new(DEPTH),
             todo: VecDeque::new(),
             out: Vec::new(),
@@ -352,9 +358,8 @@ impl Lane {
 
     /// Submits, and takes the answers. True when there were any.
     fn turn(&mut self, now: Nanos, at: Nanos, work: &mut Work<'_>) -> Result<bool, Trouble> {
-        if self.queue.is_none() {
-            let opened = self.device.open_queue(CoreIndex(0), DEPTH as u32);
-            self.queue = Some(opened.map_err(|error| Trouble::Open(error.into()))?);
+        if self.queue.is_none() && !self.open(at)? {
+            return Ok(false);
         }
         self.submit(work);
         // A queue that takes nothing although it has nothing to do is silent too.
@@ -380,6 +385,29 @@ impl Lane {
         }
         self.silence.answered(at, self.has_work(), false);
         Ok(true)
+    }
+
+    /// Opens its queue. False while the drive still owes answers of an earlier use: those are waited for like any
+    /// answer, and asking costs the time of the others, so it is done now and then.
+    fn open(&mut self, at: Nanos) -> Result<bool, Trouble> {
+        if at < self.ask_at {
+            return Ok(false);
+        }
+        match self.device.open_queue(CoreIndex(0), DEPTH as u32) {
+            Ok(queue) => {
+                self.queue = Some(queue);
+                self.silence.answered(at, true, false);
+                Ok(true)
+            }
+            Err(error) => {
+                self.silence.owed(at);
+                self.ask_at = at.plus(ASK_EVERY);
+                if error.kind == IoErrorKind::Timeout && !self.silence.is_over(at, false) {
+                    return Ok(false);
+                }
+                Err(Trouble::Open(error.into()))
+            }
+        }
     }
 
     fn submit(&mut self, work: &Work<'_>) {

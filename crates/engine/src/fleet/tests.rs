@@ -1,6 +1,7 @@
 //! Members that are slow, silent or refuse everything, and a clock that passes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use strake_block::{
     BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoErrorKind, IoQueue, Readiness,
@@ -106,6 +107,46 @@ fn silence_is_ten_seconds() {
     let (found, took) = read(&drives, MIB);
     assert_eq!(blamed(found).len(), 2);
     assert!(took > SECOND.times(9) && took < SECOND.times(11), "{took:?}");
+}
+
+/// A drive that refuses queues for a while, as one that owes answers of an earlier use does.
+struct Owing {
+    device: Arc<dyn BlockDevice>,
+    refusals: AtomicU32,
+    kind: IoErrorKind,
+}
+
+impl BlockDevice for Owing {
+    fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        let left = self.refusals.load(Ordering::Relaxed);
+        if left == 0 {
+            return self.device.open_queue(core, depth);
+        }
+        self.refusals.store(left - 1, Ordering::Relaxed);
+        Err(DeviceError::new(self.kind, "drive0", "owes answers"))
+    }
+}
+
+/// An array that was stopped just now had left reads that nobody waited for; the next start blamed the drive at once.
+#[test]
+fn a_drive_that_owes_answers_has_the_time_of_any_answer() {
+    let check = |count, kind, expected: &[u8], least: u64, most: u64| {
+        let (mut drives, _) = drives(2);
+        let drive = drives[0].as_mut().expect("it is there");
+        let (device, refusals) = (Arc::clone(&drive.device), AtomicU32::new(count));
+        drive.device = Arc::new(Owing { device, refusals, kind });
+        let (found, took) = read(&drives, MIB);
+        assert_eq!(blamed(found), expected, "{count} {kind:?}");
+        assert!(took >= SECOND.times(least) && took < SECOND.times(most), "{count}: {took:?}");
+    };
+    check(3, IoErrorKind::Timeout, &[], 2, 5);
+    check(8, IoErrorKind::Timeout, &[], 7, 10);
+    check(1000, IoErrorKind::Timeout, &[0], 10, 13);
+    check(1, IoErrorKind::Gone, &[0], 0, 1);
 }
 
 /// Each answer takes less than a second, all of them together more than any limit.

@@ -2,18 +2,21 @@
 # Drives that stop answering while their arrays run: on a write, a read, a flush, a page of the bitmap, a payload of the
 # log, and on everything during a rebuild. One array for each, all at the same time and with the usual limits: each
 # answers every request within 20 s and serves without its drive, an array on other drives goes on, the daemon answers,
-# and the drive can be taken back when it answers again.
+# and the drive is taken back when it answers again. Then the same while the daemon stops: that has an end, other arrays
+# are clean, and the next daemon takes the drives back.
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
-need fio
+need fio nbdcopy
 fio --enghelp 2>/dev/null | grep -qw nbd || skip "this fio has no nbd engine"
 
 # What hangs of the drive of each array: areas of a member are in docs/on-disk.md.
 declare -A hangs=([write]="write 16M-" [read]="read 16M-" [fsync]="fsync" [bitmap]="write 1M-4M" [log]="write 6M-16M" [rebuild]="all")
+# The same while the daemon stops: what is written then is labels and pages of the bitmap.
+declare -A stops=([write]="write 0-1M" [read]="read" [fsync]="fsync" [bitmap]="write 1M-4M" [log]="write 6M-16M" [rebuild]="all")
 rows=(write read fsync bitmap log rebuild)
 
 start_fuse
-make_fuse_drives ${#rows[@]} 96MiB
+make_fuse_drives $((${#rows[@]} + 1)) 96MiB
 served=("${drives[@]}")
 start_daemon
 
@@ -45,7 +48,22 @@ PYTHON
 state_of() { array_value "$1" "[m['state'] for m in it['members']][$2]"; }
 is_out() { [[ $(state_of "$1" 0) =~ ^(faulty|missing|rebuilding)$ ]]; }
 is_back() { [[ $(state_of "$1" 0) == in_sync ]]; }
+now_ms() { date +%s%3N; }
 
+# hang_all: has the drive of each array hang on what `$1` says of it.
+hang_all() {
+    local -n of=$1
+    local at
+    for at in "${!rows[@]}"; do
+        # shellcheck disable=SC2086
+        set -- ${of[${rows[at]}]}
+        expect 0 fuse_ctl hang "$1" "f$at" ${2:+"$2"}
+    done
+}
+
+# Its clients wait for as long as its drive hangs: there is no other copy.
+make_drives 1 96MiB lone
+make_array lone 0 "${served[${#rows[@]}]}" "${drives[0]}"
 make_drives 4 96MiB calm
 make_array calm 5 "${drives[@]}"
 for at in "${!rows[@]}"; do
@@ -67,12 +85,17 @@ load calm 5 || fail "fio on the array on other drives"
 read -r well before _ < <(latency calm)
 [[ $well == True ]] || fail "fio had errors before anything hung"
 
-for at in "${!rows[@]}"; do
-    # shellcheck disable=SC2086
-    set -- ${hangs[${rows[at]}]}
-    [[ ${rows[at]} != rebuild ]] || expect 0 strake array replace rebuild --member 3 --with "$work/spare"
-    expect 0 fuse_ctl hang "$1" "f$at" ${2:+"$2"}
-done
+expect 0 strake array replace rebuild --member 3 --with "$work/spare"
+hang_all hangs
+# Removing an export waits for requests in flight, and nothing else waits for that.
+head -c 4M /dev/urandom >"$work/image"
+expect 0 fuse_ctl hang write "f${#rows[@]}" 16M-
+nbdcopy "$work/image" "nbd+unix:///lone?socket=$work/lone.sock" 2>/dev/null &
+child_pids+=($!)
+within 10 "a write to the lone array is held" is_held
+strake export remove lone --force >"$work/removed" 2>&1 &
+remover=$!
+child_pids+=("$remover")
 loads=()
 for name in calm "${rows[@]}"; do
     load "$name" 25 &
@@ -93,9 +116,43 @@ say "array on other drives: p99 $before ms before, $after ms beside seven loads 
 ((longest < 8000)) || fail "the array on other drives waited $longest ms"
 
 expect 0 fuse_ctl release
-# A drive that failed is not taken back without being asked for; one that still owes answers is refused.
-readded() { run strake array readd "$1" --member 0; [[ $code -eq 0 ]]; }
-for name in "${rows[@]}"; do within 60 "array $name takes its drive back" readded "$name"; done
-for name in "${rows[@]}"; do within 120 "the drive of array $name is in sync" is_back "$name"; done
-say "all drives are taken back"
+wait "$remover" || fail "removing an export whose drive hung ended with $?: $(cat "$work/removed")"
+for name in "${rows[@]}"; do within 120 "array $name takes its drive back by itself" is_back "$name"; done
+expect 0 strake event list --kind member_returned --output json
+answered=$(json "sorted({e['object'] for e in it['events'] if 'answers again' in e['what']})")
+[[ $(json "len({e['object'] for e in it['events'] if 'answers again' in e['what']})") == "${#rows[@]}" ]] ||
+    fail "no event for each drive that answers again: $answered"
+say "all drives are taken back by themselves"
+
+# Stopped while all of them hang; what was just written leaves something to record at the stop.
+expect 0 strake wait rebuild --for rebuild --timeout 120s
+for name in calm "${rows[@]}"; do load "$name" 1 || fail "fio on array $name after its drive came back"; done
+hang_all stops
+begun=$(now_ms)
+has_stopped() { grep -q 'INFO stopped$' "$work/straked.log"; }
+timeout 120 strake daemon stop >"$work/stop.out" 2>"$work/stop.err" &
+stopper=$!
+child_pids+=("$stopper")
+longest=0
+while asked=$(now_ms); run timeout 10 strake status; [[ $code -ne 4 ]]; do
+    [[ $code -le 2 ]] || fail "status ended with $code while the daemon stops"
+    took=$(($(now_ms) - asked))
+    ((took <= longest)) || longest=$took
+done
+within 40 "the daemon has stopped beside six drives that hang" has_stopped
+say "stopped after $(($(now_ms) - begun)) ms beside six drives that hang, longest status $longest ms"
+grep -q 'not stopped cleanly' "$work/straked.log" && fail "the daemon did not stop in order"
+# Its process may stay in the kernel for as long as a drive is silent; another daemon starts beside it.
+stopped_job=$daemon_job
+launch straked --state-dir "$state" --socket "$STRAKE_SOCKET" --cores auto
+within 15 "the next daemon answers" daemon_answers
+for name in calm "${rows[@]}"; do within 40 "array $name is offered again" is_offered "$name"; done
+[[ $(array_value calm "it['resync_bytes_at_start']") -eq 0 ]] || fail "the array on other drives was not stopped in order"
+expect 0 strake event list --kind daemon_unclean_start --output json
+[[ $(json "len(it['events'])") -eq 0 ]] || fail "the stop was not in order"
+expect 0 fuse_ctl release
+for name in "${rows[@]}"; do within 120 "array $name takes its drive back after the restart" is_back "$name"; done
+wait "$stopped_job" || true
+wait "$stopper" || fail "daemon stop ended with $?: $(cat "$work/stop.err")"
+say "stop, ${!stops[*]}: the next daemon has taken all drives back"
 stop_daemon

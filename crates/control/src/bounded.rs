@@ -108,7 +108,7 @@ impl From<Silent> for ControlError {
              mount), or take it away",
             for_.as_secs()
         );
-        Self::new(ControlErrorKind::Device, what)
+        Self::new(ControlErrorKind::Silent, what)
     }
 }
 

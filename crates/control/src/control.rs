@@ -43,17 +43,21 @@ pub(crate) struct Reserved {
     borrowed: Vec<String>,
     /// How long a drive has to answer.
     limit: Duration,
+    /// Its number among those of commands, which a stop waits for.
+    command: Option<u64>,
 }
 
 impl Control {
-    /// Reserves `keys` unless another command holds one of them.
+    /// Reserves `keys` for upkeep unless another command holds one of them.
     pub(crate) fn try_reserve(&self, keys: Vec<String>) -> Result<Option<Reserved>, ControlError> {
         let mut manager = self.lock()?;
         if keys.iter().any(|key| manager.reserved.contains(key)) {
             return Ok(None);
         }
         manager.reserved.extend(keys.iter().cloned());
-        Ok(Some(Reserved { control: self.clone(), keys, borrowed: Vec::new(), limit: LOOK_LIMIT }))
+        let mut reserved = Reserved::nothing(self, LOOK_LIMIT);
+        reserved.keys = keys;
+        Ok(Some(reserved))
     }
 }
 
@@ -70,7 +74,8 @@ enum Step {
 impl Reserved {
     /// Nothing yet. Drives that are opened with it have `limit` to answer.
     pub(crate) fn nothing(control: &Control, limit: Duration) -> Self {
-        Self { control: control.clone(), keys: Vec::new(), borrowed: Vec::new(), limit }
+        let (keys, borrowed) = (Vec::new(), Vec::new());
+        Self { control: control.clone(), keys, borrowed, limit, command: None }
     }
 
     /// Opens a drive and reserves it as well, unless another command works on it.
@@ -178,10 +183,10 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        if self.keys.is_empty() {
+        if self.keys.is_empty() && self.command.is_none() {
             return;
         }
-        self.control.free(&self.keys);
+        self.control.free(&self.keys, self.command);
     }
 }
 
@@ -236,10 +241,29 @@ impl Control {
     ) -> Result<T, ControlError> {
         let mut manager = self.lock()?;
         let done = job(&mut manager);
+        self.close_unused(manager);
+        done
+    }
+
+    /// Closes what is not used any more, without the lock. Until then it is reserved as if it was being opened: whoever
+    /// wants it waits, and does not find it in use.
+    fn close_unused(&self, mut manager: MutexGuard<'_, Manager>) {
         let closed = manager.drives.take_closed();
+        if closed.is_empty() {
+            return;
+        }
+        let openings = closed.iter().map(|d| d.sighting().opening_key(&d.drive.path));
+        let openings: Vec<String> =
+            openings.filter(|key| manager.reserved.insert(key.clone())).collect();
         drop(manager);
         close(closed);
-        done
+        // A panic elsewhere does not make the set of names wrong.
+        let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in &openings {
+            manager.reserved.remove(key);
+        }
+        drop(manager);
+        self.inner.freed.notify_all();
     }
 
     /// Waits until `done`, for `limit` at most. True when it is. Looked at whenever something is no longer reserved.
@@ -267,17 +291,19 @@ impl Control {
     }
 
     /// Has others work on what `keys` reserve, and closes what nobody uses any more.
-    fn free(&self, keys: &[String]) {
+    fn free(&self, keys: &[String], command: Option<u64>) {
         // A panic elsewhere does not make the set of names wrong.
         let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
             manager.reserved.remove(key);
         }
         manager.close_unused_drives();
-        let closed = manager.drives.take_closed();
-        drop(manager);
-        // Before others open them: nobody else can while we have them.
-        close(closed);
+        self.close_unused(manager);
+        if let Some(command) = command {
+            // The last thing it does.
+            let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
+            manager.commands.end(command);
+        }
         self.inner.freed.notify_all();
     }
 
@@ -302,16 +328,11 @@ impl Control {
             let (planned, keys) = plan(&mut manager)?;
             let Some(taken) = keys.iter().find(|key| manager.reserved.contains(*key)) else {
                 manager.reserved.extend(keys.iter().cloned());
+                let command = Some(manager.commands.begin(&keys));
                 drop(manager);
-                return Ok((
-                    planned,
-                    Reserved {
-                        control: self.clone(),
-                        keys,
-                        borrowed: Vec::new(),
-                        limit: LOOK_LIMIT,
-                    },
-                ));
+                let mut reserved = Reserved::nothing(self, LOOK_LIMIT);
+                (reserved.keys, reserved.command) = (keys, command);
+                return Ok((planned, reserved));
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -91,6 +91,7 @@ impl Control {
             scrub: ScrubRecord::default(),
             kept_exports: Vec::new(),
             copies: Vec::new(),
+            silent: Vec::new(),
         };
         // What could not be recorded is not begun.
         self.run(|m| m.check_recordable(&record))?;

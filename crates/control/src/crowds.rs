@@ -1,5 +1,6 @@
 //! Addresses that had no room for a connection.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::events::{EventKind, Note};
@@ -26,8 +27,9 @@ impl Manager {
     /// Tells of addresses that turned connections away since they were told of last.
     pub(crate) fn watch_crowds(&mut self) {
         self.crowds.retain(|listen, _| self.servers.contains_key(listen));
-        let count =
-            |(listen, server): (&String, &ExportServer)| (listen.clone(), server.turned_away());
+        let count = |(listen, server): (&String, &Arc<ExportServer>)| {
+            (listen.clone(), server.turned_away())
+        };
         self.tell_crowds(self.servers.iter().map(count).collect());
     }
 

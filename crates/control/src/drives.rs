@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strake_block::BlockDevice;
+use strake_block::{BlockDevice, DeviceError, IoErrorKind};
 use strake_dev_fabrics::{Address, FabricsDevice, LinkState, PathStatus};
 use strake_dev_mem::{NullDevice, RamDevice};
 use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
@@ -14,8 +14,7 @@ use strake_engine::Drive;
 use strake_units::{BlockSize, ByteSize};
 
 use crate::bounded::{self, Silent};
-use crate::error::ControlError;
-use crate::limits::GLANCE_LIMIT;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::probe::Probes;
 use crate::readd::PathKey;
 use crate::remote::{address_of, is_remote, lost_note};
@@ -141,7 +140,7 @@ impl Sighting {
 /// Opens what is at `path`, where `seen` was seen. Asks the file system, which may take its time.
 pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlError> {
     let (device, notices) = UringDevice::open(Path::new(path), OpenOptions::default())
-        .map_err(|e| ControlError::state(format!("{e}; check the path, or use another drive")))?;
+        .map_err(|error| not_opened(&error))?;
     // Opening has just succeeded, so it is there; the key is taken of what is there now.
     let Some((key, kind)) = key_of(path) else {
         return Err(ControlError::state(format!(
@@ -151,6 +150,14 @@ pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlEr
     let drive = Drive { device: Arc::new(device), path: path.to_owned() };
     let notices = notices.iter().map(ToString::to_string).collect();
     Ok(OpenDrive { key, medium: seen.medium, drive, kind, remote: None, notices })
+}
+
+fn not_opened(error: &DeviceError) -> ControlError {
+    let kind = match error.kind {
+        IoErrorKind::Timeout => ControlErrorKind::Silent,
+        _ => ControlErrorKind::State,
+    };
+    ControlError::new(kind, format!("{error}; check the path, or use another drive"))
 }
 
 impl Drives {
@@ -378,15 +385,9 @@ impl Drives {
         Ok(drive)
     }
 
-    /// The open drive that `name` means, by whatever path it was opened.
-    #[must_use]
-    pub fn by_path(&self, name: &str) -> Option<&OpenDrive> {
-        let same = |d: &&OpenDrive| d.drive.path == name;
-        self.open.iter().find(same).or_else(|| {
-            let path = self.path_of(name).ok()?;
-            let seen = Sighting::within(&path, &self.machine, GLANCE_LIMIT).ok()?;
-            self.known(&path, seen.key.map(|(key, _)| key), seen.medium.as_ref())
-        })
+    /// The open drive that was opened as `path`.
+    pub(crate) fn named(&self, path: &str) -> Option<Drive> {
+        self.open.iter().find(|d| d.drive.path == path).map(|d| d.drive.clone())
     }
 
     /// Closes every drive that `keep` does not ask for by its identity. Closing may wait for the drive (close(2)
@@ -498,4 +499,38 @@ fn key_of(path: &str) -> Option<(Key, DriveKind)> {
         return Some((Key::Block(meta.rdev()), DriveKind::Block));
     }
     kind.is_file().then(|| (Key::File(meta.dev(), meta.ino()), DriveKind::File))
+}
+
+#[cfg(test)]
+impl OpenDrive {
+    /// `device` as what was opened at `path`.
+    pub(crate) fn of_device(path: &str, device: Arc<dyn BlockDevice>) -> Self {
+        let drive = Drive { device, path: path.to_owned() };
+        let (key, kind) = (Key::File(1, 2), DriveKind::File);
+        Self { key, medium: None, drive, kind, remote: None, notices: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_opened;
+    use crate::error::{ControlError, ControlErrorKind};
+    use strake_block::{DeviceError, IoErrorKind};
+    use strake_engine::ArrayError;
+
+    /// An array whose start was tried again while its drive still owed answers of the first attempt waited for that
+    /// drive until the assemble timeout: it had answered, if only with a refusal.
+    #[test]
+    fn a_drive_that_owes_answers_counts_as_silent_however_it_is_opened() {
+        let check = |io, kind| {
+            let refused = || DeviceError::new(io, "d", "owes answers");
+            assert_eq!(not_opened(&refused()).kind, kind);
+            assert_eq!(
+                ControlError::from(ArrayError::from(refused())).kind == ControlErrorKind::Silent,
+                kind == ControlErrorKind::Silent
+            );
+        };
+        check(IoErrorKind::Timeout, ControlErrorKind::Silent);
+        check(IoErrorKind::Gone, ControlErrorKind::State);
+    }
 }

@@ -21,6 +21,8 @@ pub enum ControlErrorKind {
     Refused,
     /// A drive, a socket or another resource of the machine failed.
     Device,
+    /// A drive did not answer in time, or still owes answers of an earlier use.
+    Silent,
     /// The state directory cannot be written, so nothing was done.
     Store,
     /// The daemon, a core or the array is stopping.
@@ -82,6 +84,7 @@ impl From<ArrayError> for ControlError {
             ArrayErrorKind::State => ControlErrorKind::State,
             ArrayErrorKind::Refused => ControlErrorKind::Refused,
             ArrayErrorKind::Device => ControlErrorKind::Device,
+            ArrayErrorKind::Silent => ControlErrorKind::Silent,
             ArrayErrorKind::Gone => ControlErrorKind::Stopped,
         };
         Self { kind, what: error.what, array: error.array }

@@ -1,5 +1,7 @@
 //! Offering arrays to clients.
 
+use std::sync::Arc;
+
 use strake_api::v1::{
     CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest,
 };
@@ -8,6 +10,7 @@ use strake_export_nvmet::limits::NAMESPACES_MAX;
 use strake_export_nvmet::{Leaving, nqn};
 use strake_units::Name;
 
+use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::hosts::{check_keys, keys_of};
@@ -184,6 +187,45 @@ fn forget_kept(config: &mut Config, which: impl Fn(&ExportRecord) -> bool) {
     }
 }
 
+impl Control {
+    /// Withdraws an export. Requests that its clients have in flight are waited for without the lock.
+    ///
+    /// # Errors
+    /// When there is none of that name, or it has clients and `force` was not given.
+    pub fn remove_export(
+        &self,
+        request: &RemoveExportRequest,
+    ) -> Result<ExportChange, ControlError> {
+        if request.force {
+            self.disconnect(|export| export.name == request.name)?;
+        }
+        self.run(|m| m.remove_export(request))
+    }
+
+    /// Disconnects the clients of `exports` and waits without the lock for their requests, which a drive that hangs
+    /// holds up. The exports are still recorded.
+    pub(crate) fn disconnect(
+        &self,
+        exports: impl Fn(&ExportRecord) -> bool,
+    ) -> Result<(), ControlError> {
+        let offered: Vec<(ExportRecord, Arc<ExportServer>)> = self.run(|m| {
+            m.check_open()?;
+            // What cannot be recorded is not begun.
+            drop(m.store.prepare(&m.config)?);
+            let wanted = m.config.exports.iter().filter(|export| exports(export));
+            let server =
+                |e: &ExportRecord| Some((e.clone(), Arc::clone(m.servers.get(&e.listen)?)));
+            Ok(wanted.filter_map(server).collect())
+        })?;
+        for (record, server) in offered {
+            if server.offers(&record) {
+                server.remove(&record, Removal::Force)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Manager {
     /// Offers an array to clients. The same request again is "unchanged".
     ///
@@ -266,7 +308,7 @@ impl Manager {
         server.add(record, &self.running[at].array, self.ledger_of(record))?;
         let listen =
             server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
-        self.servers.insert(listen.clone(), server);
+        self.servers.insert(listen.clone(), Arc::new(server));
         Ok(listen)
     }
 
@@ -312,7 +354,7 @@ impl Manager {
         }
         let server = self.start_server(record)?;
         server.announce(record)?;
-        self.servers.insert(record.listen.clone(), server);
+        self.servers.insert(record.listen.clone(), Arc::new(server));
         Ok(())
     }
 
@@ -328,7 +370,7 @@ impl Manager {
         if server.is_empty()
             && let Some(server) = self.servers.remove(&record.listen)
         {
-            server.stop()?;
+            servers::stop(server)?;
         }
         Ok(())
     }
@@ -361,7 +403,7 @@ impl Manager {
         uuid: &str,
     ) -> impl Iterator<Item = (&ExportRecord, &ExportServer)> {
         let of_it = self.config.exports.iter().filter(move |e| e.array == uuid);
-        of_it.filter_map(|record| Some((record, self.servers.get(&record.listen)?)))
+        of_it.filter_map(|record| Some((record, &**self.servers.get(&record.listen)?)))
     }
 
     /// Disconnects the clients of such an array that cannot be told to wait. Nothing of it is in flight any more.

@@ -151,6 +151,7 @@ impl Control {
             scrub: ScrubRecord::default(),
             kept_exports: Vec::new(),
             copies: Vec::new(),
+            silent: Vec::new(),
         };
         self.run(|m| m.check_import(&record))?;
         let older = self.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;
@@ -324,7 +325,11 @@ impl Manager {
     /// there; `None` when it may be started.
     pub(crate) fn has_to_wait(&mut self, here: &[Labelled]) -> Option<Nanos> {
         let now = monotonic();
-        self.past.wait_until(here, now).map(|until| until.since(now))
+        let past = self.past.wait_until(here, now).map(|until| until.since(now));
+        // What a queue of ours was not answered before it was closed, which a target may still carry out.
+        let owing = self.owing_remotes();
+        let owes = here.iter().any(|found| owing.contains(&found.drive.device.identity()));
+        past.max(owes.then_some(Nanos::SECOND))
     }
 
     /// Records that `epoch` is an activation of ours, when that matters: where drives of other machines are used.
@@ -375,7 +380,10 @@ impl Manager {
         assembled: Assembled,
         here: &[Labelled],
     ) -> Result<(), ControlError> {
-        self.check_open()?;
+        if let Err(stopping) = self.check_open() {
+            self.note_cut_short(here);
+            return Err(stopping);
+        }
         let runs = |found: &Labelled| self.find(&found.label.array.to_string()).is_some();
         if here.iter().any(runs) {
             return Err(ControlError::state("the array runs already"));
@@ -403,6 +411,14 @@ impl Manager {
         self.apply_settings(&uuid);
         self.offer_recorded_exports(&uuid);
         Ok(())
+    }
+
+    /// Notes that a start has changed the labels `here`, and that the array never runs.
+    fn note_cut_short(&mut self, here: &[Labelled]) {
+        let Some(name) = here.first().map(|found| found.label.name.to_string()) else { return };
+        if !self.cut_short.contains(&name) {
+            self.cut_short.push(name);
+        }
     }
 
     /// Records the name that the labels have: a crash may have come between the two when it was renamed.

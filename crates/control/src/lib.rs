@@ -53,6 +53,7 @@ mod rejections;
 mod remote;
 mod remove;
 mod reserved;
+mod returns;
 pub mod scan;
 mod scrub;
 mod scrub_file;

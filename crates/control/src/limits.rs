@@ -78,6 +78,16 @@ pub const LOOK_LIMIT: Duration = Duration::from_secs(8);
 /// How long upkeep waits for a drive that may have come back: what it does for the rest of the array comes after.
 pub const GLANCE_LIMIT: Duration = Duration::from_secs(2);
 
+/// How often a member that hung is taken back without a command within [`RETURN_WINDOW`]. A drive that hangs again and
+/// again costs a rebuild each time, and needs someone to look at it.
+pub const RETURNS_MAX: usize = 3;
+
+/// The time over which those are counted.
+pub const RETURN_WINDOW: Duration = Duration::from_secs(3600);
+
+/// Time between two looks at a drive that has not answered everything yet.
+pub const RETURN_RETRY: Duration = Duration::from_secs(1);
+
 /// How long a command waits for drives that it does not use any more to be closed.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 

@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use strake_block::DeviceKind;
+use strake_units::Nanos;
 
 use crate::control::{Control, Reserved};
 use crate::error::ControlError;
@@ -26,6 +26,10 @@ const STEADY: Duration = Duration::from_secs(600);
 
 /// How long what drives of this machine owe a lost array is waited for.
 const LOCAL_DRAIN: Duration = Duration::from_secs(5);
+
+/// The same for remote drives: as long as their paths hold requests, and some more. What one owes after that keeps the
+/// array from being started ([`Manager::has_to_wait`]), and no thread waits for it.
+const REMOTE_DRAIN: Duration = Duration::from_secs(40);
 
 /// A loss of an array while it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,16 +94,12 @@ impl Control {
 fn stop(running: Running) {
     let Running { array, drives, successor, .. } = running;
     let mut all = drives.iter().flatten();
-    let remote = all.any(|drive| drive.device.kind() == DeviceKind::Remote);
-    let until = Instant::now() + LOCAL_DRAIN;
+    let remote = all.any(|drive| drive.device.settle_time() > Nanos(0));
+    let until = Instant::now() + if remote { REMOTE_DRAIN } else { LOCAL_DRAIN };
     for drained in array.begin_drain() {
         // A core that has stopped answers nothing. A drive of this machine that still owes something later is refused
         // by whoever opens it.
-        if remote {
-            let _ = drained.recv();
-        } else {
-            let _ = drained.recv_timeout(until.saturating_duration_since(Instant::now()));
-        }
+        let _ = drained.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
     // There is nothing to record: its labels stay as they are.
     if let Err(error) = array.stop() {

@@ -27,6 +27,7 @@ use crate::prospects::{Prospect, Sight};
 use crate::readd::PathKey;
 use crate::remote::Remotes;
 use crate::remote::past::Past;
+use crate::returns::Returns;
 use crate::scrub::KeptScrub;
 use crate::servers::ExportServer;
 use crate::sick::Sick;
@@ -177,7 +178,7 @@ impl Running {
 /// The control plane under its lock. It is shared, and waits for drives, through [`Control`](crate::Control).
 pub struct Manager {
     // Dropped in this order when it was not stopped: servers leave the arrays, arrays the cores.
-    pub(crate) servers: BTreeMap<String, ExportServer>,
+    pub(crate) servers: BTreeMap<String, Arc<ExportServer>>,
     /// What was told of addresses that had no room.
     pub(crate) crowds: BTreeMap<String, Crowd>,
     pub(crate) running: Vec<Running>,
@@ -196,8 +197,10 @@ pub struct Manager {
     pub(crate) seen: BTreeMap<String, Seen>,
     /// Each array that is being started by itself, by its identity.
     pub(crate) starting: BTreeMap<String, Starting>,
-    /// What commands under way work on.
+    /// What commands and actions under way work on.
     pub(crate) reserved: BTreeSet<String>,
+    /// Commands under way, which a stop waits for.
+    pub(crate) commands: Commands,
     pub(crate) hooks: Hooks,
     pub(crate) remotes: Remotes,
     /// What an earlier daemon may still have under way there.
@@ -241,6 +244,8 @@ pub struct Manager {
     /// When each recorded array was last tried that is later than the assemble timeout, by its identity.
     pub(crate) last_tries: BTreeMap<String, Instant>,
     pub(crate) sick: Sick,
+    /// Members that were taken back without a command.
+    pub(crate) returns: Returns,
     /// Refuses what commands and starts would begin.
     pub(crate) stopping: bool,
     /// Names of arrays whose labels a start had changed when the daemon was stopped before they ran.
@@ -284,6 +289,7 @@ impl Manager {
             seen: BTreeMap::new(),
             starting: BTreeMap::new(),
             reserved: BTreeSet::new(),
+            commands: Commands::default(),
             hooks,
             remotes: Remotes::default(),
             past: Past::open(state.clone(), monotonic()),
@@ -307,6 +313,7 @@ impl Manager {
             started: Instant::now(),
             last_tries: BTreeMap::new(),
             sick: Sick::default(),
+            returns: Returns::default(),
             stopping: false,
             cut_short: Vec::new(),
         })
@@ -492,6 +499,33 @@ impl Manager {
         self.drives.close_unless(|identity| {
             used.contains(identity) || reserved.contains(&drive_key(identity))
         });
+    }
+}
+
+/// Commands that hold reservations.
+#[derive(Default)]
+pub(crate) struct Commands {
+    begun: u64,
+    /// What each began with, by its number.
+    under_way: BTreeMap<u64, String>,
+}
+
+impl Commands {
+    /// A command begins that holds `keys`.
+    pub(crate) fn begin(&mut self, keys: &[String]) -> u64 {
+        self.begun += 1;
+        let what = keys.first().map_or("drives", String::as_str);
+        self.under_way.insert(self.begun, what.to_owned());
+        self.begun
+    }
+
+    pub(crate) fn end(&mut self, command: u64) {
+        self.under_way.remove(&command);
+    }
+
+    /// What those under way work on.
+    pub(crate) fn objects(&self) -> Vec<String> {
+        self.under_way.values().cloned().collect()
     }
 }
 

@@ -2,24 +2,26 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
+use std::time::Instant;
 
 use strake_api::v1::{ArrayChange, ReaddMemberRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{ArrayErrorKind, Drive, claim_grown};
 use strake_raid::MemberState;
-use strake_units::ByteSize;
+use strake_units::{ByteSize, Uuid};
 
 use crate::actions::Pace;
 use crate::bounded::{self, Silent};
 use crate::control::{Control, Planned, Reserved};
-use crate::error::ControlError;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note, Severity};
 use crate::import::labelled;
-use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
+use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT, RETURNS_MAX};
 use crate::manager::{Manager, array_key};
 use crate::members::{Place, is_out};
 use crate::offline::Labelled;
 use crate::remote::{is_remote, outlasts};
+use crate::returns::{Away, Verdict, verdict};
 use crate::scan;
 use crate::view::other_half;
 
@@ -40,6 +42,14 @@ pub(crate) struct Returned {
     place: Place,
     found: Labelled,
     stale_bytes: u64,
+}
+
+/// A member that is to be taken back without a command.
+struct Welcome {
+    returned: Returned,
+    away: Away,
+    /// What is told when it is back.
+    note: Option<Note>,
 }
 
 impl Control {
@@ -63,6 +73,10 @@ impl Control {
             "planned"
         } else {
             self.readd_now(&returned)?;
+            self.run(|m| {
+                m.returns.forget(returned.found.label.member);
+                Ok(())
+            })?;
             "changed"
         };
         let array = Some(self.run(|m| m.array(&array))?);
@@ -144,7 +158,11 @@ impl Control {
     fn readd_returned_of(&self, candidates: Vec<Candidate>) -> Result<(), ControlError> {
         for candidate in candidates {
             let Ok(key) = self.key_at(&candidate.path)? else { continue };
-            if !self.run(|m| Ok(m.is_news(&candidate, key)))? {
+            let (news, awaited) = self.run(|m| {
+                let awaited = m.awaited(&candidate.array, &candidate.path);
+                Ok((m.is_news(&candidate, key), awaited.filter(|_| key.is_some())))
+            })?;
+            if !news && awaited.is_none() {
                 continue;
             }
             let keys = vec![array_key(&candidate.array)];
@@ -158,23 +176,53 @@ impl Control {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::debug!(path = %candidate.path, reason = %error, "not looked at");
+                    self.look_later(awaited)?;
                     continue;
                 }
             };
-            let returned = self.run(|m| {
+            let welcome = self.run(|m| {
                 m.looked_at(&candidate, key);
+                m.stop_waiting(&candidate, awaited, found.as_ref());
                 Ok(found.and_then(|found| m.welcome(&candidate, found)))
             })?;
-            if let Some(returned) = returned
-                && let Err(error) = self.readd_now(&returned)
-            {
-                self.run(|m| {
-                    m.tell_not_taken(&returned.place, &candidate.path, &error);
-                    Ok(())
-                })?;
+            if let Some(welcome) = welcome {
+                self.take_back(&candidate, welcome)?;
             }
         }
         Ok(())
+    }
+
+    fn look_later(&self, awaited: Option<Uuid>) -> Result<(), ControlError> {
+        let Some(member) = awaited else { return Ok(()) };
+        self.run(|m| {
+            m.look_later(member);
+            Ok(())
+        })
+    }
+
+    fn take_back(&self, candidate: &Candidate, welcome: Welcome) -> Result<(), ControlError> {
+        let Welcome { returned, away, note } = welcome;
+        let member = returned.found.label.member;
+        let taken = self.readd_now(&returned);
+        // What speaks only against this moment may be over in the next: it owes answers still, or the array is busy.
+        if away == Away::Silent
+            && taken.as_ref().is_err_and(|error| error.kind == ControlErrorKind::State)
+        {
+            return self.look_later(Some(member));
+        }
+        self.run(|m| {
+            if away == Away::Silent {
+                m.returns.count(member);
+            }
+            match &taken {
+                Ok(()) => note.into_iter().for_each(|note| m.record(note)),
+                Err(error) => {
+                    m.tell_not_taken(&returned.place, &candidate.path, error);
+                    m.look_later(member);
+                }
+            }
+            Ok(())
+        })
     }
 }
 
@@ -363,7 +411,7 @@ impl Manager {
     }
 
     /// Says whose drive has come back, and whether it is taken by itself.
-    fn welcome(&mut self, candidate: &Candidate, found: Labelled) -> Option<Returned> {
+    fn welcome(&mut self, candidate: &Candidate, found: Labelled) -> Option<Welcome> {
         let Labelled { label, drive, .. } = &found;
         if label.array.to_string() != candidate.array {
             return None;
@@ -387,23 +435,43 @@ impl Manager {
         if !is_out(member) {
             return None;
         }
-        let by_itself =
-            member.state == MemberState::Missing && self.settings(&candidate.array).auto_readd;
-        let what = format!("member {slot} of array {name} is here again at {path}");
+        let auto = self.settings(&candidate.array).auto_readd;
+        let away = self.away(&candidate.array, slot, member);
+        let verdict = verdict(away, auto, self.returns.tries(label.member), Instant::now());
+        let again = if away == Away::Silent { "answers again" } else { "is here again" };
+        let what = format!("member {slot} of array {name} {again} at {path}");
         let note = Note::new(EventKind::MemberReturned, object, what).member(slot);
+        let member = label.member;
         let checked = self.check_return(&candidate.array, Some(slot as u32), found);
         let readd = format!("strake array readd {name} --member {slot} --drive {path}");
-        match checked {
-            Ok(returned) if by_itself => {
+        if away == Away::Silent && (verdict != Verdict::TakeBack || checked.is_err()) {
+            self.returns.leave_to_hand(member);
+            self.note_silent();
+        }
+        match (checked, verdict) {
+            (Ok(returned), Verdict::TakeBack) => {
                 let copied = ByteSize(returned.stale_bytes);
-                self.record(note.cause(format!("it is taken back, and {copied} are copied to it")));
-                Some(returned)
+                let note = note.cause(format!("it is taken back, and {copied} are copied to it"));
+                // One that may owe answers is taken back a moment later, and told of then.
+                if away == Away::Silent {
+                    return Some(Welcome { returned, away, note: Some(note) });
+                }
+                self.record(note);
+                Some(Welcome { returned, away, note: None })
             }
-            Ok(_) => {
+            (Ok(_), Verdict::ByHand) => {
                 self.record(note.next(readd));
                 None
             }
-            Err(error) => {
+            (Ok(_), Verdict::Unsteady) => {
+                let why = format!(
+                    "it was taken back {RETURNS_MAX} times within an hour and hung again each time, so only a command \
+                     takes it back now"
+                );
+                self.record(note.severity(Severity::Warning).cause(why).next(readd));
+                None
+            }
+            (Err(error), _) => {
                 let note = note.cause(format!("it is not taken: {error}"));
                 let half = (candidate.array.clone(), slot);
                 self.record(if self.other_halves.contains_key(&half) {
@@ -414,6 +482,23 @@ impl Manager {
                 });
                 None
             }
+        }
+    }
+
+    /// Waits no more for the drive of the member `awaited` at the path of `candidate` when another one is there.
+    fn stop_waiting(
+        &mut self,
+        candidate: &Candidate,
+        awaited: Option<Uuid>,
+        found: Option<&Labelled>,
+    ) {
+        let Some(awaited) = awaited else { return };
+        let is_it = |found: &Labelled| {
+            found.label.array.to_string() == candidate.array && found.label.member == awaited
+        };
+        if !found.is_some_and(is_it) {
+            self.returns.leave_to_hand(awaited);
+            self.note_silent();
         }
     }
 

@@ -34,6 +34,7 @@ impl Control {
         }
         let mut warnings = Vec::new();
         self.record_before_leaving(&view.uuid)?;
+        self.disconnect(|export| export.array == view.uuid)?;
         let removed = self.run(|m| m.forget_array(&view.uuid, m.config.clone()))?;
         // Reserved for as long as it takes: nobody else gets a drive that still owes us something.
         match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
@@ -78,6 +79,7 @@ impl Control {
             return Ok(ArrayChange { undo: undo.unwrap_or_default(), ..planned(view, steps) });
         }
         let mut warnings = Vec::new();
+        self.disconnect(|export| export.array == view.uuid)?;
         let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
         self.run(|m| {
             crate::scrub_file::forget(m.store.folder(), &view.uuid);

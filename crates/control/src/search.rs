@@ -2,7 +2,6 @@
 
 use strake_engine::AssemblePolicy;
 
-use crate::bounded;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::import::{push_once, suffice_without};
 use crate::offline::Labelled;
@@ -13,6 +12,14 @@ pub(crate) enum Unused {
     Label(ControlError),
     /// It cannot be opened or read.
     Otherwise(ControlError),
+}
+
+impl Unused {
+    /// The drive did not answer in time, or still owes answers of an earlier use.
+    pub(crate) fn is_silent(&self) -> bool {
+        let (Self::Label(error) | Self::Otherwise(error)) = self;
+        error.kind == ControlErrorKind::Silent
+    }
 }
 
 impl From<ControlError> for Unused {
@@ -42,6 +49,7 @@ pub(crate) fn of_label(error: ControlError) -> Unused {
         | ControlErrorKind::Exists
         | ControlErrorKind::State
         | ControlErrorKind::Device
+        | ControlErrorKind::Silent
         | ControlErrorKind::Store
         | ControlErrorKind::Stopped
         | ControlErrorKind::Internal => Unused::Otherwise(error),
@@ -77,8 +85,8 @@ pub(crate) struct Search {
 
 impl Search {
     /// Notes why a recorded drive is not used.
-    pub(crate) fn note(&mut self, path: &str, unused: Unused) {
-        self.silent += usize::from(bounded::silent(path).is_some());
+    pub(crate) fn note(&mut self, unused: Unused) {
+        self.silent += usize::from(unused.is_silent());
         match unused {
             Unused::Label(error) => {
                 self.refused.push(error.what.clone());

@@ -108,6 +108,11 @@ fn another_protocol(record: &ExportRecord) -> ControlError {
     ))
 }
 
+/// Stops a server, unless a command still waits for requests to one of its exports: it ends with that command.
+pub(crate) fn stop(server: Arc<ExportServer>) -> Result<(), ControlError> {
+    Arc::into_inner(server).map_or(Ok(()), ExportServer::stop)
+}
+
 impl ExportServer {
     /// Listens where `record` says.
     pub(crate) fn start(
@@ -350,7 +355,7 @@ impl ExportServer {
     }
 
     /// Stops it.
-    pub(crate) fn stop(self) -> Result<(), ControlError> {
+    fn stop(self) -> Result<(), ControlError> {
         match self {
             Self::Nbd(server) => Ok(server.stop()?),
             Self::Nvme(target) => Ok(target.stop()?),

@@ -1,9 +1,11 @@
 //! The end of the daemon: everything that waits for drives or clients is stopped side by side, and all of it within one
 //! limit, since a service manager kills what takes too long. What is late is named, and left as a crash leaves it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use strake_block::BlockDevice;
+use strake_engine::MemberStatus;
 use strake_reactor::monotonic;
 
 use crate::bounded::{self, Job, side_by_side, within};
@@ -12,7 +14,7 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::{STOP_LIMIT, STOP_RECORD_LIMIT};
 use crate::manager::{Manager, Running, array_key};
-use crate::servers::ExportServer;
+use crate::servers::{self, ExportServer};
 
 /// How long data cores have to end; nothing is left on them that waits.
 const CORES_END: Duration = Duration::from_secs(3);
@@ -48,6 +50,7 @@ impl Control {
             late_error(format!("exports on {listen} did not let go of their clients in time"))
         }));
         errors.append(&mut self.stop_arrays(deadline));
+        errors.append(&mut self.end_commands(deadline));
         errors.append(&mut self.end_starts(deadline));
         // What a queue was not answered before it was closed may still be carried out.
         let owing = self.run(|m| Ok(m.owing_remotes())).unwrap_or_default();
@@ -100,11 +103,40 @@ impl Control {
             running.iter().map(|r| (r.array.name().to_string(), paths_of(r))).collect();
         let jobs = running.into_iter().map(|r| stop_array(r)).collect();
         let (done, late) = side_by_side(jobs, deadline);
-        let mut errors: Vec<ControlError> = done.into_iter().flatten().collect();
+        self.note_silent_at_stop(&done);
+        let mut errors: Vec<ControlError> = done.into_iter().filter_map(|s| s.error).collect();
         for (name, paths) in members.into_iter().filter(|(name, _)| late.contains(name)) {
             errors.push(not_stopped(&name, paths));
         }
         errors
+    }
+
+    /// Records which members hung when their arrays stopped: they are taken back after the next start.
+    fn note_silent_at_stop(&self, stopped: &[Stopped]) {
+        let noted = self.run(|m| {
+            for Stopped { uuid, members, .. } in stopped {
+                if let Some(silent) = m.silent_now(uuid, members) {
+                    m.record_silent(uuid, silent);
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = noted {
+            tracing::warn!(reason = %error, "members that hang are not recorded");
+        }
+    }
+
+    /// Waits for commands under way: one that unloads an array, or stops it to grow, stops it by itself.
+    fn end_commands(&self, deadline: Instant) -> Vec<ControlError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let _ = self.wait_until(left, |m| m.commands.objects().is_empty());
+        let late = self.run(|m| Ok(m.commands.objects())).unwrap_or_default();
+        let error = |object| {
+            late_error(format!(
+                "a command has not ended that works on {object}; see what became of it at the next start"
+            ))
+        };
+        late.into_iter().map(error).collect()
     }
 
     /// Waits for arrays that are still being started. Those whose labels were changed and that never ran are not
@@ -132,17 +164,27 @@ fn late_error(what: String) -> ControlError {
     ControlError::new(ControlErrorKind::Device, what)
 }
 
-fn stop_server(listen: String, server: ExportServer) -> Job<Option<ControlError>> {
-    (listen, Box::new(move || server.stop().err()))
+fn stop_server(listen: String, server: Arc<ExportServer>) -> Job<Option<ControlError>> {
+    (listen, Box::new(move || servers::stop(server).err()))
 }
 
-fn stop_array(running: Running) -> Job<Option<ControlError>> {
+/// An array that has stopped.
+struct Stopped {
+    uuid: String,
+    /// Why its stop is not recorded, if it is not.
+    error: Option<ControlError>,
+    /// What its members were like at the end.
+    members: Vec<MemberStatus>,
+}
+
+fn stop_array(running: Running) -> Job<Stopped> {
     let name = running.array.name().to_string();
     let stop = move || {
+        let uuid = running.uuid();
         let Running { array, drives, successor, .. } = running;
-        let stopped = array.stop().err().map(ControlError::from);
+        let (stopped, members) = array.stop_with_members();
         drop((drives, successor));
-        stopped
+        Stopped { uuid, error: stopped.err().map(ControlError::from), members }
     };
     (name, Box::new(stop))
 }
@@ -164,8 +206,8 @@ pub(crate) fn stop_one(
     let (name, paths) = (running.array.name().to_string(), paths_of(&running));
     let (_, stop) = stop_array(running);
     let stopped = within("array stop", limit, move || (stop(), reserved));
-    let (error, reserved) = stopped.ok_or_else(|| not_stopped(&name, paths))?;
-    Ok((reserved, error))
+    let (stopped, reserved) = stopped.ok_or_else(|| not_stopped(&name, paths))?;
+    Ok((reserved, stopped.error))
 }
 
 /// What to say of an array that was not stopped in time, whose drives are at `paths`.
@@ -228,7 +270,7 @@ impl Manager {
     }
 
     /// Identities of drives of other machines at which requests may still be under way.
-    fn owing_remotes(&self) -> Vec<String> {
+    pub(crate) fn owing_remotes(&self) -> Vec<String> {
         let remotes = self.drives.remotes();
         let owing = remotes.iter().filter(|device| device.owes());
         owing.map(|device| device.identity()).collect()

@@ -16,6 +16,7 @@ use crate::actions::Pace;
 use crate::bounded;
 use crate::control::Control;
 use crate::create::refuse_occupied;
+use crate::drives::Sighting;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::{GLANCE_LIMIT, SPARES_MAX};
@@ -76,7 +77,7 @@ pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
 /// member is being copied, somebody was quicker, it stops) may want it a second later.
 fn is_of_the_drive(kind: ControlErrorKind) -> bool {
     match kind {
-        ControlErrorKind::Device | ControlErrorKind::Usage => true,
+        ControlErrorKind::Device | ControlErrorKind::Silent | ControlErrorKind::Usage => true,
         ControlErrorKind::NotFound
         | ControlErrorKind::Exists
         | ControlErrorKind::State
@@ -148,10 +149,13 @@ impl Control {
     /// When it is no spare.
     pub fn remove_spare(&self, request: &RemoveSpareRequest) -> Result<SpareChange, ControlError> {
         // A spare that is not here is known by the path it was recorded with.
-        self.run(|m| {
+        let (path, machine) = self.run(|m| {
             let path = m.drives.path_of(&request.drive).unwrap_or_else(|_| request.drive.clone());
-            m.drop_spare(&path)
-        })
+            Ok((path, m.drives.machine().clone()))
+        })?;
+        // Without the lock: the path may lie on something that does not answer.
+        let seen = Sighting::within(&path, &machine, GLANCE_LIMIT).ok();
+        self.run(|m| m.drop_spare(&path, seen.as_ref()))
     }
 
     /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
@@ -335,9 +339,14 @@ impl Manager {
         known.map_or_else(|| uuid.to_owned(), |a| a.name.clone())
     }
 
-    fn drop_spare(&mut self, path: &str) -> Result<SpareChange, ControlError> {
+    fn drop_spare(
+        &mut self,
+        path: &str,
+        seen: Option<&Sighting>,
+    ) -> Result<SpareChange, ControlError> {
         self.check_open()?;
-        let open = self.drives.by_path(path).map(|d| d.drive.device.identity());
+        let open = self.drives.named(path).or_else(|| self.drives.seen_as(path, seen?));
+        let open = open.map(|drive| drive.device.identity());
         let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
         let Some(record) = self.config.spares.iter().find(same).cloned() else {
             let known: Vec<&str> = self.config.spares.iter().map(|s| s.path.as_str()).collect();

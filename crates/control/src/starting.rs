@@ -272,7 +272,7 @@ impl Control {
                 Ok(None) => renamed |= machine.has_node(path),
                 Err(unused) => {
                     renamed |= machine.has_node(path);
-                    search.note(path, unused);
+                    search.note(unused);
                 }
             }
         }
@@ -367,7 +367,7 @@ impl Control {
             let outcome = opened.and_then(|drive| labelled(drive, limit).map_err(of_label));
             if outcome.is_ok()
                 || started.elapsed() >= RELEASE_WAIT
-                || bounded::silent(path).is_some()
+                || outcome.as_ref().is_err_and(Unused::is_silent)
                 || !is_there(path)
             {
                 return outcome;
@@ -395,7 +395,9 @@ impl Control {
         // As above.
         let _ = self.run(|m| {
             let name = m.array_name(uuid);
-            if m.starting.remove(uuid).is_some_and(|starting| starting.assembling) {
+            if m.starting.remove(uuid).is_some_and(|starting| starting.assembling)
+                && !m.cut_short.contains(&name)
+            {
                 m.cut_short.push(name);
             }
             Ok(())

@@ -120,6 +120,21 @@ pub struct ArrayRecord {
     /// Members that are being copied to other drives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopyRecord>,
+    /// Members that were given up because they did not answer, and are taken back when they do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<SilentRecord>,
+}
+
+/// A member that was given up because its drive did not answer in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SilentRecord {
+    /// The member's place.
+    pub slot: u8,
+    /// Identity of the member.
+    pub member: String,
+    /// Where its drive was last seen.
+    pub path: String,
 }
 
 /// A member that is being copied to another drive, whose place that takes then.

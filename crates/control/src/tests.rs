@@ -132,6 +132,7 @@ fn sample() -> Config {
             scrub: ScrubRecord::default(),
             kept_exports: Vec::new(),
             copies: Vec::new(),
+            silent: Vec::new(),
         }],
         exports: vec![ExportRecord {
             name: "tank".into(),

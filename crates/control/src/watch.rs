@@ -347,6 +347,7 @@ impl Manager {
             notes.into_iter().for_each(|note| self.record(note));
             self.seen.insert(uuid, now);
         }
+        self.note_silent();
         let running = &self.running;
         self.seen.retain(|uuid, _| running.iter().any(|r| r.uuid() == *uuid));
     }

@@ -1,6 +1,6 @@
 //! The life of the process: start, serve, stop.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, stderr};
 use std::time::Duration;
 
 use strake_api::FILE_DESCRIPTOR_SET;
@@ -15,6 +15,7 @@ use strake_api::v1::job_service_server::JobServiceServer;
 use strake_api::v1::spare_service_server::SpareServiceServer;
 use strake_control::{Control, Options};
 use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::Server;
 use tracing_subscriber::EnvFilter;
@@ -23,7 +24,7 @@ use crate::again;
 use crate::args::{Args, LogFormat};
 use crate::files;
 use crate::metrics::{self, Metrics};
-use crate::shared::Shared;
+use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
 use crate::socket;
 use strake_parity::Kernel;
 
@@ -76,13 +77,8 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         io_limits: args.io_timeout,
         ..Options::default()
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(16)
-        .thread_name("strake-control")
-        .enable_all()
-        .build()
-        .map_err(|e| format!("cannot start the control threads: {e}"))?;
+    let runtime =
+        control_threads().map_err(|e| format!("cannot start the control threads: {e}"))?;
     // Another daemon there is found out before arrays are started and events recorded that it knows nothing of.
     socket::refuse_in_use(&path)?;
     // The state directory's lock comes first: whoever holds it may replace a stale socket.
@@ -117,6 +113,16 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     // A watch that still waits must not hold up the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+/// The threads that calls are answered by.
+pub fn control_threads() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(COMMANDS_MAX + LOOKS_MAX)
+        .thread_name("strake-control")
+        .enable_all()
+        .build()
 }
 
 fn start_log(format: LogFormat) {

@@ -4,14 +4,22 @@ use std::sync::Arc;
 
 use strake_api::limits::{DRIVES_MAX, HOSTS_MAX, STRING_BYTES_MAX};
 use strake_control::{Actor, Command, Control, ControlError, ControlErrorKind, Manager, Outcome};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
+
+/// Most commands under way at a time.
+pub const COMMANDS_MAX: usize = 32;
+
+/// Threads for calls that only look, and for the stop.
+pub const LOOKS_MAX: usize = 32;
 
 /// One control plane, many calls.
 #[derive(Clone)]
 pub struct Shared {
     control: Control,
+    /// Commands that may be under way.
+    turns: Arc<Semaphore>,
     /// Told when a client asks the daemon to stop.
     pub stop: Arc<Notify>,
     /// Where the daemon listens, for people.
@@ -27,7 +35,8 @@ impl Shared {
             // One that nobody follows is no loss.
             tell.send_replace(event.number);
         });
-        Self { control, stop: Arc::new(Notify::new()), socket: socket.into(), newest }
+        let turns = Arc::new(Semaphore::new(COMMANDS_MAX));
+        Self { control, turns, stop: Arc::new(Notify::new()), socket: socket.into(), newest }
     }
 
     /// The control plane, for what needs no waiting.
@@ -72,6 +81,10 @@ impl Shared {
     ) -> Result<Response<T>, Status> {
         let actor = actor_of(&request);
         let command = request.into_inner();
+        // Commands wait for drives and for each other. Those in excess wait here, so that threads are left for whoever
+        // only looks, and for the stop.
+        let turn = self.turns.acquire().await;
+        let _turn = turn.map_err(|_| Status::unavailable("the daemon is stopping"))?;
         self.call(move |control| control.command(&actor, &command, job)).await.map(Response::new)
     }
 }
@@ -91,7 +104,7 @@ pub fn status_of(error: &ControlError) -> Status {
         ControlErrorKind::NotFound => Status::not_found(what),
         ControlErrorKind::Exists => Status::already_exists(what),
         ControlErrorKind::State | ControlErrorKind::Refused => Status::failed_precondition(what),
-        ControlErrorKind::Device => Status::aborted(what),
+        ControlErrorKind::Device | ControlErrorKind::Silent => Status::aborted(what),
         ControlErrorKind::Store => Status::resource_exhausted(what),
         ControlErrorKind::Stopped => Status::unavailable(what),
         ControlErrorKind::Internal => Status::internal(what),

@@ -1,13 +1,17 @@
 use crate::again::command;
 use crate::args::Args;
 use crate::process::cpu_ticks;
-use crate::shared::{check_drives, check_text, status_of};
+use crate::run::control_threads;
+use crate::shared::{COMMANDS_MAX, Shared, check_drives, check_text, status_of};
 use crate::socket::{bind, listen, may_call};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use strake_control::{ControlError, ControlErrorKind};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use strake_api::v1::{ArrayChange, UnloadArrayRequest};
+use strake_control::{Control, ControlError, ControlErrorKind, Options};
 use tonic::Code;
 
 #[test]
@@ -103,4 +107,41 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     std::fs::write(&path, b"precious").expect("it can be written");
     assert!(listen(&path, "--socket").err().is_some_and(|why| why.contains("not a socket")));
     std::fs::remove_dir_all(&dir).expect("it can be removed");
+}
+
+/// Sixteen commands that waited for each other's reservations took every thread there was: neither `status` nor the
+/// stop was answered before they ended.
+#[test]
+fn commands_that_wait_leave_threads_to_whoever_looks() {
+    let state = std::env::temp_dir().join(format!("strake-daemon-{}", std::process::id()));
+    let control = Control::start(&state, Options::default()).expect("it starts");
+    let shared = Shared::new(control.clone(), "/nowhere");
+    let runtime = control_threads().expect("there are threads");
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().expect("nobody panicked");
+    let commands: Vec<_> = (0..4 * COMMANDS_MAX)
+        .map(|_| {
+            let (shared, gate) = (shared.clone(), Arc::clone(&gate));
+            runtime.spawn(async move {
+                let wait = move |_: &Control, _: &UnloadArrayRequest| {
+                    drop(gate.read());
+                    Ok(ArrayChange::default())
+                };
+                shared.command(tonic::Request::new(UnloadArrayRequest::default()), wait).await
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        let look = shared.run(|m| Ok(m.arrays().len()));
+        let looked = tokio::time::timeout(Duration::from_secs(60), look).await;
+        assert_eq!(looked.expect("it is answered while they wait").expect("it answers"), 0);
+    });
+    drop(closed);
+    for command in commands {
+        let done = runtime.block_on(command).expect("no panic");
+        done.expect("each has its turn");
+    }
+    assert!(control.stop().is_empty());
+    drop((shared, control));
+    std::fs::remove_dir_all(&state).expect("it can be removed");
 }

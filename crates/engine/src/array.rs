@@ -319,15 +319,21 @@ impl Array {
     ///
     /// # Errors
     /// When the stop could not be recorded; the array is stopped all the same, as after a crash.
-    pub fn stop(mut self) -> Result<(), ArrayError> {
+    pub fn stop(self) -> Result<(), ArrayError> {
+        self.stop_with_members().0
+    }
+
+    /// The same, with what its members were like at the end: a stop may cost one that hangs.
+    pub fn stop_with_members(mut self) -> (Result<(), ArrayError>, Vec<MemberStatus>) {
         for quiet in self.begin_quiesce() {
             if quiet.recv().is_err() {
                 break;
             }
         }
         let stopped = self.begin_stop().wait();
+        let members = self.board.members();
         self.remove_pollers();
-        stopped
+        (stopped, members)
     }
 
     fn remove_pollers(&mut self) {

@@ -1,7 +1,7 @@
 //! What can go wrong with an array as a whole.
 
 use std::fmt;
-use strake_block::{DeviceError, IoError};
+use strake_block::{DeviceError, IoError, IoErrorKind};
 use strake_raid::GeometryError;
 use strake_units::{ByteSize, MemberIndex, Name, Uuid};
 
@@ -16,6 +16,8 @@ pub enum ArrayErrorKind {
     Refused,
     /// A device failed.
     Device,
+    /// A device did not answer in time, or still owes answers of an earlier use.
+    Silent,
     /// The array or its cores are gone.
     Gone,
 }
@@ -54,7 +56,7 @@ impl ArrayError {
     }
 
     pub(crate) fn io(path: &str, doing: &str, error: IoError) -> Self {
-        Self::new(ArrayErrorKind::Device, format!("{path}: {doing} failed: {error}"))
+        Self::new(kind_of(error.kind), format!("{path}: {doing} failed: {error}"))
     }
 
     pub(crate) fn too_small(path: &str, slot: MemberIndex, has: u64, needs: u64) -> Self {
@@ -82,6 +84,29 @@ impl From<GeometryError> for ArrayError {
 
 impl From<DeviceError> for ArrayError {
     fn from(error: DeviceError) -> Self {
-        Self::new(ArrayErrorKind::Device, error.to_string())
+        Self::new(kind_of(error.kind), error.to_string())
+    }
+}
+
+fn kind_of(kind: IoErrorKind) -> ArrayErrorKind {
+    if kind == IoErrorKind::Timeout { ArrayErrorKind::Silent } else { ArrayErrorKind::Device }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ArrayError, ArrayErrorKind};
+    use strake_block::{DeviceError, IoError, IoErrorKind};
+
+    #[test]
+    fn a_device_that_does_not_answer_is_told_from_one_that_fails() {
+        let check = |io, kind| {
+            assert_eq!(ArrayError::io("d", "reading it", IoError::new(io)).kind, kind, "{io:?}");
+            let refused = DeviceError::new(io, "d", "is not opened");
+            assert_eq!(ArrayError::from(refused).kind, kind, "{io:?}");
+        };
+        check(IoErrorKind::Timeout, ArrayErrorKind::Silent);
+        check(IoErrorKind::Device, ArrayErrorKind::Device);
+        check(IoErrorKind::Gone, ArrayErrorKind::Device);
+        check(IoErrorKind::Medium, ArrayErrorKind::Device);
     }
 }

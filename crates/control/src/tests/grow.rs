@@ -298,13 +298,14 @@ fn growing_is_a_job_that_can_be_cancelled() {
     };
     check_refused(change("pause"), ControlErrorKind::Usage, "cancelled, and nothing else");
     assert_eq!(change("cancel").expect("it can be").result, "changed");
-    let (intended, _reserved) =
+    let (intended, reserved) =
         control.reserve(|m| m.plan_growth(&request("tank"), Change::Grow)).expect("it may");
     let areas = vec![vec![intended.plan.new_area()]; 2];
     let given_up = control.make_room_in(&intended, &areas, &growth);
     check_refused(given_up, ControlErrorKind::State, "was given up; it is as it was");
     assert_eq!((size(&control, "tank"), growth.progress().done_bytes), (before, 0));
     assert!(is_healthy(&control, "tank"), "the job is over");
+    drop(reserved);
     stop(&control);
 }
 

@@ -7,6 +7,7 @@ use strake_api::v1::{
     ListHostsResponse, ListReferralsRequest, ListReferralsResponse, ReferralChange,
     ReleaseExportRequest, RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest,
 };
+use strake_control::Control;
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::shared::{Shared, check_hosts, check_texts};
@@ -51,7 +52,7 @@ impl ExportService for Shared {
     ) -> Result<Response<ExportChange>, Status> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name)])?;
-        self.command(request, |c, r| c.run(|m| m.remove_export(r))).await
+        self.command(request, Control::remove_export).await
     }
 
     async fn release_export(

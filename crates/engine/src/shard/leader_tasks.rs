@@ -491,7 +491,10 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
             leader.state.superblock.compat &= !COMPAT_AFTER_CRASH;
         }
     }
-    if record(shard, group).await { Ok(()) } else { Err(lost()) }
+    let recorded = record(shard, group).await;
+    // Whoever stops it is told of members that this has cost.
+    show(shard);
+    if recorded { Ok(()) } else { Err(lost()) }
 }
 
 /// Changes the list of bad blocks on every live member and for every shard.

@@ -1,8 +1,8 @@
 //! Drives that never answer, or answer much later.
 
-use strake_block::{DeviceKind, Op};
+use strake_block::{DeviceKind, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::AssemblePolicy;
+use strake_engine::{AssemblePolicy, MemberCause};
 use strake_raid::{Level, MemberState};
 use strake_units::{MemberIndex, Nanos};
 
@@ -52,6 +52,21 @@ fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
     stage.stop().expect("a clean stop");
     stage.again(AssemblePolicy::default());
     stage.verify(2000);
+}
+
+/// A member that hung while its array stopped was not known to have done so, and was not taken back by the next daemon.
+#[test]
+fn whoever_stops_an_array_is_told_of_a_member_that_hangs_meanwhile() {
+    let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));
+    let quiet = stage.array().begin_quiesce();
+    stage.pass(1);
+    assert!(quiet.iter().all(|quiet| quiet.try_recv().is_ok()), "nothing was under way");
+    let stopping = stage.array().begin_stop();
+    stage.pass(20);
+    stage.asked(stopping).expect("redundancy covers it");
+    let member = &stage.status().members[victim];
+    assert_eq!(member.state, MemberState::Faulty);
+    assert_eq!(member.cause, Some(MemberCause::Error(IoErrorKind::Timeout)));
 }
 
 /// Late answers of the old device, by the hundred, must not count against the new one nor land on it.

@@ -97,11 +97,11 @@ impl Search {
     }
 
     /// Adds what was found at a path that is not recorded. A drive may have moved there.
-    pub(crate) fn add_other(&mut self, path: &str, found: Result<Option<Labelled>, Unused>) {
+    pub(crate) fn add_other(&mut self, found: Result<Option<Labelled>, Unused>) {
         match found {
             Ok(Some(found)) => push_once(&mut self.here, found),
             Err(Unused::Label(error)) if error.array.is_some() => {
-                self.note(path, Unused::Label(error));
+                self.note(Unused::Label(error));
             }
             Ok(None) | Err(_) => {}
         }

@@ -279,8 +279,8 @@ impl Control {
         if renamed {
             let mut others = scan::block_paths(&machine);
             others.retain(|path| !record.drives.contains(path));
-            for (path, found) in others.iter().zip(self.look_at(reserved, record, &others)) {
-                search.add_other(path, found);
+            for found in self.look_at(reserved, record, &others) {
+                search.add_other(found);
             }
         }
         if !search.here.is_empty() {

@@ -251,7 +251,7 @@ fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
     let mut first = stage.array().begin_fail(MemberIndex(asked)).expect("allowed");
     stage.pass(2);
     assert!(first.poll().is_none(), "marks are cleared before, which takes a flush");
-    let failing = Effect::Fail(strake_block::IoErrorKind::Device);
+    let failing = Effect::Fail(IoErrorKind::Device);
     stage.disks[broken].plan.add(Rule::new(Ops::WRITE, failing));
     let ids: Vec<u64> = (0..1000)
         .step_by(50)

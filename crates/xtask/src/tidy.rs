@@ -71,6 +71,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("scenarios", "docs/scenarios.md has every scenario once and names tests that exist"),
     ("words", "documents use the terms of the glossary in STYLE.md"),
+    ("conflicts", "no document has a mark of a merge conflict"),
 ];
 
 /// All findings of all checks, in order of path and line.

@@ -204,6 +204,7 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("doc-paths", 1, walk("`lib.rs`")),
         ("doc-paths", 1, walk("`art.rs`")),
         ("doc-paths", 1, with(walk(""), "docs/guarantees.md", "`part.rs::only_in_a_comment`")),
+        ("conflicts", 2, with(sound(), "README.md", "One.\n<<<<<<< HEAD\n")),
         ("words", 2, with(sound(), "README.md", "A host connects.\nSomebody connects.\n")),
         ("words", 3, with(sound(), "docs/page.md", "\n\nA drive of another\nmachine.\n")),
     ]

@@ -63,7 +63,24 @@ const QUOTED_TABLE: &str = "docs/events.md";
 /// Checks every Markdown page.
 pub fn check(repo: &Repo) -> Vec<Finding> {
     let pages = repo.files.iter().filter(|(path, text)| is_checked(path, text));
-    pages.flat_map(|(path, text)| check_page(path, text)).collect()
+    let mut findings: Vec<Finding> =
+        pages.flat_map(|(path, text)| check_page(path, text)).collect();
+    let documents = repo.files.iter().filter(|(path, _)| path.ends_with(".md"));
+    findings.extend(documents.flat_map(|(path, text)| conflicts(path, text)));
+    findings
+}
+
+/// Lines that git leaves where two changes of a document met. Markdown renders them, so nothing else fails.
+fn conflicts(path: &str, text: &str) -> Vec<Finding> {
+    let is_mark = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+    let marks = text.lines().enumerate().filter(|(_, line)| is_mark(line));
+    let finding = |(at, _)| Finding {
+        path: path.to_string(),
+        line: at + 1,
+        rule: "conflicts",
+        message: "a mark of a merge conflict".into(),
+    };
+    marks.map(finding).collect()
 }
 
 fn is_checked(path: &str, text: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{Builder, ThreadId};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -64,7 +64,8 @@ pub struct CoreThread {
     thread: ThreadId,
     /// Hangs up when the core has ended. The thread itself may stay in the kernel for longer: one that has given the
     /// kernel's workers a request to a drive that hangs exits when that drive answers.
-    over: mpsc::Receiver<Never>,
+    /// The lock is never taken: it makes the type `Sync`, and `drop` has exclusive access.
+    over: Mutex<mpsc::Receiver<Never>>,
 }
 
 /// What is never sent.
@@ -93,7 +94,7 @@ impl CoreThread {
             })?;
         // Fails only if the thread ended before it sent, which is an abort of the process.
         let _ = started.recv();
-        Ok(Self { handle, thread: thread.thread().id(), over })
+        Ok(Self { handle, thread: thread.thread().id(), over: Mutex::new(over) })
     }
 
     /// A handle to the core.
@@ -121,7 +122,8 @@ impl Drop for CoreThread {
         let _ = self.handle.run(Core::stop);
         // A core cannot wait for its own end; it stops after the turn that dropped this.
         if self.thread != std::thread::current().id() {
-            let Err(mpsc::RecvError) = self.over.recv();
+            let over = self.over.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let Err(mpsc::RecvError) = over.recv();
         }
     }
 }

@@ -170,7 +170,10 @@ impl Isal {
     pub fn xor(&self, stripe: &mut Pointers<'_>, output: &mut [&mut [u8]]) -> bool {
         assert_eq!(output.len(), 1, "one XOR");
         let (all, _) = stripe.with(output);
-        // SAFETY: as in `dot`; the last pointer of the array is the output.
+        if !stripe.is_aligned(1) {
+            return false;
+        }
+        // SAFETY: as in `dot`; the last pointer of the array is the output, and all are aligned.
         unsafe { (self.xor_gen)(stripe.inputs as c_int + 1, stripe.len as c_int, all) == 0 }
     }
 
@@ -183,6 +186,9 @@ impl Isal {
         array[..stripe.inputs].copy_from_slice(&stripe.array[..stripe.inputs]);
         array[stripe.inputs..stripe.inputs + 2].fill(output.as_mut_ptr());
         let vectors = stripe.inputs as c_int + 2;
+        if !array.iter().all(|pointer| is_aligned(*pointer)) {
+            return false;
+        }
         // SAFETY: as in `xor`; the output is borrowed exclusively, for reading and writing.
         unsafe { (self.xor_gen)(vectors, stripe.len as c_int, array.as_mut_ptr()) == 0 }
     }
@@ -192,7 +198,10 @@ impl Isal {
     pub fn pq(&self, stripe: &mut Pointers<'_>, outputs: &mut [&mut [u8]]) -> bool {
         assert_eq!(outputs.len(), 2, "P and Q");
         let (all, _) = stripe.with(outputs);
-        // SAFETY: as in `dot`; the last two pointers of the array are the outputs.
+        if !stripe.is_aligned(2) {
+            return false;
+        }
+        // SAFETY: as in `dot`; the last two pointers of the array are the outputs, and all are aligned.
         unsafe { (self.pq_gen)(stripe.inputs as c_int + 2, stripe.len as c_int, all) == 0 }
     }
 
@@ -257,6 +266,19 @@ impl<'a> Pointers<'a> {
         let start = self.array.as_mut_ptr();
         (start, start.wrapping_add(self.inputs))
     }
+
+    /// True when the inputs and the first `outputs` outputs are as `xor_gen` and `pq_gen` need them.
+    fn is_aligned(&self, outputs: usize) -> bool {
+        self.array[..self.inputs + outputs].iter().all(|pointer| is_aligned(*pointer))
+    }
+}
+
+/// `xor_gen` and `pq_gen` accept addresses that are multiples of 32 (ISA-L's raid.h). Their versions for AVX and AVX2
+/// store with `vmovntdq`, which faults on others; those for AVX-512 do not.
+const ALIGNMENT: usize = 32;
+
+fn is_aligned(pointer: *mut u8) -> bool {
+    pointer.addr().is_multiple_of(ALIGNMENT)
 }
 
 /// The file that the loader mapped, by its full name.

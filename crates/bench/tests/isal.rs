@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use strake_bench::isal::{Isal, Pointers};
 use strake_bench::pool::{Pool, Shape};
+use strake_block::BufMut;
 use strake_parity::checksum::{crc32c, crc64_nvme};
 use strake_parity::{Code, Kernel, encode_with};
 
@@ -40,9 +41,14 @@ fn p_and_q_are_those_of_isal() {
                     assert!(q == stripe.outputs[1], "{inputs}+2, {strip}, {name}: Q differs");
                 }
                 let mut pointers = Pointers::new(&stripe.inputs, 1);
-                let mut p = vec![0; strip];
-                assert!(isal.xor(&mut pointers, &mut [&mut p]), "xor_gen refuses");
-                assert!(p == stripe.outputs[0], "{inputs}+1, {strip}: P differs");
+                let mut p = BufMut::alone(strip + 1);
+                let p = p.as_mut_slice();
+                assert!(
+                    !isal.xor(&mut pointers, &mut [&mut p[1..]]),
+                    "an address that would fault"
+                );
+                assert!(isal.xor(&mut pointers, &mut [&mut p[..strip]]), "xor_gen refuses");
+                assert!(p[..strip] == *stripe.outputs[0], "{inputs}+1, {strip}: P differs");
             }
         }
     }

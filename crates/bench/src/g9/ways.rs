@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use strake_block::BufMut;
 use strake_parity::{Code, Kernel, ParityMut, Recovery, Residency, encode, update};
 
 use super::cases::{Case, Memory, Operation};
@@ -121,11 +122,13 @@ fn theirs<'a>(isal: &'a Isal, case: &Case, rows: &[Vec<u8>]) -> Vec<Named<'a>> {
 /// The difference into a buffer, then that into every parity; for P alone also one XOR of three.
 fn theirs_update<'a>(isal: &'a Isal, case: &Case, rows: &[Vec<u8>]) -> Vec<Named<'a>> {
     let mut tables = isal.tables(rows);
-    let difference = RefCell::new(vec![0; case.strip]);
+    // Aligned to a page, as `xor_gen` needs it.
+    let difference = RefCell::new(BufMut::alone(case.strip));
     let mut ways: Vec<Named<'a>> = vec![(
         "xor_gen + ec_encode_data_update",
         Box::new(move |stripe| {
-            let difference = &mut *difference.borrow_mut();
+            let mut difference = difference.borrow_mut();
+            let difference = difference.as_mut_slice();
             let done = isal.xor(&mut stripe.pointers, &mut [&mut *difference]);
             assert!(done, "xor_gen refuses");
             isal.spread(&mut tables, CHANGED, difference, &mut stripe.outputs);

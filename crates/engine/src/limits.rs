@@ -109,8 +109,9 @@ pub const READ_PATIENCE: Nanos = Nanos(2 * Nanos::SECOND.0);
 pub const ZEROED_FIRST: u64 = 256 << 20;
 
 /// Bytes of the largest of these requests: a drive whose first part is unmapped and quick may be slow after it, and a
-/// request that takes longer than the limit of a drive fails the command.
-pub const ZEROED_MOST: u64 = 2 << 30;
+/// request that takes longer than the limit of a drive fails the command. At 10 ms each, requests of this size cover a
+/// drive of 7.68 TB in half of [`ZEROING_LIMIT`].
+pub const ZEROED_MOST: u64 = 32 << 30;
 
 /// For how long a new member is made zeroes before it is left to the initialization behind the start.
 pub const ZEROING_LIMIT: Nanos = Nanos(5 * Nanos::SECOND.0);

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::run::{self, Outcome};
 
 /// Looks at this many crash states.
-pub fn crash(root: &Path, states: u64) -> Outcome {
-    check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed().to_string()])
+pub fn crash(root: &Path, states: &Draw) -> Outcome {
+    states.of(root, &[], "--crash")
 }
 
 /// The same, and fails as well when recoveries did not do everything that they can do.

@@ -9,7 +9,7 @@
 //! **What it must never do.** Take part in I/O. Acknowledge what is not recorded, or begin what could not be recorded.
 //! Touch a drive before the whole request has been checked. Wait for a drive while it holds the lock.
 //!
-//! **Where to start.** [`control`] for a command from check to answer and [`manager`] for what is owned, then
+//! **Where to start.** `control.rs` for a command from check to answer and [`manager`] for what is owned, then
 //! `create.rs` for one command, `upkeep.rs` for what happens without a command, and `starting.rs` for a start.
 
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@
 //!    that one, and through this one or it was never acted on. If it shows this of no member of `C`, two histories
 //!    exist: a fork. Calling it rebuilding is not enough: the label that takes a member back may be cut short before
 //!    the member has it, and those before it were acted on without the member. It is enough when the label says that
-//!    the member was in sync after it last went out ([`Superblock::vouches_for`]).
+//!    the member was in sync after it last went out (`Superblock::vouches_for`).
 //! 4. Of two labels with one generation one was never acted on. It is known which one when a drive is here that a label
 //!    calls live and that does not have it. Without such a drive neither may be passed over.
 

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// `compat`: the label remembers activations, see [`Superblock::history`].
+/// `compat`: the label remembers activations, see `Superblock::history`.
 pub const COMPAT_HISTORY: u64 = 1;
 /// `compat`: since every absent member left, whoever wrote labels has kept its stale plane.
 pub const COMPAT_STALE_PLANES: u64 = 2;

@@ -272,8 +272,8 @@ class Operator:
             ("array", "replace", self.name, "--member", "0", "--with", "/no/such/drive"),
             ("array", "create", "other", "--level", "6", "--drives", ",".join(self.members())),
             ("array", "create", self.name, "--level", "0", "--drives", self.new_drive()),
-            ("drive", "clean", self.members()[0], "--yes"),
-            ("spare", "add", self.members()[0]),
+            ("drive", "clean", self.settled(), "--yes"),
+            ("spare", "add", self.settled()),
             ("array", "undelete", self.name),
         ))
         code, _ = self.guarded(0, *wrong)
@@ -282,6 +282,12 @@ class Operator:
 
     def members(self):
         return [m["path"] for m in self.online()["members"] if m["path"]] or ["/no/such/drive"]
+
+    def settled(self):
+        """A member that is in sync and not being copied: one that is may be free when the command arrives."""
+        members = self.online()["members"]
+        paths = [m["path"] for m in members if m["state"] == "in_sync" and not m["replacement"]]
+        return (paths or ["/no/such/drive"])[0]
 
     def drives(self):
         """Those of the array that are there: members, and drives that members are being copied to, which may have taken

@@ -88,7 +88,7 @@ impl Control {
 
 impl Manager {
     /// Copies that are recorded and not under way, of members that are still those that were to be copied. One that
-    /// failed since is made up from the others on the same drive, as if it had failed during the copy.
+    /// failed since or is missing is reconstructed on the same drive, as if it had failed during the copy.
     fn waiting_copies(&mut self) -> Vec<(String, CopyRecord)> {
         if self.stopping {
             return Vec::new();
@@ -113,7 +113,10 @@ impl Manager {
                     over.push((uuid.clone(), copy.slot));
                     continue;
                 }
-                let may = matches!(member.state, MemberState::InSync | MemberState::Faulty);
+                let may = match member.state {
+                    MemberState::InSync | MemberState::Faulty | MemberState::Missing => true,
+                    MemberState::Rebuilding { .. } => false,
+                };
                 let idle = running.successor.is_none() && member.replacement.is_empty();
                 if may && idle && !status.lost {
                     waiting.push((uuid.clone(), copy.clone()));

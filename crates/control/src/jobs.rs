@@ -7,7 +7,7 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
-use crate::store::Settings;
+use crate::store::{PausedJobs, Settings};
 
 /// What a change of a job still has to wait for.
 enum Begun {
@@ -40,6 +40,43 @@ impl Settings {
     pub(crate) fn maintenance(self) -> Maintenance {
         Maintenance { priority: self.rebuild_priority, paused: self.paused }
     }
+
+    /// The same with a job of `kind` paused, and with it all jobs of the array.
+    pub(crate) fn with_pause_of(mut self, kind: &str) -> Self {
+        self.paused = true;
+        self.paused_jobs.set(kind);
+        self
+    }
+
+    /// The same without any pause.
+    pub(crate) fn without_pause(self) -> Self {
+        Self { paused: false, paused_jobs: PausedJobs::default(), ..self }
+    }
+}
+
+impl PausedJobs {
+    /// Adds a job of `kind`. A scrub records its own pause, and a growth cannot be paused.
+    fn set(&mut self, kind: &str) {
+        match kind {
+            "rebuild" => self.rebuild = true,
+            "replace" => self.replace = true,
+            "resync" | "initialize" => self.resync = true,
+            _ => {}
+        }
+    }
+
+    /// Whether one of these jobs is among `listed`.
+    fn are_in(self, listed: Self) -> bool {
+        let known = if self == Self::default() {
+            Self { rebuild: true, replace: true, resync: true }
+        } else {
+            self
+        };
+        let both = |ours, theirs| ours && theirs;
+        both(known.rebuild, listed.rebuild)
+            || both(known.replace, listed.replace)
+            || both(known.resync, listed.resync)
+    }
 }
 
 impl Manager {
@@ -51,6 +88,8 @@ impl Manager {
 
     fn begin_change_job(&mut self, request: &ChangeJobRequest) -> Result<Begun, ControlError> {
         self.check_open()?;
+        // Before the job is looked for: the pause of one that has ended is not left to the next.
+        self.end_pauses();
         let jobs = self.list_jobs().jobs;
         let Some(job) = jobs.iter().find(|job| job.id == request.id).cloned() else {
             let known: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
@@ -74,13 +113,13 @@ impl Manager {
             return self.change_scrub_job(&job, request).map(|done| Begun::Done(Box::new(done)));
         }
         match (request.action.as_str(), request.priority) {
-            ("pause", None) => settings.paused = true,
+            ("pause", None) => settings = settings.with_pause_of(&job.kind),
             ("resume", None) if job.state == "halted" => {
-                self.put_settings(&uuid, Settings { paused: false, ..settings })?;
+                self.put_settings(&uuid, settings.without_pause())?;
                 self.tell_job(&job, "was told to try again");
                 return Ok(Begun::Wait(self.running[at].array.begin_resume(), job.id));
             }
-            ("resume", None) => settings.paused = false,
+            ("resume", None) => settings = settings.without_pause(),
             ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
             ("set", None) => {
                 return Err(ControlError::usage("say which priority with --priority, 0 to 100"));
@@ -163,6 +202,34 @@ impl Manager {
     pub(crate) fn tell_job(&self, job: &Job, how: &str) {
         let what = format!("the {} of array {} {how}", job.kind, job.array);
         self.record(Note::new(EventKind::JobChanged, format!("array/{}", job.array), what));
+    }
+
+    /// Ends each pause whose jobs have ended, so that it does not hold up the next job of the array.
+    pub(crate) fn end_pauses(&mut self) {
+        for at in 0..self.running.len() {
+            let uuid = self.running[at].uuid();
+            let settings = self.settings(&uuid);
+            if !settings.paused {
+                continue;
+            }
+            let view = self.view(at);
+            let mut listed = PausedJobs::default();
+            view.progress.iter().for_each(|progress| listed.set(&progress.job));
+            if settings.paused_jobs.are_in(listed) {
+                continue;
+            }
+            match self.put_settings(&uuid, settings.without_pause()) {
+                Ok(()) => {
+                    let what = format!(
+                        "the jobs of array {} are not paused: what was paused has ended",
+                        view.name
+                    );
+                    let object = format!("array/{}", view.name);
+                    self.record(Note::new(EventKind::JobChanged, object, what));
+                }
+                Err(error) => tracing::warn!(reason = %error, "the end of a pause is not recorded"),
+            }
+        }
     }
 
     /// Records how an array shall behave, and lets it.

@@ -106,7 +106,10 @@ impl Control {
 
     /// Prepares `drive`, which is reserved and checked, and puts it in its place.
     pub(crate) fn replace_now(&self, place: &Place, drive: Drive) -> Result<(), ControlError> {
-        self.run(|m| m.remember_also(&place.array, &drive))?;
+        self.run(|m| {
+            m.end_pauses();
+            m.remember_also(&place.array, &drive)
+        })?;
         self.run(|m| m.remember_copy(place, &drive))?;
         let begun = self.begin_replacement(place, drive);
         if begun.is_err() {

@@ -123,6 +123,7 @@ impl Control {
         let Returned { place, found, .. } = returned;
         self.run(|m| m.remember_also(&place.array, &found.drive))?;
         self.run(|m| {
+            m.end_pauses();
             let at = m.find_running(&place.array)?;
             Ok(m.running[at].array.check_readd(place.member, &found.drive, &found.label)?)
         })?;

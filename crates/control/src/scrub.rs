@@ -162,10 +162,9 @@ impl Manager {
                 return Err(ControlError::usage(what));
             }
         };
-        let mut settings = self.settings(&uuid);
+        let settings = self.settings(&uuid);
         if request.action == "resume" && settings.paused {
-            settings.paused = false;
-            self.put_settings(&uuid, settings)?;
+            self.put_settings(&uuid, settings.without_pause())?;
         }
         let since_us = match under_way {
             None => self.options.clock.now_us(),

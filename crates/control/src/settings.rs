@@ -151,7 +151,7 @@ impl Control {
     ) -> Result<(), ControlError> {
         if paused {
             self.run(|m| {
-                let settings = Settings { paused: false, ..m.settings(uuid) };
+                let settings = m.settings(uuid).without_pause();
                 m.put_settings(uuid, settings)
             })?;
         }

@@ -106,6 +106,20 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
     panic!("{what} does not happen; told was:\n{}", told.join("\n"));
 }
 
+/// Holds copies, rebuilds and scrubs of the array up in the engine, or lets them go on. Nothing is recorded: for the
+/// operator no job is paused.
+fn hold(control: &Control, held: bool) {
+    let done = control.run(|m| {
+        let at = m.find_running("tank")?;
+        let uuid = m.running[at].uuid();
+        let mut maintenance = m.settings(&uuid).maintenance();
+        maintenance.paused = held;
+        m.running[at].array.set_maintenance(maintenance);
+        Ok(())
+    });
+    done.expect("it runs");
+}
+
 fn raid6(drives: Vec<String>) -> CreateArrayRequest {
     CreateArrayRequest {
         name: "tank".into(),

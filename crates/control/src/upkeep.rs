@@ -72,6 +72,7 @@ impl Control {
         }
         self.run(|m| {
             m.observe();
+            m.end_pauses();
             Ok(())
         })?;
         self.set_aside_lost()?;

@@ -1,11 +1,12 @@
 //! Replacing members that serve.
 
 use super::told::has;
-use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
+use super::{Folder, array, check_refused, fail, hold, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::events::EventKind;
-use crate::store::Settings;
+use crate::manager::Options;
+use std::time::Duration;
 use strake_api::v1::{
     AddSpareRequest, Array, ChangeJobRequest, DestroyArrayRequest, ReplaceMemberRequest,
     UndeleteArrayRequest, UnloadArrayRequest,
@@ -25,23 +26,13 @@ fn replace(drive: &str) -> ReplaceMemberRequest {
     }
 }
 
-/// Holds copies and rebuilds of the array up, or lets them go on.
-fn pause(control: &Control, paused: bool) {
-    let uuid = tank(control).uuid;
-    let settings = control.run(|m| {
-        let settings = Settings { paused, ..m.settings(&uuid) };
-        m.put_settings(&uuid, settings)
-    });
-    settings.expect("it can be recorded");
-}
-
 /// A RAID 6 of four drives, copies held up, and two more drives.
 fn stage() -> (Folder, Control, Vec<String>) {
     let folder = Folder::new();
     let drives = folder.drives(6);
     let control = folder.control();
     control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
-    pause(&control, true);
+    hold(&control, true);
     (folder, control, drives)
 }
 
@@ -62,7 +53,7 @@ fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
     // Nobody else gets the drive meanwhile.
     let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
     assert!(control.add_spare(&spare).is_err());
-    pause(&control, false);
+    hold(&control, false);
     tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
     tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
     control.tick().expect("it answers");
@@ -77,7 +68,7 @@ fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
 #[test]
 fn the_new_drive_is_the_member_after_a_restart_and_the_old_one_is_not() {
     let (folder, control, drives) = stage();
-    pause(&control, false);
+    hold(&control, false);
     control.replace_member(&replace(&drives[4])).expect("it fits");
     tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
     stop(&control);
@@ -104,8 +95,28 @@ fn a_copy_that_a_restart_breaks_off_waits_and_leaves_the_member_in_its_place() {
     assert_eq!(copy.map(|job| job.state.as_str()), Some("waiting"), "{view:?}");
     let again = control.replace_member(&replace(&drives[4])).expect("nobody has the drive");
     assert_eq!(again.result, "changed");
-    pause(&control, false);
+    hold(&control, false);
     tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
+    stop(&control);
+}
+
+/// The copy stayed a job that waited without an end, because only members in sync and faulty ones were looked at, and
+/// `array rebuild` asked for a spare although a drive was ordered.
+#[test]
+fn a_member_that_is_missing_after_a_restart_is_rebuilt_on_the_drive_of_its_copy() {
+    let (folder, control, drives) = stage();
+    control.replace_member(&replace(&drives[4])).expect("it fits");
+    stop(&control);
+    drop(control);
+    std::fs::rename(&drives[1], folder.path("away")).expect("it can be moved");
+    let options = Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() };
+    let control = folder.control_with(options);
+    assert_eq!(tank(&control).members[1].state, "missing");
+    tick_until(&control, "the rebuild", || {
+        let tank = tank(&control);
+        tank.states == ["online"] && tank.members[1].path == drives[4]
+    });
+    assert_eq!(tank(&control).progress, []);
     stop(&control);
 }
 
@@ -139,7 +150,7 @@ fn a_member_that_fails_while_it_is_copied_goes_on_with_its_successor() {
     let member = tank(&control).members[1].clone();
     // It is never shown with the state of the one before.
     assert_eq!(member.state, "rebuilding", "{member:?}");
-    pause(&control, false);
+    hold(&control, false);
     tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
     stop(&control);
 }
@@ -161,7 +172,7 @@ fn an_array_is_unloaded_in_the_middle_of_a_copy() {
 #[test]
 fn an_array_destroyed_right_after_two_copies_is_brought_back_whole() {
     let (_folder, control, drives) = stage();
-    pause(&control, false);
+    hold(&control, false);
     for (member, drive) in [(1, &drives[4]), (2, &drives[5])] {
         let replace = ReplaceMemberRequest { member, ..replace(drive) };
         control.replace_member(&replace).expect("it fits");
@@ -223,7 +234,7 @@ fn a_spare_waits_until_a_copy_of_another_member_has_ended() {
     let states = control.run(|m| Ok(m.list_spares())).expect("it answers").spares;
     assert_eq!(states[0].state, "ready", "{states:?}");
     assert!(!has(&control, EventKind::SpareMissing));
-    pause(&control, false);
+    hold(&control, false);
     tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
     assert_eq!(tank(&control).members[0].path, drives[5]);
     stop(&control);

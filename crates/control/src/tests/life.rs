@@ -1,7 +1,7 @@
 //! The life of an array: members that return, names, settings, jobs, destruction undone, configuration restored.
 
 use super::told::has;
-use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
+use super::{Folder, array, check_refused, fail, hold, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::events::EventKind;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use strake_api::v1::{
     AddHookRequest, AddSpareRequest, ChangeJobRequest, CreateArrayRequest, CreateExportRequest,
     DestroyArrayRequest, ImportArraysRequest, ReaddMemberRequest, RenameArrayRequest,
-    RestoreConfigRequest, SetArrayRequest, UndeleteArrayRequest,
+    ReplaceMemberRequest, RestoreConfigRequest, SetArrayRequest, UndeleteArrayRequest,
 };
 use strake_block::blocking::Blocking;
 use strake_block::{BufMut, IoError, Sg};
@@ -202,17 +202,9 @@ fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
         ControlErrorKind::NotFound,
         "there is none",
     );
-    control
-        .run(|m| {
-            let uuid = m.array("tank")?.uuid;
-            let settings = crate::store::Settings { paused: true, ..m.settings(&uuid) };
-            m.put_settings(&uuid, settings)
-        })
-        .expect("it can be recorded");
-    control.fail_member(&fail("tank", 1)).expect("it fails");
-    write(&control, "tank", 8);
-    let readd = ReaddMemberRequest { name: "tank".into(), ..Default::default() };
-    control.readd_member(&readd).expect("its drive is here");
+    hold(&control, true);
+    fail_and_readd(&control, 1);
+    assert_eq!(change("tank/rebuild", "pause", None).expect("it is").result, "changed");
     let job = |control: &Control| {
         let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
         let [job] = &jobs[..] else { panic!("{jobs:#?}") };
@@ -234,6 +226,108 @@ fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
         ChangeJobRequest { id: "tank/rebuild".into(), action: "resume".into(), priority: None };
     assert_eq!(control.change_job(&resume).expect("it can go on").result, "changed");
     tick_until(&control, "the rebuild", || healthy(&control));
+    stop(&control);
+}
+
+/// Fails a member, writes, and re-adds it: there is something to rebuild.
+fn fail_and_readd(control: &Control, member: u32) {
+    control.fail_member(&fail("tank", member)).expect("it fails");
+    write(control, "tank", 8);
+    let readd = ReaddMemberRequest { name: "tank".into(), ..Default::default() };
+    control.readd_member(&readd).expect("its drive is here");
+}
+
+/// Pauses the rebuild of member 1 while it ends: of the bands that were in flight, the last was the last of all.
+fn pause_at_the_end(control: &Control) {
+    hold(control, true);
+    fail_and_readd(control, 1);
+    let pause =
+        ChangeJobRequest { id: "tank/rebuild".into(), action: "pause".into(), priority: None };
+    assert_eq!(control.change_job(&pause).expect("it is listed").result, "changed");
+    hold(control, false);
+    while !healthy(control) {
+        std::thread::yield_now();
+    }
+    hold(control, true);
+}
+
+/// A rebuild that the operator paused in its last moment ended. Nothing was listed that could be resumed, and the pause
+/// stayed with the array: the next rebuild did not begin, weeks later perhaps, and nothing said why.
+#[test]
+fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
+    let folder = Folder::new();
+    let drives = folder.drives(5);
+    let control = folder.control();
+    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    tick_until(&control, "the initialization", || healthy(&control));
+    let is_paused = || control.run(|m| Ok(m.settings(&m.running[0].uuid()).paused));
+    // Found by a round.
+    pause_at_the_end(&control);
+    control.tick().expect("it answers");
+    assert!(!is_paused().expect("it answers"));
+    assert!(has(&control, EventKind::JobChanged));
+    // By a command about a job that is not there any more.
+    pause_at_the_end(&control);
+    let resume =
+        ChangeJobRequest { id: "tank/rebuild".into(), action: "resume".into(), priority: None };
+    check_refused(control.change_job(&resume), ControlErrorKind::NotFound, "no job");
+    assert!(!is_paused().expect("it answers"));
+    // By the next job, of the same kind and of another, with no round in between.
+    pause_at_the_end(&control);
+    fail_and_readd(&control, 2);
+    assert!(!is_paused().expect("it answers"));
+    tick_until(&control, "the rebuild", || healthy(&control));
+    pause_at_the_end(&control);
+    let replace = ReplaceMemberRequest {
+        name: "tank".into(),
+        member: 1,
+        drive: drives[4].clone(),
+        ..Default::default()
+    };
+    control.replace_member(&replace).expect("it fits");
+    tick_until(&control, "the copy", || {
+        array(&control, "tank").is_ok_and(|tank| tank.members[1].path == drives[4])
+    });
+    // A release before recorded a pause without the jobs: it ends when there is none.
+    control
+        .run(|m| {
+            let uuid = m.running[0].uuid();
+            let settings = crate::store::Settings { paused: true, ..m.settings(&uuid) };
+            m.put_settings(&uuid, settings)
+        })
+        .expect("it is recorded");
+    control.tick().expect("it answers");
+    assert!(!is_paused().expect("it answers"));
+    stop(&control);
+}
+
+/// A rebuild and a copy are paused by one order each; the pause of the one that ends does not hold up the other.
+#[test]
+fn a_pause_of_a_job_that_ended_does_not_hold_up_one_beside_it() {
+    let folder = Folder::new();
+    let drives = folder.drives(4);
+    let control = folder.control();
+    control.create_array(&raid6(drives)).expect("it is created");
+    tick_until(&control, "the initialization", || healthy(&control));
+    hold(&control, true);
+    fail_and_readd(&control, 1);
+    let pause = |kind: &str| {
+        control.run(|m| {
+            let uuid = m.running[0].uuid();
+            let settings = m.settings(&uuid).with_pause_of(kind);
+            m.put_settings(&uuid, settings)
+        })
+    };
+    // The resync has ended; the rebuild is listed.
+    pause("resync").expect("it is recorded");
+    tick_until(&control, "the rebuild", || healthy(&control));
+    hold(&control, true);
+    fail_and_readd(&control, 1);
+    pause("resync").expect("it is recorded");
+    pause("rebuild").expect("it is recorded");
+    control.tick().expect("it answers");
+    let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+    assert_eq!(jobs[0].state, "paused", "{jobs:?}");
     stop(&control);
 }
 

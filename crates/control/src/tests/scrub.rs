@@ -2,7 +2,7 @@
 
 use super::life::write;
 use super::told::has;
-use super::{Folder, check_refused, raid6, stop, tick_until};
+use super::{Folder, check_refused, hold, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, WallClock};
@@ -85,11 +85,7 @@ fn what_somebody_spoiled_is_found_named_and_repaired() {
 fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
     let folder = Folder::new();
     let (control, _) = tank(&folder, Options::default());
-    // Nothing goes on while the jobs of the array are paused.
-    let mut settings = control.run(|m| Ok(m.settings("tank"))).expect("it answers");
-    let uuid = control.run(|m| Ok(m.running[0].uuid())).expect("it answers");
-    settings.paused = true;
-    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    hold(&control, true);
     start(&control, "check").expect("none is under way");
     check_refused(start(&control, "check"), ControlErrorKind::State, "is being scrubbed");
     assert_eq!(scrub(&control).state, "paused");
@@ -113,8 +109,7 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
     control.change_job(&job("resume")).expect("it is paused");
     assert_eq!(finished(&control).left_bytes, 0);
     check_refused(control.change_job(&job("cancel")), ControlErrorKind::NotFound, "no job");
-    settings.paused = true;
-    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    hold(&control, true);
     start(&control, "check").expect("the other is over");
     assert_eq!(control.change_job(&job("cancel")).expect("it is under way").result, "changed");
     assert_eq!(scrub(&control).state, "stopped");
@@ -145,10 +140,9 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     // One that is under way, and of which half is done.
     let uuid = control.run(|m| Ok(m.running[0].uuid())).expect("it answers");
     let geometry = control.run(|m| Ok(m.running[0].array.status().geometry)).expect("it runs");
-    let mut settings = control.run(|m| Ok(m.settings(&uuid))).expect("it answers");
-    settings.paused = true;
-    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    hold(&control, true);
     start(&control, "repair").expect("the other is over");
+    change(&control, "pause").expect("it is under way");
     control.tick().expect("it answers");
     stop(&control);
     drop(control);
@@ -175,9 +169,7 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     check(&page.replace("\"regions\":", "\"regions\":1"), 0);
     check(&half, region);
     let control = folder.control();
-    settings.paused = false;
-    tick_until(&control, "the array", || control.run(|m| m.array("tank")).is_ok());
-    control.run(|m| m.put_settings(&uuid, settings)).expect("it is recorded");
+    tick_until(&control, "the scrub", || change(&control, "resume").is_ok());
     let rest = finished(&control);
     assert_eq!(rest.checked_bytes, found.checked_bytes);
     assert_eq!(rest.left_bytes, 0, "the first region holds what was spoiled, and counts as done");

@@ -242,6 +242,8 @@ impl Manager {
         if known {
             return Ok(self.export_change("unchanged", &record));
         }
+        // Those of an export that was removed are not in force again.
+        self.finish_ending(&record.array)?;
         let name = record.name.clone();
         // Space for the change is made sure of before anything is offered; the address may still get its port.
         let mut config = self.config.clone();
@@ -554,8 +556,7 @@ impl Manager {
         }
         let record = self.export_record(&request.name)?.clone();
         let change = self.export_change("changed", &record);
-        let mut config = self.config.clone();
-        config.exports.retain(|export| export.name != record.name);
+        let config = self.without_export(&record);
         let prepared = self.store.prepare(&config)?;
         self.withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
         self.config = prepared.commit()?;

@@ -20,7 +20,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::files::StateFolder;
 use crate::manager::Manager;
-use crate::store::ExportRecord;
+use crate::store::{Config, ExportRecord};
 
 /// Version of the files written here.
 const VERSION: u32 = 1;
@@ -144,6 +144,11 @@ impl ReservationFile {
     pub(crate) fn new(state: &StateFolder, record: &ExportRecord) -> Self {
         let (array, export) = (record.array.clone(), record.name.clone());
         Self { state: state.clone(), array, export }
+    }
+
+    /// The same of an array that has no export.
+    fn of_array(state: &StateFolder, array: &str) -> Self {
+        Self { state: state.clone(), array: array.to_owned(), export: "NAME".to_owned() }
     }
 
     fn folder(&self) -> StateFolder {
@@ -302,24 +307,55 @@ impl Manager {
         self.told_unrecorded = now.into_keys().collect();
     }
 
-    /// Removes what is recorded of an export that has just gone. Tells of what is left behind: it is in force again
-    /// with the next export of the array.
+    /// `config` without the export of `record`, and with its reservations marked as ended: whenever a crash comes, both
+    /// are in force or neither is.
+    pub(crate) fn without_export(&self, record: &ExportRecord) -> Config {
+        let mut config = self.config.clone();
+        config.exports.retain(|export| export.name != record.name);
+        if record.nvme.is_some() && !config.ended_reservations.contains(&record.array) {
+            config.ended_reservations.push(record.array.clone());
+        }
+        config
+    }
+
+    /// Removes what is recorded of an export that has just gone. Reports what is left behind: the next start, and the
+    /// next export of the array, try again.
     pub(crate) fn remove_reservations_of(&mut self, record: &ExportRecord) {
         if record.nvme.is_none() {
             return;
         }
-        let ledger = self.ledger_of(record);
-        if let Err(why) = ledger.write(None) {
+        if let Err(error) = self.finish_ending(&record.array) {
             let what = format!("the reservations of export {} did not go with it", record.name);
             let object = format!("export/{}", record.name);
-            let next = format!(
-                "remove {} before the array is exported again, or end them then: strake export release NAME",
-                ledger.path().display()
-            );
-            self.record(
-                Note::new(EventKind::ReservationsUnrecorded, object, what).cause(why).next(next),
-            );
+            let next = "make the state directory writable; they are removed with the next start, or before the array \
+                        is exported again";
+            let note = Note::new(EventKind::ReservationsUnrecorded, object, what);
+            self.record(note.cause(error.what).next(next));
         }
+    }
+
+    /// Removes the reservations that a crash left behind between the removal of their export and their own.
+    pub(crate) fn finish_endings(&mut self) {
+        for array in self.config.ended_reservations.clone() {
+            if let Err(error) = self.finish_ending(&array) {
+                tracing::warn!(%array, reason = %error, "reservations of a removed export are not removed yet");
+            }
+        }
+    }
+
+    /// Removes the reservations of an array that are marked as ended, and then the mark. Those of other arrays stay:
+    /// an array that is imported or undeleted keeps its reservations.
+    pub(crate) fn finish_ending(&mut self, array: &str) -> Result<(), ControlError> {
+        if !self.config.ended_reservations.iter().any(|ended| ended == array) {
+            return Ok(());
+        }
+        ReservationFile::of_array(self.store.folder(), array)
+            .write(None)
+            .map_err(ControlError::device)?;
+        let mut config = self.config.clone();
+        config.ended_reservations.retain(|ended| ended != array);
+        self.config = self.store.prepare(&config)?.commit()?;
+        Ok(())
     }
 
     /// Ends reservation and registrations of an export whose hosts will not, because they are gone for good. An export

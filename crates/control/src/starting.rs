@@ -119,6 +119,7 @@ impl Control {
     fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Self, ControlError> {
         let control = Self::new(Manager::open(state, options)?);
         control.run(|m| {
+            m.finish_endings();
             m.announce_recorded_exports();
             m.watch_state_dir();
             Ok(())

@@ -179,7 +179,7 @@ impl Model {
 }
 
 /// Files after a power cut, and what they hold.
-type Left = BTreeMap<PathBuf, Vec<u8>>;
+pub(crate) type Left = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Forgetful {
     /// A layer over a folder that is there already, with all that is in it durable.

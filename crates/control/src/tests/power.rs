@@ -4,7 +4,7 @@ use super::{Folder, array, exports, raid6, stop};
 use crate::control::Control;
 use crate::events::{Events, WallClock};
 use crate::files::StateFolder;
-use crate::files::tests::{Fate, Forgetful};
+use crate::files::tests::{Fate, Forgetful, Left};
 use crate::manager::{Manager, Options};
 use crate::reserved::ReservationFile;
 use crate::store::{Config, ExportRecord, Settings, Store};
@@ -244,6 +244,68 @@ fn an_export_that_is_made_again_keeps_the_reservations_of_its_array() {
     assert_eq!(ledger.read(), Ok(Some(kept)));
     assert!(exports(&bench.control)[0].reservation.is_some(), "in force again");
     stop(&bench.control);
+}
+
+/// The file of the reservations was removed behind the record of the export. A crash in between left it, and the next
+/// export of the array had the reservations of the removed one: hosts were kept out that were never fenced there.
+#[test]
+fn a_removal_cut_short_at_any_step_takes_the_reservations_along_exhaustive() {
+    let bench = Bench::new();
+    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
+    let record = bench.export(&over_nvme("net"));
+    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
+    let kept = Reservations { persists: true, registrants, ..Reservations::default() };
+    ledger.write(Some(&kept)).expect("it is recorded");
+    let first = bench.disk.steps();
+    bench.remove_export("net");
+    let steps = first..=bench.disk.steps();
+    // Its drives are needed by those that start from what is left.
+    stop(&bench.control);
+    let state = bench.folder.path("state");
+    let mut seen = Vec::new();
+    for (steps, fate) in steps.flat_map(|steps| Fate::some().map(move |fate| (steps, fate))) {
+        let mut left = bench.disk.left(&state, steps, fate);
+        left.retain(|name, _| name.starts_with("reservations") || name.ends_with("state.json"));
+        if seen.contains(&left) {
+            continue;
+        }
+        let folder = bench.folder.path(&format!("left{}", seen.len()));
+        write_left(&folder, &left);
+        let (is_kept, found) = start_and_export(&folder, &record);
+        assert_eq!(found, is_kept.then(|| kept.clone()), "{steps} {fate:?}");
+        seen.push(left);
+    }
+    assert!(seen.len() > 3, "the steps differ");
+}
+
+fn write_left(folder: &std::path::Path, left: &Left) {
+    for (name, bytes) in left {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it can be made");
+        fs::write(path, bytes).expect("it can be written");
+    }
+}
+
+/// Starts on `folder`, exports the array again unless it is exported. Whether it was, and the reservations in force.
+fn start_and_export(
+    folder: &std::path::Path,
+    record: &ExportRecord,
+) -> (bool, Option<Reservations>) {
+    let control = Control::start(folder, Options::default()).expect("the control plane starts");
+    let was_kept = !exports(&control).is_empty();
+    if !was_kept {
+        control.run(|m| m.create_export(&over_nvme("net"))).expect("it is offered");
+    }
+    let server = |m: &mut Manager| {
+        let record = m.config.exports.iter().find(|export| export.name == record.name).cloned();
+        let record = record.expect("it is recorded");
+        assert!(m.config.ended_reservations.is_empty(), "nothing is left to be done");
+        Ok(m.servers.get(&record.listen).and_then(|server| server.reservations(&record)))
+    };
+    let found = control.run(server).expect("it answers");
+    stop(&control);
+    (was_kept, found.filter(|found| !found.registrants.is_empty()))
 }
 
 /// A stop that was called orderly is one after a power cut, too; and events that were flushed stay.

@@ -45,7 +45,7 @@ for ((round = 1; round <= rounds; round++)); do
         fail "round $round: $resynced of $size bytes were resynchronized, but ${#touched[@]} regions ever written to"
     [[ $resynced -gt 0 ]] || fail "round $round: writes were cut off and nothing was resynchronized"
     told=$(array_value tank "it['recovery']")
-    [[ $told == "it had not been stopped in order; "*"regions to resynchronize: "* ]] ||
+    [[ $told == "it was not shut down cleanly; "*"regions to resynchronize: "* ]] ||
         fail "round $round: of the crash is told: $told"
     ((resynced <= worst)) || worst=$resynced
     client verify

@@ -94,10 +94,7 @@ impl Alerts {
         let Settings { host, clock, limits, roots } = settings;
         let roots = roots.into_iter().map(CertificateDer::from).collect();
         let failed = |e: std::io::Error| {
-            AlertError::new(
-                AlertErrorKind::System,
-                format!("hooks cannot be told about events: {e}"),
-            )
+            AlertError::new(AlertErrorKind::System, format!("hooks cannot receive events: {e}"))
         };
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -318,7 +315,7 @@ fn not_found(name: &str) -> AlertError {
 }
 
 fn stopped() -> AlertError {
-    AlertError::new(AlertErrorKind::Stopped, "straked is stopping; no hook is told any more")
+    AlertError::new(AlertErrorKind::Stopped, "straked is stopping; hooks receive no more events")
 }
 
 /// What a test sends. Number 0 is never given to an event that happened.
@@ -332,7 +329,7 @@ fn test_event(name: &str) -> Event {
         object: "daemon".into(),
         member: None,
         what: format!("this is a test of the hook {name:?}"),
-        cause: format!("somebody asked for it with: strake hook test {name}"),
+        cause: format!("requested with: strake hook test {name}"),
         next_action: String::new(),
         actor: "straked".into(),
     }

@@ -218,8 +218,8 @@ pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
         let owner = Owner { uid: meta.uid(), mode: meta.mode() };
         if !owner.keeps_out_others(geteuid().as_raw()) {
             return Err(Failure::lasting(format!(
-                "others can change what {shown} does, because {part} can be written by somebody besides \
-                 root and the user of straked; mend it with: chown root {part} && chmod go-w {part}",
+                "others can change what {shown} does, because {part} is writable by users other than root and the \
+                 user of straked; correct it with: chown root {part} && chmod go-w {part}",
                 part = part.display()
             )));
         }

@@ -146,7 +146,7 @@ impl Hook {
     fn note(&self, done: &Result<(), Failure>) {
         if let Err(failure) = done {
             let error = cut(&one_line(&failure.what), ERROR_BYTES_MAX);
-            tracing::warn!(hook = self.checked.spec.name, error, "a hook could not be told");
+            tracing::warn!(hook = self.checked.spec.name, error, "delivery to a hook failed");
             self.state().counts.last_error = error;
         }
     }

@@ -72,7 +72,7 @@ impl Server {
         }
         let port = url.port().unwrap_or(usual);
         if port == 0 {
-            return Err(format!("{bad}; nobody can be reached at port 0"));
+            return Err(format!("{bad}; port 0 is not a valid destination"));
         }
         Ok(Self { encryption, host: host.into(), port, credentials: credentials(&url)? })
     }

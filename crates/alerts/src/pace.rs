@@ -180,7 +180,7 @@ fn summary(held: &Held) -> Event {
         object: "daemon".to_string(),
         member: None,
         what,
-        cause: "more events came than are told one by one".to_string(),
+        cause: "more events occurred than are delivered one by one".to_string(),
         next_action: format!("strake event list --last {}", held.events),
         actor: "straked".to_string(),
     }

@@ -57,7 +57,7 @@ impl Webhook {
         };
         let port = url.port_or_known_default().ok_or_else(|| format!("{bad}; it has no port"))?;
         if port == 0 {
-            return Err(format!("{bad}; nobody can be reached at port 0"));
+            return Err(format!("{bad}; port 0 is not a valid destination"));
         }
         let authorization = authorization(&url)?;
         // Whatever happens to the address later, the credentials are no longer in it.

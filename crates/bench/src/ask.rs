@@ -175,7 +175,7 @@ impl Ask {
         let answers: Vec<f64> = own.iter().enumerate().map(answer).collect();
         if answers.is_empty() || answers.iter().any(|answer| !answer.is_finite()) {
             return Err(
-                "nothing came back while the clock ran, or there is no limit to compare with"
+                "no request completed while the clock ran, or there is no limit to compare with"
                     .to_owned(),
             );
         }

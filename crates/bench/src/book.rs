@@ -56,7 +56,7 @@ fn write_book(out: &mut String, reports: &[&Report], texts: &Texts) -> std::fmt:
         write_goal(out, report, texts)?;
     }
     writeln!(out, "\n## What this does not show\n")?;
-    writeln!(out, "{}", texts.get(NOT_SHOWN).map_or("Nobody has written that down.", |t| t.trim()))
+    writeln!(out, "{}", texts.get(NOT_SHOWN).map_or("Not written down.", |t| t.trim()))
 }
 
 /// The machines, with what was measured on each.
@@ -188,7 +188,7 @@ fn write_floor(out: &mut String, report: &Report, texts: &Texts) -> std::fmt::Re
     match texts.get(&report.id) {
         Some(text) => writeln!(out, "{}", text.trim()),
         None => {
-            writeln!(out, "Nobody has found out yet: `docs/benchmarks/floors/{}.md`.", report.id)
+            writeln!(out, "Not found out yet: `docs/benchmarks/floors/{}.md`.", report.id)
         }
     }
 }

@@ -180,7 +180,7 @@ fn percentiles(sample: &Sample) -> Result<[f64; 3], String> {
     let latency = sample.latency();
     let mut found = [0.0; 3];
     for (value, (_, per_mille)) in found.iter_mut().zip(PERCENTILES) {
-        let ns = latency.percentile(per_mille).ok_or("no request came back")?;
+        let ns = latency.percentile(per_mille).ok_or("no request completed")?;
         *value = ns as f64 / 1e3;
     }
     Ok(found)

@@ -458,7 +458,8 @@ fn buffers(count: usize, bytes: usize) -> Vec<BufMut> {
 fn fill(verify: &Verify, place: u64, at: Lba, op: Op) -> Op {
     match op {
         Op::Write { data, durability, .. } => {
-            let data = verify.fill(place, at, data).expect("buffers that came back are ours alone");
+            let data =
+                verify.fill(place, at, data).expect("buffers of completed requests are ours alone");
             Op::Write { at, data, durability }
         }
         Op::Read { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => op,

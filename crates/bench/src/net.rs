@@ -328,7 +328,7 @@ fn nqn(made: Made) -> String {
 
 fn p99(sample: &Sample) -> Result<f64, String> {
     let found = sample.latency().percentile(990.0);
-    found.map(|ns| ns as f64).ok_or_else(|| "no request came back".to_owned())
+    found.map(|ns| ns as f64).ok_or_else(|| "no request completed".to_owned())
 }
 
 #[cfg(test)]

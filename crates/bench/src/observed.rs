@@ -65,12 +65,12 @@ impl Company {
                  array on the core loses and gets back a member with every look; counters are always on",
             )),
             Self::CopyPaused => {
-                Some((Self::None, "writes to the member go to its twin, too, paused or not"))
+                Some((Self::None, "writes to the member go to its replacement, too, paused or not"))
             }
             Self::RebuildPaused => Some((
                 Self::MemberOut,
-                "beside the same array with the member out and no rebuild: what the member lacks has to be made up \
-                 from the others either way (G8)",
+                "beside the same array with the member out and no rebuild: what the member lacks has to be \
+                 reconstructed from the others either way (G8)",
             )),
         }
     }

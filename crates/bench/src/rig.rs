@@ -273,7 +273,7 @@ impl Running {
         };
         while stands() {
             if Instant::now() > until {
-                return Err(format!("no request came back within {STOP_WITHIN:?}"));
+                return Err(format!("no request completed within {STOP_WITHIN:?}"));
             }
             pass(Duration::from_millis(1));
         }
@@ -338,7 +338,7 @@ impl Running {
             let _ = core.call(move |core| drop(core.remove(poller)));
         }
         if lost {
-            Err(format!("requests did not come back within {STOP_WITHIN:?}"))
+            Err(format!("requests did not complete within {STOP_WITHIN:?}"))
         } else {
             Ok(failed)
         }

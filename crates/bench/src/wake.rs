@@ -82,7 +82,7 @@ struct Reader {
 impl Reader {
     /// The seconds that one read takes.
     fn read(&mut self) -> Result<f64, String> {
-        let data = self.data.take().ok_or("a read has not come back")?;
+        let data = self.data.take().ok_or("a read has not completed")?;
         let since = Instant::now();
         let io = Io { token: Token(0), op: Op::Read { at: Lba(0), data } };
         self.queue.submit(io).map_err(|_| "the queue is full")?;

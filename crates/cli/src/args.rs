@@ -286,7 +286,7 @@ pub enum Goal {
     Resync,
     /// A new array is initialized.
     Initialize,
-    /// No scrub is under way any more.
+    /// No scrub is in progress.
     Scrub,
     /// Full redundancy, and nothing left to do.
     Healthy,

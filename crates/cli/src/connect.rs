@@ -138,7 +138,7 @@ fn reason(error: &tonic::transport::Error) -> String {
     }
     match inner.downcast_ref::<io::Error>().map(io::Error::kind) {
         Some(io::ErrorKind::NotFound) => "no such socket".to_owned(),
-        Some(io::ErrorKind::ConnectionRefused) => "nobody listens on it".to_owned(),
+        Some(io::ErrorKind::ConnectionRefused) => "no process listens on it".to_owned(),
         Some(io::ErrorKind::PermissionDenied) => "no permission to use it".to_owned(),
         _ => inner.to_string(),
     }

@@ -270,9 +270,9 @@ pub async fn gone(pid: u32, drives: &[String]) -> Result<(), CliError> {
     Err(CliError {
         kind: ErrorKind::NoDaemon,
         text: format!(
-            "straked (process {pid}) was told to stop and is still there after {seconds} s: {}. Its other arrays are \
-             stopped and lose nothing. See what the drive hangs on, or take it away: the process is gone then. Until \
-             that, a daemon can be started again, and serves what it has other drives for",
+            "straked (process {pid}) was asked to stop and still runs after {seconds} s: {}. Its other arrays are \
+             stopped and lose nothing. Find out why the drive hangs, or remove it: the process ends then. Until then, \
+             another daemon can be started; it serves the arrays that do not need that drive",
             hangs(drives)
         ),
     })

@@ -63,7 +63,7 @@ impl Exit {
         if is("lost") || is("offline") || !is("online") {
             Self::Failed
         } else if is("degraded")
-            || is("exhausted")
+            || is("no_redundancy")
             || is("rebuild_halted")
             || is("corrupt")
             || is("in_doubt")

@@ -57,7 +57,7 @@ pub fn standing(array: &Array, goal: Goal) -> Standing {
             // Nothing but a repair puts right what a scrub left, and nothing but a person accepts what is in doubt.
             let corrupt = is("corrupt") || is("in_doubt");
             let stuck = corrupt && array.progress.is_empty();
-            (whole && !busy && !is("exhausted") && !corrupt, rebuild_halted || stuck)
+            (whole && !busy && !is("no_redundancy") && !corrupt, rebuild_halted || stuck)
         }
         Goal::Online => (true, false),
     };
@@ -132,12 +132,12 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
         Standing::Halted => {
             let reason = last.map_or_else(String::new, |a| a.reason);
             let reason = if reason.is_empty() { "a job was halted".to_owned() } else { reason };
-            tell(format_args!("strake: {name}: this does not go on by itself: {reason}"));
+            tell(format_args!("strake: {name}: needs an action to continue: {reason}"));
             Ok(Exit::Degraded)
         }
         Standing::Waiting => {
             tell(format_args!(
-                "strake: {name}: the time is over and the goal is not reached: strake array show {name}"
+                "strake: {name}: timed out before the goal was reached: strake array show {name}"
             ));
             Ok(if last.is_some() { Exit::Degraded } else { Exit::Unknown })
         }

@@ -24,7 +24,7 @@ struct UnderWay {
 }
 
 impl Actions {
-    /// Begins the action `name`, unless it is under way.
+    /// Begins the action `name`, unless it is in progress.
     fn begin(&self, name: String) -> Option<UnderWay> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(name.clone()).then(|| UnderWay { actions: self.clone(), name })
@@ -87,7 +87,7 @@ mod tests {
         let actions = Actions::default();
         let first = actions.begin("return a".to_owned());
         assert!(first.is_some());
-        assert!(actions.begin("return a".to_owned()).is_none(), "it is under way");
+        assert!(actions.begin("return a".to_owned()).is_none(), "it is in progress");
         assert!(actions.begin("return b".to_owned()).is_some(), "another array is another matter");
         drop(first);
         assert!(actions.begin("return a".to_owned()).is_some(), "it has ended");

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(again.err().map(|s| s.path), Some("/d".to_owned()));
         // Another path is another matter.
         assert_eq!(asked.ask("/e", LONG, || 7), Ok(7));
-        go.send(()).expect("the call is still under way");
+        go.send(()).expect("the call is still in progress");
         while asked.silent("/d").is_some() {
             std::thread::yield_now();
         }

@@ -57,7 +57,7 @@ impl Manager {
         let path = &drive.path;
         if let Some(other) = found.other {
             return Err(ControlError::refused(format!(
-                "{path} holds {other}, which is not Strake's; if nobody needs it: wipefs --all {path}"
+                "{path} holds {other}, which is not Strake's; if it is not needed: wipefs --all {path}"
             )));
         }
         let mut plan = Vec::new();
@@ -68,7 +68,7 @@ impl Manager {
         }
         if found.labels.is_empty() && found.damaged {
             plan.push(format!("remove damaged labels from {path}"));
-            losses.push("nobody can tell any more whose the damaged labels were".to_owned());
+            losses.push("the owner of the damaged labels is not known".to_owned());
         }
         if found.unknown {
             plan.push(format!("remove labels of an unknown format from {path}"));

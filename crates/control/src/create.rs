@@ -332,7 +332,7 @@ pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
     for drive in drives {
         if let Some(what) = occupant(drive)? {
             return Err(ControlError::refused(format!(
-                "{} holds {what}; use another drive, or --overwrite if nobody needs what is on it",
+                "{} holds {what}; use another drive, or --overwrite if its content is not needed",
                 drive.path
             )));
         }
@@ -350,7 +350,7 @@ fn describe(plan: &CreatePlan, drives: &[Drive]) -> Vec<String> {
         })
         .collect();
     steps.push(format!(
-        "array {}: level {}, {} of data in strips of {}, members that may be lost: {}",
+        "array {}: level {}, {} of data in strips of {}, member failures tolerated: {}",
         plan.spec.name,
         geometry.level(),
         ByteSize(geometry.capacity_blocks() << geometry.block_size().shift()),

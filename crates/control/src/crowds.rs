@@ -43,9 +43,8 @@ impl Manager {
             let told = Crowd { turned_away, when: now };
             let before = self.crowds.insert(listen.clone(), told);
             let more = turned_away - before.map_or(0, |before| before.turned_away);
-            let what = format!(
-                "{listen} has as many connections as it can have: {more} more were closed at once"
-            );
+            let what =
+                format!("connection limit of {listen} reached: {more} more were closed at once");
             let note = Note::new(EventKind::ConnectionsRefused, "daemon".to_owned(), what);
             self.record(note.next("strake export list".to_owned()));
         }

@@ -137,7 +137,7 @@ impl Manager {
         let count = ready.count();
         let add = format!("strake spare add DRIVE --array {}", array.name);
         Some(match (count, self.settings(&array.uuid).auto_replace) {
-            (0, _) => check(name, Finding::Warning, "no spare waits for a failed member", add),
+            (0, _) => check(name, Finding::Warning, "no spare configured", add),
             (_, false) => {
                 let next = format!("strake array set {} --auto-replace on", array.name);
                 check(name, Finding::Warning, "spares are not used by themselves", next)
@@ -162,7 +162,7 @@ impl Manager {
             None => machine::space(name, dir),
         });
         checks.push(if self.store.was_unclean() {
-            let what = "the daemon before this one did not stop in order";
+            let what = "the daemon before this one was not shut down cleanly";
             check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
         } else {
             fine("daemon last stop", "in order")
@@ -196,11 +196,11 @@ fn of_array(array: &Array) -> Checks {
         let resume = format!("strake job resume {id}");
         checks.push(match progress.state.as_str() {
             "halted" => {
-                let what = "stands still: more blocks are lost than can be listed";
+                let what = "stalled: more blocks are lost than can be listed";
                 check(job, Finding::Failed, what, format!("strake array show {name}"))
             }
             "paused" => check(job, Finding::Warning, "is paused", resume),
-            _ => fine(job, "goes on"),
+            _ => fine(job, "continues"),
         });
     }
     if array.bad_blocks > 0 {
@@ -247,7 +247,7 @@ fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
         Some(problem) => check(name, Finding::Warning, problem.what, problem.next_action),
         None => {
             let (members, left) = (array.members.len(), array.redundancy_left);
-            fine(name, format!("{members} members in sync, {left} may be lost"))
+            fine(name, format!("{members} members in sync, tolerates {left} failures"))
         }
     }
 }

@@ -83,7 +83,8 @@ fn subsystem_of(
         given => given.to_owned(),
     };
     for name in hosts.iter().chain([&nqn]) {
-        nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
+        nqn::check(name)
+            .map_err(|e| ControlError::usage(format!("{name:?} is not a valid NQN: {e}")))?;
     }
     let namespace = namespace_of(request.namespace, &nqn, array, config)?;
     let secure = request.secure;
@@ -552,10 +553,10 @@ impl Manager {
             let mut config = self.config.clone();
             forget_kept(&mut config, |other| *other == kept);
             self.config = self.store.prepare(&config)?.commit()?;
-            return Ok(self.export_change("changed", &kept));
+            return Ok(self.export_change("removed", &kept));
         }
         let record = self.export_record(&request.name)?.clone();
-        let change = self.export_change("changed", &record);
+        let change = self.export_change("removed", &record);
         let config = self.without_export(&record);
         let prepared = self.store.prepare(&config)?;
         self.withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;

@@ -480,8 +480,8 @@ impl Manager {
             let connections = server.done(record).map_or(0, |done| done.connections);
             if connections > 0 && !force {
                 return Err(ControlError::refused(format!(
-                    "export {} has {connections} clients by NBD, which cannot be told to wait while the array is \
-                     stopped for a moment; disconnect them, or use --force to do so",
+                    "export {} has {connections} clients by NBD, which cannot be paused while the array restarts; \
+                     disconnect them, or use --force to do so",
                     record.name
                 )));
             }

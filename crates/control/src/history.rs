@@ -17,7 +17,7 @@ impl std::fmt::Display for Actor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.peer {
             Some((uid, pid)) => write!(f, "uid {uid} pid {pid}"),
-            None => f.write_str("somebody"),
+            None => f.write_str("unknown"),
         }
     }
 }

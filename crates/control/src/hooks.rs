@@ -156,7 +156,7 @@ impl Manager {
         // Recorded first; forgotten again when the hook is refused.
         let prepared = self.store.prepare(&config)?;
         let (added, hook) = self.hooks.alerts.restore(spec)?;
-        let what = format!("{} is told about events of severity {}", hook.target, at_least(&hook));
+        let what = format!("{}: minimum severity {}", hook.target, at_least(&hook));
         let result = match added {
             Added::Unchanged => "unchanged",
             Added::Created => {
@@ -190,9 +190,8 @@ impl Manager {
         self.hooks.seen.remove(name);
         let what = format!("hook {name} was removed");
         self.record(Note::new(EventKind::HookChanged, "daemon", what));
-        let what =
-            "nobody is told through it any more; what it had not delivered is dropped".into();
-        Ok(HookChange { result: "changed".into(), hook, what })
+        let what = "it delivers no more events; what it had not delivered is dropped".into();
+        Ok(HookChange { result: "removed".into(), hook, what })
     }
 
     /// All hooks, without their credentials.
@@ -204,7 +203,7 @@ impl Manager {
     /// Records once that a hook began to fail.
     pub(crate) fn watch_hooks(&mut self) {
         for hook in self.hooks.failing() {
-            let what = format!("hook {} could not tell {} about an event", hook.name, hook.target);
+            let what = format!("hook {}: delivery to {} failed", hook.name, hook.target);
             let note = Note::new(EventKind::HookFailed, "daemon", what).cause(hook.last_error);
             self.record(note.next(format!("strake hook test {}", hook.name)));
         }

@@ -204,7 +204,8 @@ impl Manager {
     pub fn add_host(&mut self, request: &AddHostRequest) -> Result<HostChange, ControlError> {
         self.check_open()?;
         let name = &request.nqn;
-        nqn::check(name).map_err(|e| ControlError::usage(format!("{name:?} is no NQN: {e}")))?;
+        nqn::check(name)
+            .map_err(|e| ControlError::usage(format!("{name:?} is not a valid NQN: {e}")))?;
         check_consistent(request)?;
         let known = self.config.hosts.iter().find(|host| host.nqn == *name).cloned();
         if known.is_none() && request.known {
@@ -310,7 +311,7 @@ impl Manager {
         }
         let what = format!("host {name} has no secret and no key any more");
         self.record(Note::new(EventKind::HostChanged, "daemon", what));
-        Ok(change("changed", &record))
+        Ok(change("removed", &record))
     }
 
     /// The hosts that have to prove who they are, without their secrets.

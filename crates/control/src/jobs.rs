@@ -80,7 +80,7 @@ impl PausedJobs {
 }
 
 impl Manager {
-    /// Every job under way, paused or halted.
+    /// Every job that runs, is paused or halted.
     pub fn list_jobs(&mut self) -> ListJobsResponse {
         let arrays = (0..self.running.len()).map(|at| self.view(at)).collect::<Vec<_>>();
         ListJobsResponse { jobs: arrays.iter().flat_map(jobs_of).collect() }
@@ -116,7 +116,7 @@ impl Manager {
             ("pause", None) => settings = settings.with_pause_of(&job.kind),
             ("resume", None) if job.state == "halted" => {
                 self.put_settings(&uuid, settings.without_pause())?;
-                self.tell_job(&job, "was told to try again");
+                self.tell_job(&job, "was asked to try again");
                 return Ok(Begun::Wait(self.running[at].array.begin_resume(), job.id));
             }
             ("resume", None) => settings = settings.without_pause(),

@@ -1,4 +1,4 @@
-//! The light of a drive's slot.
+//! The locate led of a drive's slot.
 
 use strake_api::v1::{DriveChange, LocateDriveRequest};
 
@@ -6,10 +6,10 @@ use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 
 impl Control {
-    /// Blinks the light of a drive's slot, or stops that.
+    /// Blinks the locate led of a drive's slot, or stops that.
     ///
     /// # Errors
-    /// When there is no such drive, it has no light that the kernel can switch (where it is to be found is said
+    /// When there is no such drive, it has no locate led that the kernel can switch (where it is to be found is said
     /// instead), or the kernel refuses.
     pub fn locate_drive(&self, request: &LocateDriveRequest) -> Result<DriveChange, ControlError> {
         let (path, machine) =
@@ -23,7 +23,7 @@ impl Control {
         let known = |what: &str, value: &str| {
             if value.is_empty() { String::new() } else { format!("; {what} {value}") }
         };
-        let Some(light) = machine.light(&drive) else {
+        let Some(locate_led) = machine.locate_led(&drive) else {
             return Err(ControlError::state(format!(
                 "{path} has no light that the kernel can switch (no enclosure, no PCIe enclosure management, no \
                  hot-plug slot with an attention light); find it by what is printed on it{}{}{}",
@@ -32,12 +32,12 @@ impl Control {
                 known("serial number", &drive.serial),
             )));
         };
-        light.switch(!request.off).map_err(|error| {
+        locate_led.switch(!request.off).map_err(|error| {
             ControlError::new(
                 ControlErrorKind::Device,
                 format!(
                     "the light of {path} ({}) cannot be switched: {error}; it is in slot {}",
-                    light.path().display(),
+                    locate_led.path().display(),
                     drive.slot
                 ),
             )

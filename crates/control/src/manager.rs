@@ -268,7 +268,7 @@ impl Manager {
         let started = Note::new(EventKind::DaemonStarted, "daemon", "the daemon started");
         events.record(started.cause(format!("version {}", env!("CARGO_PKG_VERSION"))));
         if store.was_unclean() {
-            let what = "the daemon before this one did not stop in order";
+            let what = "the daemon before this one was not shut down cleanly";
             let note = Note::new(EventKind::DaemonUncleanStart, "daemon", what)
                 .cause("it was killed, it crashed, or the machine lost power")
                 .next("strake status");
@@ -436,11 +436,9 @@ impl Manager {
                 format!("the state directory {dir} cannot be written"),
             )
             .cause(why.clone())
-            .next(format!(
-                "make room in {dir}, or make it writable; arrays go on serving meanwhile"
-            )),
+            .next(format!("make room in {dir}, or make it writable; arrays continue to serve")),
             None => Note::new(
-                EventKind::StateWell,
+                EventKind::StateDirRecovered,
                 "daemon",
                 format!("the state directory {dir} can be written again"),
             ),

@@ -162,8 +162,8 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, 
     // A drive that was here and was then given a file system is somebody's, though the label behind it is still whole.
     if was_here && let Some(other) = written_over(drive)? {
         return Err(ControlError::refused(format!(
-            "{} was this member, and holds {other} since; use another drive, or --overwrite if nobody needs what is \
-             on it",
+            "{} was this member, and holds {other} since; use another drive, or --overwrite if its content is not \
+             needed",
             drive.path
         )));
     }
@@ -216,13 +216,11 @@ impl Manager {
         let drop = redundancy_drop(&status, member)?;
         check_accepted(&request.accept)?;
         if let Some((before, after)) = drop {
-            plan.push(format!(
-                "members that may be lost before data is: {before} now, {after} afterwards"
-            ));
+            plan.push(format!("member failures tolerated: {before} now, {after} afterwards"));
             if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
                 return Err(ControlError::refused(format!(
-                    "member {member} of array {name} is in sync; members that may be lost before data is: {before} \
-                     now, {after} without it. To do it all the same: strake array fail {name} --member {member} \
+                    "member {member} of array {name} is in sync; member failures tolerated: {before} now, {after} \
+                     without it. To do it all the same: strake array fail {name} --member {member} \
                      --accept {REDUNDANCY}; to exchange its drive without that: strake array replace {name} --member \
                      {member} --with DRIVE",
                     name = status.name
@@ -331,8 +329,8 @@ impl Manager {
         match label.filter(|label| self.is_other_half(label)) {
             None => Ok(()),
             Some(label) => Err(ControlError::refused(format!(
-                "{} was member {} of array {} and went on without it: it holds writes that the array lacks, and that \
-                 are nowhere else; use another drive, or --overwrite if nobody needs them",
+                "{} was member {} of array {} and continued without it: it holds writes that the array lacks and that \
+                 are nowhere else; use another drive, or --overwrite if they are not needed",
                 drive.path, label.slot, label.name
             ))),
         }

@@ -84,15 +84,15 @@ impl Mark {
             .map(|Holder { member, path, .. }| format!("member {member}, last at {path}"))
             .collect();
         let holders = if away.is_empty() {
-            "nobody that is not here: these drives are older pictures of themselves".to_owned()
+            "no absent drive: these drives are older copies of themselves".to_owned()
         } else {
             away.join(" or ")
         };
         let name = &record.name;
         Some(format!(
-            "array {name} is not started: what is here is older than what this machine last saw of it (generation \
+            "array {name} is not started: what is here is older than what this host last saw of it (generation \
              {newest} here, {} seen), and what was written since would be missing. The newer state is with: \
-             {holders}. Bring that back; or, to go on with the older data and give up what was written since: strake \
+             {holders}. Attach it; or, to start from the older data and discard what was written since: strake \
              array import {name} --degraded --accept-loss",
             self.generation
         ))
@@ -105,7 +105,8 @@ pub(crate) fn read(dir: &Path) -> Newest {
     let small = fs::metadata(&path).is_ok_and(|meta| meta.len() <= FILE_BYTES_MAX);
     let text = if small { fs::read(&path).unwrap_or_default() } else { return Newest::new() };
     serde_json::from_slice(&text).unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "not understood: older halves are not told from newer ones");
+        tracing::warn!(path = %path.display(), %error, "not understood: older and newer halves of an array cannot be \
+                                                        distinguished");
         Newest::new()
     })
 }

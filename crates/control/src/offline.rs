@@ -46,8 +46,8 @@ impl Labelled {
             Copy::Tail => "at its end",
         };
         Some(format!(
-            "{path} was written over or cut short: its labels {end} are gone, and what else is, nobody knows, so that \
-             it is not used"
+            "{path} was written over or cut short: its labels {end} are gone, and other content may be gone too, so \
+             that it is not used"
         ))
     }
 
@@ -59,7 +59,7 @@ impl Labelled {
         Some(if self.written_over.is_some() {
             format!(
                 "{damage}, though it was member {slot} of array {name}; once the array runs, give the member another \
-                 drive, or this one if nobody needs what it holds now: {again} --overwrite"
+                 drive, or this one if its content is not needed: {again} --overwrite"
             )
         } else {
             format!(

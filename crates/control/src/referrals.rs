@@ -35,7 +35,7 @@ pub(crate) fn referral_of(text: &str) -> Result<nvmet::Referral, ControlError> {
     // Discovery logs have no names of machines: each host might take them for another one.
     let machine: IpAddr = service.machine.parse().map_err(|_| {
         ControlError::usage(format!(
-            "hosts are told of IP addresses; give that of {} instead of its name",
+            "referrals need IP addresses; give that of {} instead of its name",
             service.machine
         ))
     })?;
@@ -68,13 +68,13 @@ impl Manager {
         }
         if self.config.referrals.len() >= REFERRALS_MAX {
             return Err(ControlError::state(format!(
-                "hosts are told of {REFERRALS_MAX} discovery services, the most there can be; remove one first"
+                "there are {REFERRALS_MAX} referrals, the limit; remove one first"
             )));
         }
         let mut config = self.config.clone();
         config.referrals.push(address.clone());
         self.refer(&config)?;
-        let what = format!("hosts are told of {address} from now on");
+        let what = format!("discovery refers hosts to {address}");
         self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
         Ok(change("created", address))
     }
@@ -91,15 +91,15 @@ impl Manager {
         let address = service_of(&request.address)?.to_string();
         if !self.config.referrals.iter().any(|known| is_at(known, &address)) {
             return Err(ControlError::not_found(format!(
-                "hosts are not told of {address}; see: strake export referral list"
+                "there is no referral to {address}; see: strake export referral list"
             )));
         }
         let mut config = self.config.clone();
         config.referrals.retain(|known| !is_at(known, &address));
         self.refer(&config)?;
-        let what = format!("hosts are told of {address} no more");
+        let what = format!("discovery no longer refers hosts to {address}");
         self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
-        Ok(change("changed", address))
+        Ok(change("removed", address))
     }
 
     /// The discovery services that hosts are told of.

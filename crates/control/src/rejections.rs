@@ -45,7 +45,7 @@ fn note_of(listen: &str, rejection: &Rejection) -> Note {
         0 => String::new(),
         more => format!(", and {more} connections more for the same reason"),
     };
-    let what = format!("{name} at {place} was not let in on {listen}{more}");
+    let what = format!("connection of {name} at {place} rejected on {listen}{more}");
     let (cause, next) = words(*reason);
     Note::new(EventKind::HostRefused, "daemon", what).cause(cause).next(next)
 }

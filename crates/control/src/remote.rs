@@ -13,7 +13,7 @@ use strake_api::v1::{
 };
 use strake_block::BlockDevice;
 use strake_dev_fabrics::address::SCHEME;
-use strake_dev_fabrics::{Address, FabricsDevice, Guard, Reason};
+use strake_dev_fabrics::{Address, FabricsDevice, Reason, ReservationMode};
 use strake_engine::Drive;
 use strake_reactor::monotonic;
 use strake_units::Nanos;
@@ -83,7 +83,7 @@ pub(crate) fn address_of(text: &str) -> Result<Address, ControlError> {
 }
 
 impl Control {
-    /// Connects to a namespace of another machine and remembers it. The same again is "unchanged", and the same at
+    /// Connects to a remote namespace and records it. The same again is "unchanged", and the same at
     /// another place another path to it.
     ///
     /// # Errors
@@ -99,17 +99,18 @@ impl Control {
             let keys = [remote_key(&path)].into_iter().chain(name).collect();
             Ok((m.aim_of(&path, request)?, keys))
         })?;
-        let guard = if request.take_over { Guard::TakeOver } else { Guard::Claim };
+        let reservation =
+            if request.take_over { ReservationMode::TakeOver } else { ReservationMode::Claim };
         let result = match aim {
             Aim::Nothing => "unchanged",
-            Aim::Connect(record) => self.connect_new(&record, guard)?,
+            Aim::Connect(record) => self.connect_new(&record, reservation)?,
             Aim::Path(record) => {
-                self.connect_path(&record, guard)?;
+                self.connect_path(&record, reservation)?;
                 "changed"
             }
             Aim::Rekey(record) => {
                 // A secret that does not work would be found out only when the connection is lost.
-                drop(record.connect(Guard::Off, Nanos(0))?);
+                drop(record.connect(ReservationMode::Off, Nanos(0))?);
                 self.run(|m| m.rekey_remote(&record))?;
                 "changed"
             }
@@ -122,17 +123,17 @@ impl Control {
     fn connect_new(
         &self,
         record: &RemoteRecord,
-        guard: Guard,
+        reservation: ReservationMode,
     ) -> Result<&'static str, ControlError> {
         let settled_at = self.run(Manager::may_connect)?;
         // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
-        let seen = record.connect(Guard::Off, settled_at)?;
+        let seen = record.connect(ReservationMode::Off, settled_at)?;
         self.run(|m| match m.drives.remote(&record.address) {
             Some(_) => Ok(()),
             None => m.drives.refuse_twin(&record.address, &seen),
         })?;
         drop(seen);
-        let device = record.connect(guard, settled_at)?;
+        let device = record.connect(reservation, settled_at)?;
         let is_new = device.was_reserved_now();
         self.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
             // One that is recorded is ours, and may have been connected meanwhile.
@@ -154,22 +155,22 @@ impl Control {
         request: &DisconnectDriveRequest,
     ) -> Result<DriveChange, ControlError> {
         let path = address_of(&request.address)?.to_string();
-        let ((name, is_unguarded), _reserved) = self.reserve(|m| {
+        let ((name, is_unreserved), _reserved) = self.reserve(|m| {
             m.check_open()?;
             let name = m.name_of(&path);
             let device = m.drives.remote(&name);
-            let is_unguarded = device.is_some_and(|device| device.is_reserved().is_none());
+            let is_unreserved = device.is_some_and(|device| device.is_reserved().is_none());
             let open = m.drives.remote(&name).map(|device| drive_key(&device.identity()));
             if open.as_ref().is_some_and(|key| m.reserved.contains(key)) {
                 return Err(ControlError::state(format!("{path} is in use by another command")));
             }
             let keys = [remote_key(&path), remote_key(&name)].into_iter().chain(open);
-            Ok(((name, is_unguarded), keys.collect()))
+            Ok(((name, is_unreserved), keys.collect()))
         })?;
         let drive = self.drive(&path).ok();
         let warnings = if name == path {
             let record = self.run(|m| m.forget_remote(&path))?;
-            let failed = if is_unguarded { None } else { record.release().err() };
+            let failed = if is_unreserved { None } else { record.release().err() };
             failed.map(|error| unreleased(&path, &error)).into_iter().collect()
         } else {
             self.run(|m| m.forget_path(&name, &path))?;
@@ -215,7 +216,7 @@ impl Control {
             let (control, address) = (self.clone(), record.address.clone());
             let connect = move || {
                 let settled_at = control.run(Manager::may_connect);
-                let result = settled_at.and_then(|at| record.connect(Guard::Claim, at));
+                let result = settled_at.and_then(|at| record.connect(ReservationMode::Claim, at));
                 // Nobody is there to be told when the control plane is of no use any more.
                 let _ = control.run(|m| {
                     m.end_connecting(&record, result);
@@ -463,14 +464,15 @@ impl Manager {
 
 fn unreleased(path: &str, error: &ControlError) -> String {
     format!(
-        "the target of {path} could not be told that the drive is free: {}. Another host has to take it over: strake \
+        "the target of {path} could not be informed that the drive is free: {}. Another host has to take it over: \
+         strake \
          drive connect {path} --take-over",
         error.what
     )
 }
 
 /// What keeps other hosts from writing to a drive.
-pub(crate) fn guard_word(device: &FabricsDevice) -> &'static str {
+pub(crate) fn reservation_word(device: &FabricsDevice) -> &'static str {
     match device.is_reserved() {
         Some(true) => "reserved",
         Some(false) => "taken_over",
@@ -483,5 +485,5 @@ pub(crate) fn lost_note(reason: Reason) -> String {
     if reason == Reason::TakenOver {
         return reason.to_string();
     }
-    format!("its connection is lost and being made anew: {reason}")
+    format!("its connection is lost and is being restored: {reason}")
 }

@@ -28,7 +28,7 @@ impl Control {
             "stop array {} and mark it clean; its data stays on its drives",
             view.name
         ));
-        steps.push(format!("forget it; it comes back with: strake array import {hint}"));
+        steps.push(format!("forget it; import it again with: strake array import {hint}"));
         if request.dry_run {
             return Ok(planned(view, steps));
         }
@@ -71,7 +71,7 @@ impl Control {
         let undo = self.run(|m| Ok(m.undo_of_destroying(&view.uuid)))?;
         steps.push(match &undo {
             Ok(undo) => {
-                format!("until something is written to its drives, it comes back with: {undo}")
+                format!("until its drives are written to, undo with: {undo}")
             }
             Err(why) => format!("it cannot be brought back afterwards: {why}"),
         });

@@ -165,9 +165,9 @@ impl ReservationFile {
 
     fn unreadable(&self, why: &str) -> String {
         format!(
-            "{} cannot be read ({why}), so nobody knows whom to keep out; put the file back from a copy, or make sure \
-             that only hosts write that may, and go on without reservations: strake export release {} (or move the \
-             file away, if there is no such export yet)",
+            "{} cannot be read ({why}), so the hosts to exclude are not known; restore the file from a copy, or make \
+             sure that only permitted hosts write, and continue without reservations: strake export release {} (or \
+             move the file away, if there is no such export yet)",
             self.path().display(),
             self.export
         )
@@ -214,7 +214,7 @@ impl ReservationFile {
             match is_back {
                 Ok(()) => error,
                 Err(worse) => io::Error::other(format!(
-                    "{error}; what it held was not put back ({worse}), so nobody knows what the next start will find"
+                    "{error}; what it held was not put back ({worse}), so what the next start finds is not known"
                 )),
             }
         })

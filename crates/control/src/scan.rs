@@ -17,7 +17,7 @@ use crate::manager::Manager;
 use crate::probe::{Probe, Probes, Target};
 use crate::queues::queues_of;
 use crate::remote::paths::{message_of, paths_note};
-use crate::remote::{guard_word, lost_note};
+use crate::remote::{lost_note, reservation_word};
 
 /// Paths of the machine's drives.
 #[must_use]
@@ -41,7 +41,7 @@ impl Survey {
                 "failed".clone_into(&mut message.state);
                 add_note(
                     message,
-                    "another drive is at its path now; this one is open, and nobody can find it",
+                    "another drive is at its path now; this one is open and has no path",
                 );
             }
         }
@@ -316,7 +316,7 @@ impl Manager {
             paths: paths.iter().map(message_of).collect(),
             association: open.remote.as_ref().map_or(0, |d| d.association()),
             reconnects: open.remote.as_ref().map_or(0, |d| d.reconnects()),
-            guard: open.remote.as_ref().map_or("", |d| guard_word(d)).to_owned(),
+            reservation: open.remote.as_ref().map_or("", |d| reservation_word(d)).to_owned(),
             queues: open.remote.as_ref().map(|d| queues_of(d)).unwrap_or_default(),
             spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
             ..DriveMessage::default()

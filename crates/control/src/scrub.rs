@@ -99,7 +99,7 @@ impl Manager {
         self.check_open()?;
         let aim = ScrubAim::parse(&request.mode)?;
         let at = self.find_running(&request.name)?;
-        // What the one before found counts until this one has been over all of it.
+        // What the one before found counts until this one finished.
         self.note_finished(at, self.options.clock.now_us())?;
         self.begin_scrub(at, {
             let begun_us = self.options.clock.now_us();
@@ -131,7 +131,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Pauses, resumes or stops the scrub that is under way.
+    /// Pauses, resumes or stops the scrub in progress.
     ///
     /// # Errors
     /// When there is no such running array or no scrub under way, or it cannot be recorded.
@@ -265,7 +265,8 @@ impl Manager {
             Ok(None) => return,
             Err(why) => {
                 let array = self.running[at].array.name();
-                tracing::warn!(%array, %why, "where its scrub stood is not understood: it begins anew");
+                tracing::warn!(%array, %why, "the position of its scrub is not understood: it starts from the \
+                                              beginning");
                 return;
             }
         };
@@ -284,7 +285,7 @@ impl Manager {
             self.running[at].scrub.begun_us = begun_us;
         } else {
             let array = self.running[at].array.name();
-            tracing::warn!(%array, "where its scrub stood is not in this array: it begins anew");
+            tracing::warn!(%array, "the position of its scrub is not in this array: it starts from the beginning");
         }
     }
 
@@ -432,8 +433,8 @@ pub(crate) fn has_found(name: &str, counts: &ScrubCounts) -> Note {
 /// It is over, `whole` when it has been over all of the array.
 pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
     let (kind, how) = match whole {
-        true => (EventKind::ScrubFinished, "has been over all of it"),
-        false => (EventKind::ScrubStopped, "was ended before it was through"),
+        true => (EventKind::ScrubFinished, "finished"),
+        false => (EventKind::ScrubStopped, "was stopped before it finished"),
     };
     let what = format!("the scrub of array {name} {how}: {}", found(counts));
     let note = note(name, kind, what);
@@ -446,7 +447,7 @@ pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
 /// What a scrub does about what it finds.
 const fn purpose(mode: ScrubMode) -> &'static str {
     match mode {
-        ScrubMode::Check => "what is wrong is told, and changed by nobody",
+        ScrubMode::Check => "check only, no repair",
         ScrubMode::Repair => "strips that are known to be wrong are rewritten from the others",
         ScrubMode::TrustData => {
             "strips that are known to be wrong are rewritten from the others, and where that is not known parity and \
@@ -458,8 +459,8 @@ const fn purpose(mode: ScrubMode) -> &'static str {
 /// What was found, in words.
 fn found(counts: &ScrubCounts) -> String {
     let kinds = [
-        (counts.wrong, "known to be wrong"),
-        (counts.unsure, "inconsistent, and not known what is wrong"),
+        (counts.wrong, "corrupt"),
+        (counts.unsure, "inconsistent, wrong strip not known"),
         (counts.unreadable, "unreadable"),
     ];
     let mut parts: Vec<String> = kinds
@@ -468,7 +469,7 @@ fn found(counts: &ScrubCounts) -> String {
         .map(|(bytes, what)| format!("{} {what}", ByteSize(bytes)))
         .collect();
     if parts.is_empty() {
-        parts.push("nothing is wrong".to_owned());
+        parts.push("no corruption".to_owned());
     }
     if counts.repaired > 0 {
         parts.push(format!("{} of that repaired", ByteSize(counts.repaired)));

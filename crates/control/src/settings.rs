@@ -68,7 +68,7 @@ impl Control {
         Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
     }
 
-    /// Starts a rebuild that stands still: one that was halted or paused, or that waits for a drive (a spare is used).
+    /// Starts a rebuild that stalled: one that was halted or paused, or that waits for a drive (a spare is used).
     ///
     /// # Errors
     /// When a member is out and there is no spare for it.

@@ -359,10 +359,10 @@ impl Manager {
         };
         let spare = Some(self.spare_message(&record));
         self.forget_spare(&record)?;
-        let what = format!("{} is no spare any more", record.path);
+        let what = format!("{} was removed as a spare", record.path);
         self.record(Note::new(EventKind::SpareRemoved, format!("drive/{}", record.path), what));
         Ok(SpareChange {
-            result: "changed".into(),
+            result: "removed".into(),
             spare,
             plan: vec![format!("close {}; it is an ordinary free drive", record.path)],
             warnings: Vec::new(),

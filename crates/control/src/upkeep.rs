@@ -228,8 +228,7 @@ impl Manager {
         for (place, why) in now.iter().filter(|(place, _)| !self.unreachable.contains_key(*place)) {
             let Some(at) = self.find(&place.0) else { continue };
             let (name, slot) = (self.running[at].array.name().to_string(), place.1);
-            let what =
-                format!("array {name} depends on member {slot}, which nobody can find any more");
+            let what = format!("array {name} depends on member {slot}, which no longer has a path");
             let note = Note::new(EventKind::MemberUnreachable, format!("array/{name}"), what);
             self.record(note.member(slot).cause(why.clone()).next(crate::view::keep_open(&name)));
         }

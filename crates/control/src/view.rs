@@ -216,21 +216,22 @@ fn array_message(
 /// What a crash does to the array as it is now, in plain words.
 fn guarantees(status: &ArrayStatus) -> Vec<String> {
     let geometry = &status.geometry;
-    let holds = "no acknowledged write is lost, blocks beside those being written stay as they are, and those being \
-                 written are old or new";
+    let holds = "no acknowledged write is lost, neighbouring blocks in the same stripe keep their content, and each \
+                 block in flight is either old or new, never mixed";
     let crash = "after a crash";
     if status.consistency == Consistency::None {
         return vec![format!("{crash}: nothing is promised, and nothing is looked at")];
     }
     if geometry.parity_strips() == 0 {
         return vec![format!(
-            "{crash}, whoever is missing or is lost in it as far as copies are left: {holds}"
+            "{crash}, also with members missing or lost in it as far as copies remain: {holds}"
         )];
     }
     let mut lines = vec![format!("{crash}: {holds}")];
     let out = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
     let out = out.fold(0u64, |mask, (at, _)| mask | 1 << at);
-    let damage = "blocks beside those being written may be damaged: the array is not started by itself then, and the \
+    let damage = "neighbouring blocks in the same stripe may be damaged: the array is not started by itself then, and \
+                  the \
                   regions are listed";
     lines.push(match status.consistency {
         Consistency::None | Consistency::Resync => format!("{crash} while members are missing: {damage}"),
@@ -238,7 +239,8 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
             format!("{crash} while members are missing: the same")
         }
         Consistency::Safe | Consistency::Strict => format!(
-            "{crash} at this moment: {damage}; this ends when writes that were begun before a member went out are done"
+            "{crash} at this moment: {damage}; this ends when the writes that started before a member went out have \
+             finished"
         ),
     });
     lines.push(match status.consistency {
@@ -357,7 +359,7 @@ fn advice(status: &ArrayStatus) -> (String, String) {
         }
         None if !status.bad_ranges.is_empty() => (
             String::new(),
-            "restore what was there from a backup: writing heals the blocks".to_owned(),
+            "restore the content from a backup: writing repairs the blocks".to_owned(),
         ),
         None => (String::new(), String::new()),
     }
@@ -454,7 +456,7 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
             },
         )
     } else {
-        format!("{}; {} more may be lost", out.join(", "), array.redundancy_left)
+        format!("{}; failures tolerated: {}", out.join(", "), array.redundancy_left)
     };
     Some(Problem {
         object: format!("array/{}", array.name),

@@ -109,7 +109,7 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
     }
     notes.extend(redundancy_note(before, now));
     if now.halted && !before.halted {
-        let what = format!("the rebuild of array {} stands still", now.name);
+        let what = format!("the rebuild of array {} stalled", now.name);
         let note = Note::new(EventKind::RebuildHalted, now.object(), what);
         notes.push(
             note.cause("more blocks are lost than can be listed")
@@ -187,40 +187,39 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                 format!("reads of array {name} go around {member}").trim_end().to_owned(),
             )
             .cause("it answers much slower than its peers")
-            .next(format!("if that goes on: {replace}")),
+            .next(format!("if that continues: {replace}")),
         ),
         ArrayEventKind::SitOutEnded => {
             Some(note(EventKind::SitOutEnded, format!("{member}of array {name} is read again")))
         }
-        ArrayEventKind::EverythingSlow => Some(
+        ArrayEventKind::MembersStalled => Some(
             note(
-                EventKind::EverythingSlow,
-                format!("array {name} stands still: too many of its members do not answer"),
+                EventKind::MembersStalled,
+                format!("array {name} is stalled: several members are unresponsive"),
             )
             .cause("they do so at once, which is hardly their own fault; none is taken out for it")
             .next("look at what they have in common: controller, backplane, cables, network"),
         ),
-        ArrayEventKind::EverythingSlowEnded => Some(note(
-            EventKind::EverythingSlowEnded,
+        ArrayEventKind::MembersStalledEnded => Some(note(
+            EventKind::MembersStalledEnded,
             format!("enough members of array {name} answer again"),
         )),
         ArrayEventKind::ReplaceStarted => Some(note(
             EventKind::ReplaceStarted,
             format!(
-                "{member}of array {name} is being copied to its successor, and serves meanwhile"
+                "{member}of array {name} is being copied to its replacement, and serves meanwhile"
             ),
         )),
-        ArrayEventKind::ReplaceFinished => Some(note(
-            EventKind::ReplaceFinished,
-            format!("a successor took the place of {member}of array {name}"),
-        )),
+        ArrayEventKind::ReplaceFinished => {
+            Some(note(EventKind::ReplaceFinished, format!("{member}of array {name} was replaced")))
+        }
         ArrayEventKind::ReplaceAbandoned { cause } => {
-            let cause = cause.map_or("somebody called it off", |cause| cause.text());
+            let cause = cause.map_or("it was cancelled", |cause| cause.text());
             let what = format!("{member}of array {name} keeps its place; copying it was given up");
             Some(note(EventKind::ReplaceAbandoned, what).cause(cause).next(replace))
         }
         ArrayEventKind::ResyncHalted => Some(
-            note(EventKind::ResyncHalted, format!("the resync of array {name} stands still"))
+            note(EventKind::ResyncHalted, format!("the resync of array {name} stalled"))
                 .cause("more blocks are lost than can be listed")
                 .next(format!("strake array show {name}")),
         ),
@@ -241,9 +240,7 @@ fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ArrayEventKind::BlocksLost { bytes } => Some(
             note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
                 .cause("they cannot be read any more, and nothing is left to recover them from")
-                .next(format!(
-                    "strake array show {name} lists them; write them anew, from a backup"
-                )),
+                .next(format!("strake array show {name} lists them; rewrite them from a backup")),
         ),
         ArrayEventKind::Dropped { count } => {
             let what = format!("{count} events of array {name} came too fast to be recorded");
@@ -293,12 +290,13 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
         let known = before.left == Some(0);
         let severity = if known { Severity::Warning } else { Severity::Critical };
         return Some(
-            Note::new(EventKind::ArrayExhausted, now.object(), what).severity(severity).next(next),
+            Note::new(EventKind::ArrayNoRedundancy, now.object(), what)
+                .severity(severity)
+                .next(next),
         );
     }
-    let what = format!(
-        "array {name} is degraded: {members} not in sync, {left} more may be lost before data is"
-    );
+    let what =
+        format!("array {name} is degraded: {members} not in sync, failures tolerated: {left}");
     Some(Note::new(EventKind::ArrayDegraded, now.object(), what).next(next))
 }
 

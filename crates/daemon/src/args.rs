@@ -59,7 +59,7 @@ fn parse_kernel(name: &str) -> Result<Kernel, String> {
     })
 }
 
-/// A time, or for ever.
+/// A time, or no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
 

@@ -2,19 +2,19 @@
 
 use crate::address::{Address, HostName};
 use crate::error::Reason;
-use crate::figures::QueueStats;
-use crate::guard::{self, Asked, Guard};
 use crate::inbox::{Asker, Inbox};
-use crate::keeper::{Keeper, Request};
 use crate::limits::{
     DEPTH_MAX, IO_BYTES_MAX, LOSS_TIME, LOSS_TIME_MAX, LOSS_TIME_MIN, PATHS_MAX, SETTLE_TIME_MAX,
     ZEROES_BYTES,
 };
 use crate::path::Path;
+use crate::path_manager::{PathManager, Request};
+use crate::path_selection::are_one;
 use crate::queue::FabricsQueue;
+use crate::reservation::{self, Asked, ReservationMode};
 use crate::session::Session;
 use crate::shared::{PathEntry, Shared, Standing, enlist, now};
-use crate::ways::are_one;
+use crate::stats::QueueStats;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Options {
     /// How long requests are held without an association before they fail; brought into the bounds that it has.
     pub loss_time: Nanos,
     /// What is done about other hosts that could use it.
-    pub guard: Guard,
+    pub reservation: ReservationMode,
     /// The digests to ask for. A drive's data deserves more than the checksum of TCP, so both unless somebody knows
     /// better; a target that has none is used without.
     pub digests: Digests,
@@ -50,7 +50,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             loss_time: LOSS_TIME,
-            guard: Guard::Off,
+            reservation: ReservationMode::Off,
             digests: Digests { header: Use::On, data: Use::On },
             settled_at: Nanos(0),
         }
@@ -109,7 +109,7 @@ pub struct PathStatus {
     pub age: Nanos,
     /// Why it was lost, or could not be connected, the last time; `None` when neither ever happened.
     pub last: Option<Reason>,
-    /// Times that it was connected anew.
+    /// Times that it was reconnected.
     pub reconnects: u64,
     /// Whether I/O goes over it.
     pub used: bool,
@@ -199,21 +199,21 @@ impl FabricsDevice {
         let shared = Shared::new(name, host, session.facts.clone(), options)
             .map_err(|error| no_descriptor(name, error))?;
         let shared = Arc::new(shared);
-        shared.claim(connected, &session.facts, options.guard).map_err(|reason| {
+        shared.claim(connected, &session.facts, options.reservation).map_err(|reason| {
             let what = format!("{reason}; we connect as {}", host.nqn);
             DeviceError::new(reason.kind(), connected.to_string(), what)
         })?;
         let (asker, inbox) = Inbox::open().map_err(|error| no_descriptor(name, error))?;
-        let mut keeper = Keeper::new(Arc::clone(&shared), inbox);
+        let mut path_manager = PathManager::new(Arc::clone(&shared), inbox);
         let mut session = Some(session);
         for address in addresses {
             let session = session.take_if(|_| address == connected);
-            keeper.take(add(&shared, address, session)?);
+            path_manager.take(add(&shared, address, session)?);
         }
-        keeper.look();
+        path_manager.look();
         thread::Builder::new()
             .name("nvme-tcp".to_owned())
-            .spawn(move || keeper.run())
+            .spawn(move || path_manager.run())
             .map_err(|error| no_thread(name, error))?;
         Ok(Self { shared, asker, zeroes: BufMut::alone(ZEROES_BYTES).freeze() })
     }
@@ -241,7 +241,7 @@ impl FabricsDevice {
                 return Err(Reason::OtherInstance);
             }
             drop(facts);
-            shared.claim(address, &session.facts, Guard::Claim)?;
+            shared.claim(address, &session.facts, ReservationMode::Claim)?;
             Ok(session)
         });
         let session = session.map_err(|reason| fail(reason.kind(), reason.to_string()))?;
@@ -293,7 +293,7 @@ impl FabricsDevice {
     /// When it cannot be reached, or refuses.
     pub fn release(address: &Address, host: &HostName) -> Result<(), DeviceError> {
         let digests = Options::default().digests;
-        guard::release(&Asked { address, host, digests }).map_err(|reason| {
+        reservation::release(&Asked { address, host, digests }).map_err(|reason| {
             DeviceError::new(reason.kind(), address.to_string(), reason.to_string())
         })
     }
@@ -329,7 +329,7 @@ impl FabricsDevice {
     /// What its queues have done that are open.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueStats> {
-        self.shared.figures().iter().map(|queue| queue.read()).collect()
+        self.shared.stats().iter().map(|queue| queue.read()).collect()
     }
 
     /// Times that its association was made anew.

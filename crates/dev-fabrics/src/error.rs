@@ -65,7 +65,7 @@ pub enum Breach {
     Pdu(PduError),
     /// A PDU that is not for hosts, or not now.
     Unexpected,
-    /// A header that is not what its digest says.
+    /// A header digest mismatch.
     HeaderDigest,
     /// Data that is not what its digest says, where nothing but a new beginning helps.
     DataDigest,
@@ -109,9 +109,9 @@ impl fmt::Display for Breach {
         f.write_str(match self {
             Self::Pdu(error) => return write!(f, "it sent {error}"),
             Self::Unexpected => "it sent a PDU that is not expected",
-            Self::HeaderDigest => "it sent a header that is not what its digest says",
-            Self::DataDigest => "it sent data that is not what its digest says",
-            Self::NoSuchCommand => "it answered a command that is not under way",
+            Self::HeaderDigest => "header digest mismatch",
+            Self::DataDigest => "data digest mismatch",
+            Self::NoSuchCommand => "it answered a command that is not in progress",
             Self::TooEarly => "it answered a command before that was sent whole",
             Self::WrongDirection => "it sent or asked for data of a command that has none that way",
             Self::Offset => "it sent or asked for data out of order",
@@ -145,9 +145,9 @@ impl fmt::Display for Reason {
             Self::Socket(errno) => {
                 write!(f, "{}", std::io::Error::from_raw_os_error(errno.raw_os_error()))
             }
-            Self::NoSuchMachine => f.write_str("the machine's name means nothing here"),
+            Self::NoSuchMachine => f.write_str("host name not found"),
             Self::NamesSilent => {
-                f.write_str("nobody says what the machine's name means: name service does not answer")
+                f.write_str("host name not resolved: name service not responding")
             }
             Self::Silent => f.write_str("the target does not answer"),
             Self::Ended(status, field) => write!(
@@ -166,7 +166,8 @@ impl fmt::Display for Reason {
             }
             Self::Refused(status) => write!(f, "the target refused ({status})"),
             Self::Authentication => f.write_str(
-                "the target asks for proof of who we are; connect it with the secret that it knows: --secret-file",
+                "the target requires DH-HMAC-CHAP authentication; connect it with the secret that it knows: \
+                 --secret-file",
             ),
             Self::Unproven(doubt) => doubt.fmt(f),
             Self::Encryption => {
@@ -179,7 +180,7 @@ impl fmt::Display for Reason {
             Self::NotReady => f.write_str("the controller does not become ready"),
             Self::Unusable(unfit) => write!(f, "the namespace cannot be used: {unfit}"),
             Self::Replaced => f.write_str("another namespace is there now"),
-            Self::AnotherInstance => f.write_str("the target serves the namespace anew"),
+            Self::AnotherInstance => f.write_str("the target serves the namespace again"),
             Self::Restless => {
                 f.write_str("what the target offers changes faster than it can be read")
             }

@@ -9,8 +9,8 @@
 //! checked, and a violation ends the association with a readable reason. Repeat a change while the previous attempt
 //! may still be carried out.
 //!
-//! **Where to start.** [`discovery`] for what a target offers, [`device`] for connecting, [`keeper`] for the life of
-//! associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire`.
+//! **Where to start.** [`discovery`] for what a target offers, [`device`] for connecting, [`path_manager`] for the life
+//! of associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire`.
 
 #![forbid(unsafe_code)]
 
@@ -20,22 +20,22 @@ pub mod device;
 mod dialog;
 pub mod discovery;
 pub mod error;
-mod figures;
-mod guard;
+mod identify;
 mod inbox;
 mod input;
-pub mod keeper;
 pub mod limits;
 mod link;
-mod look;
 mod names;
 mod path;
+pub mod path_manager;
+mod path_selection;
 mod proof;
 pub mod queue;
+mod reservation;
 mod session;
 mod shared;
+mod stats;
 mod stream;
-mod ways;
 
 /// What `cache` is built on; `tests/loom.rs` builds it on loom's.
 mod atomic {
@@ -50,8 +50,8 @@ mod cache_tests;
 pub use address::{Address, AddressError, HostName, Service};
 pub use device::{FabricsDevice, LinkState, Options, PathState, PathStatus};
 pub use error::Reason;
-pub use figures::{LinkFacts, QueueStats};
-pub use guard::Guard;
+pub use reservation::ReservationMode;
+pub use stats::{LinkFacts, QueueStats};
 pub use strake_nvme_wire::Digests;
 pub use strake_nvme_wire::log::Access;
 pub use strake_nvme_wire::pdu::Use;

@@ -1,6 +1,6 @@
 //! An I/O connection that was made, on its way from the thread that made it to the core that uses it.
 
-use crate::look::Facts;
+use crate::identify::Facts;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};

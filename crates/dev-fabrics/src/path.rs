@@ -9,13 +9,13 @@
 
 use crate::address::Address;
 use crate::error::Reason;
-use crate::guard::Guard;
+use crate::identify::Facts;
 use crate::inbox::{Asker, Inbox};
 use crate::limits::{BACK_OFF_MAX, BACK_OFF_MIN, KEEP_ALIVE_EVERY};
-use crate::look::Facts;
+use crate::path_selection::{PathId, are_one};
+use crate::reservation::ReservationMode;
 use crate::session::Session;
 use crate::shared::{LinkState, Live, Shared, Standing, now};
-use crate::ways::{PathId, are_one};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strake_units::Nanos;
 
-/// What the keeper has the thread do.
+/// What the path manager has the thread do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GiveUp {
     /// The association that is of no use any more.
@@ -174,8 +174,8 @@ impl Path {
 
     /// Whether what was seen of the target is what can be used on.
     fn judge(&mut self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
-        let guard = self.shared.options.guard;
-        if guard == Guard::Off && matches!(news, Err(Reason::TakenOver)) {
+        let reservation = self.shared.options.reservation;
+        if reservation == ReservationMode::Off && matches!(news, Err(Reason::TakenOver)) {
             // Of a reservation that somebody else made in our name.
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Path {
         if self.is_other(&session.facts) {
             return Err(Reason::OtherInstance);
         }
-        self.shared.claim(&self.address, &session.facts, Guard::Claim)?;
+        self.shared.claim(&self.address, &session.facts, ReservationMode::Claim)?;
         Ok(session)
     }
 
@@ -251,9 +251,9 @@ impl Path {
         let live = Box::new(Live { session: number, gate, facts });
         self.session = Some((number, session));
         // Reserving the drive may have taken most of the time that the target waits for a sign of life.
-        let rest = match self.shared.options.guard {
-            Guard::Off => KEEP_ALIVE_EVERY,
-            Guard::Claim | Guard::TakeOver => Duration::ZERO,
+        let rest = match self.shared.options.reservation {
+            ReservationMode::Off => KEEP_ALIVE_EVERY,
+            ReservationMode::Claim | ReservationMode::TakeOver => Duration::ZERO,
         };
         self.due = Instant::now() + rest;
         let again = u64::from(std::mem::replace(&mut self.has_been_up, true));

@@ -19,15 +19,15 @@ mod piece;
 mod slot;
 
 use crate::error::Reason;
-use crate::figures::Figures;
 use crate::inbox::Asker;
 use crate::input::Input;
-use crate::keeper::Request;
 use crate::limits::{
     ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, SETTLE_MARGIN, TICK, TRIES_MAX,
 };
 use crate::link::{Life, Link, Offer, Phase, Port};
+use crate::path_manager::Request;
 use crate::shared::Shared;
+use crate::stats::Stats;
 use intake::Intake;
 use outbox::{Outbox, Sent};
 use piece::Ability;
@@ -93,7 +93,7 @@ pub struct FabricsQueue {
     intake: Intake,
     /// There may be more that has come and was not looked at: nobody is woken for it.
     more: bool,
-    figures: Arc<Figures>,
+    stats: Arc<Stats>,
 }
 
 impl FabricsQueue {
@@ -111,8 +111,8 @@ impl FabricsQueue {
         asker.ask(Request::Open(port));
         let depth = depth.max(1) as usize;
         let ability = Ability::of(&shared.facts(), zeroes);
-        let figures = Arc::new(Figures::new(core));
-        shared.keep(&figures);
+        let stats = Arc::new(Stats::new(core));
+        shared.keep(&stats);
         Ok(Self {
             shared: Arc::clone(shared),
             asker: asker.clone(),
@@ -136,7 +136,7 @@ impl FabricsQueue {
             input: Input::new(),
             intake: Intake::Header,
             more: false,
-            figures,
+            stats,
         })
     }
 
@@ -228,7 +228,7 @@ impl FabricsQueue {
         }
         self.ability.renew(&link.facts);
         self.down_since = None;
-        self.figures.connected(&link, self.now);
+        self.stats.connected(&link, self.now);
         self.link = Some(link);
     }
 
@@ -254,7 +254,7 @@ impl FabricsQueue {
     /// Forgets the connection. What was sent over it is sent again, changes only when they can no longer be under way.
     fn drop_link(&mut self, now: Nanos) {
         let unanswered = self.in_flight > 0;
-        self.figures.disconnected();
+        self.stats.disconnected();
         self.dropped = self.link.take().map(|link| Arc::clone(&link.life)).filter(|_| unanswered);
         self.down_since = Some(now);
         self.outbox.clear();
@@ -281,7 +281,7 @@ impl FabricsQueue {
         slot.forget_sent();
         slot.stage = Stage::Settling { not_before, failure };
         self.settling.push_back(index);
-        self.figures.again();
+        self.stats.again();
     }
 
     /// Moves what need not wait any more to what can be sent, before what came later, or to what has ended.
@@ -375,8 +375,8 @@ impl FabricsQueue {
             }
             slot.begin(&self.ability, &link.terms, index, now);
             let (bytes, along) = (slot.piece.bytes, slot.moved);
-            self.figures.command(slot.op(), bytes);
-            self.figures.goes(along);
+            self.stats.command(slot.op(), bytes);
+            self.stats.goes(along);
             self.outbox.push(index);
             self.in_flight += 1;
         }
@@ -400,7 +400,7 @@ impl FabricsQueue {
 
     /// Says how many requests wait.
     fn tell(&self) {
-        self.figures.holds(self.ready.len() + self.settling.len());
+        self.stats.holds(self.ready.len() + self.settling.len());
     }
 
     fn give_back(&mut self, batch: &mut CompletionBatch) {

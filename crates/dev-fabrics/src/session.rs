@@ -3,12 +3,12 @@
 use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
 use crate::error::Reason;
+use crate::identify::{Facts, identify_controller, identify_namespace};
 use crate::limits::{
     ADMIN_ENTRIES, IO_ENTRIES_MAX, KEEP_ALIVE_ANSWER_MAX, KEEP_ALIVE_MS, NOTICES_MAX, QUEUES_MAX,
     READY_POLL, READY_TIME_MAX, SETUP_TIME_MAX,
 };
 use crate::link::{Life, Link};
-use crate::look::{Facts, look_at_controller, look_at_namespace};
 use crate::proof::prove;
 use crate::stream::Until;
 use std::net::SocketAddr;
@@ -81,10 +81,10 @@ impl Session {
         let connect = connect_of(0, u32::from(ADMIN_ENTRIES), KEEP_ALIVE_MS);
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         let entries = enable(&mut dialog)?;
-        let controller = look_at_controller(&mut dialog)?;
+        let controller = identify_controller(&mut dialog)?;
         // First, so that what changes during the look is told as well.
         let tells = watch(&mut dialog, &controller)?;
-        let facts = look_at_namespace(&mut dialog, address, &controller)?;
+        let facts = identify_namespace(&mut dialog, address, &controller)?;
         let asked = command(admin::SET_FEATURES, 0)
             .with(10, feature::QUEUES.into())
             .with(11, feature::queues_asked(QUEUES_MAX));
@@ -142,8 +142,8 @@ impl Session {
             None if self.tells => return Ok(None),
             None => {}
         }
-        let controller = look_at_controller(&mut self.dialog)?;
-        look_at_namespace(&mut self.dialog, &self.gate.address, &controller).map(Some)
+        let controller = identify_controller(&mut self.dialog)?;
+        identify_namespace(&mut self.dialog, &self.gate.address, &controller).map(Some)
     }
 
     /// Reads what the target tells of reservations, until it has told all (Base, section 8.19.1).

@@ -4,12 +4,12 @@ use crate::address::{Address, HostName};
 use crate::cache::Cache;
 use crate::device::Options;
 use crate::error::Reason;
-use crate::figures::Figures;
-use crate::guard::{self, Asked, Claimed, Guard};
+use crate::identify::Facts;
 use crate::link::{Life, Phase};
-use crate::look::Facts;
+use crate::path_selection::PathId;
+use crate::reservation::{self, Asked, Claimed, ReservationMode};
 use crate::session::Gate;
-use crate::ways::PathId;
+use crate::stats::Stats;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -115,7 +115,7 @@ pub(crate) struct Shared {
     /// Associations over which queues that are gone sent changes that were not answered.
     left: Mutex<Vec<Arc<Life>>>,
     /// What queues have done that are open.
-    figures: Mutex<Vec<Weak<Figures>>>,
+    stats: Mutex<Vec<Weak<Stats>>>,
     /// Readable once a path stands in another way.
     pub(crate) news: OwnedFd,
     numbers: AtomicU64,
@@ -146,7 +146,7 @@ impl Shared {
             taken_over: AtomicBool::new(false),
             paths: Mutex::new(Vec::new()),
             left: Mutex::new(vec![before_us(options.settled_at)]),
-            figures: Mutex::new(Vec::new()),
+            stats: Mutex::new(Vec::new()),
             news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             numbers: AtomicU64::new(0),
         })
@@ -192,8 +192,13 @@ impl Shared {
     }
 
     /// Reserves the namespace that was found at `address`, if it is to be and can be.
-    pub(crate) fn claim(&self, address: &Address, is: &Facts, guard: Guard) -> Result<(), Reason> {
-        if self.options.guard == Guard::Off {
+    pub(crate) fn claim(
+        &self,
+        address: &Address,
+        is: &Facts,
+        reservation: ReservationMode,
+    ) -> Result<(), Reason> {
+        if self.options.reservation == ReservationMode::Off {
             return Ok(());
         }
         if self.is_taken_over() {
@@ -206,7 +211,7 @@ impl Shared {
         };
         let (host, digests) = (self.host(), self.options.digests);
         let asked = Asked { address, host: &host, digests };
-        let claimed = guard::claim(&asked, ability, (guard, before), &self.turn)?;
+        let claimed = reservation::claim(&asked, ability, (reservation, before), &self.turn)?;
         // Whether it was new is told of the first time.
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(claimed);
         Ok(())
@@ -245,16 +250,16 @@ impl Shared {
         left.clone()
     }
 
-    /// Keeps the figures of a queue, as long as the queue does.
-    pub(crate) fn keep(&self, figures: &Arc<Figures>) {
-        let mut kept = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Keeps the stats of a queue, as long as the queue does.
+    pub(crate) fn keep(&self, stats: &Arc<Stats>) {
+        let mut kept = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|other| other.strong_count() > 0);
-        kept.push(Arc::downgrade(figures));
+        kept.push(Arc::downgrade(stats));
     }
 
-    /// The figures of queues that are open, in the order in which they were opened.
-    pub(crate) fn figures(&self) -> Vec<Arc<Figures>> {
-        let kept = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The stats of queues that are open, in the order in which they were opened.
+    pub(crate) fn stats(&self) -> Vec<Arc<Stats>> {
+        let kept = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -263,7 +268,7 @@ impl Shared {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Notes something about a path, and has the keeper look at it.
+    /// Notes something about a path, and has the path manager look at it.
     pub(crate) fn note(&self, id: PathId, change: impl FnOnce(&mut PathEntry)) {
         if let Some(entry) = self.paths().iter_mut().find(|entry| entry.id == id) {
             change(entry);
@@ -271,7 +276,7 @@ impl Shared {
         self.tell();
     }
 
-    /// Has the keeper look.
+    /// Has the path manager look.
     pub(crate) fn tell(&self) {
         // It is full only when nobody has looked for 2^64 times.
         let _ = rustix::io::write(&self.news, &1_u64.to_ne_bytes());

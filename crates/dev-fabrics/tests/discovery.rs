@@ -150,7 +150,7 @@ fn entries_that_cannot_be_shown_are_told_apart() {
 #[test]
 fn a_service_that_asks_for_proof_or_encryption_says_so() {
     let required = |bits: u64| move |pdu: &mut Vec<u8>| pdu[8 + 2] |= (bits >> 16) as u8;
-    refused(CONNECTED, required(1 << 17), "asks for proof");
+    refused(CONNECTED, required(1 << 17), "requires DH-HMAC-CHAP");
     refused(CONNECTED, required(1 << 18), "asks for a secure channel");
     refused(CONNECTED, |pdu| pdu[22..24].copy_from_slice(&[0x08, 0x03]), "we connect as nqn.");
     refused(STATUS, |pdu| pdu[8] = 2, "does not become ready");

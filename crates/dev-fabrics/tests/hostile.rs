@@ -150,10 +150,10 @@ fn cve_2026_64534_wrong_digests() {
             pdu[at] ^= 1;
         }
     };
-    refused(BOTH, CONNECTED, end(1), "header that is not what its digest says");
-    refused(BOTH, CONTROLLER, end(1), "data that is not what its digest says");
-    refused(BOTH, CONTROLLER, end(100), "data that is not what its digest says");
-    refused(BOTH, CONTROLLER, |pdu| pdu[24] ^= 1, "header that is not what its digest says");
+    refused(BOTH, CONNECTED, end(1), "header digest mismatch");
+    refused(BOTH, CONTROLLER, end(1), "data digest mismatch");
+    refused(BOTH, CONTROLLER, end(100), "data digest mismatch");
+    refused(BOTH, CONTROLLER, |pdu| pdu[24] ^= 1, "header digest mismatch");
     refused(BOTH, CONTROLLER, |pdu| pdu[1] &= !1, "a broken PDU");
 }
 

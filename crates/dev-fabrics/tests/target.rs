@@ -35,7 +35,7 @@ impl Machine {
         let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("a core starts");
         let address = format!("127.0.0.1:{port}").parse().expect("an address");
         // All connections of a test come from one address, and many fail on purpose.
-        let config = TargetConfig { doubt_time: Nanos(0), ..TargetConfig::default() };
+        let config = TargetConfig { failed_handshake_time: Nanos(0), ..TargetConfig::default() };
         let target =
             Target::start(address, vec![core.handle()], config).expect("the target starts");
         let machine = Self { target, _core: core };

@@ -5,7 +5,7 @@
 //! requests gather in the submission ring, one system call per turn hands them over, completions are read from
 //! shared memory.
 //!
-//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, lights and health.
+//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, locate leds and health.
 //!
 //! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
 //! someone else uses, go around requests that a drive still owes, or let a buffer go while the kernel may still touch
@@ -18,8 +18,8 @@ pub mod device;
 pub mod error;
 mod health;
 mod inherit;
-mod light;
 mod limits;
+mod locate_led;
 mod machine;
 mod open;
 mod opening;
@@ -37,7 +37,7 @@ pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
 pub use error::{Notice, NoticeKind};
 pub use health::{Health, nvme_health};
 pub use inherit::inherit_nothing;
-pub use light::Light;
+pub use locate_led::LocateLed;
 pub use machine::{KernelDrive, Machine, Named};
 pub use served::{served_at, served_by};
 pub use sparse::create_sparse;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::light::Light;
+use crate::locate_led::LocateLed;
 use crate::sysfs::{BlockSysfs, attribute, entries};
 
 /// Kernel devices that are never drives: memory, loops over files, and what others have built.
@@ -265,10 +265,10 @@ impl Machine {
         entries(&slots).into_iter().find(is_mine).map(|name| slots.join(name))
     }
 
-    /// The light of a drive's slot, if it has one that the kernel can switch.
+    /// The locate led of a drive's slot, if it has one that the kernel can switch.
     #[must_use]
-    pub fn light(&self, drive: &KernelDrive) -> Option<Light> {
-        Light::of(&drive.folder, self.pci_slot(&drive.pci).as_deref())
+    pub fn locate_led(&self, drive: &KernelDrive) -> Option<LocateLed> {
+        LocateLed::of(&drive.folder, self.pci_slot(&drive.pci).as_deref())
     }
 }
 

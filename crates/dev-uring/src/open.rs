@@ -263,7 +263,7 @@ impl Opening<'_> {
             }
             Err(errno) => {
                 let what = format!(
-                    "its file system cannot lock files ({errno}); make sure that nobody else uses it"
+                    "its file system cannot lock files ({errno}); make sure that nothing else uses it"
                 );
                 self.notice(NoticeKind::NotLocked, what);
                 Ok(())

@@ -239,17 +239,21 @@ fn a_light_is_found_and_switched() {
     );
     let machine = root.machine();
     let check = |name: &str, on: &str| {
-        let light = machine.light(&one(&machine, name)).expect("it has a light");
+        let locate_led = machine.locate_led(&one(&machine, name)).expect("it has a light");
         for (wanted, text) in [(true, on), (false, "0")] {
-            light.switch(wanted).expect("it can be switched");
-            assert_eq!(fs::read_to_string(light.path()).expect("it can be read"), text, "{name}");
+            locate_led.switch(wanted).expect("it can be switched");
+            assert_eq!(
+                fs::read_to_string(locate_led.path()).expect("it can be read"),
+                text,
+                "{name}"
+            );
         }
     };
     check("nvme0n1", "1");
     check("nvme1n1", "2");
     check("sda", "1");
     assert_eq!(one(&machine, "sda").slot, "enclosure 0:0:8:0 SLOT 07");
-    assert_eq!(machine.light(&one(&machine, "nvme2n1")), None);
+    assert_eq!(machine.locate_led(&one(&machine, "nvme2n1")), None);
 }
 
 #[test]

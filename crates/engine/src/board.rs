@@ -163,7 +163,7 @@ pub(crate) struct Board {
     /// Members that are known to have failed and that some shard may still use, as a mask.
     failing: AtomicU64,
     /// Whether more members stand still than the array can do without, as was last told.
-    everything_slow: AtomicBool,
+    members_stalled: AtomicBool,
     scrub: Mutex<ScrubBoard>,
     /// Number of the scrub that was begun last.
     scrub_number: AtomicU64,
@@ -211,7 +211,7 @@ impl Board {
             consistency_wanted: Mutex::new(None),
             lost: AtomicBool::new(false),
             failing: AtomicU64::new(0),
-            everything_slow: AtomicBool::new(false),
+            members_stalled: AtomicBool::new(false),
             scrub: Mutex::new(ScrubBoard::new(geometry)),
             scrub_number: AtomicU64::new(0),
             scrub_runs: AtomicBool::new(false),
@@ -262,10 +262,10 @@ impl Board {
         // load in `standing`.
         self.cores[core].standing.store(mask, SeqCst);
         let common = !covered(self.standing());
-        if self.everything_slow.swap(common, Relaxed) == common || self.lost.load(Relaxed) {
+        if self.members_stalled.swap(common, Relaxed) == common || self.lost.load(Relaxed) {
             return;
         }
-        let (began, ended) = (ArrayEventKind::EverythingSlow, ArrayEventKind::EverythingSlowEnded);
+        let (began, ended) = (ArrayEventKind::MembersStalled, ArrayEventKind::MembersStalledEnded);
         self.tell(None, if common { began } else { ended });
     }
 

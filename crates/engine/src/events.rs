@@ -44,7 +44,7 @@ pub enum ArrayEventKind {
     ReplaceFinished,
     /// The member keeps its place.
     ReplaceAbandoned {
-        /// How the drive failed; `None` when somebody called it off.
+        /// How the drive failed; `None` when it was cancelled.
         cause: Option<IoErrorKind>,
     },
     /// Nothing was left to recover blocks from. They are listed, and answered with errors until they are written.
@@ -76,9 +76,9 @@ pub enum ArrayEventKind {
     SitOutEnded,
     /// So many members stand still at once that the array cannot do without them. The cause is hardly a drive, so none
     /// is taken out for it.
-    EverythingSlow,
+    MembersStalled,
     /// Enough of them answer again.
-    EverythingSlowEnded,
+    MembersStalledEnded,
     /// A scrub began.
     ScrubStarted {
         /// What it does.

@@ -502,7 +502,7 @@ pub(crate) fn occupied(path: &str, what: &str) -> ArrayError {
     ArrayError::new(
         ArrayErrorKind::Refused,
         format!(
-            "{path} holds {what}; use another drive, or erase it first if nobody needs what is on it"
+            "{path} holds {what}; use another drive, or erase it first if its content is not needed"
         ),
     )
 }

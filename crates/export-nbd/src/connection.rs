@@ -21,7 +21,7 @@
 mod deliver;
 mod intake;
 
-use crate::export::{Facts, Registry, Seat, Served};
+use crate::export::{ConnectionSlot, Facts, Registry, Served};
 use crate::handshake::{self, Agreement, Handshake};
 use crate::limits::{
     LARGE_BUFFERS, LINGER_TIME_MAX, POOLS, QUEUE_DEPTH, REPLIES_MAX, REQUESTS_MAX, SMALL_BUFFERS,
@@ -34,14 +34,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use strake_block::{BufMut, DeviceError, SgMut};
 use strake_export_net::{
-    After, Berth, DeviceQueue, Newcomer, Next, Peer, Pools, Protocol, Replies, Sent, Step, Ticket,
+    AcceptedConnection, After, CoreContext, DeviceQueue, Next, Peer, Pools, Protocol, Replies,
+    Sent, Step, Ticket,
 };
 use strake_reactor::{Sleep, Turn};
 use strake_units::Nanos;
 
 /// What was agreed on with a client, and what it is served with.
 pub(crate) struct Admission {
-    pub(crate) seat: Seat,
+    pub(crate) connection_slot: ConnectionSlot,
     pub(crate) agreement: Agreement,
     pub(crate) pools: Pools,
 }
@@ -61,7 +62,7 @@ enum Life {
 }
 
 /// A client being served. The order of the fields is the order of dropping: the queue before the buffers, the
-/// seat last, because its going tells whoever waits that all is over.
+/// connection slot last, because its going tells whoever waits that all is over.
 pub(crate) struct Connection {
     device: DeviceQueue,
     peer: Peer,
@@ -77,22 +78,25 @@ pub(crate) struct Connection {
     received_now: usize,
     life: Life,
     _ticket: Ticket,
-    seat: Seat,
+    connection_slot: ConnectionSlot,
 }
 
 impl Connection {
     /// Opens the device for a client.
-    pub(crate) fn open(new: Newcomer<Admission>, at: &Berth) -> Result<Self, DeviceError> {
-        let Admission { seat, agreement, pools } = new.admission;
-        let queue = seat.export.device.open_queue(at.core, QUEUE_DEPTH)?;
+    pub(crate) fn open(
+        new: AcceptedConnection<Admission>,
+        at: &CoreContext,
+    ) -> Result<Self, DeviceError> {
+        let Admission { connection_slot, agreement, pools } = new.admission;
+        let queue = connection_slot.export.device.open_queue(at.core, QUEUE_DEPTH)?;
         let mut replies = Replies::new(REPLIES_MAX);
-        if let Some(farewell) = carry(&new.farewell) {
-            replies.push(Reply::raw(farewell.into(), Part::Early));
+        if let Some(final_reply) = carry(&new.final_reply) {
+            replies.push(Reply::raw(final_reply.into(), Part::Early));
         }
         Ok(Self {
             device: DeviceQueue::new(queue, REQUESTS_MAX + 1),
             peer: new.peer,
-            facts: seat.export.facts.with(agreement),
+            facts: connection_slot.export.facts.with(agreement),
             lane: at.lane,
             intake: Intake::Header,
             requests: Requests::new(),
@@ -102,7 +106,7 @@ impl Connection {
             received_now: 0,
             life: Life::Open,
             _ticket: new.ticket,
-            seat,
+            connection_slot,
         })
     }
 
@@ -170,7 +174,7 @@ impl strake_export_net::Connection for Connection {
     }
 
     fn serves(&self, export: &Arc<Served>) -> bool {
-        Arc::ptr_eq(&self.seat.export, export)
+        Arc::ptr_eq(&self.connection_slot.export, export)
     }
 
     fn drain(&mut self) {
@@ -223,8 +227,8 @@ impl Protocol for Registry {
         let next = match step.next {
             handshake::Next::More => Next::More,
             handshake::Next::Close(_) => Next::Close,
-            handshake::Next::Serve(seat, agreement) => {
-                Next::Serve(Admission { seat, agreement, pools: Pools::new(POOLS) })
+            handshake::Next::Serve(connection_slot, agreement) => {
+                Next::Serve(Admission { connection_slot, agreement, pools: Pools::new(POOLS) })
             }
         };
         Step { taken: step.taken, next }
@@ -236,10 +240,10 @@ impl Protocol for Registry {
 
     fn open(
         self: &Arc<Self>,
-        newcomer: Newcomer<Admission>,
-        at: &Berth,
+        accepted_connection: AcceptedConnection<Admission>,
+        at: &CoreContext,
         _now: Nanos,
     ) -> Result<Connection, DeviceError> {
-        Connection::open(newcomer, at)
+        Connection::open(accepted_connection, at)
     }
 }

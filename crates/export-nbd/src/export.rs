@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, ExtentSource};
-use strake_export_net::{Counters, NoSeat, Seats};
+use strake_export_net::{ConnectionSlots, Counters, NoConnectionSlot};
 
 /// A device under a name.
 #[derive(Clone)]
@@ -149,15 +149,15 @@ pub(crate) struct Served {
     pub(crate) facts: Facts,
     /// One per data core the server runs on.
     pub(crate) counters: Box<[Counters]>,
-    seats: Seats,
+    connection_slots: ConnectionSlots,
 }
 
 /// The right to be a client of an export.
-pub(crate) type Seat = strake_export_net::Seat<Served>;
+pub(crate) type ConnectionSlot = strake_export_net::ConnectionSlot<Served>;
 
 impl strake_export_net::Export for Served {
-    fn seats(&self) -> &Seats {
-        &self.seats
+    fn connection_slots(&self) -> &ConnectionSlots {
+        &self.connection_slots
     }
 }
 
@@ -180,7 +180,7 @@ impl Served {
         };
         ExportStats {
             name: self.name.clone(),
-            connections: self.seats.taken(),
+            connections: self.connection_slots.taken(),
             reads: sum(|c| &c.reads),
             read_bytes: sum(|c| &c.read_bytes),
             writes: sum(|c| &c.writes),
@@ -197,12 +197,12 @@ pub(crate) struct Registry {
     /// `None` once the server is stopping.
     exports: Mutex<Option<BTreeMap<String, Arc<Served>>>>,
     cores: usize,
-    seats_per_export: u32,
+    connections_per_export: u32,
 }
 
 impl Registry {
-    pub(crate) fn new(cores: usize, seats_per_export: u32) -> Self {
-        Self { exports: Mutex::new(Some(BTreeMap::new())), cores, seats_per_export }
+    pub(crate) fn new(cores: usize, connections_per_export: u32) -> Self {
+        Self { exports: Mutex::new(Some(BTreeMap::new())), cores, connections_per_export }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<String, Arc<Served>>>> {
@@ -253,7 +253,7 @@ impl Registry {
             extents: export.extents,
             facts,
             counters: (0..self.cores).map(|_| Counters::default()).collect(),
-            seats: Seats::new(self.seats_per_export),
+            connection_slots: ConnectionSlots::new(self.connections_per_export),
         })
     }
 
@@ -263,7 +263,7 @@ impl Registry {
         let exports = self.lock();
         let exports = exports.as_ref().ok_or_else(stopped)?;
         let served = exports.get(name).ok_or_else(|| unknown(name))?;
-        let taken = served.seats.taken();
+        let taken = served.connection_slots.taken();
         match removal {
             Removal::IfUnused if taken > 0 => {
                 let what = format!(
@@ -272,7 +272,7 @@ impl Registry {
                 Err(NbdError::new(NbdErrorKind::InUse, what))
             }
             Removal::IfUnused | Removal::Force => {
-                served.seats.close();
+                served.connection_slots.close();
                 Ok(Arc::clone(served))
             }
         }
@@ -307,16 +307,16 @@ impl Registry {
             "" if exports.len() == 1 => exports.values().next(),
             _ => exports.get(name),
         };
-        let found = found.filter(|export| export.seats.is_open());
+        let found = found.filter(|export| export.connection_slots.is_open());
         with(found.ok_or(Refusal::Unknown)?)
     }
 }
 
 /// What a client is told when it cannot sit down.
-const fn no_seat(why: NoSeat) -> Refusal {
+const fn no_connection_slot(why: NoConnectionSlot) -> Refusal {
     match why {
-        NoSeat::Closed => Refusal::Unknown,
-        NoSeat::Full => Refusal::Full,
+        NoConnectionSlot::Closed => Refusal::Unknown,
+        NoConnectionSlot::Full => Refusal::Full,
     }
 }
 
@@ -329,12 +329,14 @@ fn stopped() -> NbdError {
 }
 
 impl Directory for Registry {
-    type Seat = Seat;
+    type ConnectionSlot = ConnectionSlot;
 
     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
         let exports = self.lock();
-        for export in
-            exports.iter().flat_map(BTreeMap::values).filter(|export| export.seats.is_open())
+        for export in exports
+            .iter()
+            .flat_map(BTreeMap::values)
+            .filter(|export| export.connection_slots.is_open())
         {
             each(&export.name, &export.description);
         }
@@ -344,9 +346,11 @@ impl Directory for Registry {
         self.look_up(name, |export| Ok(export.offer()))
     }
 
-    fn claim(&self, name: &str) -> Result<(Offer, Seat), Refusal> {
-        // The seat is taken before the export can be removed, so removal waits for it.
-        self.look_up(name, |export| Ok((export.offer(), Seat::take(export).map_err(no_seat)?)))
+    fn claim(&self, name: &str) -> Result<(Offer, ConnectionSlot), Refusal> {
+        // The connection slot is taken before the export can be removed, so removal waits for it.
+        self.look_up(name, |export| {
+            Ok((export.offer(), ConnectionSlot::take(export).map_err(no_connection_slot)?))
+        })
     }
 }
 

@@ -52,7 +52,7 @@ pub enum Refusal {
 /// Where the negotiation looks exports up.
 pub trait Directory {
     /// The right to be one of an export's clients; given back by dropping it.
-    type Seat;
+    type ConnectionSlot;
 
     /// Calls `each` with the name and description of every export.
     fn list(&self, each: &mut dyn FnMut(&str, &str));
@@ -63,11 +63,11 @@ pub trait Directory {
     /// Why it is not to be had.
     fn find(&self, name: &str) -> Result<Offer, Refusal>;
 
-    /// Describes an export and takes a seat at it.
+    /// Describes an export and takes a connection slot at it.
     ///
     /// # Errors
     /// Why it is not to be had.
-    fn claim(&self, name: &str) -> Result<(Offer, Self::Seat), Refusal>;
+    fn claim(&self, name: &str) -> Result<(Offer, Self::ConnectionSlot), Refusal>;
 }
 
 /// How the server answers from now on (section "Structured reply chunk message").
@@ -199,7 +199,7 @@ impl Handshake {
         input: &[u8],
         directory: &D,
         out: &mut Vec<u8>,
-    ) -> Step<D::Seat> {
+    ) -> Step<D::ConnectionSlot> {
         match self.phase {
             Phase::Flags => self.client_flags(input),
             Phase::Options => self.option(input, directory, out),
@@ -230,7 +230,7 @@ impl Handshake {
         input: &[u8],
         directory: &D,
         out: &mut Vec<u8>,
-    ) -> Step<D::Seat> {
+    ) -> Step<D::ConnectionSlot> {
         let Some((head, rest)) = input.split_first_chunk::<OPTION_HEADER_BYTES>() else {
             return Step::more(0);
         };
@@ -276,7 +276,7 @@ impl Handshake {
         data: &[u8],
         directory: &D,
         answer: &mut Answer<'_>,
-    ) -> Next<D::Seat> {
+    ) -> Next<D::ConnectionSlot> {
         match code {
             option::EXPORT_NAME => return self.export_name(data, directory, answer),
             option::ABORT => {
@@ -312,16 +312,18 @@ impl Handshake {
         data: &[u8],
         directory: &D,
         answer: &mut Answer<'_>,
-    ) -> Next<D::Seat> {
+    ) -> Next<D::ConnectionSlot> {
         let claim = wire::text(data).and_then(|name| Some((name, directory.claim(name).ok()?)));
-        let Some((name, (offer, seat))) = claim else { return Next::Close(Goodbye::NoExport) };
+        let Some((name, (offer, connection_slot))) = claim else {
+            return Next::Close(Goodbye::NoExport);
+        };
         answer.out.extend_from_slice(&offer.bytes.to_be_bytes());
         answer.out.extend_from_slice(&flags(&offer, self.replies).to_be_bytes());
         match self.padding {
             Padding::Zeroes => answer.out.extend_from_slice(&[0; wire::EXPORT_NAME_PADDING]),
             Padding::Nothing => {}
         }
-        Next::Serve(seat, self.agreement(name))
+        Next::Serve(connection_slot, self.agreement(name))
     }
 
     fn go<D: Directory>(
@@ -329,15 +331,15 @@ impl Handshake {
         data: &[u8],
         directory: &D,
         answer: &mut Answer<'_>,
-    ) -> Next<D::Seat> {
+    ) -> Next<D::ConnectionSlot> {
         let Some(wanted) = Wanted::parse(data) else {
             answer.error(option_reply::ERR_INVALID, "malformed request for an export");
             return Next::More;
         };
         match directory.claim(wanted.name) {
-            Ok((offer, seat)) => {
+            Ok((offer, connection_slot)) => {
                 wanted.describe(&offer, self.replies, answer);
-                Next::Serve(seat, self.agreement(wanted.name))
+                Next::Serve(connection_slot, self.agreement(wanted.name))
             }
             Err(refusal) => {
                 answer.refuse(refusal);

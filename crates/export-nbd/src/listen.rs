@@ -94,7 +94,7 @@ impl Listener {
     fn open_unix(path: PathBuf, mode: u32) -> Result<Self, NbdError> {
         if mode & !0o660 != 0 {
             let what = format!(
-                "refusing mode {mode:o} for {}: whoever can connect can read and write the exports, so only \
+                "refusing mode {mode:o} for {}: every user who can connect can read and write the exports, so only \
                  owner and group may (at most 660)",
                 path.display()
             );

@@ -96,7 +96,7 @@ impl Server {
             // The connections are few enough.
             candidates_max: usize::MAX,
             candidates_per_address_max: usize::MAX,
-            doubt_time: Nanos(0),
+            failed_handshake_time: Nanos(0),
             handshake_time_max: config.handshake_time_max,
             input_bytes: INPUT_BYTES,
             stock: None,

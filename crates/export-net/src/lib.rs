@@ -1,42 +1,47 @@
 //! The shared part of exports over sockets.
 //!
 //! **What it is.** The way of a connection from accept to service, for any protocol. A [`Service`] listens. Its
-//! acceptor (`lobby`), a control thread, accepts connections and lets a [`Protocol`] negotiate. A negotiated
-//! connection moves to the session poller (`station`) of a data core, which gives each [`Connection`] its turns. The
-//! rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`Replies`], [`DeviceQueue`] and [`Seats`].
+//! acceptor (`acceptor`), a control thread, accepts connections and lets a [`Protocol`] negotiate. A negotiated
+//! connection moves to the session poller (`session_poller`) of a data core, which gives each [`Connection`] its turns.
+//! The rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`Replies`], [`DeviceQueue`] and
+//! [`ConnectionSlots`].
 //!
 //! **What it must never do.** Know a protocol: no byte of a peer is interpreted here. Allocate, lock or log for a
 //! connection that is served. Let a peer that waits, floods or vanishes delay another.
 //!
-//! **Where to start.** [`protocol`] for what an export implements, `lobby` and `station` for its callers, [`limits`]
-//! for every bound.
+//! **Where to start.** [`protocol`] for what an export implements, `acceptor` and `session_poller` for its callers,
+//! [`limits`] for every bound.
 
 #![forbid(unsafe_code)]
 
+mod acceptor;
+mod connection_slots;
 mod device;
-mod doubts;
 pub mod error;
+mod failed_handshakes;
 mod input;
 pub mod limits;
-mod lobby;
 mod peer;
 mod place;
 mod pools;
 pub mod protocol;
 mod replies;
-mod seats;
 mod service;
-mod station;
+mod session_poller;
 mod stock;
 
+pub use connection_slots::{
+    ConnectionSlot, ConnectionSlots, Counters, Export, NoConnectionSlot, count,
+};
 pub use device::DeviceQueue;
 pub use error::{ServiceError, ServiceErrorKind};
 pub use input::{Input, Place, Received};
 pub use peer::Peer;
 pub use place::place_of;
 pub use pools::{PoolSizes, Pools, freeze};
-pub use protocol::{After, Berth, Connection, Listener, Newcomer, Next, Protocol, Step};
+pub use protocol::{
+    AcceptedConnection, After, Connection, CoreContext, Listener, Next, Protocol, Step,
+};
 pub use replies::{Replies, Reply, Sent};
-pub use seats::{Counters, Export, NoSeat, Seat, Seats, count};
 pub use service::{Service, Setup, Ticket};
 pub use stock::{Stock, Supply};

@@ -7,8 +7,8 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use strake_tls::{Channel, Wire, WireError};
 
-/// The socket of a connection, with what is known of it. It asks the kernel only for what may be there: a station
-/// watches sockets edge-triggered.
+/// The socket of a connection, with what is known of it. It asks the kernel only for what may be there: a session
+/// poller watches sockets edge-triggered.
 pub struct Peer {
     wire: Wire,
     input: Input,

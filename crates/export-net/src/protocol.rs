@@ -5,8 +5,8 @@
 //!             '---- control thread ----'  '------ data core ------'
 //! ```
 
+use crate::connection_slots::Export;
 use crate::peer::Peer;
-use crate::seats::Export;
 use crate::service::Ticket;
 use crate::stock::Stock;
 use rustix::io::Errno;
@@ -85,14 +85,14 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Those of opening the device; the peer is then disconnected.
     fn open(
         self: &Arc<Self>,
-        newcomer: Newcomer<Self::Admission>,
-        at: &Berth,
+        accepted_connection: AcceptedConnection<Self::Admission>,
+        at: &CoreContext,
         now: Nanos,
     ) -> Result<Self::Connection, DeviceError>;
 }
 
 /// A connection that agreed with its peer, on its way to a data core.
-pub struct Newcomer<A> {
+pub struct AcceptedConnection<A> {
     /// Its socket, and what the peer sent ahead.
     pub peer: Peer,
     /// Its place among the connections of the service.
@@ -100,11 +100,11 @@ pub struct Newcomer<A> {
     /// What was agreed on.
     pub admission: A,
     /// The end of the negotiation, to be sent first.
-    pub farewell: Vec<u8>,
+    pub final_reply: Vec<u8>,
 }
 
 /// The data core that serves a connection.
-pub struct Berth {
+pub struct CoreContext {
     /// Which core it is.
     pub core: CoreIndex,
     /// Its number among the cores of the service.

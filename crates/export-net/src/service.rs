@@ -1,12 +1,12 @@
-//! A service as the control threads of an export see it: a lobby, and a station on each data core.
+//! A service as the control threads of an export see it: an acceptor, and a session poller on each data core.
 
+use crate::acceptor::{Acceptor, Stop};
+use crate::connection_slots::Export;
 use crate::error::ServiceError;
 use crate::limits::REPEAT_AFTER;
-use crate::lobby::{Lobby, Stop};
 use crate::pools::{PoolSizes, Pools};
-use crate::protocol::{Berth, Listener, Protocol};
-use crate::seats::Export;
-use crate::station::{Order, Station};
+use crate::protocol::{CoreContext, Listener, Protocol};
+use crate::session_poller::{Order, SessionPoller};
 use crate::stock::Stock;
 use std::io;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub struct Setup {
     /// Connections negotiating at a time from one address.
     pub candidates_per_address_max: usize,
     /// How long a negotiation that came to nothing counts on for its address.
-    pub doubt_time: Nanos,
+    pub failed_handshake_time: Nanos,
     /// How long a negotiation may take.
     pub handshake_time_max: Nanos,
     /// Bytes read ahead of what is known to be data, more than any header or step of a negotiation has.
@@ -93,9 +93,9 @@ impl<P: Protocol> Lane<P> {
         let lent = setup.stock.map(Pools::new);
         let added = core.call(move |core| {
             let stock = lent.map(|pools| Rc::new(Stock::new(pools)));
-            let berth = Berth { core: index, lane, stock };
-            let station = Station::new(protocol, berth, orders, theirs)?;
-            Ok(core.add(Box::new(station)))
+            let core_context = CoreContext { core: index, lane, stock };
+            let session_poller = SessionPoller::new(protocol, core_context, orders, theirs)?;
+            Ok(core.add(Box::new(session_poller)))
         });
         let gone = |gone: &dyn std::fmt::Display| stopped(setup, gone);
         let poller = added.map_err(|error| gone(&error))?.map_err(|source: io::Error| {
@@ -171,9 +171,9 @@ impl<P: Protocol> Service<P> {
         };
         let (stop, stopping) = Stop::pair().map_err(no_thread)?;
         let lanes = open_lanes(cores, &protocol, &setup)?;
-        let lobby = Lobby::new(listener, protocol, lanes.clone(), setup, stopping);
-        let turned_away = lobby.turned_away();
-        match Builder::new().name(setup.thread.into()).spawn(move || lobby.run()) {
+        let acceptor = Acceptor::new(listener, protocol, lanes.clone(), setup, stopping);
+        let turned_away = acceptor.turned_away();
+        match Builder::new().name(setup.thread.into()).spawn(move || acceptor.run()) {
             Ok(thread) => Ok(Self { lanes, stop, turned_away, thread: Some(thread) }),
             Err(source) => {
                 lanes.into_iter().for_each(Lane::close);
@@ -196,10 +196,10 @@ impl<P: Protocol> Service<P> {
             for lane in &self.lanes {
                 lane.send(Order::Close(Arc::clone(export)));
             }
-            // A peer that took its seat before the export was closed may still be on its way to a core, so the order is
-            // repeated.
+            // A peer that took its connection slot before the export was closed may still be on its way to a core, so
+            // the order is repeated.
             let left = deadline.saturating_duration_since(Instant::now());
-            if export.seats().wait_empty(left.min(REPEAT_AFTER)) {
+            if export.connection_slots().wait_empty(left.min(REPEAT_AFTER)) {
                 return true;
             }
             if left.is_zero() {
@@ -225,7 +225,7 @@ impl<P: Protocol> Service<P> {
         self.stop.stop();
         // A panic there was reported by the panic hook; nothing of it is left to wait for.
         let _ = thread.join();
-        exports.iter().for_each(|export| export.seats().close());
+        exports.iter().for_each(|export| export.connection_slots().close());
         for lane in &self.lanes {
             lane.send(Order::CloseAll);
         }

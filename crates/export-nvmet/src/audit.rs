@@ -63,7 +63,7 @@ type Entries = BTreeMap<(Option<IpAddr>, Reason), Entry>;
 pub(crate) struct Audit(Mutex<Entries>);
 
 impl Audit {
-    /// Nothing panics while holding the lock, so a poisoned one guards sound entries.
+    /// Nothing panics while holding the lock, so a poisoned one holds sound entries.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

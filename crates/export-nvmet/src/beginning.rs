@@ -7,8 +7,8 @@
 //! Both come to one address, and a host that has a key gets no further without TLS (`docs/decisions/0021-tls.md`).
 
 use crate::audit::Reason;
+use crate::connect_handler::{ConnectHandler, Names};
 use crate::connection::Accepted;
-use crate::desk::{Desk, Names};
 use crate::handshake::{self, Handshake};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -70,18 +70,18 @@ impl Proven {
 enum Stage {
     Opening,
     Securing(Box<Server>),
-    Talking(Handshake<Desk>),
+    Talking(Handshake<ConnectHandler>),
 }
 
 /// How far a connection is that is not served yet.
 pub(crate) struct Beginning {
-    desk: Desk,
+    connect_handler: ConnectHandler,
     stage: Stage,
 }
 
 impl Beginning {
-    pub(crate) const fn new(desk: Desk) -> Self {
-        Self { desk, stage: Stage::Opening }
+    pub(crate) const fn new(connect_handler: ConnectHandler) -> Self {
+        Self { connect_handler, stage: Stage::Opening }
     }
 
     /// Whether TLS was begun and is not agreed on.
@@ -100,34 +100,34 @@ impl Beginning {
         match &mut self.stage {
             Stage::Opening => Step { taken: 0, next: Next::More },
             Stage::Securing(server) => {
-                let keys = &self.desk.registry.tls;
+                let keys = &self.connect_handler.registry.tls;
                 let next = match server.step(input, keys, out) {
                     Ok(None) => Next::More,
                     Ok(Some(secured)) => {
-                        self.desk.proven = Proven::of(&secured);
+                        self.connect_handler.proven = Proven::of(&secured);
                         self.stage = Stage::Talking(Handshake::default());
                         Next::Secure(secured.channel)
                     }
                     Err(_) => {
                         // What it is called is not known: nothing was proven.
-                        self.desk.note(Reason::Tls, "");
+                        self.connect_handler.note(Reason::Tls, "");
                         Next::Close
                     }
                 };
                 Step { taken: input.len(), next }
             }
-            Stage::Talking(handshake) => talk(handshake, &self.desk, input, out),
+            Stage::Talking(handshake) => talk(handshake, &self.connect_handler, input, out),
         }
     }
 }
 
 fn talk(
-    handshake: &mut Handshake<Desk>,
-    desk: &Desk,
+    handshake: &mut Handshake<ConnectHandler>,
+    connect_handler: &ConnectHandler,
     input: &[u8],
     out: &mut Vec<u8>,
 ) -> Step<Accepted> {
-    let step = handshake.step(input, desk, out);
+    let step = handshake.step(input, connect_handler, out);
     let next = match step.next {
         handshake::Next::More => Next::More,
         handshake::Next::Close => Next::Close,
@@ -141,18 +141,19 @@ fn talk(
 
 #[cfg(test)]
 mod tests {
-    use crate::clerk::Clerk;
     use crate::limits::TLS_TIME_MAX;
     use crate::registry::Registry;
+    use crate::reservation_thread::ReservationThread;
     use crate::target::TargetConfig;
     use std::sync::Arc;
     use strake_export_net::Protocol;
 
-    /// How long the lobby gives a connection that said this, apart from the bound of all of it, is tested there.
+    /// How long the acceptor gives a connection that said this, apart from the bound of all of it, is tested there.
     #[test]
     fn tls_has_a_time_of_its_own_from_its_first_byte() {
-        let (clerk, thread) = Clerk::start(Vec::new()).expect("a thread");
-        let registry = Arc::new(Registry::new(Vec::new(), &TargetConfig::default(), clerk));
+        let (reservation_thread, thread) = ReservationThread::start(Vec::new()).expect("a thread");
+        let registry =
+            Arc::new(Registry::new(Vec::new(), &TargetConfig::default(), reservation_thread));
         for (said, expected) in [
             (&[][..], None),
             (&[0], None),
@@ -163,7 +164,7 @@ mod tests {
             let _ = registry.step(&mut beginning, said, &mut Vec::new());
             assert_eq!(registry.part_time_max(&beginning), expected, "{said:?}");
         }
-        registry.clerk.close();
+        registry.reservation_thread.close();
         thread.join().expect("it ends");
     }
 }

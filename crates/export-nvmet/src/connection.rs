@@ -20,24 +20,24 @@ mod command;
 mod copy;
 mod deliver;
 mod devices;
-mod guarded;
 mod intake;
 mod news;
 mod pairs;
+mod range_locked;
 mod reserving;
 
 pub(crate) use devices::DeviceIndex;
 
 use crate::admin::Setting;
 use crate::beginning::Beginning;
+use crate::connect_handler::ConnectHandler;
 use crate::controller::{Controller, Place};
-use crate::desk::Desk;
-use crate::figures::{Figures, QueueFacts};
 use crate::handshake::Agreement;
 use crate::limits::{ADMIN_POOLS, IO_POOLS, LINGER_TIME_MAX, QUEUES_MAX, TLS_TIME_MAX};
 use crate::registry::{Admission, Registry, Room};
 use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage, Task};
+use crate::stats::{QueueFacts, Stats};
 use crate::subsystem::Subsystem;
 use devices::Devices;
 use intake::Intake;
@@ -49,8 +49,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_block::{Completion, DeviceError, Io, IoError, IoErrorKind};
 use strake_export_net::{
-    After, Berth, Connection as _, Newcomer, Peer, Pools, Protocol, Replies, Sent, Step, Supply,
-    Ticket,
+    AcceptedConnection, After, Connection as _, CoreContext, Peer, Pools, Protocol, Replies, Sent,
+    Step, Supply, Ticket,
 };
 use strake_nvme_wire::Status;
 use strake_reactor::{Sleep, Turn};
@@ -91,8 +91,8 @@ impl Admin {
     /// When the host counts as gone.
     fn deadline(&self, controller: &Controller, room: &Room) -> Option<Nanos> {
         let patience = match (controller.keep_alive_ms(), room) {
-            (0, Room::Seat(_)) => return None,
-            (0, Room::Visit(visit)) => visit.silence_max(),
+            (0, Room::ConnectionSlot(_)) => return None,
+            (0, Room::DiscoveryConnection(visit)) => visit.silence_max(),
             (asked, _) => Nanos(u64::from(asked) * Nanos::MILLI.0),
         };
         Some(self.heard.plus(patience))
@@ -115,7 +115,7 @@ enum Voice {
 }
 
 /// A queue being served. The order of the fields is the order of dropping: device queues before the buffers, the
-/// seat last, because its going tells whoever waits that all is over.
+/// connection slot last, because its going tells whoever waits that all is over.
 pub(crate) struct Connection {
     role: Role,
     peer: Peer,
@@ -134,7 +134,7 @@ pub(crate) struct Connection {
     pools: Supply,
     reserving: Reserving,
     pairs: Pairs,
-    /// Commands that wait for guards, in order.
+    /// Commands that wait for range locks, in order.
     held_off: VecDeque<SlotIndex>,
     /// The Disconnect of the host.
     parting: Option<SlotIndex>,
@@ -148,7 +148,7 @@ pub(crate) struct Connection {
     registry: Arc<Registry>,
     /// Which of the export's counters are this core's.
     lane: usize,
-    figures: Arc<Figures>,
+    stats: Arc<Stats>,
     _ticket: Ticket,
     place: Place,
     room: Room,
@@ -157,8 +157,8 @@ pub(crate) struct Connection {
 impl Connection {
     /// Opens the device for a queue.
     pub(crate) fn open(
-        new: Newcomer<Accepted>,
-        at: &Berth,
+        new: AcceptedConnection<Accepted>,
+        at: &CoreContext,
         registry: &Arc<Registry>,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
@@ -171,13 +171,17 @@ impl Connection {
         };
         let mut reserving = Reserving::default();
         let role = match &room {
-            Room::Seat(seat) if place.queue > 0 => {
+            Room::ConnectionSlot(connection_slot) if place.queue > 0 => {
                 let host = place.controller.host.id;
                 // Before the devices: no change may be missed by both.
-                reserving = Reserving::of(&seat.export, host, registry.clerk.thread());
-                Role::Io(Devices::open(&seat.export, at.core, host, now)?)
+                reserving = Reserving::of(
+                    &connection_slot.export,
+                    host,
+                    registry.reservation_thread.thread(),
+                );
+                Role::Io(Devices::open(&connection_slot.export, at.core, host, now)?)
             }
-            Room::Seat(_) | Room::Visit(_) => {
+            Room::ConnectionSlot(_) | Room::DiscoveryConnection(_) => {
                 place.controller.set_keep_alive(agreement.keep_alive_ms);
                 let setting = Setting { events: 0, queues: QUEUES_MAX };
                 let news = News::of(&place.controller, registry);
@@ -185,11 +189,11 @@ impl Connection {
             }
         };
         let mut replies = Replies::new(REPLIES_MAX);
-        if !new.farewell.is_empty() {
-            replies.push(Reply::raw(&new.farewell));
+        if !new.final_reply.is_empty() {
+            replies.push(Reply::raw(&new.final_reply));
         }
-        let figures = Arc::new(Figures::new(facts(&new.peer, &agreement, place.queue, at)));
-        place.controller.keep(&figures);
+        let stats = Arc::new(Stats::new(facts(&new.peer, &agreement, place.queue, at)));
+        place.controller.keep(&stats);
         let entries = agreement.entries;
         Ok(Self {
             role,
@@ -213,7 +217,7 @@ impl Connection {
             life: Life::Open,
             registry: Arc::clone(registry),
             lane: at.lane,
-            figures,
+            stats,
             _ticket: new.ticket,
             place,
             room,
@@ -223,8 +227,8 @@ impl Connection {
     /// The subsystem it is connected to; `None` for discovery.
     fn subsystem(&self) -> Option<&Arc<Subsystem>> {
         match &self.room {
-            Room::Seat(seat) => Some(&seat.export),
-            Room::Visit(_) => None,
+            Room::ConnectionSlot(connection_slot) => Some(&connection_slot.export),
+            Room::DiscoveryConnection(_) => None,
         }
     }
 
@@ -254,7 +258,7 @@ impl Connection {
                 admin.deadline(&self.place.controller, &self.room).is_some_and(|at| now >= at)
             }
         };
-        let stays = |subsystem: &Arc<Subsystem>| subsystem.seats.is_open();
+        let stays = |subsystem: &Arc<Subsystem>| subsystem.connection_slots.is_open();
         if silent || !self.place.is_current() && self.subsystem().is_some_and(stays) {
             self.break_off();
         } else if !self.place.is_current() {
@@ -281,15 +285,19 @@ impl Connection {
     /// Follows the devices of the subsystem as they come and go. What has not reached one that goes is not begun.
     /// Says how much that was: what leaves is closed in a later turn, so there has to be one.
     fn follow(&mut self, now: Nanos) -> usize {
-        let (Role::Io(devices), Room::Seat(seat)) = (&mut self.role, &self.room) else { return 0 };
+        let (Role::Io(devices), Room::ConnectionSlot(connection_slot)) =
+            (&mut self.role, &self.room)
+        else {
+            return 0;
+        };
         devices.close_quiet();
-        if devices.end_pauses(&seat.export, now) {
+        if devices.end_pauses(&connection_slot.export, now) {
             self.registry.wake();
         }
         if self.life != Life::Open {
             devices.give_up_held();
         }
-        let Some(leaving) = devices.follow(&seat.export, now) else {
+        let Some(leaving) = devices.follow(&connection_slot.export, now) else {
             // The same as when it connects: whoever cannot have all of it gets nothing.
             self.break_off();
             return 1;
@@ -426,7 +434,7 @@ impl Connection {
 }
 
 /// What a queue is, for whoever asks.
-fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: &Berth) -> QueueFacts {
+fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: &CoreContext) -> QueueFacts {
     let name = rustix::net::getpeername(peer).ok().flatten();
     let from = name.and_then(|name| SocketAddr::try_from(name).ok());
     let from = from.map(|at| SocketAddr::new(at.ip().to_canonical(), at.port()));
@@ -465,7 +473,7 @@ impl strake_export_net::Connection for Connection {
         work += self.hear();
         work += self.serve_waiting();
         work += self.take_in(now);
-        work += self.look_at_guards();
+        work += self.look_at_range_locks();
         work += self.submit_backlog();
         self.ring(now);
         work += self.poll_devices(now);
@@ -502,8 +510,8 @@ impl Protocol for Registry {
     type Connection = Connection;
 
     fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Beginning, Vec<u8>) {
-        let desk = Desk { registry: Arc::clone(self), from, proven: None };
-        (Beginning::new(desk), Vec::new())
+        let connect_handler = ConnectHandler { registry: Arc::clone(self), from, proven: None };
+        (Beginning::new(connect_handler), Vec::new())
     }
 
     fn step(&self, beginning: &mut Beginning, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
@@ -516,10 +524,10 @@ impl Protocol for Registry {
 
     fn open(
         self: &Arc<Self>,
-        newcomer: Newcomer<Accepted>,
-        at: &Berth,
+        accepted_connection: AcceptedConnection<Accepted>,
+        at: &CoreContext,
         now: Nanos,
     ) -> Result<Connection, DeviceError> {
-        Connection::open(newcomer, at, self, now)
+        Connection::open(accepted_connection, at, self, now)
     }
 }

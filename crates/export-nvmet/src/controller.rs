@@ -6,9 +6,9 @@
 //! ```
 
 use crate::failures::Failures;
-use crate::figures::{ControllerStats, Figures};
 use crate::limits::{IO_ENTRIES, QUEUES_MAX};
 use crate::notices::Notices;
+use crate::stats::{ControllerStats, Stats};
 use crate::subsystem::Subsystem;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -47,7 +47,7 @@ pub(crate) struct Controller {
     /// Queues that are connected, as bits.
     queues: AtomicU32,
     /// What they have done.
-    figures: Mutex<Vec<Weak<Figures>>>,
+    stats: Mutex<Vec<Weak<Stats>>>,
     /// How long the host may be silent, in milliseconds; 0 for ever. The admin queue's core decides.
     keep_alive_ms: AtomicU32,
     failures: Mutex<Failures>,
@@ -73,7 +73,7 @@ impl Controller {
             status: AtomicU32::new(0),
             life: AtomicU32::new(0),
             queues: AtomicU32::new(0),
-            figures: Mutex::new(Vec::new()),
+            stats: Mutex::new(Vec::new()),
             keep_alive_ms: AtomicU32::new(0),
             failures: Mutex::new(Failures::default()),
             notices: Mutex::new(Notices::default()),
@@ -89,7 +89,7 @@ impl Controller {
         }
     }
 
-    /// The commands that failed last. Nothing panics while holding the lock, so a poisoned one guards a sound list.
+    /// The commands that failed last. Nothing panics while holding the lock, so a poisoned one holds a sound list.
     /// Only this host's queues take it, and only for a command that failed or a page.
     pub(crate) fn failures(&self) -> MutexGuard<'_, Failures> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
@@ -112,23 +112,23 @@ impl Controller {
         self.noticed.store(notices.count, Ordering::Release);
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound list. It is taken when a queue comes,
+    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a queue comes,
     /// and when somebody asks what they have done.
-    fn figures(&self) -> MutexGuard<'_, Vec<Weak<Figures>>> {
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue_stats(&self) -> MutexGuard<'_, Vec<Weak<Stats>>> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the figures of a queue, as long as the queue does.
-    pub(crate) fn keep(&self, figures: &Arc<Figures>) {
-        let mut kept = self.figures();
+    /// Keeps the stats of a queue, as long as the queue does.
+    pub(crate) fn keep(&self, stats: &Arc<Stats>) {
+        let mut kept = self.queue_stats();
         kept.retain(|other| other.strong_count() > 0);
-        kept.push(Arc::downgrade(figures));
+        kept.push(Arc::downgrade(stats));
     }
 
     /// What its queues have done.
     pub(crate) fn stats(&self) -> ControllerStats {
         let mut queues: Vec<_> =
-            self.figures().iter().filter_map(Weak::upgrade).map(|queue| queue.read()).collect();
+            self.queue_stats().iter().filter_map(Weak::upgrade).map(|queue| queue.read()).collect();
         queues.sort_by_key(|queue| queue.facts.number);
         ControllerStats {
             id: self.id,

@@ -46,7 +46,7 @@ pub trait Directory {
     fn settle(&self, claim: Self::Claim) -> Result<Self::Admission, Refusal>;
 
     /// Takes note of a host that did not prove who it is.
-    fn doubt(&self, claim: &Self::Claim);
+    fn failed_handshake(&self, claim: &Self::Claim);
 }
 
 /// What becomes of a host that may connect.

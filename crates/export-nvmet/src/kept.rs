@@ -56,7 +56,7 @@ impl Kept {
         Ok(Self { ledger, state, mask, pen, is_over })
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound value. It is taken when reservations
+    /// Nothing panics while holding the lock, so a poisoned one holds a sound value. It is taken when reservations
     /// change, when a host asks for them, and when a queue opens the device, never for another command.
     fn lock(&self) -> MutexGuard<'_, InForce> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -80,7 +80,7 @@ impl Kept {
         state.expelled.0 > seen && state.expelled.1.contains(host)
     }
 
-    /// Makes a change durable, if it is to last. Called by the clerk alone, like the next.
+    /// Makes a change durable, if it is to last. Called by the reservation thread alone, like the next.
     ///
     /// # Errors
     /// Those of the ledger, and that the namespace is gone.

@@ -11,7 +11,7 @@
 //!
 //! **Where to start.** [`strake_nvme_wire`] for the bytes, [`handshake`] for how a connection begins, [`admit`] for
 //! what a command may do, `connection` for the life of a queue on a data core, [`reservation`] for what hosts
-//! agree on among themselves and `clerk` for how that comes into force, [`limits`] for every bound. How
+//! agree on among themselves and `reservation_thread` for how that comes into force, [`limits`] for every bound. How
 //! connections are accepted and handed over is [`strake_export_net`]'s.
 
 #![forbid(unsafe_code)]
@@ -20,27 +20,27 @@ mod admin;
 pub mod admit;
 pub mod audit;
 mod beginning;
-mod clerk;
+mod connect_handler;
 mod connection;
 mod controller;
-mod desk;
+mod discovery_connections;
 pub mod error;
 mod failures;
-mod figures;
-mod guard;
 pub mod handshake;
 mod kept;
 pub mod limits;
 pub mod namespace;
 mod notices;
+mod range_lock;
 pub mod referral;
 mod registry;
 mod replies;
 pub mod reservation;
+mod reservation_thread;
 mod slots;
+mod stats;
 mod subsystem;
 pub mod target;
-mod visitors;
 mod watch;
 
 pub use strake_export_net::PoolSizes;
@@ -53,9 +53,9 @@ pub use strake_nvme_wire::reservation::{HostId, ReservationType};
 
 pub use audit::{Reason, Rejection};
 pub use error::{TargetError, TargetErrorKind};
-pub use figures::{ControllerStats, QueueFacts, QueueStats};
 pub use kept::Ledger;
 pub use namespace::{Export, ExportStats, Leaving};
 pub use referral::Referral;
 pub use reservation::{Held, Registrant, Reservations};
+pub use stats::{ControllerStats, QueueFacts, QueueStats};
 pub use target::{Removal, Target, TargetConfig, try_listen};

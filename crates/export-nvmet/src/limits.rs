@@ -13,7 +13,7 @@ pub const TLS_TIME_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
 
 /// How long a connection whose handshake came to nothing counts on for its address: one that breaks the protocol and
 /// comes again gets as far 16 times a second.
-pub const DOUBT_TIME: Nanos = Nanos::SECOND;
+pub const FAILED_HANDSHAKE_TIME: Nanos = Nanos::SECOND;
 
 /// How long a connection that is being closed may take to accept what is due to it already.
 pub const LINGER_TIME_MAX: Nanos = Nanos(2 * Nanos::SECOND.0);
@@ -48,10 +48,10 @@ pub const CANDIDATES_MAX: usize = 64;
 pub const CANDIDATES_PER_ADDRESS_MAX: usize = 16;
 
 /// Connections to discovery: it asks for no proof, and must leave places to hosts that gave one.
-pub const VISITORS_MAX: usize = 32;
+pub const DISCOVERY_CONNECTIONS_MAX: usize = 32;
 
 /// The same from one address.
-pub const VISITORS_PER_ADDRESS_MAX: usize = 8;
+pub const DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX: usize = 8;
 
 /// How long a connection to discovery may be silent whose host asked for no other time.
 pub const VISIT_SILENCE_MAX: Nanos = Nanos(120 * Nanos::SECOND.0);
@@ -205,8 +205,8 @@ const _: () = assert!(IN_CAPSULE_BYTES as usize >= RANGES_MAX * SOURCE_BYTES);
 const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(CONNECTIONS_PER_HOST_MAX < CONNECTIONS_PER_EXPORT_MAX);
 const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
-const _: () = assert!(VISITORS_PER_ADDRESS_MAX < VISITORS_MAX);
-const _: () = assert!(CANDIDATES_MAX + VISITORS_MAX < CONNECTIONS_MAX as usize / 2);
+const _: () = assert!(DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX < DISCOVERY_CONNECTIONS_MAX);
+const _: () = assert!(CANDIDATES_MAX + DISCOVERY_CONNECTIONS_MAX < CONNECTIONS_MAX as usize / 2);
 const _: () = assert!(TLS_TIME_MAX.0 < HANDSHAKE_TIME_MAX.0);
 const _: () = assert!(RESERVATIONS_ASKED_MAX <= RESERVATIONS_WAITING_MAX);
 const _: () = assert!(NOTICES_MAX <= u8::MAX as usize);

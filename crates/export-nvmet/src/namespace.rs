@@ -1,15 +1,15 @@
 //! What is served: a device as a namespace, what hosts have to know of it, and what they have done to it.
 
 use crate::admit::{Ability, Access, Terms};
-use crate::guard::Gate;
 use crate::kept::{Kept, Ledger};
 use crate::limits::TRANSFER_BYTES_MAX;
+use crate::range_lock::Gate;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
-use strake_export_net::{Counters, Seats};
+use strake_export_net::{ConnectionSlots, Counters};
 use strake_nvme_wire::identify::{Deallocated, Namespace};
 use strake_nvme_wire::reservation::capabilities;
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Export {
     }
 }
 
-/// What an export has done since it was added. Read while it runs, so the figures are not of one instant.
+/// What an export has done since it was added. Read while it runs, so the stats are not of one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportStats {
     /// The subsystem's name.
@@ -121,7 +121,7 @@ pub(crate) struct Served {
     /// What holds writes off while a host compares and writes.
     pub(crate) gate: Arc<Gate>,
     /// Who has a queue of the device. Closed when it is to be served no more.
-    pub(crate) seats: Seats,
+    pub(crate) connection_slots: ConnectionSlots,
 }
 
 /// A device that takes no new commands, while some may be in flight.
@@ -142,13 +142,13 @@ impl Leaving {
     /// happened. Called on a control thread, never on a data core.
     #[must_use]
     pub fn is_over(&self, time_max: Duration) -> bool {
-        self.0.as_ref().is_none_or(|served| served.seats.wait_empty(time_max))
+        self.0.as_ref().is_none_or(|served| served.connection_slots.wait_empty(time_max))
     }
 }
 
 impl strake_export_net::Export for Served {
-    fn seats(&self) -> &Seats {
-        &self.seats
+    fn connection_slots(&self) -> &ConnectionSlots {
+        &self.connection_slots
     }
 }
 
@@ -162,8 +162,8 @@ impl Served {
         cores: usize,
     ) -> Self {
         let counters = (0..cores).map(|_| Counters::default()).collect();
-        let seats = Seats::new(u32::MAX);
-        Self { namespace, device, facts, kept, counters, gate, seats }
+        let connection_slots = ConnectionSlots::new(u32::MAX);
+        Self { namespace, device, facts, kept, counters, gate, connection_slots }
     }
 
     /// What it has done, for a subsystem of that name with so many connections.

@@ -44,11 +44,11 @@ pub(crate) fn with_portal<T>(
 pub(crate) fn check(referrals: &[Referral]) -> Result<(), TargetError> {
     let refuse = |what| Err(TargetError::new(TargetErrorKind::BadReferral, what));
     if referrals.len() > REFERRALS_MAX {
-        return refuse(format!("hosts are told of {REFERRALS_MAX} other services at most"));
+        return refuse(format!("at most {REFERRALS_MAX} referrals"));
     }
     for Referral { address, nqn } in referrals {
         if let Err(error) = nqn::check(nqn) {
-            return refuse(format!("{nqn:?} is no NQN: {error}"));
+            return refuse(format!("{nqn:?} is not a valid NQN: {error}"));
         }
         if address.port() == 0 || address.ip().is_unspecified() {
             return refuse(format!("{address} is no address that a host can connect to"));

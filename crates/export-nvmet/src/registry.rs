@@ -2,12 +2,10 @@
 
 use crate::audit::Audit;
 use crate::beginning::TlsKeys;
-use crate::clerk::{self, Asker, Clerk, Wish};
+use crate::connect_handler::Names;
 use crate::controller::{Controller, Host, Place};
-use crate::desk::Names;
+use crate::discovery_connections::{DiscoveryConnection, DiscoveryConnections};
 use crate::error::{TargetError, TargetErrorKind};
-use crate::figures::ControllerStats;
-use crate::guard::Gate;
 use crate::handshake::Refusal;
 use crate::kept::Kept;
 use crate::limits::{
@@ -15,17 +13,19 @@ use crate::limits::{
     NAMESPACES_MAX,
 };
 use crate::namespace::{Export, ExportStats, Facts, Leaving, Served};
+use crate::range_lock::Gate;
 use crate::referral::{self, Referral};
 use crate::reservation::Reservations;
+use crate::reservation_thread::{self, Asker, ReservationThread, Wish};
+use crate::stats::ControllerStats;
 use crate::subsystem::{Subsystem, is_number};
 use crate::target::{Removal, TargetConfig};
-use crate::visitors::{Visit, Visitors};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use strake_export_net::Seat;
+use strake_export_net::ConnectionSlot;
 use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::Security;
@@ -48,9 +48,9 @@ pub(crate) struct Admission {
 /// Where there is room for a connection.
 pub(crate) enum Room {
     /// At a subsystem.
-    Seat(Seat<Subsystem>),
+    ConnectionSlot(ConnectionSlot<Subsystem>),
     /// At discovery.
-    Visit(Visit),
+    DiscoveryConnection(DiscoveryConnection),
 }
 
 /// What is to be waited for before an export is gone.
@@ -66,15 +66,15 @@ pub(crate) struct Registry {
     /// `None` once the target is stopping.
     subsystems: Mutex<Option<BTreeMap<String, Arc<Subsystem>>>>,
     cores: Vec<CoreHandle>,
-    seats_per_export: u32,
+    connections_per_export: u32,
     pause_time_max: Nanos,
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
-    pub(crate) visitors: Arc<Visitors>,
+    pub(crate) discovery_connections: Arc<DiscoveryConnections>,
     /// Other discovery services that hosts are told of.
     referrals: Mutex<Vec<Referral>>,
     /// Who changes reservations.
-    pub(crate) clerk: Clerk,
+    pub(crate) reservation_thread: ReservationThread,
     /// What hosts have to prove themselves with, by their NQNs.
     keys: Mutex<BTreeMap<String, Keys>>,
     /// Keys of those that have to use TLS.
@@ -84,16 +84,20 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(cores: Vec<CoreHandle>, config: &TargetConfig, clerk: Clerk) -> Self {
+    pub(crate) fn new(
+        cores: Vec<CoreHandle>,
+        config: &TargetConfig,
+        reservation_thread: ReservationThread,
+    ) -> Self {
         Self {
             subsystems: Mutex::new(Some(BTreeMap::new())),
             cores,
-            seats_per_export: config.connections_per_export_max,
+            connections_per_export: config.connections_per_export_max,
             pause_time_max: config.pause_time_max,
             generation: AtomicU64::new(1),
-            visitors: Arc::new(Visitors::new(config.visit_silence_max)),
+            discovery_connections: Arc::new(DiscoveryConnections::new(config.visit_silence_max)),
             referrals: Mutex::new(Vec::new()),
-            clerk,
+            reservation_thread,
             keys: Mutex::new(BTreeMap::new()),
             tls: TlsKeys::default(),
             audit: Audit::default(),
@@ -126,7 +130,9 @@ impl Registry {
         let served = self.prepare(export)?;
         let mut subsystems = self.lock();
         let subsystems = subsystems.as_mut().ok_or_else(stopped)?;
-        if let Some(known) = subsystems.get(&export.nqn).filter(|known| known.seats.is_open()) {
+        if let Some(known) =
+            subsystems.get(&export.nqn).filter(|known| known.connection_slots.is_open())
+        {
             known.put(export, served)?;
             self.wake();
             return Ok(());
@@ -142,7 +148,7 @@ impl Registry {
                 Err(TargetError::new(TargetErrorKind::Duplicate, what))
             }
             Entry::Vacant(entry) => {
-                let mut subsystem = Subsystem::of(export, self.seats_per_export);
+                let mut subsystem = Subsystem::of(export, self.connections_per_export);
                 subsystem.pause_time_max = self.pause_time_max;
                 subsystem.put(export, served)?;
                 entry.insert(Arc::new(subsystem));
@@ -160,7 +166,7 @@ impl Registry {
         };
         for name in export.hosts.iter().chain([&export.nqn]) {
             if let Err(error) = nqn::check(name) {
-                return refuse(format!("{name:?} is no NQN: {error}"));
+                return refuse(format!("{name:?} is not a valid NQN: {error}"));
             }
         }
         if export.nqn == nqn::DISCOVERY {
@@ -205,10 +211,10 @@ impl Registry {
         })
     }
 
-    fn place(&self, nqn: &str, namespace: u32) -> Option<clerk::Place> {
+    fn place(&self, nqn: &str, namespace: u32) -> Option<reservation_thread::Place> {
         let subsystem = self.find(nqn)?;
         let kept = subsystem.kept(namespace).ok()?;
-        Some(clerk::Place { subsystem, namespace, kept })
+        Some(reservation_thread::Place { subsystem, namespace, kept })
     }
 
     /// The reservations of a namespace that has or had a device.
@@ -224,7 +230,7 @@ impl Registry {
     /// Ends them; `None` when there is no such namespace.
     pub(crate) fn clear_reservations(&self, nqn: &str, namespace: u32) -> Option<Status> {
         let place = self.place(nqn, namespace)?;
-        Some(self.clerk.ask(&Asker::Operator, vec![place], Wish::Clear).wait())
+        Some(self.reservation_thread.ask(&Asker::Operator, vec![place], Wish::Clear).wait())
     }
 
     /// Closes an export to new commands, and its subsystem to new connections if it has no other namespace. It stays in
@@ -242,7 +248,7 @@ impl Registry {
             let what = format!("there is no namespace {namespace} in a subsystem {nqn:?}");
             TargetError::new(TargetErrorKind::Unknown, what)
         })?;
-        let taken = subsystem.seats.taken();
+        let taken = subsystem.connection_slots.taken();
         if removal == Removal::IfUnused && taken > 0 {
             let what = format!(
                 "subsystem {nqn:?} has {taken} connected queues: disconnect its hosts or remove it by force"
@@ -254,7 +260,7 @@ impl Registry {
             self.wake();
             return Ok(Withdrawn::Namespace(Arc::clone(subsystem), served));
         }
-        subsystem.seats.close();
+        subsystem.connection_slots.close();
         self.note_change();
         Ok(Withdrawn::Subsystem(Arc::clone(subsystem)))
     }
@@ -355,7 +361,8 @@ impl Registry {
         let generation = self.generation();
         // Copied out, because hosts ask for it as often as they like.
         let known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
-        let is_open = |known: &&Arc<Subsystem>| known.seats.is_open() && known.admits(host);
+        let is_open =
+            |known: &&Arc<Subsystem>| known.connection_slots.is_open() && known.admits(host);
         let open: Vec<_> = known.iter().filter(is_open).collect();
         let mut referrals = self.referrals().clone();
         referrals.retain(|referral| !referral.is_at(address));
@@ -373,7 +380,7 @@ impl Registry {
     }
 
     fn find(&self, nqn: &str) -> Option<Arc<Subsystem>> {
-        self.lock().as_ref()?.get(nqn).filter(|known| known.seats.is_open()).cloned()
+        self.lock().as_ref()?.get(nqn).filter(|known| known.connection_slots.is_open()).cloned()
     }
 
     /// How many more queues of a subsystem a host can connect, of those it has everywhere.
@@ -402,7 +409,7 @@ impl Registry {
         let subsystem = self.admit(names)?;
         let id = match &subsystem {
             Some(subsystem) => subsystem.next_number(),
-            None => self.visitors.next_number(),
+            None => self.discovery_connections.next_number(),
         };
         let controller = Arc::new(Controller::new(id, host, subsystem, self.cores.clone()));
         Ok(Claim { controller, queue: 0 })

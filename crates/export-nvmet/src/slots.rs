@@ -3,7 +3,7 @@
 use crate::admin::Page;
 use crate::admit::Work;
 use crate::connection::DeviceIndex;
-use crate::guard::Ticket;
+use crate::range_lock::Ticket;
 use strake_block::SgMut;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::command::Fuse;
@@ -47,13 +47,13 @@ pub(crate) enum Stage {
     /// Its data is on its way here; `got` bytes have arrived. What it is to be compared with goes to `spare`, which is
     /// empty for other commands.
     Receiving { data: SgMut, got: u32, spare: SgMut },
-    /// All its data is here, and it waits: for a Copy before it, the other half of a pair, or a guard. What it is to be
-    /// compared with goes to `spare`, as before.
+    /// All its data is here, and it waits: for a Copy before it, the other half of a pair, or a range lock. What it is
+    /// to be compared with goes to `spare`, as before.
     Ready { data: SgMut, spare: SgMut, at: Progress },
     /// An I/O of it is at the device. Meanwhile the ranges of a deallocation or a Copy, and the memory of a read that
     /// waits for a flush, stay here.
     AtDevice { kept: Option<SgMut>, at: Progress },
-    /// The clerk has it.
+    /// The reservation thread has it.
     Asked,
     /// Kept until there is an event.
     Held,
@@ -109,7 +109,7 @@ pub(crate) struct Slot {
     pub(crate) fuse: Fuse,
     /// Blocks that its I/O at hand changes, or would if it were not held off; none if it changes none, or is of a pair.
     pub(crate) changes: LbaRange,
-    /// The last guard that it waits for, while it does.
+    /// The last range lock that it waits for, while it does.
     pub(crate) behind: Option<Ticket>,
 }
 
@@ -149,7 +149,7 @@ impl Slot {
         }
     }
 
-    /// Whether it writes to blocks of a guard, or will before that stands.
+    /// Whether it writes to blocks of a range lock, or will before that stands.
     pub(crate) fn writes(&self, ticket: Ticket, range: LbaRange) -> bool {
         self.changes.overlaps(range)
             && match self.stage {
@@ -207,7 +207,7 @@ impl Slots {
         self.free.push(index.0);
     }
 
-    /// Whether any of a device writes to blocks of a guard, or will before that stands.
+    /// Whether any of a device writes to blocks of a range lock, or will before that stands.
     pub(crate) fn any_writes(&self, place: DeviceIndex, ticket: Ticket, range: LbaRange) -> bool {
         let is_there = |slot: &Slot| matches!(slot.task, Task::Device(_, at) if at == place);
         self.slots.iter().flatten().any(|slot| is_there(slot) && slot.writes(ticket, range))

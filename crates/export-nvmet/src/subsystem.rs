@@ -2,17 +2,17 @@
 
 use crate::controller::{CONTROLLER_MAX, Controller};
 use crate::error::{TargetError, TargetErrorKind};
-use crate::figures::ControllerStats;
-use crate::guard::Gate;
 use crate::kept::Kept;
 use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX, PAUSE_TIME_MAX};
 use crate::namespace::{Export, ExportStats, Facts, Served};
+use crate::range_lock::Gate;
+use crate::stats::ControllerStats;
 use crate::watch::Watches;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_block::DeviceInfo;
-use strake_export_net::Seats;
+use strake_export_net::ConnectionSlots;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::log::{Access, AccessGroup};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
@@ -25,7 +25,7 @@ pub(crate) struct Subsystem {
     /// Nobody connects without TLS.
     pub(crate) secure: bool,
     /// Whoever is connected.
-    pub(crate) seats: Seats,
+    pub(crate) connection_slots: ConnectionSlots,
     controllers: Mutex<Controllers>,
     namespaces: Mutex<Namespaces>,
     /// When a namespace last came, went or got another size, as a count of changes.
@@ -65,7 +65,7 @@ struct Namespaces {
 
 struct Namespace {
     uuid: [u8; 16],
-    /// Its device. One whose seats are closed is on its way out.
+    /// Its device. One whose connection slots are closed is on its way out.
     served: Option<Arc<Served>>,
     /// When its device last came or went.
     reached: u64,
@@ -77,12 +77,12 @@ struct Namespace {
 
 impl Namespace {
     fn online(&self) -> Option<&Arc<Served>> {
-        self.served.as_ref().filter(|served| served.seats.is_open())
+        self.served.as_ref().filter(|served| served.connection_slots.is_open())
     }
 
     /// The device whose commands wait for the next one.
     fn paused(&self) -> Option<&Arc<Served>> {
-        self.served.as_ref().filter(|served| self.is_paused && !served.seats.is_open())
+        self.served.as_ref().filter(|served| self.is_paused && !served.connection_slots.is_open())
     }
 
     /// The device that hosts are to see: the one that is served, or the one that was until the pause.
@@ -103,19 +103,19 @@ pub(crate) enum View {
 }
 
 impl strake_export_net::Export for Subsystem {
-    fn seats(&self) -> &Seats {
-        &self.seats
+    fn connection_slots(&self) -> &ConnectionSlots {
+        &self.connection_slots
     }
 }
 
 impl Subsystem {
     /// The one that an export belongs to, without namespaces.
-    pub(crate) fn of(export: &Export, seats: u32) -> Self {
+    pub(crate) fn of(export: &Export, connection_slots: u32) -> Self {
         Self {
             nqn: export.nqn.clone(),
             hosts: export.hosts.clone(),
             secure: export.secure,
-            seats: Seats::new(seats),
+            connection_slots: ConnectionSlots::new(connection_slots),
             controllers: Mutex::new(Controllers::default()),
             namespaces: Mutex::new(Namespaces::default()),
             listed: AtomicU64::new(0),
@@ -126,7 +126,7 @@ impl Subsystem {
         }
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound list. It is taken when a host comes or
+    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a host comes or
     /// asks, and when devices come and go, never for an I/O command.
     fn lock(&self) -> MutexGuard<'_, Namespaces> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
@@ -136,7 +136,7 @@ impl Subsystem {
         self.hosts.iter().any(|allowed| allowed == host)
     }
 
-    /// As for namespaces: a poisoned lock guards a sound list.
+    /// As for namespaces: a poisoned lock holds a sound list.
     fn controllers(&self) -> MutexGuard<'_, Controllers> {
         self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,9 +177,11 @@ impl Subsystem {
         of_it.map(|controller| controller.places()).sum()
     }
 
-    /// How many more it can connect here: as many as there are seats, and no more than one host may have.
+    /// How many more it can connect here: as many as there are connection slots, and no more than one host may have.
     pub(crate) fn room_for(&self, host: &str) -> u32 {
-        CONNECTIONS_PER_HOST_MAX.saturating_sub(self.taken_by(host)).min(self.seats.free())
+        CONNECTIONS_PER_HOST_MAX
+            .saturating_sub(self.taken_by(host))
+            .min(self.connection_slots.free())
     }
 
     /// Puts a namespace in, or gives one that is here its device.
@@ -239,7 +241,7 @@ impl Subsystem {
         known.reached = now;
         known.is_paused = false;
         if let Some(served) = &known.served {
-            served.seats.close();
+            served.connection_slots.close();
         }
         self.note_reach(now);
         known.served.clone()
@@ -253,7 +255,7 @@ impl Subsystem {
         let known = namespaces.there.get_mut(&namespace)?;
         let served = known.served.clone();
         if let Some(online) = known.online() {
-            online.seats.close();
+            online.connection_slots.close();
             known.is_paused = true;
             self.moved.store(now, Ordering::Release);
         }
@@ -279,8 +281,8 @@ impl Subsystem {
         self.lock().there.values().filter_map(Namespace::paused).cloned().collect()
     }
 
-    /// What orders the writes of a namespace whose commands wait: its next device goes on with it, because guards may
-    /// stand around blocks of what waits.
+    /// What orders the writes of a namespace whose commands wait: its next device goes on with it, because range locks
+    /// may stand around blocks of what waits.
     pub(crate) fn paused_gate(&self, namespace: u32) -> Option<Arc<Gate>> {
         let namespaces = self.lock();
         Some(Arc::clone(&namespaces.there.get(&namespace)?.paused()?.gate))
@@ -289,7 +291,8 @@ impl Subsystem {
     /// Has the next device of a namespace be the same instance as the one that is served no more.
     pub(crate) fn keep_instance(&self, namespace: u32) {
         if let Some(known) = self.lock().there.get_mut(&namespace)
-            && let Some(served) = known.served.as_ref().filter(|served| !served.seats.is_open())
+            && let Some(served) =
+                known.served.as_ref().filter(|served| !served.connection_slots.is_open())
         {
             known.next = Some(served.facts.page.instance);
         }
@@ -365,7 +368,7 @@ impl Subsystem {
 
     /// What was done to the devices that are served.
     pub(crate) fn stats(&self) -> Vec<ExportStats> {
-        let connections = self.seats.taken();
+        let connections = self.connection_slots.taken();
         self.online().iter().map(|served| served.stats(&self.nqn, connections)).collect()
     }
 

@@ -1,18 +1,18 @@
 //! The target as control threads see it.
 
 use crate::audit::Rejection;
-use crate::clerk::Clerk;
 use crate::error::{TargetError, TargetErrorKind};
-use crate::figures::ControllerStats;
 use crate::limits::{
     CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX,
-    DOUBT_TIME, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES, PAUSE_TIME_MAX, SOCKET_BYTES,
-    STOCK, VISIT_SILENCE_MAX,
+    DRAIN_SECONDS_MAX, FAILED_HANDSHAKE_TIME, HANDSHAKE_TIME_MAX, INPUT_BYTES, PAUSE_TIME_MAX,
+    SOCKET_BYTES, STOCK, VISIT_SILENCE_MAX,
 };
 use crate::namespace::{Export, ExportStats, Leaving};
 use crate::referral::Referral;
 use crate::registry::{Registry, Withdrawn};
 use crate::reservation::Reservations;
+use crate::reservation_thread::ReservationThread;
+use crate::stats::ControllerStats;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::fmt;
@@ -40,7 +40,7 @@ pub struct TargetConfig {
     /// How long a host may take from connecting to the end of its Connect command.
     pub handshake_time_max: Nanos,
     /// How long a connection that did not get as far counts on for its address.
-    pub doubt_time: Nanos,
+    pub failed_handshake_time: Nanos,
     /// How long a connection to discovery may be silent whose host asked for no other time.
     pub visit_silence_max: Nanos,
     /// How long commands wait for the next device of a namespace that is paused.
@@ -56,7 +56,7 @@ impl Default for TargetConfig {
             connections_per_export_max: CONNECTIONS_PER_EXPORT_MAX,
             stock: STOCK,
             handshake_time_max: HANDSHAKE_TIME_MAX,
-            doubt_time: DOUBT_TIME,
+            failed_handshake_time: FAILED_HANDSHAKE_TIME,
             visit_silence_max: VISIT_SILENCE_MAX,
             pause_time_max: PAUSE_TIME_MAX,
             drain_time_max: Duration::from_secs(DRAIN_SECONDS_MAX),
@@ -144,7 +144,7 @@ pub struct Target {
     registry: Arc<Registry>,
     service: Service<Registry>,
     /// The thread that changes reservations, until it has ended.
-    clerk: Option<JoinHandle<()>>,
+    reservation_thread: Option<JoinHandle<()>>,
     address: SocketAddr,
     config: TargetConfig,
 }
@@ -166,11 +166,12 @@ impl Target {
         config: TargetConfig,
     ) -> Result<Self, TargetError> {
         let (socket, address) = listen(address)?;
-        let (clerk, thread) = Clerk::start(cores.clone()).map_err(|source| {
-            let what = format!("cannot serve NVMe/TCP on {address}: no thread");
-            TargetError::system(TargetErrorKind::System, what, source)
-        })?;
-        let registry = Arc::new(Registry::new(cores.clone(), &config, clerk));
+        let (reservation_thread, thread) =
+            ReservationThread::start(cores.clone()).map_err(|source| {
+                let what = format!("cannot serve NVMe/TCP on {address}: no thread");
+                TargetError::system(TargetErrorKind::System, what, source)
+            })?;
+        let registry = Arc::new(Registry::new(cores.clone(), &config, reservation_thread));
         let setup = Setup {
             thread: "strake-nvmet",
             peers: "NVMe/TCP hosts",
@@ -178,16 +179,16 @@ impl Target {
             candidates_max: CANDIDATES_MAX,
             candidates_per_address_max: CANDIDATES_PER_ADDRESS_MAX,
             handshake_time_max: config.handshake_time_max,
-            doubt_time: config.doubt_time,
+            failed_handshake_time: config.failed_handshake_time,
             input_bytes: INPUT_BYTES,
             stock: Some(config.stock),
         };
         let service = Service::start(Box::new(Port(socket)), cores, Arc::clone(&registry), setup)
             .map_err(|error| {
-            registry.clerk.close();
+            registry.reservation_thread.close();
             refused(error)
         })?;
-        Ok(Self { registry, service, clerk: Some(thread), address, config })
+        Ok(Self { registry, service, reservation_thread: Some(thread), address, config })
     }
 
     /// How many connections were closed at once because there were as many as there can be.
@@ -228,9 +229,9 @@ impl Target {
         let withdrawn = self.registry.withdraw(nqn, namespace, removal)?;
         let is_over = match &withdrawn {
             Withdrawn::Subsystem(subsystem) => self.service.vacate(subsystem, self.deadline()),
-            Withdrawn::Namespace(_, served) => served
-                .as_ref()
-                .is_none_or(|served| served.seats.wait_empty(self.config.drain_time_max)),
+            Withdrawn::Namespace(_, served) => served.as_ref().is_none_or(|served| {
+                served.connection_slots.wait_empty(self.config.drain_time_max)
+            }),
         };
         if !is_over {
             return Err(too_late(nqn));
@@ -378,8 +379,8 @@ impl Target {
         }
         let (subsystems, deadline) = (self.registry.close(), self.deadline());
         let late = self.service.shut_down(&subsystems, deadline);
-        self.registry.clerk.close();
-        if let Some(thread) = self.clerk.take() {
+        self.registry.reservation_thread.close();
+        if let Some(thread) = self.reservation_thread.take() {
             // It panics on nothing that is expected, and there is nobody left whom it could tell.
             let _ = thread.join();
         }

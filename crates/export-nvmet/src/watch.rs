@@ -44,7 +44,7 @@ pub(crate) struct Watch {
     /// applies the change.
     awaited: AtomicU32,
     /// Who waits to hear.
-    clerk: Thread,
+    reservation_thread: Thread,
 }
 
 impl Watch {
@@ -54,14 +54,14 @@ impl Watch {
     pub(crate) fn set_applied(&self, number: u64, awaited: Namespaces) {
         self.awaited.store(awaited.0, Ordering::Release);
         self.applied.store(number, Ordering::Release);
-        self.clerk.unpark();
+        self.reservation_thread.unpark();
     }
 }
 
 impl Drop for Watch {
     /// A queue that goes is waited for no more.
     fn drop(&mut self) {
-        self.clerk.unpark();
+        self.reservation_thread.unpark();
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound list.
+    /// Nothing panics while holding the lock, so a poisoned one holds a sound list.
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Watch>>> {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,16 +84,16 @@ impl Watches {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Tells queues of a change that is in force. Only the clerk does.
+    /// Tells queues of a change that is in force. Only the reservation thread does.
     pub(crate) fn publish(&self, number: u64) {
         self.changes.store(number, Ordering::Release);
     }
 
     /// A queue that opens. It has to look at its rights after this: a change that is not waited for by this queue is in
     /// force by then.
-    pub(crate) fn join(&self, host: HostId, clerk: Thread) -> Arc<Watch> {
+    pub(crate) fn join(&self, host: HostId, reservation_thread: Thread) -> Arc<Watch> {
         let (applied, awaited) = (AtomicU64::new(0), AtomicU32::new(0));
-        let watch = Arc::new(Watch { host, applied, awaited, clerk });
+        let watch = Arc::new(Watch { host, applied, awaited, reservation_thread });
         let mut there = self.lock();
         there.retain(|known| known.strong_count() > 0);
         there.push(Arc::downgrade(&watch));

@@ -56,7 +56,7 @@ fn subsystem_name(number: u32) -> String {
 /// A machine with so many subsystems for so many hosts.
 fn machine(subsystems: u32, hosts: u32, config: TargetConfig) -> Machine {
     allow_files();
-    let config = TargetConfig { doubt_time: Nanos(0), ..config };
+    let config = TargetConfig { failed_handshake_time: Nanos(0), ..config };
     let device = || Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096));
     let machine = Machine::set_up(device(), config);
     machine.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");

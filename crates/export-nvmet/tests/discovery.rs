@@ -6,7 +6,9 @@ use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, export, until};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::limits::{REFERRALS_MAX, VISITORS_MAX, VISITORS_PER_ADDRESS_MAX};
+use strake_export_nvmet::limits::{
+    DISCOVERY_CONNECTIONS_MAX, DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX, REFERRALS_MAX,
+};
 use strake_export_nvmet::{Referral, Removal, TargetConfig, TargetErrorKind, nqn};
 use strake_nvme_wire::Sgl;
 use strake_nvme_wire::discovered::{Channel, Entry, Kind};
@@ -205,24 +207,26 @@ fn discovery_leaves_places_to_hosts() {
     };
     let (near, far) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
     let busy = Some(0x181);
-    let mut all: Vec<Host> =
-        (0..VISITORS_PER_ADDRESS_MAX).map(|_| visit(far).expect("there is room")).collect();
+    let mut all: Vec<Host> = (0..DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX)
+        .map(|_| visit(far).expect("there is room"))
+        .collect();
     assert_eq!(visit(far).err(), busy, "one too many of an address");
     all.push(visit(near).expect("another address"));
     drop(all);
     until("there is room again", || visit(far).is_ok());
-    let all: Vec<Host> = (0..VISITORS_MAX)
+    let all: Vec<Host> = (0..DISCOVERY_CONNECTIONS_MAX)
         .map(|number| {
-            let from = Ipv4Addr::new(127, 0, 1, (number / VISITORS_PER_ADDRESS_MAX) as u8);
-            let mut visitor = visit(from);
+            let from =
+                Ipv4Addr::new(127, 0, 1, (number / DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX) as u8);
+            let mut discovery_connection = visit(from);
             // Those that went may still have their places.
             until("there is room", || {
-                visitor.is_ok() || {
-                    visitor = visit(from);
+                discovery_connection.is_ok() || {
+                    discovery_connection = visit(from);
                     false
                 }
             });
-            visitor.expect("it was seen")
+            discovery_connection.expect("it was seen")
         })
         .collect();
     assert_eq!(visit(near).err(), busy, "one too many in all");
@@ -233,7 +237,7 @@ fn discovery_leaves_places_to_hosts() {
 
 /// One that is silent is given up although it did not ask for that (Base, section 3.9).
 #[test]
-fn a_silent_visitor_is_given_up() {
+fn a_silent_discovery_connection_is_closed() {
     let config =
         TargetConfig { visit_silence_max: Nanos(50 * Nanos::MILLI.0), ..TargetConfig::default() };
     let machine = Machine::set_up(Arc::new(RamDevice::new(16, BlockSize::B4096)), config);

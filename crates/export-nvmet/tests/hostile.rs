@@ -278,9 +278,10 @@ fn an_address_that_only_begins_keeps_no_other_out() {
 /// An address that breaks the protocol and comes again is not listened to for a while; others are.
 #[test]
 fn an_address_that_breaks_the_protocol_again_and_again_gets_no_further() {
-    let doubt_time = Nanos(3600 * Nanos::SECOND.0);
+    let failed_handshake_time = Nanos(3600 * Nanos::SECOND.0);
     let ram = Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096));
-    let machine = Machine::set_up(ram, TargetConfig { doubt_time, ..TargetConfig::default() });
+    let machine =
+        Machine::set_up(ram, TargetConfig { failed_handshake_time, ..TargetConfig::default() });
     let (_admin, mut io) = machine.controller();
     let far = Ipv4Addr::new(127, 0, 0, 2);
     for _ in 0..CANDIDATES_PER_ADDRESS_MAX {

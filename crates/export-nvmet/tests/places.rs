@@ -38,8 +38,9 @@ fn queue(machine: &Machine, host: &str, number: u16, id: u16) -> Result<Host, St
 /// What a host is granted it can connect, and one host leaves room for another.
 #[test]
 fn what_is_granted_is_there_and_no_host_has_all() {
-    let seats = CONNECTIONS_PER_HOST_MAX + u32::from(QUEUES_MAX) + 1 + 13;
-    let config = TargetConfig { connections_per_export_max: seats, ..TargetConfig::default() };
+    let connection_slots = CONNECTIONS_PER_HOST_MAX + u32::from(QUEUES_MAX) + 1 + 13;
+    let config =
+        TargetConfig { connections_per_export_max: connection_slots, ..TargetConfig::default() };
     let machine = Machine::set_up(Arc::new(RamDevice::new(16, BlockSize::B4096)), config);
     machine.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
     let device = Arc::new(RamDevice::new(16, BlockSize::B4096));

@@ -23,7 +23,7 @@ fn secret(text: &str) -> Secret {
 }
 
 /// A target at which the host has to prove itself.
-fn guarded() -> Machine {
+fn range_locked() -> Machine {
     let machine = Machine::start();
     let keys = Keys { host: secret(SECRET), controller: Some(secret(OTHER)) };
     machine.target.set_keys(HOST, Some(keys));
@@ -123,7 +123,7 @@ fn is_refused(host: &mut Host, why: u8) {
 
 #[test]
 fn a_host_that_proves_who_it_is_is_served() {
-    let machine = guarded();
+    let machine = range_locked();
     let ways = [
         (Hash::Sha256, Group::Null, false),
         (Hash::Sha512, Group::Null, true),
@@ -143,7 +143,7 @@ fn a_host_that_proves_who_it_is_is_served() {
 
 #[test]
 fn nothing_is_answered_without_proof_and_nobody_is_kept_out() {
-    let machine = guarded();
+    let machine = range_locked();
     let (mut admin, id) = connect(&machine, 0, 0xffff);
     admin.send(0x06, Sgl::Transport { length: 4096 }, &[(10, 1)], &[]);
     assert_eq!(admin.finish().2, 0x191, "Identify");
@@ -159,7 +159,7 @@ fn nothing_is_answered_without_proof_and_nobody_is_kept_out() {
 
 #[test]
 fn whoever_knows_no_secret_is_refused() {
-    let machine = guarded();
+    let machine = range_locked();
     for group in [Group::Null, Group::Ffdhe2048] {
         let (mut host, _) = connect(&machine, 0, 0xffff);
         say(&mut host, &offer(Hash::Sha256, group));
@@ -183,7 +183,7 @@ fn whoever_knows_no_secret_is_refused() {
 /// nvmet-auth: repeated negotiation, steps out of order, SC_C that does not fit.
 #[test]
 fn nvmet_auth_a_conversation_out_of_order() {
-    let machine = guarded();
+    let machine = range_locked();
     let good = offer(Hash::Sha256, Group::Ffdhe2048);
     let mut secure = good.clone();
     secure[6] = 1;
@@ -208,7 +208,7 @@ fn nvmet_auth_a_conversation_out_of_order() {
 /// Lengths that contradict each other, another protocol, no room: the command fails, and too many end the connection.
 #[test]
 fn commands_of_authentication_are_bounded() {
-    let machine = guarded();
+    let machine = range_locked();
     let (mut host, _) = connect(&machine, 0, 0xffff);
     let message = offer(Hash::Sha256, Group::Null);
     let length = message.len() as u32;
@@ -251,7 +251,7 @@ fn commands_of_authentication_are_bounded() {
 
 #[test]
 fn keys_are_those_of_the_moment_of_connecting() {
-    let machine = guarded();
+    let machine = range_locked();
     let (mut admin, _) = connect(&machine, 0, 0xffff);
     prove(&mut admin, Hash::Sha256, Group::Null, false);
     machine.target.set_keys(HOST, Some(Keys { host: secret(OTHER), controller: None }));
@@ -281,7 +281,7 @@ fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
 /// It is told of when it is known: a host that has failed need not stay to hear of it.
 #[test]
 fn a_host_that_does_not_prove_who_it_is_is_told_of_once() {
-    let machine = guarded();
+    let machine = range_locked();
     for hears in [true, false] {
         let (mut host, _) = connect(&machine, 0, 0xffff);
         assert_eq!(say(&mut host, &offer(Hash::Sha256, Group::Null)), 0);

@@ -30,7 +30,7 @@ fn key(text: &str) -> TlsKey {
 }
 
 /// A target at which the host has to use TLS.
-fn guarded() -> Machine {
+fn range_locked() -> Machine {
     let machine = Machine::start();
     machine.target.set_tls_key(HOST, Some(key(KEY)));
     machine
@@ -70,7 +70,7 @@ fn last_words(host: &mut Host) -> Vec<u8> {
 
 #[test]
 fn everything_goes_through_tls() {
-    let machine = guarded();
+    let machine = range_locked();
     let (mut admin, mut io) = controller(&machine);
     let told = machine.target.controllers(SUBSYSTEM);
     assert!(told[0].queues.iter().all(|queue| queue.facts.is_secure), "and whoever asks sees it");
@@ -93,7 +93,7 @@ fn everything_goes_through_tls() {
 
 #[test]
 fn a_host_with_a_key_is_refused_without_tls() {
-    let machine = guarded();
+    let machine = range_locked();
     let mut host = Host::asked(&machine);
     assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST));
     let mut host = Host::asked(&machine);
@@ -136,7 +136,7 @@ fn controller_with(machine: &Machine, text: &str) {
 /// another subsystem, does not get further by saying other names afterwards.
 #[test]
 fn the_names_of_connect_are_those_of_the_key() {
-    let machine = guarded();
+    let machine = range_locked();
     let other = "nqn.2014-08.org.nvmexpress:uuid:other";
     machine.target.set_tls_key(other, Some(key(OTHER)));
     let mut host = secured(&machine, OTHER, (other, SUBSYSTEM));
@@ -212,7 +212,7 @@ fn nobody_comes_to_a_secure_subsystem_without_tls() {
 
 #[test]
 fn whoever_is_not_let_in_is_told_of() {
-    let machine = guarded();
+    let machine = range_locked();
     let mut bare = Host::asked(&machine);
     assert_eq!(bare.connect(0, 0xffff, 0), Err(INVALID_HOST));
     let refused = Err(TlsError::Told(51));
@@ -248,7 +248,7 @@ fn whoever_is_not_let_in_is_told_of() {
 
 #[test]
 fn proof_is_asked_for_inside_of_tls_too() {
-    let machine = guarded();
+    let machine = range_locked();
     let secret = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
     let keys = Keys { host: secret.parse().expect("a secret"), controller: None };
     machine.target.set_keys(HOST, Some(keys));
@@ -259,7 +259,7 @@ fn proof_is_asked_for_inside_of_tls_too() {
 
 #[test]
 fn garbage_instead_of_a_hello_ends_the_connection_and_no_other() {
-    let machine = guarded();
+    let machine = range_locked();
     let (_admin, mut io) = controller(&machine);
     let table: [&[u8]; 5] = [
         &[0x16; 64],
@@ -280,8 +280,11 @@ fn garbage_instead_of_a_hello_ends_the_connection_and_no_other() {
 
 /// A target at which the host has to use TLS, and to be quick.
 fn impatient(handshake_time_max: Nanos) -> Machine {
-    let config =
-        TargetConfig { handshake_time_max, doubt_time: Nanos(0), ..TargetConfig::default() };
+    let config = TargetConfig {
+        handshake_time_max,
+        failed_handshake_time: Nanos(0),
+        ..TargetConfig::default()
+    };
     let ram = Arc::new(RamDevice::new(common::BLOCKS, BlockSize::B4096));
     let machine = Machine::set_up(ram, config);
     machine.target.set_tls_key(HOST, Some(key(KEY)));
@@ -323,7 +326,7 @@ fn sealed(host: &mut Host, opcode: u8) -> Vec<u8> {
 
 #[test]
 fn a_record_that_was_changed_ends_the_connection() {
-    let machine = guarded();
+    let machine = range_locked();
     let (_admin, mut io) = controller(&machine);
     let (_other, mut other) = controller(&machine);
     let mut wire = sealed(&mut io, 2);
@@ -339,7 +342,7 @@ fn a_record_that_was_changed_ends_the_connection() {
 /// for events is one that is not answered now, so nothing else tells the target that the connection is over.
 #[test]
 fn a_record_that_was_changed_behind_a_good_one_ends_the_connection_too() {
-    let machine = guarded();
+    let machine = range_locked();
     let (mut admin, _io) = controller(&machine);
     let mut wire = sealed(&mut admin, 0x0c);
     let good = wire.len();
@@ -352,7 +355,7 @@ fn a_record_that_was_changed_behind_a_good_one_ends_the_connection_too() {
 /// The same behind a command that was answered in the same turn: neither data nor completion goes out any more.
 #[test]
 fn a_record_that_was_changed_behind_an_answered_command_ends_the_connection_too() {
-    let machine = guarded();
+    let machine = range_locked();
     let (mut admin, mut io) = controller(&machine);
     let mut wire = sealed(&mut admin, 6);
     let good = wire.len();
@@ -367,7 +370,7 @@ fn a_record_that_was_changed_behind_an_answered_command_ends_the_connection_too(
 
 #[test]
 fn a_bare_pdu_inside_of_tls_is_no_record() {
-    let machine = guarded();
+    let machine = range_locked();
     let (_admin, mut io) = controller(&machine);
     let capsule = common::capsule(2, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
     io.stream.write_all(&capsule).expect("the target takes bytes");
@@ -376,7 +379,7 @@ fn a_bare_pdu_inside_of_tls_is_no_record() {
 
 #[test]
 fn a_target_that_stops_says_so() {
-    let machine = guarded();
+    let machine = range_locked();
     let (mut admin, mut io) = controller(&machine);
     let Machine { target, .. } = machine;
     target.stop().expect("it stops");
@@ -387,7 +390,7 @@ fn a_target_that_stops_says_so() {
 
 #[test]
 fn keys_are_changed_under_io() {
-    let machine = guarded();
+    let machine = range_locked();
     let (_admin, mut io) = controller(&machine);
     for round in 0..40 {
         io.channel().change_keys();

@@ -27,7 +27,7 @@ impl std::fmt::Display for NqnError {
         f.write_str(match self {
             Self::TooLong => "an NQN has at most 223 bytes",
             Self::NotText => "an NQN has neither spaces nor control characters",
-            Self::NoPrefix => "an NQN begins with \"nqn.\" and goes on",
+            Self::NoPrefix => "an NQN starts with \"nqn.\" and continues",
         })
     }
 }

@@ -6,7 +6,7 @@ pub enum Consistency {
     /// Not at all: what a crash leaves behind is not looked at.
     None,
     /// Regions that are written are marked, and resynchronized after a crash. A crash while members are missing may
-    /// damage blocks beside those being written.
+    /// damage neighbouring blocks in the same stripe.
     Resync,
     /// The same, and a redo log of writes to stripes that miss a member.
     #[default]

@@ -15,7 +15,7 @@ pub enum Condition {
     /// Some data is not as redundant as the level promises.
     Degraded,
     /// Degraded so far that one more failure may lose data.
-    Exhausted,
+    NoRedundancy,
     /// A member is being filled.
     Rebuilding,
     /// Parity or copies are being made to agree after a crash. Reported by whoever keeps the write-intent
@@ -30,7 +30,7 @@ impl Condition {
     pub const ALL: [Self; 6] = [
         Self::Online,
         Self::Degraded,
-        Self::Exhausted,
+        Self::NoRedundancy,
         Self::Rebuilding,
         Self::Resyncing,
         Self::Lost,
@@ -42,7 +42,7 @@ impl Condition {
         match self {
             Self::Online => "online",
             Self::Degraded => "degraded",
-            Self::Exhausted => "exhausted",
+            Self::NoRedundancy => "no_redundancy",
             Self::Rebuilding => "rebuilding",
             Self::Resyncing => "resyncing",
             Self::Lost => "lost",
@@ -55,7 +55,7 @@ impl Condition {
         match self {
             Self::Online => "nothing to do",
             Self::Degraded => "replace the faulty and missing members, or add a spare",
-            Self::Exhausted => "replace a member now: one more failure may lose data",
+            Self::NoRedundancy => "replace a member now: one more failure may lose data",
             Self::Rebuilding => "wait for the rebuild; pulling a member now costs redundancy",
             Self::Resyncing => "wait for the resync; the array can be used meanwhile",
             Self::Lost => "bring missing members back; what stays lost must come from a backup",
@@ -66,7 +66,7 @@ impl Condition {
         match self {
             Self::Online => 1,
             Self::Degraded => 2,
-            Self::Exhausted => 4,
+            Self::NoRedundancy => 4,
             Self::Rebuilding => 8,
             Self::Resyncing => 16,
             Self::Lost => 32,
@@ -102,7 +102,7 @@ impl ConditionSet {
                 set = set
                     .with(Condition::Online)
                     .with(Condition::Degraded)
-                    .with(Condition::Exhausted);
+                    .with(Condition::NoRedundancy);
             }
             Some(_) => set = set.with(Condition::Online).with(Condition::Degraded),
         }

@@ -170,7 +170,10 @@ pub struct IllegalTransition {
 impl fmt::Display for IllegalTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { state, event } = self;
-        write!(f, "a member that is {state} cannot be told that {event}; its state stays as it is")
+        write!(
+            f,
+            "event {event} does not apply to a member that is {state}; its state stays as it is"
+        )
     }
 }
 

@@ -91,13 +91,13 @@ impl From<openssl::error::ErrorStack> for TlsError {
 const fn meaning(number: u8) -> &'static str {
     match number {
         40 => "no cipher suite, group or key is known to both",
-        47 | 50 => "it did not understand what it was told",
+        47 | 50 => "it did not understand a message",
         51 | 115 => "it does not know the key, or has another one for these names",
         70 => "it does not speak TLS 1.3",
         80 => "it has a trouble of its own",
         109 | 110 => "it wants something that is not used with pre-shared keys",
         116 => "it wants a certificate",
-        _ => "it does not want to go on",
+        _ => "it ended the handshake",
     }
 }
 

@@ -13,8 +13,7 @@ pub(super) fn case() -> Case {
 }
 
 pub(super) fn asks() -> Vec<Ask> {
-    let anchor =
-        "anchor: xiRAID Opus, RAID 6 on 8 real drives; nobody has published one on null drives";
+    let anchor = "anchor: xiRAID Opus, RAID 6 on 8 real drives; none is published for null drives";
     vec![
         Ask::new(case(), Question::Iops, Target::new(0.30e6, 2.0e6, 3.0e6)).note(anchor),
         Ask::new(

@@ -100,7 +100,7 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Disconnect clients of NBD, which cannot be told to wait.
+        /// Disconnect NBD clients, which cannot be paused.
         #[arg(long)]
         force: bool,
         /// Print what would be done, and do nothing.
@@ -116,7 +116,7 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Disconnect clients of NBD, which cannot be told to wait.
+        /// Disconnect NBD clients, which cannot be paused.
         #[arg(long)]
         force: bool,
         /// Print what would be done, and do nothing.
@@ -224,7 +224,7 @@ pub struct Fail {
     pub dry_run: bool,
 }
 
-/// What somebody can agree to lose.
+/// What an operator can agree to lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Loss {
     /// The redundancy of one member, until it is rebuilt.
@@ -357,7 +357,7 @@ pub struct Set {
     /// Time from the end of a scrub to the next scheduled one, such as 14d; off for never.
     #[arg(long, value_parser = parse::every, value_name = "TIME|off")]
     pub scrub_every: Option<u64>,
-    /// Whether a scrub that begins by itself rewrites strips that are known to be wrong, or only tells of them.
+    /// Whether a scheduled scrub repairs corrupt strips, or only reports them.
     #[arg(long, value_enum, value_name = "on|off")]
     pub scrub_repair: Option<Switch>,
     /// Turn crash protection off without confirmation.
@@ -369,7 +369,7 @@ pub struct Set {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
     /// Regions that are written are marked, and resynchronized after a crash. While members are missing a crash may
-    /// damage blocks beside those being written.
+    /// damage neighbouring blocks in the same stripe.
     Resync,
     /// The same, and while members are missing writes to their stripes go through a redo log.
     Safe,
@@ -406,7 +406,7 @@ pub enum ScrubVerb {
     #[command(after_help = "Examples:
   strake array scrub pause tank")]
     Pause(ScrubWhich),
-    /// Let the scrub go on that was paused.
+    /// Resume the paused scrub.
     #[command(after_help = "Examples:
   strake array scrub resume tank")]
     Resume(ScrubWhich),

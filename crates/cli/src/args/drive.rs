@@ -11,7 +11,7 @@ pub enum DriveVerb {
   strake drive list
   strake drive list --watch")]
     List(Watch),
-    /// One drive; of another machine also how it is connected, and what each of its queues has done.
+    /// One drive; for a remote drive also its connection and the statistics of each queue.
     #[command(after_help = "Examples:
   strake drive show nvme3n1")]
     Show {
@@ -37,7 +37,7 @@ pub enum DriveVerb {
   strake drive clean nvme9n1
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
-    /// Ask another machine what it offers to this host over NVMe/TCP.
+    /// Ask a remote discovery controller what it offers to this host over NVMe/TCP.
     #[command(after_help = "Examples:
   strake drive discover nvme-tcp://10.0.0.7:4420
   strake drive discover nvme-tcp://store --output json")]
@@ -48,7 +48,7 @@ pub enum DriveVerb {
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
   strake drive connect 'nvme-tcp://store/nqn.2014-08.org.example.a?nsid=2'")]
     Connect(Connect),
-    /// End the connection to a drive of another machine that nothing uses, or one of its paths, and forget it.
+    /// Disconnect an unused remote drive, or one of its paths, and remove its record.
     #[command(after_help = "Examples:
   strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
     Disconnect {
@@ -78,7 +78,7 @@ pub struct Discover {
     pub identity: Identity,
 }
 
-/// Who we are to another machine.
+/// The identity of this host towards a remote target.
 #[derive(Debug, Args)]
 pub struct Identity {
     /// Name by which the target knows this host; otherwise one that the daemon has made up and keeps.

@@ -46,7 +46,7 @@ pub struct Add {
     /// A name for it.
     #[arg(value_name = "HOOK")]
     pub name: String,
-    /// Send each event as JSON to this address, by HTTP POST. Everybody on this machine can see it while the command
+    /// Send each event as JSON to this address, by HTTP POST. Every user of this host can see it while the command
     /// runs: no place for a password.
     #[arg(long, value_name = "URL")]
     pub webhook: Option<String>,

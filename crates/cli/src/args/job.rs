@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 /// What can be done with jobs.
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
-    /// Every job that is under way, paused or halted.
+    /// Every job that runs, is paused or halted.
     #[command(after_help = "Examples:
   strake job list
   strake job list --watch")]

@@ -59,7 +59,7 @@ pub fn typed(
     let steps: String = plan.iter().map(|step| format!("  - {}\n", fold(step, 4))).collect();
     let what = fold(&format!("About to {what}."), 2);
     let mut answer = String::new();
-    write!(to, "{what}\n{steps}Type {name} to go on: ")
+    write!(to, "{what}\n{steps}Type {name} to continue: ")
         .and_then(|()| to.flush())
         .and_then(|()| from.read_line(&mut answer))
         .map_err(|e| CliError::io("cannot ask", &e))?;

@@ -45,7 +45,7 @@ fn add_request(arguments: Add) -> Result<AddHookRequest, CliError> {
     let targets = [("webhook", webhook), ("email", email), ("exec", exec)];
     let given = targets.into_iter().find_map(|(kind, target)| Some((kind, target?)));
     let Some((kind, target)) = given else {
-        return Err(CliError::usage("say who is told, with --webhook, --email or --exec"));
+        return Err(CliError::usage("name a destination with --webhook, --email or --exec"));
     };
     Ok(AddHookRequest {
         name,

@@ -127,7 +127,7 @@ impl Sandbox {
                 }
             }
         }
-        Err(CliError::mismatch("the daemon did not stop when it was told to"))
+        Err(CliError::mismatch("the daemon did not stop when asked to"))
     }
 
     /// Stops the daemon, by force if need be, and removes the folder.

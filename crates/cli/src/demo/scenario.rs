@@ -219,7 +219,7 @@ impl<'a> Scenario<'a> {
             self.fail(member).await?;
             self.sandbox.lose(file)?;
             let what = format!(
-                "member {member} failed and its file is deleted, load goes on: {lost} lost"
+                "member {member} failed and its file is deleted, load continues: {lost} lost"
             );
             let real = format!("strake array fail tank --member {member} --accept redundancy");
             self.under_load(&format!("load-lost-{lost}"), &what, Some(&real)).await?;
@@ -307,7 +307,7 @@ impl<'a> Scenario<'a> {
         self.connection = Some(self.sandbox.start().await?);
         let array = self.back().await?;
         let what = format!(
-            "straked stopped and started: array and export came back by themselves, {} to resynchronize",
+            "straked stopped and started: array and export started by themselves, {} to resynchronize",
             ByteSize(array.resync_bytes_at_start)
         );
         let real = Some("strake daemon stop; strake daemon start");
@@ -359,9 +359,7 @@ impl<'a> Scenario<'a> {
             }
             sleep(START_RETRY).await;
         }
-        Err(CliError::mismatch(format!(
-            "array and export did not come back after the start: {seen}"
-        )))
+        Err(CliError::mismatch(format!("array and export were not there after the start: {seen}")))
     }
 
     /// Reads everything that anyone wrote, and compares it.

@@ -22,7 +22,7 @@ const WORDS: [(&str, &[&str]); 3] = [
             "occupied",
         ],
     ),
-    ("\x1b[31m", &["failed", "exhausted", "faulty", "lost", "offline", "critical"]),
+    ("\x1b[31m", &["failed", "no_redundancy", "faulty", "lost", "offline", "critical"]),
 ];
 
 /// Back to how text looked before.

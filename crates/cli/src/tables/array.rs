@@ -78,7 +78,7 @@ pub fn change(change: &ArrayChange, gone: Option<&str>, width: usize) -> String 
     let subject = if name.is_empty() { "array".to_owned() } else { format!("array {name}") };
     let mut out = String::new();
     let what = match change.result.as_str() {
-        "planned" => "nothing was done; this would be:",
+        "planned" => "Dry run. Would:",
         "unchanged" => "unchanged",
         result => gone.unwrap_or(result),
     };

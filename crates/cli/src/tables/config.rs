@@ -82,7 +82,7 @@ pub fn change(change: &ConfigChange, width: usize) -> String {
         "planned" if change.plan.is_empty() => {
             return sentence("configuration: nothing would change", width);
         }
-        "planned" => sentence("configuration: nothing was done; this would be:", width),
+        "planned" => sentence("configuration: Dry run. Would:", width),
         result => sentence(&format!("configuration: {result}"), width),
     };
     steps(&mut out, &change.plan, width);

@@ -59,7 +59,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
     if !drive.paths.is_empty() {
         say("connected", &connection(drive));
     }
-    say("guarded", guard(&drive.guard));
+    say("reservation", reservation(&drive.reservation));
     say(
         "wear",
         &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated life")),
@@ -87,7 +87,7 @@ fn connection(drive: &Drive) -> String {
 }
 
 /// What keeps other hosts from a drive of another machine.
-fn guard(word: &str) -> &str {
+fn reservation(word: &str) -> &str {
     match word {
         "reserved" => "reserved for this host; others cannot write to it",
         "taken_over" => "no: taken over by another host",
@@ -96,13 +96,13 @@ fn guard(word: &str) -> &str {
     }
 }
 
-/// A way to a drive of another machine.
+/// A path to a remote drive.
 fn way(path: &DrivePath) -> String {
     let used = if path.used { "in use" } else { "" };
     let access = path.access.replace('_', " ");
     let parts = [path.state.as_str(), used, &access, &path.note];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    let (time, anew) = (path.seconds, count(path.reconnects, "time"));
+    let (time, times) = (path.seconds, count(path.reconnects, "time"));
     // Why it is lost is said already.
     let last = match path.last_loss.as_str() {
         "" => String::new(),
@@ -110,7 +110,7 @@ fn way(path: &DrivePath) -> String {
         why => format!(", last because {why}"),
     };
     let state = parts.join(", ");
-    format!("{}: {state}, for {time} s; reconnected {anew}{last}", path.address)
+    format!("{}: {state}, for {time} s; reconnected {times}{last}", path.address)
 }
 
 /// Who uses a drive: the array with its position there as `tank:3`, or what it is a spare of.
@@ -145,7 +145,7 @@ fn about(drive: &Drive) -> String {
 pub fn change(change: &DriveChange, width: usize) -> String {
     let path = change.drive.as_ref().map_or("-", |d| or_dash(&d.path));
     let what = match change.result.as_str() {
-        "planned" => "nothing was done; this would be:",
+        "planned" => "Dry run. Would:",
         result => result,
     };
     let mut out = sentence(&format!("drive {path}: {what}"), width);

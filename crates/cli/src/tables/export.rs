@@ -67,7 +67,7 @@ pub fn show(export: &Export, width: usize) -> String {
         let _ = writeln!(out, "uri        {}", export.uri);
     }
     field(&mut out, "hosts", &export.allow_hosts.join(", "), width);
-    let secure = if export.secure { "nobody connects without TLS" } else { "" };
+    let secure = if export.secure { "connections without TLS are rejected" } else { "" };
     field(&mut out, "secure", secure, width);
     field(&mut out, "reason", &export.reason, width);
     if let Some(reservation) = &export.reservation {
@@ -131,7 +131,7 @@ pub fn change(change: &ExportChange, width: usize) -> String {
 #[must_use]
 pub fn referrals(answer: &ListReferralsResponse, width: usize) -> String {
     if answer.referrals.is_empty() {
-        let what = "No referrals: hosts are told of what is offered here.";
+        let what = "No referrals: discovery lists only the exports of this host.";
         return sentence(what, width)
             + &sentence("Add one: strake export referral add nvme-tcp://ADDRESS:PORT", width);
     }

@@ -8,7 +8,7 @@ use strake_api::v1::{Hook, HookChange, ListHooksResponse};
 #[must_use]
 pub fn list(answer: &ListHooksResponse, width: usize) -> String {
     if answer.hooks.is_empty() {
-        return sentence("No hooks: nobody is told when something happens.", width)
+        return sentence("No hooks: events are not delivered to other programs.", width)
             + &sentence(
                 "Add one: strake hook add NAME --webhook URL | --email ADDRESS | --exec PROGRAM",
                 width,
@@ -64,7 +64,7 @@ fn show(hook: &Hook, width: usize, out: &mut String) {
     field(out, "server", &hook.server, width);
     field(out, "sender", &hook.from, width);
     if !hook.severity.is_empty() {
-        field(out, "told of", &format!("{} and worse", hook.severity), width);
+        field(out, "minimum severity", &hook.severity, width);
     }
     field(out, "last error", &hook.last_error, width);
 }

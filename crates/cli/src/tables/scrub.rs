@@ -13,7 +13,7 @@ const FINDINGS_MAX: usize = 64;
 pub fn change(change: &ScrubChange, width: usize) -> String {
     let scrub = change.scrub.clone().unwrap_or_default();
     let done = match change.result.as_str() {
-        "created" => "begun",
+        "created" => "started",
         other => other,
     };
     let mut out = sentence(&format!("scrub of {}: {done}", scrub.array), width);
@@ -86,8 +86,8 @@ fn progress(scrub: &Scrub) -> Progress {
 #[must_use]
 pub fn verdict(scrub: &Scrub) -> String {
     let kinds = [
-        (scrub.wrong_bytes, "known to be wrong"),
-        (scrub.unsure_bytes, "inconsistent, not known what is wrong"),
+        (scrub.wrong_bytes, "corrupt"),
+        (scrub.unsure_bytes, "inconsistent, wrong strip not known"),
         (scrub.unreadable_bytes, "unreadable"),
     ];
     let found = kinds.into_iter().filter(|(bytes, _)| *bytes > 0);
@@ -110,7 +110,7 @@ fn advice(scrub: &Scrub) -> String {
     }
     if scrub.unsure_bytes > 0 {
         return format!(
-            "compare the bytes below with a backup and write them anew where they are wrong; then, to make the rest \
+            "compare the bytes below with a backup and rewrite them where they are wrong; then, to make the rest \
              agree with the data as it is: strake array scrub start {name} --trust-data"
         );
     }

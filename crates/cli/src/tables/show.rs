@@ -62,9 +62,9 @@ fn headline(array: &Array, width: usize) -> String {
     }
     if array.states.iter().any(|s| s == "online") {
         let left = match array.redundancy_left {
-            0 => "none: the next loss may cost data".to_owned(),
-            1 => "1 more member may be lost".to_owned(),
-            left => format!("{left} more members may be lost"),
+            0 => "none left: the next member failure may lose data".to_owned(),
+            1 => "tolerates 1 drive failure".to_owned(),
+            left => format!("tolerates {left} drive failures"),
         };
         field(&mut out, "redundancy", &left, width);
     }
@@ -113,7 +113,7 @@ fn crashes(array: &Array, width: usize, out: &mut String) {
             format!("mode {}, {wanted} as soon as older writes are done", array.consistency)
         }
     };
-    field(out, "crashes", &mode, width);
+    field(out, "crash safety", &mode, width);
     for line in &array.guarantees {
         field(out, "", line, width);
     }

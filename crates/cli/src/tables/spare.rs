@@ -43,7 +43,7 @@ pub fn change(change: &SpareChange, width: usize) -> String {
         return format!("spare: {}\n", change.result);
     };
     let what = match change.result.as_str() {
-        "planned" => "nothing was done; this would be:",
+        "planned" => "Dry run. Would:",
         result => result,
     };
     let mut out = sentence(&format!("spare {}: {what}", spare.path), width);

@@ -19,7 +19,7 @@ fn pages_are_written_from_saved_numbers_again() {
     let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).expect(name);
     check(&folder, RUN, 0);
     let (numbers, page) = (read("g2.json"), read("report.md"));
-    assert!(page.contains("Nobody has found out yet: `docs/benchmarks/floors/G2.md`"), "{page}");
+    assert!(page.contains("Not found out yet: `docs/benchmarks/floors/G2.md`"), "{page}");
     std::fs::remove_file(folder.0.join("g2.svg")).expect("there was a plot");
     std::fs::create_dir(folder.0.join("floors")).expect("a folder");
     std::fs::write(folder.0.join("floors/G2.md"), "It takes time.").expect("a text");

@@ -310,7 +310,7 @@ fn questions_about_health_end_with_it() {
         (vec!["online"], 0),
         (vec!["online", "initializing"], 0),
         (vec!["online", "degraded", "rebuilding"], 1),
-        (vec!["online", "degraded", "exhausted"], 1),
+        (vec!["online", "degraded", "no_redundancy"], 1),
         (vec!["offline"], 2),
         (vec!["online", "lost"], 2),
     ];
@@ -407,7 +407,7 @@ fn without_a_daemon_the_socket_and_the_remedy_are_named() {
     std::fs::write(&file, "").expect("writable");
     let ran = strake(&folder, &["status", "--socket", "file"]);
     assert_eq!(ran.code, 4);
-    assert!(ran.stderr.contains("nobody listens on it"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no process listens on it"), "{}", ran.stderr);
 }
 
 #[test]

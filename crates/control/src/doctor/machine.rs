@@ -55,7 +55,7 @@ fn io_uring(setting: Option<&str>, root: bool) -> (Finding, DoctorCheck) {
     let name = "machine io_uring";
     let next = "sysctl kernel.io_uring_disabled=0";
     match setting.map(str::trim) {
-        Some("2") => check(name, Finding::Failed, "the kernel refuses it to everybody", next),
+        Some("2") => check(name, Finding::Failed, "the kernel refuses it to every process", next),
         Some("1") if !root => {
             let what = "the kernel refuses it to users who are not in its group";
             check(name, Finding::Failed, what, next)

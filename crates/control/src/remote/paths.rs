@@ -5,7 +5,7 @@
 
 use strake_api::v1::{ConnectDriveRequest, DrivePath};
 use strake_dev_fabrics::limits::PATHS_MAX;
-use strake_dev_fabrics::{Access, Address, FabricsDevice, Guard, PathState, PathStatus};
+use strake_dev_fabrics::{Access, Address, FabricsDevice, PathState, PathStatus, ReservationMode};
 use strake_units::Nanos;
 
 use super::address_of;
@@ -55,7 +55,7 @@ impl Control {
     pub(super) fn connect_path(
         &self,
         record: &RemoteRecord,
-        guard: Guard,
+        reservation: ReservationMode,
     ) -> Result<(), ControlError> {
         let Some(path) = record.paths.last() else { return Ok(()) };
         let address = address_of(path)?;
@@ -63,7 +63,7 @@ impl Control {
         if drive()?.is_none() {
             // It may be the only path that works.
             let settled_at = self.run(Manager::may_connect)?;
-            let device = record.connect(guard, settled_at)?;
+            let device = record.connect(reservation, settled_at)?;
             self.run(|m| m.adopt_remote(record, device))?;
         }
         // It may have been connected meanwhile, as it was recorded before.

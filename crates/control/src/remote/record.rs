@@ -3,7 +3,7 @@
 use strake_api::v1::ConnectDriveRequest;
 use strake_block::{DeviceError, IoErrorKind};
 use strake_dev_fabrics::limits::{LOSS_TIME_MAX, LOSS_TIME_MIN};
-use strake_dev_fabrics::{FabricsDevice, Guard, HostName, Options};
+use strake_dev_fabrics::{FabricsDevice, HostName, Options, ReservationMode};
 use strake_export_nvmet::{Keys, TlsKey, nqn};
 use strake_units::{Nanos, Uuid};
 
@@ -38,7 +38,7 @@ impl RemoteRecord {
     /// Nothing is changed there before `settled_at`.
     pub(crate) fn connect(
         &self,
-        guard: Guard,
+        reservation: ReservationMode,
         settled_at: Nanos,
     ) -> Result<FabricsDevice, ControlError> {
         let host = self.host()?;
@@ -48,7 +48,7 @@ impl RemoteRecord {
             0 => defaults.loss_time,
             seconds => Nanos::SECOND.times(seconds.into()),
         };
-        let options = Options { loss_time, guard, settled_at, ..defaults };
+        let options = Options { loss_time, reservation, settled_at, ..defaults };
         let connected = FabricsDevice::connect_any(&addresses, &host, options);
         connected.map_err(|error| refusal(&error, (&host.keys, &host.tls)))
     }
@@ -215,7 +215,7 @@ impl Manager {
     fn check_room(&self) -> Result<(), ControlError> {
         if self.config.remotes.len() >= REMOTES_MAX {
             return Err(ControlError::state(format!(
-                "{REMOTES_MAX} drives of other machines are connected, which is the most one daemon keeps"
+                "{REMOTES_MAX} remote drives are connected, the limit of one daemon"
             )));
         }
         Ok(())
@@ -227,7 +227,7 @@ impl Manager {
         check_hold(record.hold_s)?;
         check_paths(record)?;
         nqn::check(&record.host_nqn).map_err(|error| {
-            ControlError::usage(format!("{:?} is no NQN: {error}", record.host_nqn))
+            ControlError::usage(format!("{:?} is not a valid NQN: {error}", record.host_nqn))
         })?;
         record.host_id.parse::<Uuid>().map_err(|error| {
             ControlError::usage(format!("{:?} identifies no host: {error}", record.host_id))
@@ -240,8 +240,9 @@ impl Manager {
     /// Who we are to targets: the name asked for, or one that is made up once and kept.
     pub(super) fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
         if !asked.is_empty() {
-            nqn::check(asked)
-                .map_err(|error| ControlError::usage(format!("{asked:?} is no NQN: {error}")))?;
+            nqn::check(asked).map_err(|error| {
+                ControlError::usage(format!("{asked:?} is not a valid NQN: {error}"))
+            })?;
             // A name is told with one identifier always (Base, section 1.5.27): the one in it, as Linux hosts do.
             let of_name = asked.strip_prefix(nqn::UUID_PREFIX).and_then(|id| id.parse().ok());
             let used = self.config.remotes.iter().find(|record| record.host_nqn == asked);

@@ -43,7 +43,7 @@ fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
     let plan = control.replace_member(&dry).expect("it is planned").plan;
     assert!(plan[0].contains("while it serves"), "{plan:?}");
     assert_eq!(control.replace_member(&replace(&drives[4])).expect("it fits").result, "changed");
-    let same = control.replace_member(&replace(&drives[4])).expect("it is under way");
+    let same = control.replace_member(&replace(&drives[4])).expect("it is in progress");
     assert_eq!(same.result, "unchanged");
     let other = control.replace_member(&replace(&drives[5]));
     check_refused(other, ControlErrorKind::State, "being replaced");

@@ -45,7 +45,7 @@ fn f37_a_directory_that_is_full_at_the_start_stops_nobody() {
     for name in ["state.json.next", "running", "newest.json.next"] {
         fs::remove_dir(state.join(name)).expect("it is empty");
     }
-    tick_until(&control, "the end of the trouble", || has(&control, EventKind::StateWell));
+    tick_until(&control, "the end of the trouble", || has(&control, EventKind::StateDirRecovered));
     control.create_array(&other).expect("there is room");
     stop(&control);
 }

@@ -113,7 +113,7 @@ fn a_removed_hook_is_forgotten() {
     control.add_hook(&webhook("ops", &server.url())).expect("it is added");
     server.next();
     let request = RemoveHookRequest { name: "ops".into() };
-    assert_eq!(control.remove_hook(&request).expect("it is removed").result, "changed");
+    assert_eq!(control.remove_hook(&request).expect("it is removed").result, "removed");
     check_refused(control.remove_hook(&request), ControlErrorKind::NotFound, "strake hook list");
     stop(&control);
     drop(control);

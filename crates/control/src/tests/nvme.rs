@@ -46,8 +46,8 @@ fn what_nobody_may_reach_or_what_would_clash_is_refused() {
         control.run(|m| m.create_export(&request))
     };
     check_refused(other(|r| r.allow_hosts.clear()), usage, "--allow-host");
-    check_refused(other(|r| r.allow_hosts.push("somebody".into())), usage, "is no NQN");
-    check_refused(other(|r| r.nqn = "nqn.".into()), usage, "is no NQN");
+    check_refused(other(|r| r.allow_hosts.push("somebody".into())), usage, "is not a valid NQN");
+    check_refused(other(|r| r.nqn = "nqn.".into()), usage, "is not a valid NQN");
     check_refused(other(|r| r.listen = "unix:/x".into()), usage, "an address and a port");
     check_refused(other(|r| r.via = "nbd".into()), usage, "NBD knows neither");
     check_refused(other(|r| r.via = "iscsi".into()), usage, "nbd and nvme-tcp");
@@ -126,7 +126,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     check_refused(add(&control, host("DHHC-1:00:AAAA:", "")), usage, "32, 48 or 64");
     check_refused(add(&control, host(SECRET, SECRET)), usage, "the same");
     let stranger = AddHostRequest { nqn: "somebody".into(), ..host(SECRET, "") };
-    check_refused(add(&control, stranger), usage, "is no NQN");
+    check_refused(add(&control, stranger), usage, "is not a valid NQN");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered");
     let export = export.export.expect("it says which");
     assert!(!asks_for_proof(&export.listen, &export.nqn));
@@ -631,7 +631,7 @@ fn reservations_that_do_not_go_with_their_export_are_told_of() {
     let path = folder.path("state").join(format!("reservations/{array}.json"));
     std::fs::create_dir_all(&path).expect("a folder can be in the way");
     let remove = RemoveExportRequest { name: "tank".into(), force: true };
-    assert_eq!(control.run(|m| m.remove_export(&remove)).expect("it goes").result, "changed");
+    assert_eq!(control.run(|m| m.remove_export(&remove)).expect("it goes").result, "removed");
     let told = control.events().list(&Default::default()).expect("the request is fine");
     let of_it = told.iter().filter(|event| event.kind == "reservations_unrecorded");
     let [left] = of_it.collect::<Vec<_>>()[..] else { panic!("one event: {told:?}") };

@@ -13,7 +13,7 @@ use strake_api::v1::{
     DisconnectDriveRequest, DiscoverDrivesRequest, Drive, DriveChange, ListEventsRequest,
     RemoveExportRequest, RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
 };
-use strake_dev_fabrics::Guard;
+use strake_dev_fabrics::ReservationMode;
 use strake_units::Nanos;
 
 /// A machine that does not answer for this long is broken.
@@ -128,7 +128,7 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     let refused = control.connect_drive(&unnamed);
     check_refused(refused, device, "we connect as nqn.2014-08.org.nvmexpress:uuid:");
     let wrong = ConnectDriveRequest { host_nqn: "somebody".into(), ..request(address) };
-    check_refused(control.connect_drive(&wrong), usage, "is no NQN");
+    check_refused(control.connect_drive(&wrong), usage, "is not a valid NQN");
     check_refused(disconnect(&control, address), ControlErrorKind::NotFound, "is not connected");
 
     let made = connect(&control, address).expect("it is connected");
@@ -222,7 +222,7 @@ fn another_machine_tells_what_it_offers() {
         control.discover_drives(&DiscoverDrivesRequest { address, host_nqn, ..Default::default() })
     };
     check_refused(ask("store", HOST), ControlErrorKind::Usage, "write it like nvme-tcp://");
-    check_refused(ask(&place, "somebody"), ControlErrorKind::Usage, "is no NQN");
+    check_refused(ask(&place, "somebody"), ControlErrorKind::Usage, "is not a valid NQN");
     let unknown = ask(&place, "");
     check_refused(unknown, ControlErrorKind::Device, "we connect as nqn.2014-08.org.nvmexpress");
 
@@ -463,7 +463,8 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     let known = control.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
     let record = RemoteRecord { secret: SECRET.into(), ..known };
     for result in ["changed", "unchanged"] {
-        let device = record.connect(Guard::Claim, Nanos(0)).expect("the target asks nobody");
+        let device =
+            record.connect(ReservationMode::Claim, Nanos(0)).expect("the target asks nobody");
         let adopted = control.run(|m| m.adopt_remote(&record, device)).expect("it is the same");
         assert_eq!(adopted, result);
     }
@@ -510,7 +511,7 @@ fn records_of_a_backup_are_looked_at() {
     let id = HOST.rsplit(':').next().expect("it ends with an identifier");
     for (json, why) in [
         (changed("\"hold_s\": 12", "\"hold_s\": 60"), "12 to 24 seconds"),
-        (changed(HOST, "somebody"), "is no NQN"),
+        (changed(HOST, "somebody"), "is not a valid NQN"),
         (changed(&format!("\"{id}\""), "\"me\""), "identifies no host"),
         (changed("nvme-tcp://", "nvme-rdma://"), "nvme-tcp://"),
     ] {

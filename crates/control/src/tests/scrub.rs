@@ -89,8 +89,8 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
     start(&control, "check").expect("none is under way");
     check_refused(start(&control, "check"), ControlErrorKind::State, "is being scrubbed");
     assert_eq!(scrub(&control).state, "paused");
-    assert_eq!(change(&control, "pause").expect("it is under way").result, "changed");
-    assert_eq!(change(&control, "pause").expect("it is under way").result, "unchanged");
+    assert_eq!(change(&control, "pause").expect("it is in progress").result, "changed");
+    assert_eq!(change(&control, "pause").expect("it is in progress").result, "unchanged");
     let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
     let job = jobs.iter().find(|job| job.kind == "scrub").expect("it is a job");
     assert_eq!((job.id.as_str(), job.state.as_str()), ("tank/scrub", "paused"));
@@ -111,7 +111,7 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
     check_refused(control.change_job(&job("cancel")), ControlErrorKind::NotFound, "no job");
     hold(&control, true);
     start(&control, "check").expect("the other is over");
-    assert_eq!(control.change_job(&job("cancel")).expect("it is under way").result, "changed");
+    assert_eq!(control.change_job(&job("cancel")).expect("it is in progress").result, "changed");
     assert_eq!(scrub(&control).state, "stopped");
     stop(&control);
 }

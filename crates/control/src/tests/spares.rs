@@ -191,7 +191,7 @@ fn md_10ddf_fail_spare() {
         let control = restarted(&folder, control);
         tick_until(&control, "the start", || whole(&control));
         assert_eq!(path_of(&control, slot as usize), spare, "level {level}");
-        assert_eq!(spares(&control), [], "level {level}: it is no spare any more");
+        assert_eq!(spares(&control), [], "level {level}: it was removed as a spare");
         stop(&control);
     }
 }

@@ -86,7 +86,7 @@ fn the_first_news_of_an_array_without_redundancy_is_critical() {
         told().last().is_some_and(|last| (last.0.as_str(), last.1.as_str()) == (kind, severity))
     };
     for (member, kind, severity) in
-        [(0, "array_degraded", "warning"), (1, "array_exhausted", "critical")]
+        [(0, "array_degraded", "warning"), (1, "array_no_redundancy", "critical")]
     {
         control.fail_member(&fail("tank", member)).expect("it fails");
         assert!(has_told(kind, severity), "{member}: {:?}", told());
@@ -137,7 +137,7 @@ fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
     refused(
         request(0, &[]),
         ControlErrorKind::Refused,
-        "members that may be lost before data is: 2 now, 1 without it",
+        "member failures tolerated: 2 now, 1 without it",
     );
     refused(request(0, &["data"]), ControlErrorKind::Usage, "data");
     assert_eq!(array(&control, "tank").expect("it is there").redundancy_left, 2);
@@ -175,7 +175,7 @@ fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
     assert!(has(&control, EventKind::MemberFailed));
     fs::remove_dir(state.join("events.jsonl")).expect("it is empty");
     fs::remove_dir(state.join("state.json.next")).expect("it is empty");
-    tick_until(&control, "the end of trouble", || has(&control, EventKind::StateWell));
+    tick_until(&control, "the end of trouble", || has(&control, EventKind::StateDirRecovered));
     assert!(control.events().flush());
     stop(&control);
     drop(control);

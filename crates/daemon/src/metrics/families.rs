@@ -57,9 +57,13 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_array_size_bytes", "What an array that runs can hold.", |s, to| {
         of_running(s, to, |array, _| array.size_bytes);
     }),
-    gauge("strake_array_redundancy_left", "Members that may be lost yet at the worst.", |s, to| {
-        of_running(s, to, |array, _| array.redundancy_left.into());
-    }),
+    gauge(
+        "strake_array_redundancy_left",
+        "Member failures that the array tolerates in the worst case.",
+        |s, to| {
+            of_running(s, to, |array, _| array.redundancy_left.into());
+        },
+    ),
     gauge(
         "strake_array_bad_blocks",
         "Blocks of an array that cannot be read any more.",
@@ -109,7 +113,7 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_array_medium_errors", "Blocks of members that could not be read.", |s, to| {
         of_running(s, to, |_, counters| counters.medium_errors);
     }),
-    counter("strake_array_repairs", "Blocks of members that were written anew.", |s, to| {
+    counter("strake_array_repairs", "Blocks of members that were rewritten.", |s, to| {
         of_running(s, to, |_, counters| counters.repairs);
     }),
     gauge("strake_array_job_done_bytes", "How far the work on an array is.", |s, to| {
@@ -141,7 +145,7 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_drive_path_used", "1 for the path to a drive that carries I/O.", |s, to| {
         of_paths(s, to, |path| u64::from(path.used));
     }),
-    counter("strake_drive_path_reconnects", "Times that a path was connected anew.", |s, to| {
+    counter("strake_drive_path_reconnects", "Times that a path was reconnected.", |s, to| {
         of_paths(s, to, |path| path.reconnects);
     }),
     counter(

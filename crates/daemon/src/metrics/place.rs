@@ -28,8 +28,8 @@ impl FromStr for Place {
         })?;
         if !address.ip().to_canonical().is_loopback() {
             return Err(format!(
-                "{} can be reached by other machines, and metrics are given to whoever asks; fetch them here, or put a \
-                 server that knows who asks in front of a loopback address",
+                "{} can be reached by other hosts, and metrics need no authentication; use a loopback address, with \
+                 an authenticating proxy in front of it where other hosts need them",
                 address.ip()
             ));
         }

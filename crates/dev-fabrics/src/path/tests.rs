@@ -3,10 +3,10 @@
 use super::Path;
 use crate::device::Options;
 use crate::error::Reason;
-use crate::guard::Guard;
+use crate::identify::Facts;
 use crate::inbox::Inbox;
-use crate::keeper::tests::{address, host, target};
-use crate::look::Facts;
+use crate::path_manager::tests::{address, host, target};
+use crate::reservation::ReservationMode;
 use crate::session::Session;
 use crate::shared::{Shared, Standing, enlist};
 use std::sync::Arc;
@@ -34,15 +34,19 @@ fn what_has_changed_is_what_the_path_is_used_with() {
 fn what_was_reserved_is_not_used_where_it_cannot_be() {
     let (target, _core) = target(TargetConfig::default());
     let (address, options) =
-        (address(&target), Options { guard: Guard::Claim, ..Options::default() });
+        (address(&target), Options { reservation: ReservationMode::Claim, ..Options::default() });
     let session = Session::begin(&address, &host(), options.digests).expect("it takes us");
     let (able, unable) =
         (session.facts.clone(), Facts { reservations: None, ..session.facts.clone() });
     let shared = Shared::new(&address, &host(), able.clone(), options).expect("descriptors");
-    assert_eq!(shared.claim(&address, &unable, Guard::Claim), Ok(()), "nothing was promised");
+    assert_eq!(
+        shared.claim(&address, &unable, ReservationMode::Claim),
+        Ok(()),
+        "nothing was promised"
+    );
     assert_eq!(shared.claimed(), None);
-    assert_eq!(shared.claim(&address, &able, Guard::Claim), Ok(()));
-    assert_eq!(shared.claim(&address, &unable, Guard::Claim), Err(Reason::Lesser));
+    assert_eq!(shared.claim(&address, &able, ReservationMode::Claim), Ok(()));
+    assert_eq!(shared.claim(&address, &unable, ReservationMode::Claim), Err(Reason::Lesser));
     shared.note_loss(Reason::TakenOver);
-    assert_eq!(shared.claim(&address, &able, Guard::Claim), Err(Reason::TakenOver));
+    assert_eq!(shared.claim(&address, &able, ReservationMode::Claim), Err(Reason::TakenOver));
 }

@@ -3,11 +3,11 @@
 use super::FabricsQueue;
 use crate::dialog::check_digest;
 use crate::error::{Breach, Reason, Unfit, Verdict, verdict};
-use crate::guard::Guard;
 use crate::input::Place;
 use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
 use crate::queue::outbox::Asked;
 use crate::queue::slot::{SlotIndex, Stage};
+use crate::reservation::ReservationMode;
 use strake_block::{IoErrorKind, Op};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::digest::{self, DIGEST_BYTES};
@@ -138,7 +138,7 @@ impl FabricsQueue {
         let until = slot.moved + transfer.length;
         let asked = Asked { cid: transfer.cid, tag: transfer.tag, from: slot.moved, until };
         slot.moved = until;
-        self.figures.goes(transfer.length);
+        self.stats.goes(transfer.length);
         slot.stage = Stage::Sending;
         let Some(link) = &self.link else { return Ok(()) };
         slot.send_data(asked, &self.ability, &link.terms);
@@ -225,7 +225,7 @@ impl FabricsQueue {
         self.intake = Intake::Header;
         let slot = self.slots.get(incoming.index);
         slot.moved += incoming.length;
-        self.figures.came(incoming.length);
+        self.stats.came(incoming.length);
         if incoming.ends {
             return self.conclude(incoming.index, Status::SUCCESS, now);
         }
@@ -250,13 +250,13 @@ impl FabricsQueue {
             // The number may be another's next: nothing more is sent before somebody has looked.
             return Err(Reason::Unusable(Unfit::Absent));
         }
-        let is_guarded = self.shared.options.guard != Guard::Off;
-        if status.is(Status::RESERVATION_CONFLICT) && is_guarded {
+        let is_reserving = self.shared.options.reservation != ReservationMode::Off;
+        if status.is(Status::RESERVATION_CONFLICT) && is_reserving {
             return Err(Reason::TakenOver);
         }
         self.in_flight -= 1;
         if !status.is_success() {
-            self.figures.failure();
+            self.stats.failure();
         }
         let damaged = slot.damaged && status.is_success();
         match if damaged { Verdict::Again } else { verdict(status) } {

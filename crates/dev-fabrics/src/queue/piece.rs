@@ -1,8 +1,8 @@
 //! Requests cut into commands that the target takes.
 
+use crate::identify::Facts;
 use crate::limits::{COMMAND_BLOCKS_MAX, DEALLOCATE_BYTES_MAX};
 use crate::link::Terms;
-use crate::look::Facts;
 use crate::queue::outbox::Out;
 use strake_block::{Buf, DeallocateReads, Durability, Op, Sg, VolatileCache};
 use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, Range, opcode};

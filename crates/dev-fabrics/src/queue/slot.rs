@@ -48,7 +48,7 @@ pub(crate) struct Slot {
     done: u64,
     /// What is at the target, or was last.
     pub(crate) piece: Piece,
-    turn: u16,
+    generation: u16,
     pub(crate) tries: u8,
     /// Since when it has not got on; `None` before it was sent or looked at.
     pub(crate) since: Option<Nanos>,
@@ -69,7 +69,7 @@ impl Slot {
             stage: Stage::Free,
             done: 0,
             piece: Piece::default(),
-            turn: 0,
+            generation: 0,
             tries: 0,
             since: None,
             covers: 0,
@@ -118,13 +118,13 @@ impl Slot {
     pub(crate) fn begin(&mut self, ability: &Ability, terms: &Terms, index: SlotIndex, now: Nanos) {
         let done = self.done;
         self.piece = Piece::next(self.op(), done, ability);
-        self.turn = self.turn.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1);
         self.tries += 1;
         self.sent_at = now;
         self.since.get_or_insert(now);
         (self.moved, self.damaged) = (0, false);
         self.stage = Stage::Sending;
-        let cid = self.turn << SLOT_BITS | index.0;
+        let cid = self.generation << SLOT_BITS | index.0;
         let Self { io, piece, out, .. } = self;
         let op = &io.as_ref().expect("a slot in use holds a request").op;
         self.moved = piece.compose(op, (ability, terms), cid, out);
@@ -209,7 +209,7 @@ impl Slots {
     pub(crate) fn find(&mut self, cid: u16) -> Option<(SlotIndex, &mut Slot)> {
         let at = cid & ((1 << SLOT_BITS) - 1);
         let slot = self.slots.get_mut(usize::from(at))?;
-        let current = slot.turn << SLOT_BITS == cid & !((1 << SLOT_BITS) - 1);
+        let current = slot.generation << SLOT_BITS == cid & !((1 << SLOT_BITS) - 1);
         let sent = matches!(slot.stage, Stage::Sending | Stage::Waiting);
         (current && sent).then_some((SlotIndex(at), slot))
     }

@@ -4,22 +4,22 @@
 mod breaches;
 mod conversations;
 mod durability;
-mod figures;
 mod losses;
 mod moves;
 mod parts;
+mod stats;
 
 use super::FabricsQueue;
 use crate::address::HostName;
 use crate::cache::Instance;
 use crate::device::Options;
 use crate::error::{Breach, Reason};
-use crate::guard::Guard;
+use crate::identify::Facts;
 use crate::inbox::Inbox;
-use crate::keeper::Request;
 use crate::limits::{ANSWER_TIME_MAX, LOSS_TIME, RETRY_AFTER, TRIES_MAX};
 use crate::link::{Life, Link, Phase, Port, Terms};
-use crate::look::Facts;
+use crate::path_manager::Request;
+use crate::reservation::ReservationMode;
 use crate::shared::Shared;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -100,13 +100,16 @@ impl Rig {
     }
 
     fn with(facts: Facts, digests: Digests, in_capsule_bytes: u32) -> Self {
-        Self::guarded(Guard::Off, (facts, digests, in_capsule_bytes))
+        Self::guarded(ReservationMode::Off, (facts, digests, in_capsule_bytes))
     }
 
-    fn guarded(guard: Guard, (facts, digests, in_capsule_bytes): (Facts, Digests, u32)) -> Self {
+    fn guarded(
+        reservation: ReservationMode,
+        (facts, digests, in_capsule_bytes): (Facts, Digests, u32),
+    ) -> Self {
         let address = "nvme-tcp://a/nqn.a".parse().expect("an address");
         let host = HostName { nqn: "nqn.b".to_owned(), id: [1; 16], keys: None, tls: None };
-        let options = Options { guard, ..Options::default() };
+        let options = Options { reservation, ..Options::default() };
         let shared = Shared::new(&address, &host, facts, options);
         let shared = Arc::new(shared.expect("descriptors"));
         let (asker, requests) = Inbox::open().expect("descriptors");

@@ -3,9 +3,9 @@
 use super::Session;
 use crate::device::Options;
 use crate::error::Reason;
-use crate::keeper::tests::{address, host, target};
+use crate::identify::identify_controller;
 use crate::link::Life;
-use crate::look::look_at_controller;
+use crate::path_manager::tests::{address, host, target};
 use crate::stream::Until;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,9 +34,9 @@ fn queues_are_connected_where_their_admin_queue_is() {
 fn what_has_to_be_over_is_over_however_long_each_thing_may_take() {
     let (target, _core) = target(TargetConfig::default());
     let mut session = begin(&target);
-    assert!(look_at_controller(&mut session.dialog).is_ok());
+    assert!(identify_controller(&mut session.dialog).is_ok());
     session.dialog.finish_by(Until::within(Duration::ZERO));
-    assert_eq!(look_at_controller(&mut session.dialog).err(), Some(Reason::Silent));
+    assert_eq!(identify_controller(&mut session.dialog).err(), Some(Reason::Silent));
 }
 
 /// The kernel closes what a daemon leaves that is killed, and went on sending what was in its sockets: over a link that

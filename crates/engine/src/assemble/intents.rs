@@ -122,7 +122,7 @@ impl Remedy {
             Written::Old => intents.old += 1,
             Written::New => intents.new += 1,
         }
-        intents.mended += u64::from(!self.writes.is_empty());
+        intents.repaired += u64::from(!self.writes.is_empty());
         intents.unsure += u64::from(!self.sure);
     }
 }

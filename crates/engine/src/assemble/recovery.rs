@@ -34,21 +34,21 @@ pub struct Intents {
     /// The data is lost with its member; the parities tell one of the two.
     pub lost: u64,
     /// Of all of these: blocks did not fit together, or could not be read, and were written so that they fit.
-    pub mended: u64,
+    pub repaired: u64,
     /// Of all of these: nothing tells what a lost member held there.
     pub unsure: u64,
 }
 
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Intents { new, old, lost, mended, unsure } = self.intents;
+        let Intents { new, old, lost, repaired, unsure } = self.intents;
         let intents = new + old + lost;
-        let small = format!("looked at {intents} small writes by their intents, mended {mended}");
+        let small = format!("checked {intents} partial-write records, repaired {repaired}");
         let told = [
             (self.label_finished, "finished an update of the labels".to_owned()),
             (self.left_out > 0, format!("left out {} drives that are out of date", self.left_out)),
             (self.redone > 0, format!("did {} writes again from the redo log", self.redone)),
-            (self.never_begun > 0, format!("dropped {} that had not begun", self.never_begun)),
+            (self.never_begun > 0, format!("dropped {} that had not started", self.never_begun)),
             (intents > 0, small),
             (unsure > 0, format!("could not tell what {unsure} of them left of a lost member")),
             (self.resync_regions > 0, format!("regions to resynchronize: {}", self.resync_regions)),
@@ -57,7 +57,7 @@ impl fmt::Display for Recovery {
         let told: Vec<String> =
             told.into_iter().filter_map(|(told, words)| told.then_some(words)).collect();
         f.write_str(if self.crashed {
-            "it had not been stopped in order"
+            "it was not shut down cleanly"
         } else {
             "it had been stopped in order"
         })?;
@@ -76,18 +76,15 @@ mod tests {
     #[test]
     fn only_what_was_done_is_told() {
         check(Recovery::default(), "it had been stopped in order");
-        check(
-            Recovery { crashed: true, ..Recovery::default() },
-            "it had not been stopped in order",
-        );
+        check(Recovery { crashed: true, ..Recovery::default() }, "it was not shut down cleanly");
         check(
             Recovery { crashed: true, redone: 3, resync_regions: 2, ..Recovery::default() },
-            "it had not been stopped in order; did 3 writes again from the redo log, regions to resynchronize: 2",
+            "it was not shut down cleanly; did 3 writes again from the redo log, regions to resynchronize: 2",
         );
-        let intents = Intents { new: 2, old: 1, lost: 1, mended: 3, unsure: 0 };
+        let intents = Intents { new: 2, old: 1, lost: 1, repaired: 3, unsure: 0 };
         check(
             Recovery { crashed: true, intents, ..Recovery::default() },
-            "it had not been stopped in order; looked at 4 small writes by their intents, mended 3",
+            "it was not shut down cleanly; checked 4 partial-write records, repaired 3",
         );
     }
 }

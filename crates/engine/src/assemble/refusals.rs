@@ -68,7 +68,7 @@ fn need(superblock: &Superblock, geometry: &Geometry, absent: u64) -> String {
              array import {name}{}",
             if count < helps.count_ones() { " --degraded" } else { "" }
         ),
-        None => "the members that were in sync last do not suffice either; its data is lost unless others come back"
+        None => "the members that were in sync last do not suffice either; its data is lost unless others return"
             .to_owned(),
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn dirty_and_degraded(
 ) -> ArrayError {
     let (name, listed) = (&superblock.name, listed(within, intent));
     ArrayError::refused(format!(
-        "array {name} stopped without warning while members were missing; blocks next to those being written may \
+        "array {name} stopped without warning while members were missing; neighbouring blocks in the same stripe may \
          be damaged in {listed}. Check them against a backup, then start it with: strake array import {name} \
          --degraded --accept-loss"
     ))

@@ -354,15 +354,15 @@ impl Log {
         };
         fleet.write_noting(&writings, "carrying out its redo log", &mut stable)?;
         drop(writings);
-        let mended = self.remedies.iter().filter(|(_, remedy)| !remedy.writes.is_empty());
+        let repaired = self.remedies.iter().filter(|(_, remedy)| !remedy.writes.is_empty());
         let writes: Vec<Writing> =
-            mended.clone().flat_map(|(_, remedy)| remedy.writes.iter().cloned()).collect();
+            repaired.clone().flat_map(|(_, remedy)| remedy.writes.iter().cloned()).collect();
         fleet.write(&writes, "making parity fit after a crash")?;
         if !self.in_part && covered(label, geometry) == geometry.groups_with(u64::MAX) {
             // There is no other doubt about these regions than the writes that have been done again.
             planes.change(Plane::Intent, |intent| *intent = left.clone());
         }
-        Ok(redone + mended.count() as u64)
+        Ok(redone + repaired.count() as u64)
     }
 }
 

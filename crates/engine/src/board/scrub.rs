@@ -62,7 +62,7 @@ impl Board {
         self.scrub().position()
     }
 
-    /// Pauses, resumes or stops the scrub that is under way. False when there is none, or it is so already.
+    /// Pauses, resumes or stops the scrub in progress. False when there is none, or it is so already.
     pub(crate) fn change_scrub(&self, state: ScrubState) -> bool {
         let mut scrub = self.scrub();
         let changed = scrub.change(state);

@@ -299,7 +299,7 @@ impl Bands {
 
     /// Puts what was begun without a task back to the head of its band, for a task.
     pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin) {
-        let entry = self.entries.get_mut(at).expect("whatever is begun holds it");
+        let entry = self.entries.get_mut(at).expect("whatever has started holds it");
         entry.thorough = true;
         let item = self.items.insert(Item { work, origin, next: entry.first });
         entry.first = Some(item);
@@ -309,7 +309,7 @@ impl Bands {
 
     /// The band has no task any more, and gets one if something waits for it.
     pub(crate) fn let_go(&mut self, at: u32) {
-        if self.entries.get(at).expect("whatever is begun holds it").first.is_some() {
+        if self.entries.get(at).expect("whatever has started holds it").first.is_some() {
             self.ready.push_back(at);
         } else {
             self.retire(at);

@@ -437,7 +437,7 @@ async fn read_column(
     let (op, result) = shard.members.borrow_mut().take(slot);
     scratch::end(&shard.scratch, loan);
     let Some(Op::Read { data, .. }) = op else {
-        return Err(result.expect_err("a read whose buffer does not come back has failed"));
+        return Err(result.expect_err("a read that does not return its buffer has failed"));
     };
     let mut parts = data.into_parts();
     match result {

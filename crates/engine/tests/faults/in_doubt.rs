@@ -19,7 +19,7 @@ const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_l
 const AT_ANY_PRICE: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
 /// An array that was started after a crash in the middle of a write, and has not resynchronized yet. The member that
-/// holds blocks beside those being written.
+/// holds neighbouring blocks in the same stripe.
 fn crashed(level: Level, mode: Consistency) -> (Stage, usize) {
     let mut set = Set::new(level, 5);
     set.consistency = mode;

@@ -313,7 +313,7 @@ fn what_is_made_to_agree_is_told() {
     stage.submit(0, op);
     stage.rounds(400);
     stage.disks.iter().for_each(|disk| disk.plan.clear());
-    let intents = Intents { new: 1, mended: 1, ..Intents::default() };
+    let intents = Intents { new: 1, repaired: 1, ..Intents::default() };
     let expected = Recovery { crashed: true, intents, ..Recovery::default() };
     assert_eq!(stage.recovered(STRICTLY), expected);
     let told = stage.array().drain_events();

@@ -366,8 +366,8 @@ fn what_looks_like_a_record_is_not_taken_for_one() {
     check_rebuilt(&mut stage, &[1]);
 }
 
-/// A write that began when nobody was missing is in no log. When the machine stops while it is under way, and a member
-/// has just gone out, nobody may say that all is well.
+/// A write that began when nobody was missing is in no log. When the machine stops while it is in progress, and a
+/// member has just gone out, nobody may say that all is well.
 #[test]
 fn f03_what_was_begun_before_a_member_went_out_is_not_called_safe() {
     let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");

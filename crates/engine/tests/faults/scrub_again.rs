@@ -52,7 +52,7 @@ fn a_scrub_goes_on_where_it_was_on_any_number_of_cores() {
             assert!(position.counts.done() >= before, "{mode:?} {rounds} {cores:?}");
             before = position.counts.done();
             assert!(stage.array().take_up_scrub(&position));
-            assert!(!stage.array().take_up_scrub(&position), "it is under way");
+            assert!(!stage.array().take_up_scrub(&position), "it is in progress");
             assert_eq!(stage.status().scrub.map(|scrub| scrub.counts.done()), Some(before));
         }
         assert!(halfway > 1, "{mode:?} {rounds} {cores:?}: it was interrupted {halfway} times");

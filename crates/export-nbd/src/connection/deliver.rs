@@ -141,7 +141,7 @@ impl Connection {
         if request.failure.is_none() {
             self.count_success(slot);
         } else {
-            count(&self.seat.export.counters[self.lane].errors, 1);
+            count(&self.connection_slot.export.counters[self.lane].errors, 1);
         }
         match request.work {
             Work::Read(framing) => self.conclude_read(slot, &request, framing),
@@ -189,7 +189,7 @@ impl Connection {
 
     fn count_success(&mut self, slot: SlotIndex) {
         let request = self.requests.get(slot);
-        let counters = &self.seat.export.counters[self.lane];
+        let counters = &self.connection_slot.export.counters[self.lane];
         match request.work {
             Work::Read(_) => {
                 count(&counters.reads, 1);

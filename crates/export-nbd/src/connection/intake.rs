@@ -314,7 +314,7 @@ impl Connection {
             Lba(next >> size.shift()),
             u64::from(self.requests.get(slot).length) >> size.shift(),
         );
-        let source = self.seat.export.extents.as_deref();
+        let source = self.connection_slot.export.extents.as_deref();
         let mut used = 0;
         let count = describe(source, range, wanted, |blocks, state| {
             let bytes = (blocks << size.shift()) as u32;

@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{info, transmission_flag};
 use proptest::prelude::*;
 
-/// A directory of two exports, `disk` and `full`, whose seats are their names.
+/// A directory of two exports, `disk` and `full`, whose connection slots are their names.
 struct Two;
 
 fn offer(name: &str) -> Offer {
@@ -20,7 +20,7 @@ fn offer(name: &str) -> Offer {
 }
 
 impl Directory for Two {
-    type Seat = String;
+    type ConnectionSlot = String;
 
     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
         each("disk", "words");
@@ -64,7 +64,9 @@ fn play(input: &[u8]) -> (Vec<u8>, End) {
         match step.next {
             Next::More if step.taken == 0 => return (out, End::Waiting),
             Next::More => {}
-            Next::Serve(seat, agreement) => return (out, End::Serves(seat, agreement)),
+            Next::Serve(connection_slot, agreement) => {
+                return (out, End::Serves(connection_slot, agreement));
+            }
             Next::Close(why) => return (out, End::Closed(why)),
         }
     }
@@ -423,7 +425,7 @@ proptest! {
                 Next::More if step.taken == 0 && seen == input.len() => break End::Waiting,
                 Next::More if step.taken == 0 => seen = input.len().min(seen + cut),
                 Next::More => {}
-                Next::Serve(seat, agreement) => break End::Serves(seat, agreement),
+                Next::Serve(connection_slot, agreement) => break End::Serves(connection_slot, agreement),
                 Next::Close(why) => break End::Closed(why),
             }
         };

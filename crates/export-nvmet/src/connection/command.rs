@@ -1,13 +1,13 @@
 //! From a command to I/Os at the device, or to an answer.
 
-use super::guarded::Way;
+use super::range_locked::Way;
 use super::{Connection, Life, Role, reserving};
 use crate::admin::{self, Content, Decision, Page};
 use crate::admit::{self, Freshness, Need, Source, Terms, Work};
-use crate::clerk::Wish;
 use crate::connection::DeviceIndex;
 use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
 use crate::replies::Reply;
+use crate::reservation_thread::Wish;
 use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
 use strake_block::{Io, Op, SgMut, Token};
 use strake_export_net::Connection as _;
@@ -37,7 +37,7 @@ impl Connection {
     ) -> Result<Option<(SlotIndex, u32)>, PduError> {
         let slot = Slot::new(sqe.cid());
         let index = self.slots.begin(slot).ok_or(PduError::new(FatalStatus::Sequence, 0))?;
-        self.figures.command(sqe);
+        self.stats.command(sqe);
         let decided = self.decide(index, sqe, now);
         let placed = decided.and_then(|(task, need)| {
             admit::source(sqe, need, frame.data).map(|source| (task, need, source))
@@ -279,7 +279,7 @@ impl Connection {
         let Stage::Receiving { data, spare, .. } = slot.take_stage() else {
             unreachable!("data arrives only for a command that expects it");
         };
-        self.figures.came(data.len() as u32);
+        self.stats.came(data.len() as u32);
         match slot.task {
             Task::Device(..) if slot.fuse != Fuse::Alone && slot.status.is_success() => {
                 slot.stage = Stage::Ready { data, spare, at: Progress::default() };
@@ -362,7 +362,7 @@ impl Connection {
             }
             Err(status) => return self.fail_with(index, data, status),
         };
-        if self.begin_change(index, place, part) == Way::Guarded {
+        if self.begin_change(index, place, part) == Way::Locked {
             return self.hold_off(index, data, at);
         }
         at.blocks += part.blocks;
@@ -386,7 +386,7 @@ impl Connection {
         let (Role::Io(devices), Task::Device(_, place)) = (&mut self.role, task) else {
             unreachable!("an admin queue has no device");
         };
-        debug_assert!(self.life != Life::Broken, "nothing is begun on a broken connection");
+        debug_assert!(self.life != Life::Broken, "nothing starts on a broken connection");
         self.slots.get(index).stage = Stage::AtDevice { kept, at };
         devices.submit(place, Io { token: Token(u64::from(index.0)), op });
     }

@@ -5,7 +5,7 @@
 //! a queue has one for each of its places; and a device that does not answer holds up no Copy of another one.
 
 use super::command::entry;
-use super::guarded::Way;
+use super::range_locked::Way;
 use super::{Connection, Role};
 use crate::admit::{self, Work};
 use crate::connection::DeviceIndex;
@@ -36,7 +36,7 @@ enum Copying {
 enum Piece {
     /// This I/O.
     Read(Op),
-    /// A piece that has to wait for a guard.
+    /// A piece that has to wait for a range lock.
     Waits,
     /// Nothing.
     None,
@@ -171,7 +171,7 @@ impl Connection {
         }
         // Asked before it is read, so that the piece is one step.
         let target = LbaRange::new(to.plus(at.done), part.blocks);
-        if self.begin_change(index, place, target) == Way::Guarded {
+        if self.begin_change(index, place, target) == Way::Locked {
             return Ok(Piece::Waits);
         }
         let bytes = (part.blocks << shift) as usize;

@@ -148,7 +148,7 @@ impl Connection {
             | Work::Verify(..)
             | Work::Flush => {
                 unreachable!(
-                    "only a read that flushes first and a deallocation keep what they go on with"
+                    "only a read that flushes first and a deallocation keep what they continue with"
                 )
             }
         }
@@ -171,7 +171,7 @@ impl Connection {
             FlowControl::Off => (flag::LAST | flag::SUCCESS, false),
         };
         let length = data.len() as u32;
-        self.figures.goes(length);
+        self.stats.goes(length);
         self.count_end(index);
         let slot = self.slots.get(index);
         slot.stage = Stage::Replying;
@@ -248,7 +248,7 @@ impl Connection {
         if status.is_success() {
             return;
         }
-        self.figures.failure();
+        self.stats.failure();
         let (mut block, mut namespace) = (0, 0);
         if let (Task::Device(work, at), Role::Io(devices)) = (task, &self.role) {
             block = work.first_block().map_or(0, |lba| lba.0);

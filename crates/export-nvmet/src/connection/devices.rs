@@ -1,15 +1,15 @@
 //! The ways of an I/O queue to the devices of its subsystem.
 
 use super::copy::Copies;
-use crate::guard::{Outlook, Raised, Sentry, Ticket};
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
+use crate::range_lock::{Outlook, Raised, Sentry, Ticket};
 use crate::reservation::Rights;
 use crate::subsystem::Subsystem;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use strake_block::{CompletionBatch, DeviceError, Io};
-use strake_export_net::{DeviceQueue, Seat};
+use strake_export_net::{ConnectionSlot, DeviceQueue};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::reservation::HostId;
 use strake_reactor::Sleep;
@@ -20,7 +20,8 @@ use strake_units::{CoreIndex, LbaRange, Nanos};
 pub(crate) struct DeviceIndex(u16);
 
 /// A queue of a device. The order of the fields is the order of dropping: the queue first, before the buffer of Copies;
-/// then what says for it that it writes nowhere; and the seat last, whose going tells whoever waits that all is over.
+/// then what says for it that it writes nowhere; and the connection slot last, whose going tells whoever waits that all
+/// is over.
 struct Device {
     /// None once the last I/O of a device that is paused has ended.
     queue: Option<DeviceQueue>,
@@ -30,7 +31,7 @@ struct Device {
     sentry: Sentry,
     served: Arc<Served>,
     /// Taken exactly while there is a queue.
-    seat: Option<Seat<Served>>,
+    connection_slot: Option<ConnectionSlot<Served>>,
     standing: Standing,
     /// What reservations let the host do.
     rights: Rights,
@@ -54,18 +55,28 @@ impl Device {
         core: CoreIndex,
         host: &HostId,
     ) -> Result<Option<Self>, DeviceError> {
-        let Ok(seat) = Seat::take(served) else { return Ok(None) };
+        let Ok(connection_slot) = ConnectionSlot::take(served) else { return Ok(None) };
         let queue = open_queue(served, core)?;
         let mut device = Self::closed(served, Standing::Serves, host);
-        (device.queue, device.seat) = (Some(queue), Some(seat));
+        (device.queue, device.connection_slot) = (Some(queue), Some(connection_slot));
         Ok(Some(device))
     }
 
     /// One without a queue.
     fn closed(served: &Arc<Served>, standing: Standing, host: &HostId) -> Self {
-        let (queue, seat, held, served) = (None, None, VecDeque::new(), Arc::clone(served));
+        let (queue, connection_slot, held, served) =
+            (None, None, VecDeque::new(), Arc::clone(served));
         let (rights, sentry) = (served.kept.rights(host), Sentry::new(&served.gate));
-        Self { queue, held, copies: Copies::new(), sentry, served, seat, standing, rights }
+        Self {
+            queue,
+            held,
+            copies: Copies::new(),
+            sentry,
+            served,
+            connection_slot,
+            standing,
+            rights,
+        }
     }
 
     /// Holds what comes from now on. Room for all of it is made here, not when it comes.
@@ -77,10 +88,13 @@ impl Device {
     /// Goes on with the next device, and hands it what was held. False when it cannot.
     fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &HostId) -> bool {
         let is_ready = self.queue.is_none() && Arc::ptr_eq(&self.served.gate, &next.gate);
-        let (true, Ok(seat)) = (is_ready, Seat::take(next)) else { return false };
+        let (true, Ok(connection_slot)) = (is_ready, ConnectionSlot::take(next)) else {
+            return false;
+        };
         let Ok(mut queue) = open_queue(next, core) else { return false };
         self.held.drain(..).for_each(|io| queue.submit(io));
-        (self.queue, self.seat, self.served) = (Some(queue), Some(seat), Arc::clone(next));
+        (self.queue, self.connection_slot, self.served) =
+            (Some(queue), Some(connection_slot), Arc::clone(next));
         (self.rights, self.standing) = (next.kept.rights(host), Standing::Serves);
         true
     }
@@ -90,7 +104,7 @@ impl Device {
         let is_quiet = self.queue.as_ref().is_some_and(DeviceQueue::is_quiet);
         if is_quiet && matches!(self.standing, Standing::Pauses { .. }) {
             self.queue = None;
-            self.seat = None;
+            self.connection_slot = None;
         }
     }
 
@@ -205,7 +219,7 @@ impl Devices {
         let mut leaving = Vec::new();
         for (place, device) in self.places.iter_mut().enumerate() {
             let Some(device) = device else { continue };
-            if device.standing == Standing::Leaves || device.served.seats.is_open() {
+            if device.standing == Standing::Leaves || device.served.connection_slots.is_open() {
                 continue;
             }
             if paused.iter().any(|served| Arc::ptr_eq(served, &device.served)) {
@@ -333,17 +347,17 @@ impl Devices {
         self.places.iter_mut().flatten().for_each(|device| device.copies.clear());
     }
 
-    /// What is known of the guards of the device at a place.
+    /// What is known of the range locks of the device at a place.
     pub(super) fn outlook(&self, index: DeviceIndex) -> Option<&Outlook> {
         self.get(index).map(|device| &device.sentry.outlook)
     }
 
-    /// Raises a guard on the device at a place.
+    /// Raises a range lock on the device at a place.
     pub(super) fn raise(&self, index: DeviceIndex, range: LbaRange) -> Option<Raised> {
         self.get(index).map(|device| device.sentry.raise(range))
     }
 
-    /// Looks at the guards of the device at a place, as [`Sentry::look`] does.
+    /// Looks at the range locks of the device at a place, as [`Sentry::look`] does.
     pub(super) fn look(
         &mut self,
         place: usize,
@@ -361,7 +375,7 @@ impl Devices {
                 (Some(queue), Standing::Serves | Standing::Leaves) => queue.submit(io),
                 (Some(_), Standing::Pauses { .. }) | (None, _) => device.held.push_back(io),
             },
-            Some(None) | None => unreachable!("a command whose device has gone is not begun"),
+            Some(None) | None => unreachable!("a command whose device has gone is not started"),
         }
     }
 

@@ -1,16 +1,16 @@
 //! Compare and Write as one step (Base, section 3.4.2; NVM, section 2.1.4).
 //!
 //! ```text
-//! capsule of the first, capsule of the second -> data of both -> guard raised -> it stands -> compare -> write
+//! capsule of the first, capsule of the second -> data of both -> range lock raised -> it stands -> compare -> write
 //! ```
-//! The capsules come one right behind the other. A guard is raised when everything is here, so that nobody waits for a
-//! host, and a queue has one at a time at each device, so that a device has no more of them than queues.
+//! The capsules come one right behind the other. A range lock is raised when everything is here, so that nobody waits
+//! for a host, and a queue has one at a time at each device, so that a device has no more of them than queues.
 
 use super::command::Placed;
 use super::{Connection, Role};
 use crate::admit::Work;
 use crate::connection::DeviceIndex;
-use crate::guard::Raised;
+use crate::range_lock::Raised;
 use crate::slots::{SlotIndex, Slots, Stage, Task};
 use strake_block::Op;
 use strake_export_net::freeze;
@@ -37,8 +37,8 @@ struct Pair {
     second: SlotIndex,
     place: DeviceIndex,
     range: LbaRange,
-    /// The guard around its blocks, from when everything is here.
-    guard: Option<Raised>,
+    /// The range lock around its blocks, from when everything is here.
+    range_lock: Option<Raised>,
 }
 
 /// The pairs of a queue.
@@ -107,7 +107,7 @@ impl Connection {
             Ok((range, place)) => {
                 self.slots.get(second).fuse = Fuse::Second;
                 let first = Some(first);
-                self.pairs.there.push(Pair { first, second, place, range, guard: None });
+                self.pairs.there.push(Pair { first, second, place, range, range_lock: None });
                 placed
             }
             Err(status) => {
@@ -118,34 +118,39 @@ impl Connection {
         }
     }
 
-    /// Raises guards for pairs that are all here; says how many.
-    pub(super) fn raise_guards(&mut self) -> usize {
+    /// Raises range locks for pairs that are all here; says how many.
+    pub(super) fn raise_range_locks(&mut self) -> usize {
         let Role::Io(devices) = &self.role else { return 0 };
         let slots = &mut self.slots;
         let pairs = &mut self.pairs.there;
         let mut raised = 0;
         for at in 0..pairs.len() {
-            let Pair { first: Some(first), second, place, range, guard: None } = pairs[at] else {
+            let Pair { first: Some(first), second, place, range, range_lock: None } = pairs[at]
+            else {
                 continue;
             };
             let mut is_here = |index| matches!(slots.get(index).stage, Stage::Ready { .. });
             let is_whole = is_here(first) && is_here(second);
-            if is_whole && !pairs.iter().any(|pair| pair.place == place && pair.guard.is_some()) {
-                pairs[at].guard = devices.raise(place, range);
+            if is_whole
+                && !pairs.iter().any(|pair| pair.place == place && pair.range_lock.is_some())
+            {
+                pairs[at].range_lock = devices.raise(place, range);
                 raised += 1;
             }
         }
         raised
     }
 
-    /// Compares for a pair whose guard stands.
+    /// Compares for a pair whose range lock stands.
     pub(super) fn compare_next(&mut self) -> usize {
         let Role::Io(devices) = &self.role else { return 0 };
         let slots = &mut self.slots;
         let is_next = |pair: &&Pair| {
-            let guard = pair.guard.as_ref();
+            let range_lock = pair.range_lock.as_ref();
             let outlook = devices.outlook(pair.place);
-            guard.zip(outlook).is_some_and(|(guard, outlook)| outlook.stands(guard.ticket))
+            range_lock
+                .zip(outlook)
+                .is_some_and(|(range_lock, outlook)| outlook.stands(range_lock.ticket))
                 && pair.first.is_some_and(|f| matches!(slots.get(f).stage, Stage::Ready { .. }))
         };
         let Some(pair) = self.pairs.there.iter().find(is_next) else { return 0 };

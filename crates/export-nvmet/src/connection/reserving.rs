@@ -1,14 +1,15 @@
 //! Reservations as a queue sees them: applying them, and passing on commands about them.
 //!
-//! Commands go to the clerk, who may have to write something down; the queue goes on meanwhile. What the clerk puts in
-//! force is taken over between two turns, so that a command is checked against a value of its own queue.
+//! Commands go to the reservation thread, who may have to write something down; the queue goes on meanwhile. What the
+//! reservation thread puts in force is taken over between two turns, so that a command is checked against a value of
+//! its own queue.
 
 use super::{Connection, Role};
 use crate::admin::Page;
 use crate::admit::{self, Need, Work};
-use crate::clerk::{Answer, Asker, Place, Wish};
 use crate::connection::DeviceIndex;
 use crate::limits::{RESERVATIONS_ASKED_MAX, TRANSFER_BYTES_MAX};
+use crate::reservation_thread::{Answer, Asker, Place, Wish};
 use crate::slots::{Slot, SlotIndex, Stage, Task};
 use crate::subsystem::Subsystem;
 use crate::watch::{Namespaces, Watch};
@@ -22,9 +23,9 @@ use strake_nvme_wire::{Sqe, Status};
 /// What a connection knows of reservations.
 #[derive(Default)]
 pub(super) struct Reserving {
-    /// Commands that the clerk has, with where it answers.
+    /// Commands that the reservation thread has, with where it answers.
     asked: Vec<(SlotIndex, Arc<Answer>)>,
-    /// What an I/O queue tells the clerk.
+    /// What an I/O queue tells the reservation thread.
     watch: Option<Arc<Watch>>,
     /// The change up to which they are applied here.
     seen: u64,
@@ -34,8 +35,8 @@ pub(super) struct Reserving {
 
 impl Reserving {
     /// Those of an I/O queue. Its devices are to be opened after this.
-    pub(super) fn of(subsystem: &Subsystem, host: HostId, clerk: Thread) -> Self {
-        let watch = subsystem.watches.join(host, clerk);
+    pub(super) fn of(subsystem: &Subsystem, host: HostId, reservation_thread: Thread) -> Self {
+        let watch = subsystem.watches.join(host, reservation_thread);
         let seen = subsystem.watches.changes();
         let awaited = Namespaces::default();
         watch.set_applied(seen, awaited);
@@ -80,8 +81,9 @@ pub(super) fn decide(sqe: &Sqe) -> Option<Result<(Task, Need), Status>> {
 }
 
 impl Connection {
-    /// Takes over what reservations let the host do, if that has changed, and tells the clerk when commands that were
-    /// given up are over. Says whether there was something to do: a device is not hurried by looking again.
+    /// Takes over what reservations let the host do, if that has changed, and tells the reservation thread when
+    /// commands that were given up are over. Says whether there was something to do: a device is not hurried by looking
+    /// again.
     pub(super) fn apply_reservations(&mut self) -> usize {
         let Some(subsystem) = self.subsystem() else { return 0 };
         let now = subsystem.watches.changes();
@@ -149,7 +151,7 @@ impl Connection {
         admit::permit(&work, devices.rights(at))
     }
 
-    /// Passes a command with its keys on to the clerk.
+    /// Passes a command with its keys on to the reservation thread.
     pub(super) fn reserve(
         &mut self,
         index: SlotIndex,
@@ -181,12 +183,12 @@ impl Connection {
             }
         };
         let asker = Asker::Host(self.place.controller.host.nqn.clone());
-        let answer = self.registry.clerk.ask(&asker, places, wish);
+        let answer = self.registry.reservation_thread.ask(&asker, places, wish);
         self.slots.get(index).stage = Stage::Asked;
         self.reserving.asked.push((index, answer));
     }
 
-    /// Answers commands that the clerk is done with; says how many.
+    /// Answers commands that the reservation thread is done with; says how many.
     pub(super) fn hear(&mut self) -> usize {
         let mut heard = 0;
         let mut at = 0;

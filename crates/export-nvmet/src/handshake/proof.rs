@@ -62,7 +62,7 @@ impl<D: Directory> Proving<D> {
         if let (true, true, Stand::Claims(claim)) =
             (was_sound, self.has_failed(answer), &self.stand)
         {
-            directory.doubt(claim);
+            directory.failed_handshake(claim);
         }
         let mut next = Next::More;
         match answer {

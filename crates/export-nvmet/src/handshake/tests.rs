@@ -22,7 +22,7 @@ impl Directory for Door {
         Ok(())
     }
 
-    fn doubt(&self, (): &()) {}
+    fn failed_handshake(&self, (): &()) {}
 }
 
 const BOTH: Digests = Digests { header: Use::On, data: Use::On };
@@ -64,8 +64,8 @@ fn check(input: &[u8], door: &Door) -> (Vec<u8>, Option<Agreement>) {
             Next::More if taken == 0 => return (out, None),
             Next::More => {}
             Next::Close => return (out, None),
-            Next::Serve((), agreement, farewell) => {
-                out.extend(farewell);
+            Next::Serve((), agreement, final_reply) => {
+                out.extend(final_reply);
                 return (out, Some(agreement));
             }
         }

@@ -73,7 +73,7 @@ impl Machine {
 
     /// Hosts of tests have one address, and many of them fail on purpose.
     pub fn patient() -> TargetConfig {
-        TargetConfig { doubt_time: Nanos(0), ..TargetConfig::default() }
+        TargetConfig { failed_handshake_time: Nanos(0), ..TargetConfig::default() }
     }
 
     /// A machine whose drive does what a plan says.

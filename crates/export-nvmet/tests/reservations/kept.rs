@@ -218,8 +218,8 @@ fn a_host_that_goes_in_the_middle_of_it_holds_up_nobody() {
     assert_eq!(registrants(&mut io, 2).1, [(1, 1, 0), (2, 2, 0)], "it came into force");
 }
 
-/// An export was removed while the clerk was writing, and its record with it: the clerk brought it back, and the next
-/// export of the array had a reservation of hosts that had long gone.
+/// An export was removed while the reservation thread was writing, and its record with it: the reservation thread
+/// brought it back, and the next export of the array had a reservation of hosts that had long gone.
 #[test]
 fn nothing_is_written_down_after_a_namespace_was_removed() {
     let machine = Machine::start();

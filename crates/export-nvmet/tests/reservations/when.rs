@@ -180,8 +180,8 @@ fn what_is_begun_after_it_was_shut_out_is_not_given_up() {
     assert_eq!(taker.read(0, 4), (vec![0xee; 4 * BLOCK], 0));
 }
 
-/// What waits for a guard has not reached the device either, nor has the second half of a pair of which the first is
-/// being compared.
+/// What waits for a range lock has not reached the device either, nor has the second half of a pair of which the first
+/// is being compared.
 #[test]
 fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
     let (machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);
@@ -206,9 +206,10 @@ fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
     assert_eq!(machine.target.exports()[0].effects, 0, "nothing was done");
 }
 
-/// Whoever waits for the guard of another host's pair, and is shut out meanwhile, is told at once: that may take long.
+/// Whoever waits for the range lock of another host's pair, and is shut out meanwhile, is told at once: that may take
+/// long.
 #[test]
-fn what_waits_for_the_guard_of_another_host_ends_when_it_is_shut_out() {
+fn what_waits_for_the_range_lock_of_another_host_ends_when_it_is_shut_out() {
     let (_machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);
     let pair = taker.send_pair(0, &[0; BLOCK], &[1; BLOCK]);
     until("it is compared", || plan.struck(rule) == Some(1));

@@ -60,16 +60,20 @@ fn conditions_follow_from_states() {
     check(Level::Raid0, &[IN_SYNC, IN_SYNC], "online");
     check(Level::Raid0, &[IN_SYNC, FAULTY], "lost");
     check(Level::Raid1, &[MISSING, IN_SYNC, IN_SYNC], "online degraded");
-    check(Level::Raid1, &[MISSING, IN_SYNC, FAULTY], "online degraded exhausted");
-    check(Level::Raid10, &[IN_SYNC, MISSING, MISSING, IN_SYNC], "online degraded exhausted");
+    check(Level::Raid1, &[MISSING, IN_SYNC, FAULTY], "online degraded no_redundancy");
+    check(Level::Raid10, &[IN_SYNC, MISSING, MISSING, IN_SYNC], "online degraded no_redundancy");
     check(Level::Raid10, &[MISSING, MISSING, IN_SYNC, IN_SYNC], "lost");
     check(Level::Raid5, &[IN_SYNC, IN_SYNC, IN_SYNC], "online");
-    check(Level::Raid5, &[IN_SYNC, rebuilding(5), IN_SYNC], "online degraded exhausted rebuilding");
+    check(
+        Level::Raid5,
+        &[IN_SYNC, rebuilding(5), IN_SYNC],
+        "online degraded no_redundancy rebuilding",
+    );
     check(Level::Raid5, &[IN_SYNC, rebuilding(10), IN_SYNC], "online rebuilding");
     check(Level::Raid5, &[IN_SYNC, rebuilding(5), MISSING], "rebuilding lost");
     check(Level::Raid6, &[IN_SYNC, FAULTY, IN_SYNC, IN_SYNC], "online degraded");
     let grouped = [IN_SYNC, MISSING, IN_SYNC, FAULTY, IN_SYNC, IN_SYNC];
-    check(Level::Raid50, &grouped, "online degraded exhausted");
+    check(Level::Raid50, &grouped, "online degraded no_redundancy");
     let grouped = [IN_SYNC, MISSING, FAULTY, IN_SYNC, IN_SYNC, IN_SYNC];
     check(Level::Raid50, &grouped, "lost");
 }

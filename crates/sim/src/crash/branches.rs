@@ -61,7 +61,7 @@ pub(super) fn taken(
         ("intent_new", intents.new > 0),
         ("intent_old", intents.old > 0),
         ("intent_of_lost_strip", intents.lost > 0),
-        ("parity_made_to_fit", intents.mended > 0),
+        ("parity_made_to_fit", intents.repaired > 0),
         ("label_update_finished", recovery.label_finished),
         ("stale_left_out", recovery.left_out > 0),
         ("refused", refused),

@@ -1,11 +1,14 @@
 //! Words that STYLE.md's glossary replaces. Documents use the terms of the field; this list holds the ones that came
 //! back most often.
 //!
-//! Markdown under the repository is checked. Code in backticks, code blocks, generated pages and the glossary itself
-//! are not: they quote what the program says.
+//! Checked are Markdown pages, the string literals of the programs (messages, events, metrics), and the comments that
+//! users read: the help texts of commands and the comments of the API. Code in backticks, code blocks, generated pages
+//! and the glossary itself are not checked: they quote.
 
 use super::Finding;
+use super::lex::{self, Class};
 use super::repo::Repo;
+use super::source::Source;
 
 /// What must not be written, in lower case, and what to write in its place.
 pub const DENIED: &[(&str, &str)] = &[
@@ -60,11 +63,20 @@ const GENERATED: &str = "do not edit";
 /// Rows of this table repeat the texts of the program; a test compares them.
 const QUOTED_TABLE: &str = "docs/events.md";
 
-/// Checks every Markdown page.
+/// Crates whose messages only developers read.
+const TOOLS: [&str; 3] = ["fuzz", "sim", "xtask"];
+
+/// Sources whose documentation comments are the help texts of commands.
+const HELP: [&str; 2] = ["crates/cli/src/args", "crates/daemon/src/args"];
+
+/// Checks every Markdown page, every source and every interface definition.
 pub fn check(repo: &Repo) -> Vec<Finding> {
     let pages = repo.files.iter().filter(|(path, text)| is_checked(path, text));
     let mut findings: Vec<Finding> =
-        pages.flat_map(|(path, text)| check_page(path, text)).collect();
+        pages.flat_map(|(path, text)| denied(path, &prose(text, path == QUOTED_TABLE))).collect();
+    findings.extend(repo.sources.iter().flat_map(check_source));
+    let interfaces = repo.files.iter().filter(|(path, _)| path.ends_with(".proto"));
+    findings.extend(interfaces.flat_map(|(path, text)| denied(path, &comments(text))));
     let documents = repo.files.iter().filter(|(path, _)| path.ends_with(".md"));
     findings.extend(documents.flat_map(|(path, text)| conflicts(path, text)));
     findings
@@ -87,8 +99,42 @@ fn is_checked(path: &str, text: &str) -> bool {
     path.ends_with(".md") && !EXEMPT.contains(&path) && !text.contains(GENERATED)
 }
 
-fn check_page(path: &str, text: &str) -> Vec<Finding> {
-    let words = prose(text, path == QUOTED_TABLE);
+/// The literals of a source outside of tests, and the comments that become help texts.
+fn check_source(source: &Source) -> Vec<Finding> {
+    if source.crate_folder().is_none_or(|name| TOOLS.contains(&name)) {
+        return Vec::new();
+    }
+    let is_help = HELP.iter().any(|path| source.path.starts_with(path));
+    let mut words = Vec::new();
+    let mut at = 0;
+    for run in source.classes.chunk_by(|a, b| a == b) {
+        let text = source.text.get(at..at + run.len()).unwrap_or_default();
+        let line = lex::line_of(&source.text, at);
+        at += run.len();
+        let is_read = match run[0] {
+            Class::Literal => true,
+            Class::Comment => is_help && text.starts_with("///"),
+            Class::Code => false,
+        };
+        if is_read && !source.is_test_line(line) {
+            let lines = text.lines().enumerate();
+            words.extend(lines.flat_map(|(n, text)| words_of(text).map(move |w| (line + n, w))));
+            // The last word of one text and the first of the next are no phrase.
+            words.push((line, String::new()));
+        }
+    }
+    denied(&source.path, &words)
+}
+
+/// The comments of an interface definition.
+fn comments(text: &str) -> Vec<(usize, String)> {
+    let lines = text.lines().enumerate();
+    let comments = lines.filter_map(|(n, line)| Some((n + 1, line.split_once("//")?.1)));
+    comments.flat_map(|(n, text)| words_of(text).map(move |word| (n, word))).collect()
+}
+
+/// What `words`, each with its line, hold of [`DENIED`].
+fn denied(path: &str, words: &[(usize, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (denied, instead) in DENIED {
         let parts: Vec<&str> = denied.split(' ').collect();

@@ -29,7 +29,7 @@ fn ask_overwrite(plan: &ArrayChange, drives: &str, name: &str) -> Result<(), Cli
 /// Asks about an array that nothing protects from crashes, and has its name typed.
 pub(super) fn ask_careless(name: &str, plan: &[String]) -> Result<(), CliError> {
     confirm::possible("do without consistency")?;
-    let what = "take no care of crashes: what one leaves behind may be anything";
+    let what = "turn crash protection off: contents are undefined after a crash";
     confirm::ask(&Question { what, plan, answer: name })
 }
 
@@ -188,9 +188,7 @@ pub(super) async fn destroy(
     let change = arrays.destroy_array(request).await?.into_inner();
     let how = match change.undo.as_str() {
         "" => "destroyed; nothing brings it back".to_owned(),
-        undo => format!(
-            "destroyed; until something is written to its drives, it comes back with: {undo}"
-        ),
+        undo => format!("destroyed; until its drives are written to, undo with: {undo}"),
     };
     gone(&change, &how, out)
 }

@@ -11,7 +11,7 @@ fn one_array_in_every_state() {
     let resyncing = Array {
         progress: vec![progress("resync", "running")],
         resync_bytes_at_start: 640 << 20,
-        recovery: "it had not been stopped in order; did 3 writes again from the redo log".into(),
+        recovery: "it was not shut down cleanly; did 3 writes again from the redo log".into(),
         ..array(&["online", "resyncing"])
     };
     let initializing = Array {
@@ -21,7 +21,7 @@ fn one_array_in_every_state() {
     let screens = [
         ("array-healthy", array(&["online"])),
         ("array-degraded", degraded()),
-        ("array-exhausted", exhausted()),
+        ("array-no_redundancy", no_redundancy()),
         ("array-rebuilding", rebuilding("running")),
         ("array-paused", rebuilding("paused")),
         ("array-halted", halted()),
@@ -84,7 +84,7 @@ fn what_a_command_did_to_an_array() {
     check("array-planned", |width| arrays::change(&plan, None, width));
     let created = change("created", array(&["online"]));
     check("array-created", |width| arrays::change(&created, None, width));
-    let failed = ArrayChange { plan: Vec::new(), ..change("changed", exhausted()) };
+    let failed = ArrayChange { plan: Vec::new(), ..change("changed", no_redundancy()) };
     check("array-changed", |width| arrays::change(&failed, None, width));
     let same = ArrayChange { plan: Vec::new(), ..change("unchanged", array(&["online"])) };
     check("array-unchanged", |width| arrays::change(&same, None, width));

@@ -86,16 +86,16 @@ pub fn degraded() -> Array {
     array
 }
 
-pub fn exhausted() -> Array {
+pub fn no_redundancy() -> Array {
     let mut array = degraded();
-    array.states.push("exhausted".into());
+    array.states.push("no_redundancy".into());
     array.members[5] = member(5, "missing", "its drive was pulled");
     array.redundancy_left = 0;
     array
 }
 
 pub fn rebuilding(state: &str) -> Array {
-    let mut array = array(&["online", "degraded", "exhausted", "rebuilding"]);
+    let mut array = array(&["online", "degraded", "no_redundancy", "rebuilding"]);
     array.members[3] = member(3, "rebuilding", "");
     array.members[3].stale_bytes = DRIVE_BYTES - 1_700_000_000_000;
     array.members[5] = member(5, "missing", "its drive was pulled");
@@ -171,7 +171,7 @@ pub fn forked() -> Array {
 }
 
 pub fn lost() -> Array {
-    let mut array = exhausted();
+    let mut array = no_redundancy();
     array.states = ["online", "lost"].map(str::to_owned).to_vec();
     array.members[0] = member(0, "faulty", "the drive does not answer");
     array.reason = "3 members are gone and level 6 covers 2; every request fails".into();
@@ -195,7 +195,7 @@ pub fn bad_blocks(ranges: u64) -> Array {
     array.bad_ranges = (0..ranges)
         .map(|i| ByteRange { offset_bytes: (i * 7 + 1) << 33, length_bytes: 8192 })
         .collect();
-    array.next_action = "restore what was there from a backup: writing heals the blocks".into();
+    array.next_action = "restore the content from a backup: writing repairs the blocks".into();
     array
 }
 

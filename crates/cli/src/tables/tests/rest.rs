@@ -68,7 +68,7 @@ fn all_drives_and_one() {
         association: 3,
         reconnects: 1,
         queues: drive_queues(),
-        guard: "reserved".into(),
+        reservation: "reserved".into(),
         ..drive(&live.address, "free", "paths lost: 1 of 2")
     };
     check("drive-show-paths", |width| drive::show(&remote, width));
@@ -113,7 +113,7 @@ fn what_another_machine_offers() {
         offer("referral", "nvme-tcp://[fe80::1]:8009"),
         Offer { note: "it is not reached over TCP".into(), ..offer("subsystem", "") },
         Offer {
-            note: "cannot be used: its name is none: an NQN begins with \"nqn.\" and goes on"
+            note: "cannot be used: its name is none: an NQN starts with \"nqn.\" and continues"
                 .into(),
             kind: "unknown".into(),
             ..Offer::default()

@@ -6,7 +6,7 @@ use strake_nvme_wire::{Cqe, Status};
 
 use super::{BLOCK, BOTH, NONE, Rig, facts};
 use crate::error::{Breach, Reason};
-use crate::keeper::Request;
+use crate::path_manager::Request;
 
 /// One read and one announced write are under way; then the target says `bytes` about one of them.
 fn breach(of: impl Fn(&mut Rig, u16, u16), expected: Breach) {

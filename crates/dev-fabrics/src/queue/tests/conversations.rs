@@ -15,8 +15,8 @@ use strake_nvme_wire::{Cqe, Digests, Sqe, Status, digest, nvm};
 use strake_units::{Lba, LbaRange};
 
 use super::{BLOCK, BOTH, NONE, Rig, SETTLE, facts};
-use crate::keeper::Request;
 use crate::limits::{RETRY_AFTER, TRIES_MAX};
+use crate::path_manager::Request;
 
 /// What a read's memory holds before anything came.
 const POISON: u8 = 0xee;

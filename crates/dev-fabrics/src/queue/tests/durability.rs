@@ -1,7 +1,7 @@
 //! What a remote drive is asked for: the bit of each command, whatever way its data goes and however it is cut.
 
 use super::{BLOCK, NONE, Rig, facts};
-use crate::look::Facts;
+use crate::identify::Facts;
 use strake_block::Durability::{Fua, Normal};
 use strake_block::{BufMut, Durability, Op, Sg};
 use strake_nvme_wire::{Status, nvm};

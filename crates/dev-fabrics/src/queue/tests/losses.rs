@@ -8,14 +8,14 @@ use strake_units::Nanos;
 use super::{BLOCK, NONE, Rig, SETTLE, facts};
 use crate::cache::Instance;
 use crate::error::{Reason, Unfit};
-use crate::guard::Guard;
+use crate::identify::Facts;
 use crate::limits::{LOSS_TIME, RETRY_AFTER, TRIES_MAX};
-use crate::look::Facts;
+use crate::reservation::ReservationMode;
 
 /// A change that a reservation keeps out: of a drive that was ours, nothing is known any more.
 #[test]
 fn f19_a_drive_that_another_host_has_taken_is_not_used_on() {
-    let mut rig = Rig::guarded(Guard::Claim, (facts(), NONE, 8192));
+    let mut rig = Rig::guarded(ReservationMode::Claim, (facts(), NONE, 8192));
     rig.write(1, 0, &[1; BLOCK]);
     rig.write(2, 8, &[1; BLOCK]);
     let cid = rig.pdu().command().cid();

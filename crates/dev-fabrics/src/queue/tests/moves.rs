@@ -12,8 +12,8 @@ use strake_units::{CoreIndex, Nanos};
 use super::{BLOCK, FabricsQueue, Rig, SETTLE};
 use crate::cache::Instance;
 use crate::error::Reason;
-use crate::keeper::Request;
 use crate::limits::{RETRY_AFTER, TICK};
+use crate::path_manager::Request;
 
 /// Has the queue leave its path for another one, and returns the target's end of that; `target` is still the first.
 fn leave(rig: &mut Rig, instance: Instance) -> UnixStream {

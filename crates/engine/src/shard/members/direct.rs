@@ -122,7 +122,7 @@ impl Members {
         let lba = place.area.lba(lba, self.block_size);
         if let Err(Io { op, .. }) = queue.submit_read(token, lba, data) {
             self.direct.free.push(at);
-            let Op::Read { data, .. } = op else { unreachable!("a read comes back as one") };
+            let Op::Read { data, .. } = op else { unreachable!("a read returns as one") };
             return Err(data);
         }
         place.outstanding += 1;

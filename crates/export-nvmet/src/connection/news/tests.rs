@@ -1,8 +1,8 @@
 use super::News;
-use crate::clerk::Clerk;
 use crate::controller::{Controller, Host};
 use crate::namespace::Export;
 use crate::registry::Registry;
+use crate::reservation_thread::ReservationThread;
 use crate::subsystem::Subsystem;
 use crate::target::TargetConfig;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ fn controller() -> (Arc<Controller>, Registry) {
     let host = Host { nqn: String::new(), id: [1; 16] };
     let subsystem = Some(Arc::new(Subsystem::of(&export, 1)));
     let controller = Arc::new(Controller::new(1, host, subsystem, Vec::new()));
-    let (clerk, _thread) = Clerk::start(Vec::new()).expect("a thread");
+    let (reservation_thread, _thread) = ReservationThread::start(Vec::new()).expect("a thread");
     // It is not asked anything here.
-    clerk.close();
-    (controller, Registry::new(Vec::new(), &TargetConfig::default(), clerk))
+    reservation_thread.close();
+    (controller, Registry::new(Vec::new(), &TargetConfig::default(), reservation_thread))
 }
 
 const NOTICES: Request =

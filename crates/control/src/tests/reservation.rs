@@ -1,0 +1,142 @@
+//! Two hosts that want the drives of one machine.
+
+use super::life::{try_write, write};
+use super::remote::{Machine, OTHER_HOST, connect, disconnect, is_whole, request, shown};
+use super::{Folder, check_refused, raid6, stop, tick_until};
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+use strake_api::v1::{ConnectDriveRequest, CreateArrayRequest, DriveChange, UnloadArrayRequest};
+use strake_dev_fabrics::ReservationMode;
+use strake_units::Nanos;
+
+/// Connects as the second host.
+fn other(control: &Control, address: &str, take_over: bool) -> Result<DriveChange, ControlError> {
+    let host_nqn = OTHER_HOST.to_owned();
+    control.connect_drive(&ConnectDriveRequest { host_nqn, take_over, ..request(address) })
+}
+
+#[test]
+fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
+    let machine = Machine::new(4);
+    let addresses = machine.addresses.clone();
+    let (folder, second_folder) = (Folder::new(), Folder::new());
+    let (first, second) = (folder.control(), second_folder.control());
+    for address in &addresses {
+        connect(&first, address).expect("nobody has it");
+    }
+    // Copies: one member after another is taken away, and what is written meanwhile may stop anywhere.
+    let create = CreateArrayRequest { level: "1".into(), ..raid6(addresses.clone()) };
+    first.create_array(&create).expect("it is created");
+    write(&first, "tank", 3);
+    assert_eq!(shown(&first, &addresses[0]).reservation, "reserved");
+
+    let refused = other(&second, &addresses[0], false);
+    check_refused(refused, ControlErrorKind::Device, "another host uses the drive");
+    let known = second.run(|m| Ok(m.config.remotes.len())).expect("it answers");
+    assert_eq!(known, 0, "what was refused is not remembered");
+    write(&first, "tank", 4);
+
+    for address in &addresses {
+        let taken = other(&second, address, true).expect("whoever has it").drive;
+        assert_eq!(taken.expect("it is told").reservation, "reserved");
+    }
+    tick_until(&first, "the first host hears of it", || {
+        addresses.iter().all(|address| shown(&first, address).reservation == "taken_over")
+    });
+    let note = shown(&first, &addresses[0]).note;
+    assert!(note.contains("another host may have written to it"), "{note}");
+    assert!(try_write(&first, "tank", 5).is_err(), "the drives are another's");
+    for take_over in [false, true] {
+        let again = ConnectDriveRequest { take_over, ..request(&addresses[0]) };
+        let refused = first.connect_drive(&again);
+        check_refused(refused, ControlErrorKind::State, "taken over by another host");
+    }
+    // A daemon that starts finds them taken. The one before cannot say goodbye to its array.
+    let errors = first.stop();
+    assert!(!errors.is_empty(), "its drives are another's");
+    drop(first);
+    let first = folder.control();
+    tick_until(&first, "it is told why", || {
+        shown(&first, &addresses[0]).note.contains("another host uses the drive")
+    });
+
+    // What the second host gives back is the first one's again.
+    for address in &addresses {
+        let change = disconnect(&second, address).expect("nothing uses it");
+        assert!(change.warnings.is_empty(), "{:?}", change.warnings);
+    }
+    tick_until(&first, "the array is there again", || is_whole(&first));
+    write(&first, "tank", 6);
+    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    first.unload_array(&unload).expect("nobody uses it");
+    stop(&first);
+    stop(&second);
+    machine.stop();
+}
+
+#[test]
+fn a_target_that_cannot_be_told_is_told_of() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let folder = Folder::new();
+    let control = folder.control();
+    connect(&control, address).expect("nobody has it");
+    machine.stop();
+    let warnings = disconnect(&control, address).expect("nothing uses it").warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("--take-over"), "{}", warnings[0]);
+    stop(&control);
+}
+
+/// The thread that connects what is recorded was at it when the drive was forgotten.
+#[test]
+fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let (folder, second_folder) = (Folder::new(), Folder::new());
+    let (first, second) = (folder.control(), second_folder.control());
+    connect(&first, address).expect("nobody has it");
+    let record = first.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    disconnect(&first, address).expect("nothing uses it");
+    let late = || {
+        let device = record.connect(ReservationMode::Claim, Nanos(0)).expect("nobody has it");
+        first.run(|m| {
+            m.end_connecting(&record, Ok(device));
+            Ok(())
+        })
+    };
+    late().expect("it answers");
+    check_refused(other(&second, address, false), ControlErrorKind::Device, "another host");
+    tick_until(&first, "it is given up", || other(&second, address, false).is_ok());
+    disconnect(&second, address).expect("nothing uses it");
+    // One that is known again stays what it is.
+    late().expect("it answers");
+    connect(&first, address).expect("it is its own");
+    first.tick().expect("it answers");
+    check_refused(other(&second, address, false), ControlErrorKind::Device, "another host");
+    stop(&first);
+    stop(&second);
+    machine.stop();
+}
+
+/// The drive is away because another host has it, and another path to it takes it over.
+#[test]
+fn a_further_path_takes_a_drive_over() {
+    let machine = Machine::new(1);
+    let address = machine.addresses[0].as_str();
+    let further = address.replace("127.0.0.1", "localhost");
+    let (folder, second_folder) = (Folder::new(), Folder::new());
+    let (first, second) = (folder.control(), second_folder.control());
+    connect(&first, address).expect("nobody has it");
+    let record = first.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    disconnect(&first, address).expect("nothing uses it");
+    other(&second, address, false).expect("nobody has it");
+    first.run(|m| m.put_remote(&record)).expect("it is recorded");
+    check_refused(connect(&first, &further), ControlErrorKind::Device, "--take-over");
+    let take_over = ConnectDriveRequest { take_over: true, ..request(&further) };
+    first.connect_drive(&take_over).expect("whoever has it");
+    assert_eq!(shown(&first, address).reservation, "reserved");
+    stop(&first);
+    stop(&second);
+    machine.stop();
+}

@@ -1,0 +1,128 @@
+//! Where a host asks for a queue: what it may have, and why not.
+
+use crate::audit::Reason;
+use crate::beginning::Proven;
+use crate::controller::Place;
+use crate::handshake::{Directory, Refusal, Welcome};
+use crate::registry::{Admission, Claim, Registry, Room};
+use std::net::IpAddr;
+use std::sync::Arc;
+use strake_export_net::{ConnectionSlot, NoConnectionSlot};
+use strake_nvme_wire::fabrics::{Connect, ConnectData, Part};
+use strake_nvme_wire::{Status, nqn};
+
+/// Who connects to what.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) subsystem: &'a str,
+    pub(crate) host: &'a str,
+}
+
+fn no_connection_slot(why: NoConnectionSlot) -> Refusal {
+    match why {
+        NoConnectionSlot::Closed => Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT),
+        NoConnectionSlot::Full => Refusal::plain(Status::BUSY),
+    }
+}
+
+/// The registry as one peer meets it.
+pub(crate) struct ConnectHandler {
+    pub(crate) registry: Arc<Registry>,
+    /// Where the peer is; `None` when the kernel does not say.
+    pub(crate) from: Option<IpAddr>,
+    /// What it has proven by a key for TLS; `None` without TLS.
+    pub(crate) proven: Option<Proven>,
+}
+
+impl ConnectHandler {
+    /// Notes that this peer is not let in.
+    pub(crate) fn note(&self, reason: Reason, host: &str) {
+        self.registry.audit.note(self.from, reason, host);
+    }
+
+    /// Whether a host may go on over this connection: one that has a key for TLS has to have used it, and for these
+    /// names; and to a subsystem that is secure nobody comes without.
+    fn check_channel(&self, names: Names<'_>) -> Result<(), Refusal> {
+        let Registry { tls, .. } = &*self.registry;
+        let reason = match &self.proven {
+            Some(proven) if proven.is(names) => return Ok(()),
+            Some(_) => Reason::OtherNames,
+            None if !tls.has(names.host) && !self.registry.is_secure(names.subsystem) => {
+                return Ok(());
+            }
+            None => Reason::Bare,
+        };
+        self.note(reason, names.host);
+        Err(Refusal::plain(Status::INVALID_HOST))
+    }
+
+    /// What a host connects to, if that is there and it is on its list.
+    fn find(
+        &self,
+        connect: &Connect,
+        data: &ConnectData,
+        names: Names<'_>,
+    ) -> Result<Claim, Refusal> {
+        let found = match connect.queue {
+            0 => self.registry.open_admin(connect, data, names),
+            _ => self.registry.open_io(connect, data, names),
+        };
+        // One that is welcome elsewhere may ask for what was removed.
+        let is_stranger = |refusal: &Refusal| {
+            refusal.status == Status::INVALID_HOST || !self.registry.lists(names.host)
+        };
+        found.inspect_err(|refusal| {
+            if is_stranger(refusal) {
+                self.note(Reason::NotListed, names.host);
+            }
+        })
+    }
+}
+
+impl Directory for ConnectHandler {
+    type Claim = Claim;
+    type Admission = Admission;
+
+    fn connect(&self, connect: &Connect, data: &ConnectData) -> Result<Welcome<Claim>, Refusal> {
+        if connect.format != 0 {
+            return Err(Refusal::plain(Status::INCOMPATIBLE_FORMAT));
+        }
+        let subsystem = nqn::parse(&data.subsystem)
+            .map_err(|_| Refusal::of(Part::Data, ConnectData::SUBSYSTEM_AT))?;
+        let host =
+            nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
+        let names = Names { subsystem, host };
+        let claim = self.find(connect, data, names)?;
+        // Behind what every host is told, or a stranger would learn which names have a key; a claim takes no place.
+        self.check_channel(names)?;
+        let proof = self.registry.proof(names)?;
+        Ok(Welcome { controller: claim.controller.id, claim, proof })
+    }
+
+    fn settle(&self, Claim { controller, queue }: Claim) -> Result<Admission, Refusal> {
+        let host = &controller.host.nqn;
+        let subsystem = controller.subsystem.as_ref();
+        if subsystem.is_some_and(|known| self.registry.room_for(known, host) == 0) {
+            return Err(Refusal::plain(Status::BUSY));
+        }
+        let place = Place::take(&controller, queue).ok_or(Refusal::plain(Status::QUEUE_TAKEN))?;
+        // Asked after the place was taken: a controller that is disabled after this makes the queue leave.
+        if queue > 0 && !controller.is_ready() {
+            return Err(Refusal::plain(Status::SEQUENCE_ERROR));
+        }
+        let Some(subsystem) = &controller.subsystem else {
+            let visit = self.registry.discovery_connections.receive(self.from);
+            let visit = visit.ok_or(Refusal::plain(Status::BUSY))?;
+            return Ok(Admission { place, room: Room::DiscoveryConnection(visit) });
+        };
+        let connection_slot = ConnectionSlot::take(subsystem).map_err(no_connection_slot)?;
+        if queue == 0 && !subsystem.add_controller(&controller) {
+            return Err(Refusal::plain(Status::BUSY));
+        }
+        Ok(Admission { place, room: Room::ConnectionSlot(connection_slot) })
+    }
+
+    fn failed_handshake(&self, claim: &Claim) {
+        self.note(Reason::Unproven, &claim.controller.host.nqn);
+    }
+}

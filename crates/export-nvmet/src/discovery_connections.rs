@@ -1,0 +1,109 @@
+//! Who is connected to discovery.
+//!
+//! Discovery goes by names and asks for no proof, so whoever knows the name of a host can connect to it. That must not
+//! take the places of hosts that have something to do here: discovery has few, and few for each address.
+
+use crate::controller::CONTROLLER_MAX;
+use crate::limits::{DISCOVERY_CONNECTIONS_MAX, DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use strake_export_net::place_of;
+use strake_units::Nanos;
+
+/// All of them.
+pub(crate) struct DiscoveryConnections {
+    /// Where each is; `None` when the kernel did not say.
+    places: Mutex<Vec<Option<IpAddr>>>,
+    silence_max: Nanos,
+    /// Numbers that were given to their controllers.
+    numbered: AtomicU64,
+}
+
+impl DiscoveryConnections {
+    /// Nobody yet. Whoever asks for no other time is given up after so long a silence.
+    pub(crate) const fn new(silence_max: Nanos) -> Self {
+        Self { places: Mutex::new(Vec::new()), silence_max, numbered: AtomicU64::new(0) }
+    }
+
+    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a host comes or
+    /// goes.
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<IpAddr>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a controller. Nobody connects a second queue to one by it, so it does not matter that they come
+    /// around. Relaxed: a count orders nothing.
+    pub(crate) fn next_number(&self) -> u16 {
+        (self.numbered.fetch_add(1, Ordering::Relaxed) % u64::from(CONTROLLER_MAX) + 1) as u16
+    }
+
+    /// Takes a place; `None` when there is none, for this address or for anybody.
+    pub(crate) fn receive(self: &Arc<Self>, from: Option<IpAddr>) -> Option<DiscoveryConnection> {
+        let from = from.map(place_of);
+        let mut places = self.lock();
+        let of_it = places.iter().filter(|&&other| other == from).count();
+        if places.len() >= DISCOVERY_CONNECTIONS_MAX
+            || of_it >= DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX
+        {
+            return None;
+        }
+        places.push(from);
+        Some(DiscoveryConnection { discovery_connections: Arc::clone(self), from })
+    }
+}
+
+/// A place at discovery; free again once this is dropped.
+pub(crate) struct DiscoveryConnection {
+    discovery_connections: Arc<DiscoveryConnections>,
+    from: Option<IpAddr>,
+}
+
+impl DiscoveryConnection {
+    /// How long its host may be silent that asked for no other time.
+    pub(crate) fn silence_max(&self) -> Nanos {
+        self.discovery_connections.silence_max
+    }
+}
+
+impl Drop for DiscoveryConnection {
+    fn drop(&mut self) {
+        let mut places = self.discovery_connections.lock();
+        if let Some(place) = places.iter().position(|&other| other == self.from) {
+            places.swap_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DiscoveryConnection, DiscoveryConnections};
+    use crate::limits::{DISCOVERY_CONNECTIONS_MAX, DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX};
+    use std::net::IpAddr;
+    use std::sync::Arc;
+    use strake_units::Nanos;
+
+    #[test]
+    fn places_are_few_and_few_for_each_address_and_come_back() {
+        let discovery_connections = Arc::new(DiscoveryConnections::new(Nanos::SECOND));
+        let from = |last: usize| Some(IpAddr::from([192, 0, 2, last as u8]));
+        let mut all: Vec<DiscoveryConnection> = Vec::new();
+        for address in 0..DISCOVERY_CONNECTIONS_MAX / DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX {
+            for _ in 0..DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX {
+                all.push(
+                    discovery_connections
+                        .receive(from(address))
+                        .expect("there is room for this address"),
+                );
+            }
+            assert!(
+                discovery_connections.receive(from(address)).is_none(),
+                "one too many of an address"
+            );
+        }
+        assert!(discovery_connections.receive(from(200)).is_none(), "one too many in all");
+        drop(all.pop());
+        assert!(discovery_connections.receive(from(0)).is_none(), "that was not of this address");
+        assert!(discovery_connections.receive(from(200)).is_some());
+    }
+}

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | an error | [`Effect::Fail`] | not done |
 //! | a slow I/O | [`Effect::Delay`] | done, answered late |
+//! | slow I/Os that exclude each other | [`Effect::OneByOne`] | done, answered late, one after another |
 //! | a hang | [`Effect::Hang`] | done once released, or never |
 //! | a torn write | [`Effect::Tear`] | only a beginning is done |
 //! | a misdirected I/O | [`Effect::Misdirect`] | done elsewhere, said to be done here |

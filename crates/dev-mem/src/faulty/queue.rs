@@ -64,6 +64,8 @@ pub(super) struct FaultyQueue {
     /// Hung requests with the number of releases when they hung.
     hung: VecDeque<(u32, u64, Op)>,
     held: VecDeque<(Nanos, u32)>,
+    /// When the last of those that are answered one by one is answered.
+    row_ends: Nanos,
     ready: VecDeque<u32>,
     batch: CompletionBatch,
 }
@@ -93,6 +95,7 @@ impl FaultyQueue {
             free: (0..depth).rev().collect(),
             hung: VecDeque::with_capacity(capacity),
             held: VecDeque::with_capacity(capacity),
+            row_ends: Nanos(0),
             ready: VecDeque::with_capacity(capacity),
             batch: CompletionBatch::new(capacity),
         };
@@ -142,6 +145,11 @@ impl FaultyQueue {
             Effect::Fail(kind) => self.conclude(index, op, Err(IoError::new(kind))),
             Effect::Delay(span) => {
                 self.job(index).hold = Some(now.plus(span));
+                self.forward(index, op);
+            }
+            Effect::OneByOne(span) => {
+                self.row_ends = self.row_ends.max(now).plus(span);
+                self.job(index).hold = Some(self.row_ends);
                 self.forward(index, op);
             }
             Effect::Hang => self.hung.push_back((index, self.known.releases, op)),

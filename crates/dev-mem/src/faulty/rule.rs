@@ -97,6 +97,8 @@ pub enum Effect {
     Fail(IoErrorKind),
     /// It is done and answered so much later.
     Delay(Nanos),
+    /// It is done, and answered so much later than the one before of those that its queue has.
+    OneByOne(Nanos),
     /// It is neither done nor answered until [`FaultPlan::release`](super::FaultPlan::release).
     Hang,
     /// Of a write or write-zeroes only a beginning is done, its end chosen by the seed: nothing, or up to some

@@ -156,6 +156,10 @@ struct Member {
     area: DataArea,
     outstanding: u32,
     backlog: VecDeque<Io>,
+    /// Deallocations among those outstanding, at most [`DEALLOCATE_DEPTH`](crate::limits::DEALLOCATE_DEPTH).
+    deallocating: u32,
+    /// Further ones, which wait here, so that they hold up nothing and their limit does not count yet.
+    deallocations: VecDeque<Io>,
     /// The device let an I/O run into its time limit: it gets no more of them.
     hung: bool,
     /// How long it may take over one I/O.
@@ -259,6 +263,8 @@ impl Members {
             area: DataArea { start_bytes: 0, device_shift: block_size.shift() },
             outstanding: 0,
             backlog: VecDeque::with_capacity(64),
+            deallocating: 0,
+            deallocations: VecDeque::with_capacity(64),
             hung: false,
             limit: limits.of(DeviceKind::Block),
             latency: Latency::new(),
@@ -330,7 +336,8 @@ impl Members {
 
     fn refuse_backlog(place: &mut Member, refused: &mut VecDeque<Completion>, kind: IoErrorKind) {
         let failed = |Io { token, op }| Completion { token, op, result: Err(IoError::new(kind)) };
-        refused.extend(place.backlog.drain(..).map(failed));
+        let waiting = place.backlog.drain(..).chain(place.deallocations.drain(..));
+        refused.extend(waiting.map(failed));
     }
 
     pub(crate) fn set_views(&mut self, views: &[View]) {
@@ -462,7 +469,7 @@ impl Members {
     /// I/Os outstanding at `member` from this shard.
     pub(crate) fn load(&self, member: MemberIndex) -> usize {
         let member = &self.members[member.at()];
-        member.outstanding as usize + member.backlog.len()
+        member.outstanding as usize + member.backlog.len() + member.deallocations.len()
     }
 
     /// Rings the doorbells of all members: a queue may have to be told again of what it had no room for.

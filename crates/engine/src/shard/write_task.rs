@@ -103,9 +103,13 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             }
         };
         let parity = match plan.strategy {
+            Strategy::Direct | Strategy::FullStripe
+                if !logged && shard.writes_nothing(&plan, batch) =>
+            {
+                None
+            }
             Strategy::Direct => Some(ReadBufs::new()),
             Strategy::ReadModifyWrite => Some(shard.modify(&plan, batch, reads)),
-            Strategy::FullStripe if !logged && shard.writes_nothing(&plan, batch) => None,
             Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => {
                 let recovered = shard.recover(&plan, &reads, &mut loan);
                 Some(shard.encode(&plan, batch, reads, recovered, &mut loan))

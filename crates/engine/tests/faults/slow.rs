@@ -6,7 +6,7 @@ use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
 use strake_engine::{ArrayEventKind, AssemblePolicy, Drive, MemberHealth, prepare_drive};
 use strake_raid::{Level, MemberState};
-use strake_units::{BlockSize, Nanos, Uuid};
+use strake_units::{BlockSize, Lba, LbaRange, Nanos, Uuid};
 
 use crate::stage::{Set, Stage, bytes_of};
 
@@ -208,7 +208,7 @@ fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
 /// What was told of common standstills since the last look.
 fn standstills(stage: &Stage) -> Vec<ArrayEventKind> {
     let common = |kind: &ArrayEventKind| {
-        matches!(kind, ArrayEventKind::EverythingSlow | ArrayEventKind::EverythingSlowEnded)
+        matches!(kind, ArrayEventKind::MembersStalled | ArrayEventKind::MembersStalledEnded)
     };
     stage.array().drain_events().into_iter().map(|event| event.kind).filter(common).collect()
 }
@@ -242,13 +242,13 @@ fn f44_a_common_standstill_throws_nobody_out() {
         stage.expect(at + 5, 10, at);
     }
     stage.pass(120);
-    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlow], "once, not every time");
+    assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalled], "once, not every time");
     go_on(&stage);
     for id in ids {
         assert_eq!(stage.result(id), Ok(()));
     }
     stage.pass(1);
-    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlowEnded]);
+    assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalledEnded]);
     for member in 0..6 {
         assert_eq!(stage.state(member), MemberState::InSync, "member {member}");
     }
@@ -271,10 +271,10 @@ fn f44_members_that_redundancy_covers_are_no_common_standstill() {
     let op = stage.read_op(0, 1000);
     let _ = stage.submit(0, op);
     stage.pass(8);
-    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlow]);
+    assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalled]);
     go_on(&stage);
     stage.pass(2);
-    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlowEnded]);
+    assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalledEnded]);
 }
 
 /// F44 on a degraded array: one drive that stands still is already more than redundancy covers.
@@ -371,7 +371,7 @@ fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     assert!(!stage.status().lost, "there is time left");
     stage.pass(20);
     assert!(stage.status().lost);
-    assert_eq!(standstills(&stage), [ArrayEventKind::EverythingSlow], "it has not ended well");
+    assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalled], "it has not ended well");
     assert!(stage.result(id).is_err());
     // Whoever starts it again waits for what its drives owe it.
     let mut drained = stage.array().begin_drain();
@@ -454,4 +454,38 @@ fn a_drive_that_is_slow_to_zero_is_left_to_the_initialization() {
     assert!(zeroed && all == 7, "{all} requests for 16 GiB, from 256 MiB on");
     let (zeroed, some) = prepared(2000);
     assert!(!zeroed && (3..6).contains(&some), "{some} requests of 2 s each");
+}
+
+/// Linux carries out the deallocations of a drive one after another. Far more of them than fit into the limit of a
+/// drive cost no member, since the limit counts from when the drive was given one, and reads do not queue behind them.
+#[test]
+fn many_deallocations_of_a_slow_drive_cost_no_member() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid6, 6)] {
+        let mut stage = staged(level, members);
+        let slow = Effect::OneByOne(Nanos(2 * Nanos::SECOND.0));
+        stage.disks[0].plan.add(Rule::new(Ops::DEALLOCATE, slow));
+        let step = std::mem::replace(&mut stage.step, Nanos(10 * Nanos::MILLI.0));
+        let whole = 3 * 4 * 32;
+        let trims: Vec<_> = (0..16)
+            .map(|n| {
+                let range = LbaRange::new(Lba(n * whole), whole);
+                stage.submit(0, Op::Deallocate { range })
+            })
+            .collect();
+        let begun = stage.now;
+        for at in 0..20 {
+            let op = stage.read_op(1600 + at * 16, 4);
+            let id = stage.submit(0, op);
+            assert!(bytes_of(stage.answer(id)).is_ok(), "{level:?}");
+        }
+        assert!(stage.now.since(begun) < Nanos::SECOND, "{level:?}: reads wait behind them");
+        for trim in trims {
+            assert_eq!(stage.result(trim), Ok(()), "{level:?}");
+        }
+        let took = stage.now.since(begun);
+        assert!(took > Nanos(20 * Nanos::SECOND.0), "{level:?}: one after another, {took:?}");
+        stage.step = step;
+        assert_eq!(stage.state(0), MemberState::InSync, "{level:?}");
+        assert_eq!(health(&stage, 0).timeouts, 0, "{level:?}");
+    }
 }

@@ -87,6 +87,11 @@ impl Members {
             queue.poll(now, batch);
             seen += batch.len();
             member.outstanding -= batch.len() as u32;
+            if member.deallocating > 0 {
+                let over = batch.as_mut_slice().iter();
+                let over = over.filter(|done| matches!(done.op, Op::Deallocate { .. }));
+                member.deallocating -= over.count() as u32;
+            }
             let clock = Clock { latency: &mut member.latency, times, at };
             home.take(batch.as_mut_slice(), Source::Place(MemberIndex(at as u8)), Some(clock));
             batch.clear();
@@ -198,7 +203,7 @@ impl<T: Takers> Home<'_, T> {
     /// Takes an I/O that has a place; says when the device got it, and what it was.
     fn complete(&mut self, done: &mut Completion) -> Option<(Nanos, Timed)> {
         let Named::Inflight { place: slot, turn } = Named::of(done.token) else {
-            unreachable!("everything else is told apart before")
+            unreachable!("everything else is handled before")
         };
         let entry = self.inflight.get_mut(slot).expect("a device completed an I/O twice");
         assert_eq!(entry.turn, turn, "a device made up a completion");

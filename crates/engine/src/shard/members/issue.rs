@@ -6,7 +6,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 use super::super::address::{Target, translate};
 use super::token::{self, Named};
 use super::{Failure, Group, Inflight, IoSlot, Member, Members, Waiter};
-use crate::limits::MEMBER_DEPTH;
+use crate::limits::{DEALLOCATE_DEPTH, MEMBER_DEPTH};
 use crate::slab::Slab;
 
 impl Members {
@@ -98,6 +98,11 @@ impl Members {
             done: None,
         });
         let token = Named::Inflight { place: slot, turn: self.turn }.token();
+        if matches!(op, Op::Deallocate { .. }) {
+            place.deallocations.push_back(Io { token, op });
+            self.start_waiting(member, now);
+            return slot;
+        }
         if let Some(queue) = place.queue.as_mut()
             && place.backlog.is_empty()
             && place.outstanding < MEMBER_DEPTH
@@ -113,6 +118,13 @@ impl Members {
             return slot;
         }
         place.backlog.push_back(Io { token, op });
+        self.start_waiting(member, now);
+        slot
+    }
+
+    /// Gives the device what waits for it, as far as it has room. What waits for a device that is gone or hangs fails.
+    fn start_waiting(&mut self, member: MemberIndex, now: Nanos) {
+        let place = &mut self.members[member.at()];
         if place.queue.is_none() {
             Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
         } else if place.hung {
@@ -120,23 +132,27 @@ impl Members {
         } else {
             Self::feed(place, &mut self.inflight, now);
         }
-        slot
     }
 
     pub(super) fn feed(member: &mut Member, inflight: &mut Slab<Inflight>, now: Nanos) {
         let Some(queue) = member.queue.as_mut() else { return };
-        while member.outstanding < MEMBER_DEPTH
-            && let Some(io) = member.backlog.pop_front()
-        {
+        while member.outstanding < MEMBER_DEPTH {
+            let may_deallocate = member.deallocating < DEALLOCATE_DEPTH;
+            let deallocation = if may_deallocate { member.deallocations.pop_front() } else { None };
+            let is_deallocation = deallocation.is_some();
+            let Some(io) = deallocation.or_else(|| member.backlog.pop_front()) else { return };
             let Named::Inflight { place: slot, .. } = Named::of(io.token) else {
                 unreachable!("only I/Os with a place wait")
             };
             if let Err(back) = queue.submit(io) {
-                member.backlog.push_front(back);
+                let home =
+                    if is_deallocation { &mut member.deallocations } else { &mut member.backlog };
+                home.push_front(back);
                 return;
             }
             inflight.get_mut(slot).expect("a backlogged I/O has its place").started = Some(now);
             member.outstanding += 1;
+            member.deallocating += u32::from(is_deallocation);
         }
     }
 

@@ -98,6 +98,7 @@ impl Members {
     pub(super) fn bury(&mut self, at: usize) {
         let place = &mut self.members[at];
         Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
+        place.deallocating = 0;
         let (identity, outstanding) =
             (mem::take(&mut place.identity), mem::take(&mut place.outstanding));
         if let Some(queue) = place.queue.take() {

@@ -80,8 +80,27 @@ impl BufPool {
             && self.owns(&whole)
         {
             whole.truncate(self.chunk_bytes);
-            self.free.push(whole);
+            if self.free.len() < self.chunks {
+                self.free.push(whole);
+            } else {
+                self.put_late(whole);
+            }
         }
+    }
+
+    /// Takes a buffer that the pool has no room for, because one that was replaced came back. A replacement is dropped
+    /// instead, so that the pool does not grow.
+    #[cold]
+    fn put_late(&mut self, whole: BufMut) {
+        let is_own = |buf: &BufMut| Arc::ptr_eq(buf.arena(), &self.arena);
+        if is_own(&whole)
+            && let Some(at) = self.free.iter().position(|buf| !is_own(buf))
+        {
+            self.free[at] = whole;
+        } else {
+            drop(whole);
+        }
+        self.replacements.retain(|arena| Arc::strong_count(arena) > 1);
     }
 
     /// True when the buffer is one of this pool's.
@@ -109,7 +128,8 @@ impl BufPool {
         }
     }
 
-    /// Makes a new buffer in place of one that does not come back. Memory of its own, so not for a data path.
+    /// Makes a new buffer in place of one that does not come back, as far as is known. Memory of its own, so not for a
+    /// data path. If the other one does come back, one of them is dropped once every buffer is here.
     pub fn replace_lost(&mut self) {
         let buf = BufMut::alone(self.chunk_bytes);
         // One of those that were made before may be what was lost: nobody has its memory then.

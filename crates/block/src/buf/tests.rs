@@ -1,5 +1,7 @@
 //! Ownership arithmetic: what goes out comes back, and nothing is reachable twice.
 
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -35,6 +37,25 @@ fn a_pool_gets_back_what_it_gave_however_it_was_cut() {
     pool.put_frozen(shared);
     assert_eq!(pool.available(), 2);
     assert_eq!(pool.get(4096).expect("whole again").len(), 4096);
+}
+
+/// What was taken for lost may come back, and replacements may be lost as well: a pool never has more free buffers than
+/// it was made with, and holds on to its own memory.
+#[test]
+fn a_pool_does_not_grow_when_what_was_replaced_comes_back() {
+    let mut pool = BufPool::new(3, 4096);
+    let lost: Vec<BufMut> = (0..3).map(|_| pool.get(4096).expect("there are three")).collect();
+    (0..3).for_each(|_| pool.replace_lost());
+    let mut replacements: Vec<BufMut> = (0..3).map(|_| pool.get(4096).expect("replaced")).collect();
+    assert!(replacements.iter().all(|buf| !Arc::ptr_eq(buf.arena(), pool.arena())));
+    pool.put(replacements.pop().expect("one of three"));
+    lost.into_iter().for_each(|buf| pool.put(buf));
+    assert_eq!(pool.available(), 3);
+    replacements.into_iter().for_each(|buf| pool.put(buf));
+    assert_eq!(pool.available(), 3);
+    let all: Vec<BufMut> = (0..3).map(|_| pool.get(4096).expect("as many as at first")).collect();
+    assert!(all.iter().all(|buf| Arc::ptr_eq(buf.arena(), pool.arena())), "its own came back");
+    assert!(pool.get(4096).is_none());
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! A shard's memory for old data, parity and reconstruction: fixed at start, taken all at once per plan.
+//! A shard's memory for old data, parity and reconstruction: fixed at start, taken all at once per plan. Only buffers
+//! that an unresponsive drive keeps are replaced.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
@@ -24,6 +24,10 @@ pub(crate) struct Scratch {
     /// Tickets make waiting first come, first served, so that a wide stripe is not starved by narrow ones.
     next_ticket: u64,
     serving: u64,
+    /// What the first task in line waits for: buffers, and bytes of each.
+    short: Option<(usize, usize)>,
+    /// Buffers that were replaced since drives last kept none.
+    replaced: usize,
 }
 
 impl Scratch {
@@ -54,6 +58,8 @@ impl Scratch {
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,
             serving: 0,
+            short: None,
+            replaced: 0,
         }
     }
 
@@ -77,7 +83,7 @@ impl Scratch {
 
     /// Buffers that are not here.
     pub(crate) fn lent(&self) -> usize {
-        let lent = |pool: &BufPool| pool.chunks() - pool.available();
+        let lent = |pool: &BufPool| pool.chunks().saturating_sub(pool.available());
         lent(&self.small) + lent(&self.large)
     }
 
@@ -87,8 +93,25 @@ impl Scratch {
     }
 
     fn put(&mut self, buf: BufMut) {
-        let small = Arc::ptr_eq(buf.arena(), self.small.arena());
-        if small { self.small.put(buf) } else { self.large.put(buf) }
+        if self.small.owns(&buf) { self.small.put(buf) } else { self.large.put(buf) }
+    }
+
+    /// Unresponsive drives keep the buffers of `kept` I/Os that were given up. When a task waits for memory, as many of
+    /// these buffers are replaced as it lacks: they may never come back. If they do, the pool drops the surplus.
+    pub(crate) fn replace_kept(&mut self, kept: usize) {
+        if kept == 0 {
+            self.replaced = 0;
+        }
+        let Some((count, bytes)) = self.short else { return };
+        let may = kept.saturating_sub(self.replaced);
+        let pool = self.pool(bytes);
+        let missing = count.saturating_sub(pool.available()).min(may);
+        if missing == 0 {
+            return;
+        }
+        (0..missing).for_each(|_| pool.replace_lost());
+        self.replaced += missing;
+        self.waiting.wake_all();
     }
 }
 
@@ -146,8 +169,8 @@ impl Loan {
 }
 
 /// Waits until `count` buffers of `bytes` bytes are free, then takes them all: a task never holds some while
-/// waiting for more, so tasks cannot block each other. `None` as soon as the array is `lost`: devices that never answer
-/// may have what is waited for.
+/// waiting for more, so tasks cannot block each other. `None` as soon as the array is `lost`. Buffers that an
+/// unresponsive device keeps are replaced ([`Scratch::replace_kept`]).
 pub(crate) async fn borrow(
     scratch: &RefCell<Scratch>,
     count: usize,
@@ -169,10 +192,14 @@ pub(crate) async fn borrow(
             return Poll::Ready(None);
         }
         if scratch.serving != ticket || scratch.pool(bytes).available() < count {
+            if scratch.serving == ticket {
+                scratch.short = Some((count, bytes));
+            }
             scratch.waiting.register();
             return Poll::Pending;
         }
         scratch.serving += 1;
+        scratch.short = None;
         for _ in 0..count {
             let buf = scratch.pool(bytes).get(bytes).expect("counted just now");
             loan.bufs.push(buf);

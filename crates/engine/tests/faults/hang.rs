@@ -1,6 +1,6 @@
 //! Drives that never answer, or answer much later.
 
-use strake_block::{DeviceKind, IoErrorKind, Op};
+use strake_block::{DeallocateReads, DeviceKind, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, MemberCause};
 use strake_raid::{Level, MemberState};
@@ -236,6 +236,41 @@ fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
         assert!(stage.result(id).is_err());
     }
     assert!(stage.status().lost);
+}
+
+/// A resync had all memory in writes to one drive when that drive hung. The drive was given up, but its memory was
+/// missing until it answered: writes to bands in resync and the stop of the array waited for it. (Seeds 6463 and 8900
+/// of the simulator.)
+#[test]
+fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
+    let mut set = Set::new(Level::Raid1, 2);
+    set.options.scratch_bytes = 0;
+    set.deallocate = DeallocateReads::Unspecified;
+    let mut stage = set.build().expect("sound");
+    stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+    stage.pass(1);
+    let ids: Vec<u64> = (0..2000)
+        .step_by(40)
+        .map(|at| {
+            let op = stage.write_op(at, 40, at);
+            stage.expect(at, 40, at);
+            stage.submit(0, op)
+        })
+        .collect();
+    stage.pass(10);
+    assert_eq!(stage.state(1), MemberState::Faulty);
+    for id in ids {
+        assert_eq!(stage.answers.get(&id).map(|answer| answer.result), Some(Ok(())));
+    }
+    stage.verify(2000);
+    // The late answers bring the memory back, and nothing is left over when the array stops.
+    stage.disks[1].plan.clear();
+    stage.disks[1].plan.release();
+    stage.rounds(1000);
+    stage.fill(2000, 100, 5);
+    stage.stop().expect("a clean stop");
+    stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() });
+    stage.verify(2000);
 }
 
 /// Writes that a failed member missed were acknowledged only when the flush of another one was over, which the task of

@@ -19,6 +19,8 @@ pub(crate) struct Overdue {
     pub(crate) failed: u64,
     /// The array cannot do without all of these members, and they were waited for long enough.
     pub(crate) hopeless: bool,
+    /// I/Os that were given up and that devices still have, with their buffers.
+    pub(crate) kept: usize,
 }
 
 impl Members {
@@ -78,6 +80,8 @@ impl Members {
                     *(if give_up { &mut place.timeouts } else { &mut place.slow }) += 1;
                 }
             }
+            let given_up = matches!(entry.waiter, Waiter::Late | Waiter::Nobody) && !entry.passed;
+            overdue.kept += usize::from(given_up);
         }
         for at in (0..self.members.len()).filter(|at| overdue.failed & 1 << at != 0) {
             // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.

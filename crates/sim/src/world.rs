@@ -126,6 +126,14 @@ enum Asked {
     Replace { member: MemberIndex, replacing: Box<Replacing> },
 }
 
+/// What the drive of a member held at some time.
+struct Snapshot {
+    slot: usize,
+    drive: SimDrive,
+    /// The member was in use since, so the drive may have been written to.
+    is_older: bool,
+}
+
 struct World {
     rng: Rng,
     /// What came later: histories stay as they were where it brings nothing.
@@ -141,8 +149,8 @@ struct World {
     drives: Vec<SimDrive>,
     /// Drives that were members once and still answer.
     retired: Vec<SimDrive>,
-    /// What the member of a slot held when the array was stopped in order, for it to come back with.
-    snapshot: Option<(usize, SimDrive)>,
+    /// What a drive held when the array was stopped in order, for it to come back with.
+    snapshot: Option<Snapshot>,
     /// Slots whose drive lacks something that it should hold and must not be believed, as a mask.
     estranged: u64,
     serial: u64,
@@ -252,6 +260,11 @@ impl World {
         let shards = pollers.into_iter().map(|poller| Shard { poller, idle: false }).collect();
         self.running = Some(Running { array, shards, clients, clients_idle: false });
         self.stopping = false;
+        let states = self.states();
+        if let Some(snapshot) = &mut self.snapshot {
+            let out = matches!(states[snapshot.slot], MemberState::Faulty | MemberState::Missing);
+            snapshot.is_older |= !out;
+        }
         self.refresh();
         Ok(())
     }

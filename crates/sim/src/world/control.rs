@@ -151,6 +151,9 @@ impl World {
             Ok(replacing) => {
                 self.trace.fault(Kind::Readd.word());
                 self.trace.event(&[86, slot as u64], || format!("control: take back {member}"));
+                if let Some(snapshot) = self.snapshot.as_mut().filter(|of| of.slot == slot) {
+                    snapshot.is_older = true;
+                }
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
                 Ok(true)
             }
@@ -194,7 +197,7 @@ impl World {
                 }
                 self.estranged &= !(1 << slot);
                 // Who was a member comes back among the retired.
-                self.snapshot.take_if(|(of, _)| *of == slot);
+                self.snapshot.take_if(|snapshot| snapshot.slot == slot);
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
             }
             Err(error) => {

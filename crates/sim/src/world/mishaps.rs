@@ -4,7 +4,7 @@
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Nanos};
 
-use super::{Asked, World};
+use super::{Asked, Snapshot, World};
 use crate::drive::{Crash, SimDrive};
 use crate::faults::Kind;
 
@@ -180,7 +180,7 @@ impl World {
         let out =
             gone.fold(self.faults.impaired() | self.estranged, |mask, (at, _)| mask | 1 << at);
         let slot = self.later.below(self.shape.members as u64) as usize;
-        let slot = self.snapshot.as_ref().map_or(slot, |(slot, _)| *slot);
+        let slot = self.snapshot.as_ref().map_or(slot, |snapshot| snapshot.slot);
         if !self.recovering && self.geometry.tolerates(out | 1 << slot) {
             self.return_with_less(slot);
         }
@@ -190,25 +190,33 @@ impl World {
         let slot = self.later.below(self.shape.members as u64) as usize;
         if (out | self.estranged) & 1 << slot == 0 {
             self.serial += 1;
-            self.snapshot = Some((slot, self.drives[slot].duplicate(self.serial)));
+            let drive = self.drives[slot].duplicate(self.serial);
+            self.snapshot = Some(Snapshot { slot, drive, is_older: false });
         }
     }
 
     /// The drive of `slot` may have become smaller, or be what it was some time before.
+    ///
+    /// A drive that no start used since is not older: it was never written after the stop, and the array has recorded
+    /// everything that it missed. The array may re-add it, and no data is at risk: the rebuild fills what is recorded,
+    /// and every block is compared with what was written, as on any other drive.
     pub(super) fn return_with_less(&mut self, slot: usize) {
         if self.is_estranged(slot) || !self.later.one_in(3) || !self.drives[slot].is_idle() {
             return;
         }
-        let older = self.snapshot.take_if(|(of, _)| *of == slot);
+        let older = self.snapshot.take_if(|snapshot| snapshot.slot == slot);
         let older = older.filter(|_| !self.later.one_in(4));
         let kind = if older.is_some() { Kind::ReturnStale } else { Kind::Shrink };
         if !self.faults.has(kind) {
             return;
         }
         match older {
-            Some((_, drive)) => {
+            Some(Snapshot { drive, is_older, .. }) => {
                 self.happens(kind, &[slot as u64]);
                 self.drives[slot] = drive;
+                if !is_older {
+                    return;
+                }
             }
             None => {
                 let blocks = self.later.between(1, SHRINK_MAX);

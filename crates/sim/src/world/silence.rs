@@ -89,9 +89,16 @@ impl World {
         Some(usize::from(slot))
     }
 
-    /// Sees that what began at `began` has not taken longer than it may beside one silent drive.
+    /// Sees that what began at `began` has not taken longer than it may beside the silent drive of `slot`. A drive that
+    /// hung since takes its own time on top: its first unanswered I/O may be sent only after the other drive was given
+    /// up.
     pub(super) fn in_time(&self, what: &str, began: Nanos, slot: usize) -> Result<(), String> {
-        let limit = if self.drives[slot].is_remote() { SERVED_REMOTE } else { SERVED };
+        let hangs =
+            |(at, drive): &(usize, &SimDrive)| *at == slot || drive.is_doomed() && !drive.is_gone();
+        let limit =
+            self.drives.iter().enumerate().filter(hangs).fold(Nanos(0), |sum, (_, drive)| {
+                sum.plus(if drive.is_remote() { SERVED_REMOTE } else { SERVED })
+            });
         let took = self.now.since(began);
         if took <= limit {
             return Ok(());

@@ -80,6 +80,7 @@ pub(crate) fn passed_over(here: &[Labelled]) -> BTreeMap<usize, String> {
         label: labelled.label.clone(),
         // Not looked at here: an older picture of a member is noticed when the array is started.
         confirmed: false,
+        before: None,
     });
     let mut why = BTreeMap::new();
     let mut note = |at: usize, reason: &dyn std::fmt::Display| {

@@ -23,6 +23,7 @@ pub(crate) fn planned(
         label: labelled.label.clone(),
         // Not looked at here: an older picture of a member is noticed when the array is started.
         confirmed: false,
+        before: None,
     });
     let policy = Policy { allow_degraded: policy.allow_degraded };
     let verdicts = strake_ondisk::assemble(found.collect(), policy);

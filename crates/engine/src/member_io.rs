@@ -40,6 +40,8 @@ pub(crate) struct Labels {
     pub(crate) newest: Option<Superblock>,
     /// Generation and epoch of the newest one in the tail ring.
     pub(crate) in_tail: Option<(u64, Uuid)>,
+    /// The newest one in the tail ring, if that is older than the newest of all and nothing in the ring is damaged.
+    pub(crate) before: Option<Box<Superblock>>,
 }
 
 /// What is being done while rings of labels are read, for messages.
@@ -62,6 +64,11 @@ impl Labels {
             if copy == Copy::Tail {
                 let chain = |label: &Superblock| (label.generation, label.epoch);
                 labels.in_tail = scan.newest.as_ref().map(chain);
+                // A damaged slot may be that of the newest label.
+                let generation = labels.newest.as_ref().map(|label| label.generation);
+                let is_before = |label: &&Superblock| Some(label.generation) < generation;
+                let before = scan.newest.as_ref().filter(|_| scan.damaged == 0).filter(is_before);
+                labels.before = before.cloned().map(Box::new);
             }
             labels.newest = newer(labels.newest, scan.newest);
         }

@@ -16,7 +16,9 @@
 //!    exist: a fork. Calling it rebuilding is not enough: the label that takes a member back may be cut short before
 //!    the member has it, and those before it were acted on without the member. It is enough when the label says that
 //!    the member was in sync after it last went out (`Superblock::vouches_for`).
-//! 4. Of two labels with one generation one was never acted on. It is known which one when a drive is here that a label
+//! 4. An activation whose label is missing in the tail ring of a member that it calls live was never acted on: the
+//!    array did not serve under it, and is as clean as the label before it says (`Superblock::resumes`).
+//! 5. Of two labels with one generation one was never acted on. It is known which one when a drive is here that a label
 //!    calls live and that does not have it. Without such a drive neither may be passed over.
 
 use std::cmp::Reverse;
@@ -39,6 +41,9 @@ pub struct Found {
     pub device_bytes: u64,
     /// The label is in the tail ring as well: every member that it calls live had it in its head ring before that.
     pub confirmed: bool,
+    /// The label before this one, if the tail ring ends with that and holds nothing damaged: this one was never written
+    /// there.
+    pub before: Option<Box<Superblock>>,
 }
 
 /// What somebody decided about arrays that are not complete.
@@ -284,7 +289,7 @@ struct Authority {
     /// The last update.
     generation: u64,
     /// No drive here is of another history, seen from it. Of two labels with one number neither is older, but one may
-    /// show that the other was never acted on: points 3 and 4.
+    /// show that the other was never acted on: points 3 and 5.
     undisputed: bool,
     /// Of several activations that got equally far, the one most members know.
     holders: usize,
@@ -316,10 +321,13 @@ impl Scanned {
         {
             return refused(Refusal::Undecided(difference(&newest, other)));
         }
-        let newest = newest.label;
+        let mut newest = newest.label;
         let chain = |label: &Superblock| (label.generation, label.epoch);
         let is_newest = |drive: &&Found| chain(&drive.label) == chain(&newest);
         let confirmed = self.drives.iter().filter(is_newest).any(|drive| drive.confirmed);
+        let live = |drive: &&Found| newest.calls_live(drive.label.member);
+        let mut before = self.drives.iter().filter(is_newest).filter(live);
+        let unserved = before.any(|d| d.before.as_ref().is_some_and(|label| newest.resumes(label)));
         let is_cut =
             |drive: &&Found| matches!(unusable(&newest, drive), Some(IgnoreReason::Shrunk { .. }));
         let cut = self.drives.iter().filter(is_cut).map(|drive| drive.label.slot).collect();
@@ -328,6 +336,7 @@ impl Scanned {
             // Former members alone are no array.
             return Err(None);
         }
+        newest.clean |= unserved;
         Ok(Matched { newest, confirmed, cut, drives: std::mem::take(&mut self.drives) })
     }
 
@@ -346,7 +355,7 @@ impl Scanned {
         is_fork(newest, own) || self.is_undecided(newest, own)
     }
 
-    /// Whether no drive that is here shows that `own`, which has the number of `newest`, was never acted on; point 4.
+    /// Whether no drive that is here shows that `own`, which has the number of `newest`, was never acted on; point 5.
     fn is_undecided(&self, newest: &Superblock, own: &Superblock) -> bool {
         let lacks_it =
             |found: &Found| own.calls_live(found.label.member) && !is_same(&found.label, own);

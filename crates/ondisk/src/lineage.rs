@@ -152,6 +152,17 @@ impl Superblock {
         })
     }
 
+    /// Whether this label begins an activation of the array that `before`, the label before it, says was shut down
+    /// cleanly, with the same members in sync. An array that did not serve since is as clean as it was.
+    pub(crate) fn resumes(&self, before: &Self) -> bool {
+        let in_sync = |row: &MemberRecord| (row.uuid, row.state == RecordedState::InSync);
+        before.clean
+            && before.generation.checked_add(1) == Some(self.generation)
+            && self.epoch != before.epoch
+            && self.parent_epoch == before.epoch
+            && self.members.iter().map(in_sync).eq(before.members.iter().map(in_sync))
+    }
+
     /// True when `own` is a label with which an activation ended before everybody had it: the next one began without
     /// it, under its number, with a member that it vouches for and that has been in sync since. So nobody acted on it.
     fn left_behind_unfinished(&self, own: &Self) -> bool {

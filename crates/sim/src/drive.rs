@@ -282,6 +282,11 @@ impl SimDrive {
     pub fn page(&self, offset: u64) -> Option<PageBytes> {
         self.state().visible.page_bytes(offset)
     }
+
+    /// Copies out what a reader would see from `offset` on.
+    pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
+        self.state().visible.read(offset, bytes);
+    }
 }
 
 impl BlockDevice for SimDrive {

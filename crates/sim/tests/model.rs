@@ -127,6 +127,7 @@ fn assembles_alike(config: &Config, state: &State, drives: Set) {
         label: superblock(config, &state.head[m], m),
         device_bytes: 64 << 20,
         confirmed: state.tail & bit(m) != 0,
+        before: None,
     });
     let verdict = assemble(found.collect(), Policy { allow_degraded: true }).pop();
     let model = state.matched(config, drives);

@@ -18,12 +18,13 @@ pub(super) fn labelled(
     for (nth, some) in drives.chunks(MEMBERS_MAX).enumerate() {
         for (at, labels) in read_labels(some, &mut *wait).into_iter().enumerate() {
             match labels {
-                Ok(Labels { newest, in_tail, .. }) => {
+                Ok(Labels { newest, in_tail, before }) => {
                     let label = newest.filter(|label| wanted(&label.name, label.array));
                     let device_bytes = some[at].device.info().bytes();
                     found.extend(label.map(|label| {
                         let confirmed = in_tail == Some((label.generation, label.epoch));
-                        Found { drive: nth * MEMBERS_MAX + at, device_bytes, label, confirmed }
+                        let drive = nth * MEMBERS_MAX + at;
+                        Found { drive, device_bytes, label, confirmed, before }
                     }));
                 }
                 Err(error) => unreadable.push((nth * MEMBERS_MAX + at, error)),

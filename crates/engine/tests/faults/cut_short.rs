@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use strake_block::IoErrorKind;
+use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, Consistency, Outcome};
-use strake_ondisk::{AreaLayout, PAGE_BYTES, PageState, Plane, RecordedState, newest_page};
+use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
+use strake_ondisk::{
+    AreaLayout, Copy, PAGE_BYTES, PageState, Plane, RecordedState, SLOT_BYTES, newest_page,
+};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
 use crate::replace::{begin, large};
-use crate::stage::{Disk, Set};
+use crate::stage::{Disk, Set, Stage};
 
 const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
@@ -257,4 +259,57 @@ fn a_start_leaves_the_newest_copy_of_a_page_whole() {
         assert_ne!(before, Some(slot), "drive {}", seen.drive);
     }
     assert!(!newest.is_empty());
+}
+
+/// The place of the label of the next start, in the ring `copy` of every drive.
+fn next_label(stage: &Stage, copy: Copy) -> std::ops::Range<u64> {
+    let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    let place = layout.slot_offset(copy, stage.label(&stage.disks[0]).generation + 1);
+    place..place + SLOT_BYTES as u64
+}
+
+/// A new array that was shut down cleanly before its parity was made, without member 1.
+fn shut_down_early() -> Stage {
+    let mut set = Set::new(Level::Raid6, 5);
+    set.deallocate = DeallocateReads::Unspecified;
+    let mut stage = set.build().expect("sound");
+    stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
+    stage.fill(200, 100, 3);
+    stage.fail(1).expect("allowed");
+    stage.stop().expect("a clean stop");
+    stage
+}
+
+/// A drive failed while the label of a start was written. The next start took that for a crash of an array that had
+/// served, and was refused without `--accept-loss`, although nothing had been written. (Seeds 1237 and 6980 of the
+/// simulator.)
+#[test]
+fn f25_a_start_that_is_cut_short_costs_nothing() {
+    for copy in [Copy::Head, Copy::Tail] {
+        let mut stage = shut_down_early();
+        let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+        let place = next_label(&stage, copy);
+        stage.disks[2].plan.add(failing.within(bytes(place)));
+        assert!(what(stage.find(STRICTLY)).contains("waits for member 2"), "{copy:?}");
+        stage.disks[2].plan.clear();
+        stage.again(STRICTLY);
+        stage.verify(200);
+        // It serves, so a crash may have damaged what was being written.
+        stage.down();
+        assert!(what(stage.find(STRICTLY)).contains("stopped without warning"), "{copy:?}");
+    }
+}
+
+/// A tail ring in which something is damaged does not show that a label was never written there.
+#[test]
+fn f25_a_crash_is_a_crash_though_a_label_is_damaged() {
+    for damaged in 0..5 {
+        let mut stage = shut_down_early();
+        let place = next_label(&stage, Copy::Tail);
+        stage.again(STRICTLY);
+        stage.write(7, 4, 99).expect("it serves");
+        stage.down();
+        stage.disks[damaged].ram.write_at(place.start, &[0x5a; 512]).expect("inside");
+        assert!(what(stage.find(STRICTLY)).contains("stopped without warning"), "{damaged}");
+    }
 }

@@ -17,7 +17,8 @@ fn on(array: &Superblock, slot: u8) -> Found {
     let mut label = array.clone();
     label.slot = MemberIndex(slot);
     label.member = label.members[usize::from(slot)].uuid;
-    Found { drive: usize::from(slot), label, device_bytes: 64 << 20, confirmed: false }
+    let (drive, device_bytes) = (usize::from(slot), 64 << 20);
+    Found { drive, label, device_bytes, confirmed: false, before: None }
 }
 
 /// `array` one label later, with the given states.
@@ -134,6 +135,38 @@ fn f16_a_member_without_a_label_that_everybody_had_is_stale() {
     let found = vec![on(&newer, 0), confirmed(&newer, 1), on(&new, 2)];
     let member = assembled(found, WAIT).members.remove(2);
     assert_eq!((member.state, member.lacks), (Rebuilding, Lacks::Everything));
+}
+
+/// A start of an array that had been shut down cleanly was cut short while it wrote labels. The next one took it for a
+/// crash of an array that had served, and refused it where members were missing and regions were to be resynchronized.
+#[test]
+fn f25_a_start_cut_short_is_no_crash() {
+    let old = Superblock { clean: true, ..after(&label(3, 5), &[(2, Faulty)]) };
+    let new = Superblock { clean: false, ..activated(&old, uuid(0xe2), &[]) };
+    let is_clean = |found: Vec<Found>| assembled(found, WAIT).superblock.clean;
+    let short = |new: &Superblock, slot: u8, before: &Superblock| {
+        let before = Some(Box::new(on(before, slot).label));
+        Found { before, ..on(new, slot) }
+    };
+    assert!(is_clean(vec![short(&new, 0, &old), on(&old, 1)]), "one has it in its head ring");
+    assert!(is_clean(vec![short(&new, 0, &old), short(&new, 1, &old)]), "both");
+    let confirmed = Found { confirmed: true, ..on(&new, 1) };
+    assert!(is_clean(vec![short(&new, 0, &old), confirmed.clone()]), "one in its tail ring too");
+    // Nothing shows that it was not acted on.
+    assert!(!is_clean(vec![on(&new, 0), on(&new, 1)]));
+    assert!(!is_clean(vec![Found { confirmed: true, ..on(&new, 0) }, confirmed]));
+    // The array had not been shut down, or this label is no start, or not the first one after the shutdown.
+    let crashed = Superblock { clean: false, ..old.clone() };
+    assert!(!is_clean(vec![short(&new, 0, &crashed), on(&new, 1)]));
+    let going_on = Superblock { clean: false, ..after(&old, &[]) };
+    assert!(!is_clean(vec![short(&going_on, 0, &old), on(&going_on, 1)]));
+    let later = Superblock { generation: new.generation + 1, ..new.clone() };
+    assert!(!is_clean(vec![short(&later, 0, &old), on(&later, 1)]));
+    let elsewhere = Superblock { parent_epoch: uuid(0xe9), ..new.clone() };
+    assert!(!is_clean(vec![short(&elsewhere, 0, &old), on(&elsewhere, 1)]));
+    // One more member was missing at the start than at the shutdown.
+    let all = Superblock { clean: true, ..label(3, 6) };
+    assert!(!is_clean(vec![short(&new, 0, &all), on(&new, 1)]));
 }
 
 #[test]

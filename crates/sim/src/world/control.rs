@@ -468,7 +468,7 @@ impl World {
         self.wait_for_the_daemon_before(&here);
         let mut plan = self.plan_silence(clean);
         let mut policy = AssemblePolicy::default();
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let began = self.now;
             let outcome = self.assemble(policy)?;
             let gone = self.drives.iter().any(|d| d.is_gone() || d.was_silent_after(began));
@@ -486,7 +486,10 @@ impl World {
                 Outcome::Refused { what, .. } if !clean && self.outwait(&mut plan) => {
                     self.trace.event(&[87], || format!("refused: {what}"));
                 }
-                Outcome::Refused { what, .. } if !policy.accept_loss && self.may_refuse(clean) => {
+                Outcome::Refused { what, .. }
+                    if !policy.accept_loss
+                        && (self.may_refuse(clean) || attempt > 0 && self.looks_served()) =>
+                {
                     self.trace.event(&[87], || format!("refused: {what}"));
                     policy.accept_loss = true;
                 }
@@ -500,7 +503,7 @@ impl World {
     }
 
     /// The drives that an array may be assembled from, by slot and then those that were members once.
-    fn here(&self) -> Vec<SimDrive> {
+    pub(super) fn here(&self) -> Vec<SimDrive> {
         let all = self.drives.iter().chain(&self.retired);
         all.filter(|drive| !drive.is_gone() && !drive.is_owing()).cloned().collect()
     }

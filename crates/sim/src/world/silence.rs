@@ -7,6 +7,7 @@
 
 use strake_block::{BlockDevice, Patience};
 use strake_engine::Assembled;
+use strake_ondisk::{AreaLayout, Copy, RingScan};
 use strake_raid::MemberState;
 use strake_units::Nanos;
 
@@ -41,6 +42,17 @@ const fn seconds(count: u64) -> Nanos {
 pub(super) struct SilentStart {
     slot: usize,
     lasts: Nanos,
+}
+
+/// What the head and the tail ring of a drive hold.
+fn rings(drive: &SimDrive) -> Option<[RingScan; 2]> {
+    let layout = AreaLayout::of(drive.bytes())?;
+    Some([Copy::Head, Copy::Tail].map(|copy| {
+        let (offset, length) = layout.ring_range(copy);
+        let mut ring = vec![0; length as usize];
+        drive.copy_out(offset, &mut ring);
+        strake_ondisk::newest(&ring, copy)
+    }))
 }
 
 impl World {
@@ -186,6 +198,19 @@ impl World {
     pub(super) fn assembly_limit(&self, began: Nanos) -> Nanos {
         let silent = self.drives.iter().chain(&self.retired).filter(|d| d.was_silent_after(began));
         silent.fold(ASSEMBLY, |sum, drive| sum.plus(Patience::of(drive.hold()).io))
+    }
+
+    /// Whether an attempt to start that was cut short looks like one after which the array served: the tail ring of
+    /// every drive with the newest label may hold it too. The drives then hold what they hold after a crash, and the
+    /// array may be refused as after one. No data and no redundancy is lost. The array is not available until the
+    /// operator accepts the loss, which no program could avoid: it cannot distinguish the two.
+    pub(super) fn looks_served(&self) -> bool {
+        let drives = self.here();
+        let scans: Vec<[RingScan; 2]> = drives.iter().filter_map(rings).collect();
+        let generation = |scan: &RingScan| scan.newest.as_ref().map(|label| label.generation);
+        let newest = scans.iter().flatten().filter_map(generation).max();
+        let holders = scans.iter().filter(|[head, _]| generation(head) == newest);
+        holders.into_iter().all(|[_, tail]| generation(tail) == newest || tail.damaged > 0)
     }
 
     /// The names of drives that were silent at some time after `began`.

@@ -5,10 +5,12 @@
 //! answers on the socket.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use strake_api::limits::AGAIN_SUFFIX;
 
 /// Variables that say what options could have said.
@@ -32,7 +34,14 @@ pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
 fn replace(path: &Path, line: &str) -> io::Result<()> {
     let mut next: PathBuf = path.to_owned();
     next.as_mut_os_string().push(".next");
-    fs::write(&next, format!("{line}\n"))?;
+    // What is left of an earlier write. A link there is removed, never followed: the folder may be open to others.
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed?,
+    }
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o644).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options.open(&next)?.write_all(format!("{line}\n").as_bytes())?;
     fs::rename(&next, path)
 }
 

@@ -1,7 +1,7 @@
 //! The outer door: what `straked` lets at its socket and its state directory, as a process of its own.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -117,10 +117,12 @@ fn answers(socket: &Path) -> bool {
     matches!(stream.read(&mut [0; 1]), Ok(1))
 }
 
-/// Runs `what` on a thread of the stranger's; `None`, with the reason printed, where that takes rights we lack.
-fn as_stranger<T: Send>(what: impl FnOnce() -> T + Send) -> Option<T> {
+/// Runs `what`, which checks `property`, on a thread of the stranger's; `None`, with the reason printed, where that
+/// takes rights we lack. Printed to the file itself: the test harness shows what a passing test prints to nobody.
+fn as_stranger<T: Send>(property: &str, what: impl FnOnce() -> T + Send) -> Option<T> {
     if !geteuid().is_root() {
-        eprintln!("skipped: only root can take another user's place");
+        let why = "only root can take another user's place";
+        writeln!(std::io::stderr(), "skipped: {property}: {why}").expect("there is an output");
         return None;
     }
     let alien = || {
@@ -154,12 +156,14 @@ fn the_socket_and_the_state_are_for_their_owner_whatever_the_mask() {
     }
     let socket = folder.path("socket");
     let kind = |socket: &Path| UnixStream::connect(socket).err().map(|error| error.kind());
-    if let Some(refused) = as_stranger(|| kind(&socket)) {
+    let property = "the kernel refuses a stranger's connection to the socket";
+    if let Some(refused) = as_stranger(property, || kind(&socket)) {
         assert_eq!(refused, Some(std::io::ErrorKind::PermissionDenied));
     }
     // The mode is not all: each peer is asked of the kernel.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("it is ours");
-    if let Some(is_served) = as_stranger(|| answers(&socket)) {
+    let property = "straked closes a stranger's connection";
+    if let Some(is_served) = as_stranger(property, || answers(&socket)) {
         assert!(!is_served, "a stranger is closed without a word");
     }
     assert!(answers(&socket), "its owner is served");
@@ -212,6 +216,25 @@ fn what_is_no_stale_socket_is_left_alone() {
     assert!(said.contains("a daemon answers on"), "{said}");
     drop(theirs);
     let daemon = Daemon::start(&folder, "state", "theirs", &[]);
+    drop(daemon);
+}
+
+/// The command that starts the daemon again lies beside the socket. It was written through links that others had put
+/// there, with whatever mode the mask gave it.
+#[test]
+fn the_command_beside_the_socket_is_written_through_no_link() {
+    let folder = Folder::new();
+    fs::write(folder.path("precious"), b"precious").expect("it can be written");
+    for link in ["socket.again", "socket.again.next"] {
+        symlink(folder.path("precious"), folder.path(link)).expect("a link can be made");
+    }
+    let daemon = Daemon::start(&folder, "state", "socket", &[]);
+    let again = folder.path("socket.again");
+    assert!(fs::symlink_metadata(&again).expect("it is there").is_file(), "the link is replaced");
+    assert_eq!(mode(&again), 0o644);
+    let command = fs::read_to_string(&again).expect("it can be read");
+    assert!(command.contains("--state-dir"), "{command}");
+    assert_eq!(fs::read(folder.path("precious")).expect("it is there"), b"precious");
     drop(daemon);
 }
 

@@ -125,6 +125,15 @@ impl StateFolder {
         Ok(())
     }
 
+    /// Makes durable that the folder is there: the process that made it may have ended before that.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn sync_name(&self) -> io::Result<()> {
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        self.disk.carry_out(Step::SyncFolder(parent.unwrap_or(Path::new("."))))
+    }
+
     /// Makes durable what was done to names in it.
     ///
     /// # Errors
@@ -167,11 +176,16 @@ impl StateFolder {
     /// Puts bytes behind those of the file `name`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of the file system. Nothing was put there then, so that it can be tried again.
     pub(crate) fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.disk.carry_out(Step::Append(&self.file(name), bytes))?;
-        // Also for one that was there: the process that made it may have ended before this.
-        self.sync()
+        let path = self.file(name);
+        if !path.try_exists()? {
+            self.disk.carry_out(Step::Fill(&path, b""))?;
+        }
+        // Before the bytes, which would be there twice after a second try. Also for a file that was there: the process
+        // that made it may have ended before this.
+        self.sync()?;
+        self.disk.carry_out(Step::Append(&path, bytes))
     }
 
     /// Gives a file another name.

@@ -316,6 +316,10 @@ impl Store {
     pub(crate) fn open_in(folder: StateFolder) -> Result<(Self, Config), ControlError> {
         let dir = folder.path();
         folder.make().map_err(|e| failed(dir, "create it", &e))?;
+        if let Err(error) = folder.sync_name() {
+            // Most likely it has been durable for long; what is recorded in it is made durable with each change.
+            tracing::warn!(path = %dir.display(), %error, "the name of the state directory is not made durable");
+        }
         let locks = lock(dir)?;
         let unclean = folder.file(RUNNING).exists();
         let mut store = Self { folder, unclean, trouble: None, locks, given_up: false };

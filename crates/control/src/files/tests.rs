@@ -3,7 +3,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::store::Store;
 
 /// A step that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -303,6 +306,55 @@ fn what_was_changed_stays_changed_over_a_power_cut() {
     }
     within.remove("file").expect("it can be removed");
     bench.check("within/file", None);
+}
+
+/// A layer that cannot make folders durable for a while.
+#[derive(Debug, Default)]
+struct Ill(AtomicBool);
+
+impl Disk for Ill {
+    fn carry_out(&self, step: Step<'_>) -> io::Result<()> {
+        match step {
+            Step::SyncFolder(_) if self.0.load(Ordering::Relaxed) => {
+                Err(io::Error::other("the drive is ill"))
+            }
+            step => Kernel.carry_out(step),
+        }
+    }
+}
+
+/// The events of a directory that could not be synced were appended again with every try.
+#[test]
+fn what_could_not_be_appended_is_there_once_after_the_next_try() {
+    let bench = Bench::new("again");
+    let disk = Arc::new(Ill::default());
+    let state = StateFolder::on(bench.state.path(), Arc::clone(&disk) as _);
+    state.make().expect("it can be made");
+    for (number, wanted) in [(1, "one\n"), (2, "one\none\n")] {
+        disk.0.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            state.append("log", b"one\n").expect_err("the folder cannot be synced");
+        }
+        disk.0.store(false, Ordering::Relaxed);
+        state.append("log", b"one\n").expect("there is room");
+        let text = fs::read_to_string(state.file("log")).expect("it is there");
+        assert_eq!(text, wanted, "{number}");
+    }
+}
+
+/// A daemon made its directory and ended before its name was durable. The next one found it there, and all that it
+/// recorded was lost with the directory at a power cut.
+#[test]
+fn a_directory_that_was_there_is_made_durable_by_whoever_opens_it() {
+    let bench = Bench::new("made-before");
+    bench.disk.carry_out(Step::MakeFolder(bench.state.path())).expect("it can be made");
+    let (store, config) = Store::open_in(bench.state.clone()).expect("it opens");
+    let prepared = store.prepare(&config).expect("there is room");
+    prepared.commit().expect("it is recorded");
+    for fate in Fate::some() {
+        let left = bench.disk.left(bench.state.path(), bench.disk.steps(), fate);
+        assert!(left.contains_key(Path::new("state.json")), "{fate:?}");
+    }
 }
 
 /// At whatever step the power fails, and whatever becomes of what was not durable.

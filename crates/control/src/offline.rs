@@ -10,6 +10,7 @@ use strake_units::Uuid;
 
 use crate::error::ControlError;
 use crate::import::WAITS;
+use crate::search::NOT_DEGRADED;
 use crate::store::ArrayRecord;
 
 /// A drive with the label of an array.
@@ -128,6 +129,10 @@ impl Offline {
             Some(_) if error.what.contains("--accept-loss") => format!(
                 "bring the missing members back, or, to accept what may be lost: strake array import {} --degraded \
                  --accept-loss",
+                record.name
+            ),
+            Some(_) if error.what.contains(NOT_DEGRADED) => format!(
+                "use the version that wrote the refused label, or take its drive out, then: strake array import {}",
                 record.name
             ),
             Some(label) if can_start_degraded(label, here) => {

@@ -1,6 +1,6 @@
 //! What a start finds at the recorded paths of an array, and what follows for the start.
 
-use strake_engine::AssemblePolicy;
+use strake_engine::{AssemblePolicy, without_it};
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::import::{push_once, suffice_without};
@@ -63,11 +63,18 @@ pub(crate) fn is_of(refused: &ControlError, uuid: &str) -> bool {
 
 /// Why an array is not started degraded while `label`, which is refused, is one of its labels.
 pub(crate) fn not_without(name: &str, label: &ControlError) -> ControlError {
-    ControlError::refused(format!(
-        "{}; array {name} is not started degraded while this drive is here: its label may be newer than the others",
-        label.what
-    ))
+    ControlError::refused(format!("{}; {}", label.what, held_up(name)))
 }
+
+/// That a refused label keeps the array from being started degraded.
+fn held_up(name: &str) -> String {
+    format!(
+        "array {name} {NOT_DEGRADED} while this drive is here: its label may be newer than the others"
+    )
+}
+
+/// In all that is said about an array beside a label of it that is refused.
+pub(crate) const NOT_DEGRADED: &str = "is not started degraded";
 
 /// What was found of a recorded array.
 #[derive(Default)]
@@ -118,7 +125,12 @@ impl Search {
         if self.here.is_empty() || self.refused.is_empty() {
             return error;
         }
-        let what = format!("{}; {}", self.refused.join("; "), error.what);
-        ControlError::new(error.kind, what)
+        // What the array could do without that drive, it cannot do beside it.
+        let name = &self.here[0].label.name;
+        let why = match error.what.strip_suffix(&without_it(name)) {
+            Some(waits) => format!("{waits}; {}", held_up(name.as_str())),
+            None => error.what,
+        };
+        ControlError::new(error.kind, format!("{}; {why}", self.refused.join("; ")))
     }
 }

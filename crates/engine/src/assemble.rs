@@ -29,7 +29,7 @@ mod replay;
 
 pub(crate) use bitmaps::{complete_below, intent_pages};
 pub use recovery::{Intents, Recovery};
-pub use refusals::{too_few, waiting};
+pub use refusals::{too_few, waiting, without_it};
 use replay::Carried;
 pub(crate) use replay::note_start;
 

@@ -43,7 +43,7 @@ mod undelete;
 
 pub use array::{Array, ArrayStatus, Counters, IoLimits, Options, Pending, Progress, Replacing};
 pub use assemble::{
-    AssemblePolicy, Assembled, Intents, Outcome, Recovery, assemble, too_few, waiting,
+    AssemblePolicy, Assembled, Intents, Outcome, Recovery, assemble, too_few, waiting, without_it,
 };
 pub use board::{MemberCause, MemberHealth, MemberStatus};
 pub use config_record::{config_sequence, load_config, store_config, store_config_as};

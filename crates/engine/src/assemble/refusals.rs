@@ -33,10 +33,15 @@ pub fn waiting(
             format!("{waits}; {}", need(superblock, &geometry, all & !here))
         }
         // What is not known of the geometry is told when it is started.
-        Ok(_) | Err(_) => format!(
-            "{waits}; bring it back, or start without it: strake array import {name} --degraded"
-        ),
+        Ok(_) | Err(_) => format!("{waits}; bring it back{}", without_it(name)),
     }
+}
+
+/// The second half of the advice of [`waiting`]. It does not hold while a drive is here whose label is refused: the
+/// array is not started degraded then.
+#[must_use]
+pub fn without_it(name: &Name) -> String {
+    format!(", or start without it: strake array import {name} --degraded")
 }
 
 /// Why the array of `superblock` cannot be started without the members in the mask `absent`.

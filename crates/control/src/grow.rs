@@ -392,6 +392,13 @@ impl Manager {
         let label = running.array.newest_label();
         let plan = plan_change(change, &label, &running.drives)?;
         warnings.extend(self.spares_left_behind(running, &plan));
+        warnings.extend(plan.lacks_for_format_2().map(|lacks| {
+            let (name, lacks) = (&view.name, ByteSize(lacks));
+            format!(
+                "array {name} has format 1, and uses the space that format 2 needs if it grows: each drive would then \
+                 need {lacks} more for a conversion. To convert it, do that first: strake array upgrade-format {name}"
+            )
+        }));
         let sizes = label.members.iter().map(|row| row.bytes).collect();
         let tails = |slot| running.array.tails(MemberIndex(slot as u8));
         let tails = (0..running.drives.len()).map(tails).collect();

@@ -35,7 +35,7 @@ use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait};
-use crate::recorded::geometry_of;
+use crate::recorded::{geometry_of, record_of, understood};
 
 /// What kind of change a plan makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +192,24 @@ impl GrowPlan {
         (least(self.formats.0, &self.before), least(self.formats.1, &self.after))
     }
 
+    /// Bytes that a member lacks afterwards for a conversion to format 2, when it has them now: an array of format 1
+    /// that grows uses the space that the areas of format 2 need.
+    #[must_use]
+    pub fn lacks_for_format_2(&self) -> Option<u64> {
+        match (self.change, self.formats.0) {
+            (Change::UpgradeFormat, _) | (Change::Grow, Format::Two(_)) => return None,
+            (Change::Grow, Format::One) => {}
+        }
+        let shift = self.before.block_size().shift();
+        let needs = |geometry: &Geometry| {
+            let used = geometry.member_blocks_used() << shift;
+            Format::two(used).least_device_bytes(used)
+        };
+        let least = self.sizes.iter().copied().min().unwrap_or(0);
+        let lacks = needs(&self.after).saturating_sub(least);
+        (needs(&self.before) <= least && lacks > 0).then_some(lacks)
+    }
+
     /// The plan of the same change for what is there now. Nothing else than a plan says what is planned again, so a
     /// change cannot be checked against a plan of another kind.
     ///
@@ -303,6 +321,7 @@ pub fn grow(
         Err(ArrayError::state(format!("a drive of array {name} got another size; try again")))
     };
     unchanged(&assembled)?;
+    check_readable(&changed(&assembled.superblock, plan), plan)?;
     let members: Vec<(MemberIndex, Drive)> =
         assembled.live().map(|(member, drive)| (member, drive.clone())).collect();
     for (member, drive) in &members {
@@ -334,14 +353,33 @@ pub fn grow(
     let mut fleet = Fleet::new(&drives, wait);
     assembled.write_bitmaps(&mut fleet).map_err(Failed::into_error)?;
     unchanged(&assembled)?;
-    let label = &mut assembled.superblock;
-    label.generation += 1;
-    label.geometry.member_blocks = plan.after.member_blocks_used();
-    label.format = plan.formats.1;
-    label.geometry.region_stripes = Regions::new(&plan.after).stripes_per_region();
-    // Nothing was written since the start that began this activation.
-    label.clean = true;
+    assembled.superblock = changed(&assembled.superblock, plan);
     assembled.write_labels(&mut fleet).map_err(Failed::into_error)
+}
+
+/// `label` with the change of `plan`, one generation later. All of the geometry is recorded again: a label of format 1
+/// is opened whatever it records of what follows from the rest, one of format 2 is not.
+fn changed(label: &Superblock, plan: &GrowPlan) -> Superblock {
+    Superblock {
+        generation: label.generation + 1,
+        geometry: record_of(&plan.after),
+        format: plan.formats.1,
+        // Nothing was written since the start that began this activation.
+        clean: true,
+        ..label.clone()
+    }
+}
+
+/// Refuses a change after which this version would not start the array.
+fn check_readable(label: &Superblock, plan: &GrowPlan) -> Result<(), ArrayError> {
+    let unreadable = |why: String| {
+        ArrayError::state(format!("array {} cannot change: {why}; nothing was done", label.name))
+    };
+    match understood(label) {
+        Ok(geometry) if geometry == plan.after => Ok(()),
+        Ok(_) => Err(unreadable("its labels would record another geometry".to_owned())),
+        Err(error) => Err(unreadable(format!("its labels would not be readable: {}", error.what))),
+    }
 }
 
 /// Claims `drive`, which holds `label` and is about to be a member of its array again, up to its end if it has become

@@ -110,7 +110,13 @@ fn an_array_that_cannot_be_converted_keeps_its_format() {
     let control = old_array(&folder, &mirror(&folder.drives(2)), 1 << 30);
     // In format 1 it takes what areas would need.
     let grow = GrowArrayRequest { name: "tank".into(), ..Default::default() };
-    assert_eq!(control.grow_array(&grow).expect("it grows").result, "changed");
+    for dry_run in [true, false] {
+        let request = GrowArrayRequest { dry_run, ..grow.clone() };
+        let change = control.grow_array(&request).expect("it grows");
+        assert_eq!(change.result, if dry_run { "planned" } else { "changed" });
+        let warned = change.warnings.iter().any(|one| one.contains("upgrade-format tank"));
+        assert!(warned, "{:?}", change.warnings);
+    }
     assert_eq!(format(&control), 1, "growing keeps the format");
     check_refused(upgrade(&control), ControlErrorKind::State, "has 1073741824 bytes");
     check_refused(upgrade(&control), ControlErrorKind::State, "give it a larger drive first");
@@ -208,6 +214,9 @@ fn a_label_with_another_constant_is_named_and_not_gone_around() {
         let view = array(&control, "tank").expect("it is known");
         assert_eq!(view.states, ["offline"], "{view:?}");
         assert_eq!(view.reason.matches(SAYS).count(), made + 1, "{}", view.reason);
+        // What would be refused is not advised.
+        assert!(!view.reason.contains("start without it"), "{}", view.reason);
+        assert!(!view.next_action.contains("--degraded"), "{}", view.next_action);
         let import = |name: &str, drives: &[String]| ImportArraysRequest {
             name: name.into(),
             drives: drives.to_vec(),

@@ -12,9 +12,15 @@ use strake_units::{CoreIndex, MemberIndex};
 
 /// Makes the labels of an array that does not run those of format 1.
 fn make_format_1(stage: &Stage) {
+    make_format_1_with(stage, |_| {});
+}
+
+/// The same, with another change of each label.
+fn make_format_1_with(stage: &Stage, change: impl Fn(&mut Superblock)) {
     for disk in &stage.disks {
         let mut label = stage.label(disk);
         label.format = Format::One;
+        change(&mut label);
         let layout = AreaLayout::of(disk.ram.info().bytes()).expect("a member");
         for copy in [Copy::Head, Copy::Tail] {
             let at = layout.slot_offset(copy, label.generation);
@@ -73,6 +79,24 @@ fn a_new_array_has_format_2_and_one_of_format_1_keeps_it() {
         assert_eq!(versions(&stage), vec![2; members], "{level}");
         assert!(upgrade(&mut stage, STRICTLY).expect("it may").is_nothing(), "{level}");
     }
+}
+
+/// A label of format 1 is opened whatever it records as group width of a level without groups. Converted, it was
+/// refused for that from then on.
+#[test]
+fn what_format_1_does_not_check_is_recorded_as_format_2_checks_it() {
+    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
+    stage.fill(300, 50, 3);
+    stage.stop().expect("clean");
+    make_format_1_with(&stage, |label| label.geometry.group_width += 1);
+    stage.again(STRICTLY);
+    assert_eq!(stage.status().format, Format::One);
+    stage.stop().expect("clean");
+    upgrade(&mut stage, STRICTLY).expect("there is room");
+    stage.again(STRICTLY);
+    assert_eq!(stage.status().format.version(), 2);
+    stage.verify(300);
+    stage.stop().expect("clean");
 }
 
 /// An array that grows keeps its format, and in format 2 has its areas behind the new data.

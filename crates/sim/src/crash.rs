@@ -10,6 +10,7 @@
 mod area;
 mod branches;
 mod case;
+mod cores;
 pub mod corrupt;
 mod cut;
 mod disk;
@@ -19,6 +20,7 @@ mod jobs;
 mod judge;
 pub mod pairs;
 mod player;
+mod promise;
 mod record;
 mod states;
 mod wide;
@@ -62,6 +64,9 @@ const JOBS: u64 = 6;
 
 /// Of this many cases one is of a wide shape.
 const WIDE: u64 = 6;
+
+/// Of this many cases one has several cores.
+const CORES: u64 = 12;
 
 /// Of this many cases in a row as many are of each list as of the next such many.
 const CYCLE: u64 = 12;
@@ -173,6 +178,7 @@ const fn list_of(nth: u64) -> List {
     match nth % CYCLE {
         nth if nth % JOBS == JOBS - 1 => List::Jobs,
         nth if nth % WIDE == 0 => List::Wide,
+        nth if nth % CORES == CORES / 4 => List::Cores,
         _ => List::Drawn,
     }
 }
@@ -212,15 +218,18 @@ pub fn replay(key: &str) -> Result<String, String> {
     };
     let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
     let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
-    let list =
-        [List::Jobs, List::Pairs, List::Wide].into_iter().find(|l| number.starts_with(l.letter()));
+    let list = [List::Jobs, List::Pairs, List::Wide, List::Cores]
+        .into_iter()
+        .find(|l| number.starts_with(l.letter()));
     let list = list.unwrap_or(List::Drawn);
     let number = number[list.letter().len()..].parse().map_err(|_| wrong())?;
     let name = CaseName { seed: seed.parse().map_err(|_| wrong())?, list, number };
     let case = case_of(name, Lie::None);
     if state.is_empty() {
         let report = match list {
-            List::Drawn | List::Jobs | List::Wide => run_case(name, Lie::None, STATES_OF_A_CASE),
+            List::Drawn | List::Jobs | List::Wide | List::Cores => {
+                run_case(name, Lie::None, STATES_OF_A_CASE)
+            }
             List::Pairs => pairs::run_case(name, 1),
         };
         let words = format!("{case}\n  {} states hold", report.runs);
@@ -243,6 +252,7 @@ fn case_of(CaseName { seed, list, number }: CaseName, lie: Lie) -> Case {
         List::Jobs => jobs::case(seed, number, lie),
         List::Pairs => pairs::case(seed, number),
         List::Wide => wide::case(seed, number, lie),
+        List::Cores => cores::case(seed, number, lie),
     }
 }
 

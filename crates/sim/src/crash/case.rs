@@ -4,10 +4,10 @@ use std::fmt;
 
 use strake_block::VolatileCache;
 use strake_engine::Consistency;
-use strake_raid::{Geometry, Level};
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_raid::{Geometry, Level, REGION_BYTES_MIN, Regions};
+use strake_units::{BlockSize, Lba, LbaRange, RegionIndex};
 
-use super::disk::{DiskSpec, Lie};
+use super::disk::{DiskSpec, Lie, Pace};
 use super::jobs::Job;
 use super::record::{TALL_BYTES, stripes};
 use super::wide;
@@ -20,6 +20,19 @@ pub(super) enum Request {
     Write { range: LbaRange, fua: bool },
     Zeroes { range: LbaRange, fua: bool },
     Flush,
+}
+
+impl Request {
+    /// The same, so many blocks further on.
+    fn behind(self, blocks: u64) -> Self {
+        let move_on =
+            |LbaRange { start, blocks: count }| LbaRange::new(Lba(start.0 + blocks), count);
+        match self {
+            Self::Write { range, fua } => Self::Write { range: move_on(range), fua },
+            Self::Zeroes { range, fua } => Self::Zeroes { range: move_on(range), fua },
+            Self::Flush => Self::Flush,
+        }
+    }
 }
 
 /// A step of a history.
@@ -130,12 +143,14 @@ pub(super) struct Case {
     pub(super) disk_block: BlockSize,
     pub(super) array_block: BlockSize,
     pub(super) cores: u16,
+    pub(super) ground: Ground,
     /// Members that went out before the history begins.
     pub(super) failed: Vec<u8>,
     /// Their drives are not there any more.
     pub(super) pulled: bool,
     pub(super) before: Before,
     pub(super) lie: Lie,
+    pub(super) pace: Pace,
     /// The ring of the redo log is about to begin anew when the history begins.
     pub(super) around: bool,
     /// The history ends with an orderly stop, whatever chance says.
@@ -143,6 +158,17 @@ pub(super) struct Case {
     /// What the array does beside.
     pub(super) job: Option<Job>,
     pub(super) plot: Plot,
+}
+
+/// Where the stripes are that requests go to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// They are the first ones of the array: one core serves them all.
+    #[default]
+    Start,
+    /// The first of them is the last one of a region, so that two cores serve them where there are two. Which region it
+    /// is depends on this number.
+    Border(u64),
 }
 
 /// Where the steps of a history come from, once the geometry is known.
@@ -173,6 +199,8 @@ pub(super) enum List {
     Pairs,
     /// They are drawn, and of the shapes of [`super::wide`].
     Wide,
+    /// They are drawn, and several cores have writes under way while the array changes: [`super::cores`].
+    Cores,
 }
 
 impl List {
@@ -183,6 +211,7 @@ impl List {
             Self::Jobs => "j",
             Self::Pairs => "p",
             Self::Wide => "w",
+            Self::Cores => "c",
         }
     }
 }
@@ -219,10 +248,12 @@ impl Case {
             disk_block,
             array_block,
             cores: if double && !around { 2 } else { 1 },
+            ground: Ground::Start,
             failed: slots,
             pulled,
             before: rng.pick(&[Before::Busy, Before::Rested, Before::Restarted]),
             lie,
+            pace: Pace::Even,
             around,
             stops: false,
             job: None,
@@ -233,22 +264,51 @@ impl Case {
     pub(super) fn disk_spec(&self) -> DiskSpec {
         let cache = if self.cached { VolatileCache::Present } else { VolatileCache::Absent };
         DiskSpec {
-            bytes: strake_ondisk::MEMBER_BYTES_MIN,
+            bytes: self.drive_bytes(),
             block_size: self.disk_block,
             cache,
             lie: self.lie,
+            pace: self.pace,
+        }
+    }
+
+    /// As few as a member may have; more where the array has to be larger than one region.
+    fn drive_bytes(&self) -> u64 {
+        let least = strake_ondisk::MEMBER_BYTES_MIN;
+        match self.ground {
+            Ground::Start => least,
+            Ground::Border(_) => {
+                let placement = self.placement_on(least);
+                let capacity = placement.stripes() * placement.data() * placement.strip_bytes();
+                least + (REGION_BYTES_MIN << 20).div_ceil(capacity).next_multiple_of(1 << 20)
+            }
         }
     }
 
     /// Where its bytes have to lie.
     pub(super) fn placement(&self) -> Placement {
+        self.placement_on(self.drive_bytes())
+    }
+
+    fn placement_on(&self, drive_bytes: u64) -> Placement {
         Placement::of(&Asked {
             level: self.level,
             members: self.members,
             group_size: self.group_size,
             strip_bytes: self.strip_bytes,
-            drive_bytes: self.disk_spec().bytes,
+            drive_bytes,
         })
+    }
+
+    /// The first stripe that requests go to.
+    pub(super) fn first_stripe(&self, geometry: &Geometry) -> u64 {
+        let regions = Regions::new(geometry);
+        match (self.ground, u64::from(regions.count()) - 1) {
+            (Ground::Start, _) | (Ground::Border(_), 0) => 0,
+            (Ground::Border(chance), borders) => {
+                regions.stripes(RegionIndex((chance % borders) as u32)).end - 1
+            }
+        }
     }
 
     /// How many drives there are: a fresh one comes last.
@@ -282,14 +342,23 @@ impl Case {
 
     fn drawn(&self, geometry: &Geometry, mut rng: Rng) -> Vec<Step> {
         let mut steps = Vec::new();
+        let first = self.first_stripe(geometry) * geometry.stripe_data_blocks();
+        let requests = |rng: &mut Rng| {
+            let count = rng.between(1, 3);
+            Step::Requests((0..count).map(|_| request(geometry, rng).behind(first)).collect())
+        };
+        let late = self.pace == Pace::Uneven;
+        if late {
+            // Some of these are under way still when the array has changed.
+            steps.extend([requests(&mut rng), Step::Rounds(rng.below(12))]);
+        }
         steps.extend(self.job.iter().flat_map(|job| job.steps(&mut rng)));
         let out = self.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
         for burst in 0..rng.between(1, 3) {
-            let requests = (0..rng.between(1, 3)).map(|_| request(geometry, &mut rng)).collect();
-            steps.push(Step::Requests(requests));
+            steps.push(requests(&mut rng));
             let victim = rng.below(self.members as u64) as u8;
             if burst == 0
-                && rng.one_in(4)
+                && rng.one_in(if late { 2 } else { 4 })
                 && out & 1 << victim == 0
                 && geometry.tolerates(out | 1 << victim)
             {
@@ -359,6 +428,12 @@ impl fmt::Display for Case {
             self.failed,
             if self.pulled { " and pulled" } else { "" }
         )?;
+        if self.ground != Ground::Start {
+            f.write_str(", over a border of regions")?;
+        }
+        if self.pace == Pace::Uneven {
+            f.write_str(", some I/Os slow")?;
+        }
         self.job.map_or(Ok(()), |job| write!(f, ", {job:?}"))
     }
 }

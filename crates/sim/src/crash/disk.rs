@@ -10,12 +10,19 @@ use strake_engine::Drive;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
 use super::image::{Change, Image};
+use super::promise::Promise;
 use crate::medium::PageBytes;
 use crate::oracle::Content;
 use crate::rng::Rng;
 
 /// Longest time that an I/O takes while it is written down.
 const LATENCY_MAX: u64 = 8_000;
+
+/// Longest time of one that is slow: an update of all labels takes less.
+const SLOW_MAX: u64 = 400_000;
+
+/// Of this many I/Os of drives that are uneven one is slow.
+const SLOW: u64 = 8;
 
 /// Something that happened while a history was written down. Its number is its place in the list.
 #[derive(Clone, Debug)]
@@ -44,15 +51,6 @@ pub(super) enum Event {
     },
 }
 
-/// What a crash may cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Promise {
-    /// Members whose stripes have every write in the redo log, as a mask.
-    pub(super) logged: u64,
-    /// Members that are not in sync, or are about to be so, as a mask.
-    pub(super) out: u64,
-}
-
 /// A list of events that several drives and clients add to.
 pub(super) type Tape = Arc<Mutex<Vec<Event>>>;
 
@@ -74,6 +72,23 @@ pub enum Lie {
     Fua,
 }
 
+/// How long the I/Os of drives take while they are written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// All of them about as long.
+    #[default]
+    Even,
+    /// Some many times as long as others: what begins later ends before.
+    Uneven,
+}
+
+impl Pace {
+    fn latency(self, rng: &mut Rng) -> Nanos {
+        let slow = self == Self::Uneven && rng.one_in(SLOW);
+        Nanos(rng.below(if slow { SLOW_MAX } else { LATENCY_MAX }))
+    }
+}
+
 /// What all drives of a case are like.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskSpec {
@@ -81,6 +96,7 @@ pub(super) struct DiskSpec {
     pub(super) block_size: BlockSize,
     pub(super) cache: VolatileCache,
     pub(super) lie: Lie,
+    pub(super) pace: Pace,
 }
 
 struct State {
@@ -209,16 +225,17 @@ impl Queue {
     /// Writes down that the drive has got an operation, and says when it is done.
     fn begin(&self, state: &mut State, op: &Op, now: Nanos) -> (Nanos, usize) {
         let Some((tape, rng)) = &mut state.tape else { return (now, 0) };
+        let pace = self.disk.spec.pace;
         let (offset, _) = self.range_bytes(op);
         let event = match op {
-            Op::Read { .. } => return (now.plus(Nanos(rng.below(LATENCY_MAX))), 0),
+            Op::Read { .. } => return (now.plus(pace.latency(rng)), 0),
             Op::Flush => Event::FlushIssue,
             Op::Write { .. } | Op::WriteZeroes { .. } | Op::Deallocate { .. } => {
                 let (change, fua) = self.change(op).expect("it changes something");
                 Event::Issue { drive: self.disk.number, offset, change, fua }
             }
         };
-        (now.plus(Nanos(rng.below(LATENCY_MAX))), note(tape, event))
+        (now.plus(pace.latency(rng)), note(tape, event))
     }
 
     fn finish(&self, state: &mut State, flying: Flying) -> Completion {

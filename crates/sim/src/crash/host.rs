@@ -8,6 +8,7 @@ use strake_reactor::Poller;
 use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
 
 use super::case::Case;
+use super::promise::Watch;
 use crate::content;
 
 /// Rounds after which somebody who still waits counts as forgotten.
@@ -28,6 +29,8 @@ pub(super) struct Host {
     queue: Box<dyn IoQueue>,
     batch: CompletionBatch,
     pub(super) now: Nanos,
+    /// Notes what the labels promise, where that is asked for.
+    pub(super) watch: Option<Watch>,
 }
 
 impl Host {
@@ -37,14 +40,19 @@ impl Host {
             .map_err(|error| format!("start: {error}"))?;
         let core = CoreIndex(case.cores - 1);
         let queue = array.device().open_queue(core, DEPTH).map_err(|error| error.to_string())?;
-        Ok(Self { array, pollers, queue, batch: CompletionBatch::new(DEPTH as usize), now })
+        let batch = CompletionBatch::new(DEPTH as usize);
+        Ok(Self { array, pollers, queue, batch, now, watch: None })
     }
 
     /// A turn of every shard, `step` later. Returns what was answered.
     pub(super) fn round(&mut self, step: Nanos) -> Vec<Completion> {
         self.now = self.now.plus(step);
+        let before = self.watch.as_ref().map_or(0, Watch::events);
         for poller in &mut self.pollers {
             poller.turn(self.now);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.note(&self.array.newest_label(), before);
         }
         self.queue.poll(self.now, &mut self.batch);
         self.batch.drain().collect()

@@ -9,10 +9,12 @@ use strake_raid::MemberState;
 use strake_units::{LbaRange, MemberIndex, Nanos};
 
 use super::area::{Area, area_of};
+use super::case::Ground;
 use super::cut::{Cut, State, Writes};
-use super::disk::{Disk, Event, Promise, Tape};
+use super::disk::{Disk, DiskSpec, Event, Pace, Tape};
 use super::host::Host;
 use super::image::{Image, Torn};
+use super::promise::{Noted, Promise, Watch, promise_at};
 use super::record::{Record, TALL_BYTES, Window, at_once, tape_of, uuid};
 use crate::drive::Crash;
 use crate::medium::{PAGE, PageBytes};
@@ -24,6 +26,9 @@ const RUNS: u64 = 20;
 
 /// Of those in which somebody is back.
 const RUNS_RETURNED: u64 = 4;
+
+/// So many times fewer of arrays of several regions, as the resync of a whole one takes long.
+const RUNS_OF_REGIONS: u64 = 4;
 
 /// Activations of a history at most, from the creation on.
 const STARTS_BEFORE: u64 = 3;
@@ -97,6 +102,17 @@ pub(super) struct After {
     /// What blocks may hold, after the loss was accepted if it had to be.
     oracle: Oracle,
     pub(super) events: Vec<Event>,
+    /// What the labels promised when this start began.
+    promised: Promise,
+    /// What they promised since.
+    noted: Vec<Noted>,
+}
+
+impl After {
+    /// What the labels promised at a point of the recovery.
+    fn promise(&self, point: usize) -> Promise {
+        promise_at(point, self.promised, self.noted.iter().copied())
+    }
 }
 
 /// Looks at one state, a second crash included if there is one.
@@ -156,6 +172,10 @@ struct Look<'a> {
     homes: Vec<usize>,
     tape: Option<Tape>,
     oracle: Oracle,
+    /// What the labels promised at the crash before this start.
+    promise: Promise,
+    /// What they promise since, where that is written down.
+    noted: Vec<Noted>,
 }
 
 /// Looks at the start that follows the first crash, or the one that is `next`. What it writes may be written down.
@@ -166,7 +186,8 @@ fn look(
     next: Option<Next<'_>>,
     recorded: bool,
 ) -> Result<(Seen, After), String> {
-    let spec = record.case.disk_spec();
+    // No requests meet the recovery, so there is nothing for a slow I/O to be late for; a resync would take very long.
+    let spec = DiskSpec { pace: Pace::Even, ..record.case.disk_spec() };
     let nth = next.map_or(1, |(_, after)| after.nth + 1);
     let (base, torn) = match next {
         None => {
@@ -189,16 +210,22 @@ fn look(
     let tape = recorded.then(|| tape_of(&disks, record.case.seed));
     let oracle = next.map_or(&known.oracle, |(_, after)| &after.oracle).clone();
     let homes = (0..record.case.members).collect();
+    let promise = next.map_or(known.promise, |(cut, after)| after.promise(cut.point));
     let degraded = away != 0;
-    let mut look = Look { record, known, lost, degraded, disks, homes, tape, oracle };
+    let noted = Vec::new();
+    let mut look =
+        Look { record, known, lost, degraded, disks, homes, tape, oracle, promise, noted };
     let name = next.map_or(state.name(), |(cut, _)| cut.kept ^ cut.point as u64);
     let returned = lost & !away != 0;
-    let run = recorded || name.is_multiple_of(if returned { RUNS_RETURNED } else { RUNS });
+    let runs = if returned { RUNS_RETURNED } else { RUNS };
+    let runs = if record.case.ground == Ground::Start { runs } else { runs * RUNS_OF_REGIONS };
+    let run = recorded || name.is_multiple_of(runs);
     let (seen, oracle) = look.all(STARTS_BEFORE + nth, run)?;
     let seen = Seen { torn, ..seen };
     let tape = look.tape.take().unwrap_or_default();
     let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
-    Ok((seen, After { nth, base, oracle, events }))
+    let noted = std::mem::take(&mut look.noted);
+    Ok((seen, After { nth, base, oracle, events, promised: promise, noted }))
 }
 
 /// What the last write that reached the media was for, if it was torn.
@@ -265,19 +292,30 @@ impl Look<'_> {
     /// Starts the array, reads, waits until regions are resynchronized, and reads again; then once more with everybody
     /// who is here. Returns how many were taken back.
     fn run(&mut self, assembled: Assembled, resync: bool, careful: bool) -> Result<u64, String> {
+        let mut watch = self.tape.as_ref().map(|tape| Watch::new(tape, &self.record.placement));
+        // From the first write of the recovery on.
+        watch.iter_mut().for_each(|watch| watch.note(assembled.label(), 0));
         let mut host = Host::start(assembled, &self.record.case, Nanos(2_000_000_000_000))?;
-        self.read(&mut host)?;
+        host.watch = watch;
+        let taken_back = self.serve(&mut host, resync, careful)?;
+        self.noted = host.watch.take().map_or_else(Vec::new, Watch::into_noted);
+        Ok(taken_back)
+    }
+
+    /// What an array does that has been started.
+    fn serve(&mut self, host: &mut Host, resync: bool, careful: bool) -> Result<u64, String> {
+        self.read(host)?;
         if resync {
             host.until("the end of the resync", |host| {
                 (0..ROUNDS_BETWEEN_LOOKS).for_each(|_| drop(host.round(Nanos(1_000))));
                 Ok(host.array.status().resync.is_none())
             })?;
-            self.read(&mut host)?;
+            self.read(host)?;
         }
         if !careful {
             return Ok(0);
         }
-        let taken_back = self.take_back(&mut host)?;
+        let taken_back = self.take_back(host)?;
         if host.array.status().members.iter().all(|m| m.state == MemberState::InSync) {
             let page = |member, offset| self.page(member, offset);
             textbook::verify(&self.record.placement, &page)?;
@@ -359,8 +397,12 @@ impl Look<'_> {
 
     /// Only a parity array that lacks members may be refused, and not where the labels promised that a crash does no
     /// harm. What intents promise is for one member that is lost with the crash, or in the midst of the history.
+    ///
+    /// The labels are those at the last crash. No data or start that is promised is given away by that: a member that
+    /// was taken back since the crash before is in sync, and its loss with the last one is the row "crash together with
+    /// the loss of a member" of docs/guarantees.md, as if there had been one crash.
     fn may_refuse(&self) -> bool {
-        let Promise { logged, out } = self.known.promise;
+        let Promise { logged, out } = self.promise;
         let case = &self.record.case;
         let before = case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
         let out = out | case.slots(self.lost);

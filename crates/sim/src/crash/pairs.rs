@@ -9,9 +9,9 @@ use strake_engine::Consistency;
 use strake_raid::{Geometry, Level};
 use strake_units::{BlockSize, Lba, LbaRange};
 
-use super::case::{Before, Case, CaseName, List, Plot, Request, Step};
+use super::case::{Before, Case, CaseName, Ground, List, Plot, Request, Step};
 use super::cut::{Back, State};
-use super::disk::Lie;
+use super::disk::{Lie, Pace};
 use super::judge::Known;
 use super::record::Record;
 use super::states::{LOST_MAX, States, every_cut};
@@ -92,10 +92,12 @@ pub(super) fn case(seed: u64, number: u64) -> Case {
         array_block: BlockSize::B512,
         // Every other history has its requests on another core than that of the first stripe.
         cores: if rest.is_multiple_of(2) { 1 } else { 2 },
+        ground: Ground::Start,
         failed: Vec::new(),
         pulled: false,
         before: if way / 2 == 0 { Before::Rested } else { Before::Busy },
         lie: Lie::None,
+        pace: Pace::Even,
         around: false,
         stops: false,
         job: None,
@@ -159,7 +161,7 @@ fn cut_recovery(
 ) {
     let Some(after) = recovered(report, record, known, state, name) else { return };
     let mut cuts = Vec::new();
-    let covered = every_cut(record, &after.events, &mut |cut, _, _| cuts.push(cut));
+    let covered = every_cut(record, &after.events, &mut |reached| cuts.push(reached.cut));
     report.count(
         if covered.sampled() { "recovery_cut_at_some" } else { "recovery_cut_everywhere" },
         1,

@@ -5,15 +5,15 @@ use strake_engine::{
     ArrayError, AssemblePolicy, Consistency, CreateSpec, Drive, Ids, MemberIo, Outcome, Pending,
     Replacing, assemble, create, plan_create, prepare_drive, store_config,
 };
-use strake_ondisk::RecordedState;
 use strake_raid::Geometry;
 use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos};
 
 use super::case::{Before, Case, Request, Step};
-use super::disk::{Disk, Event, Promise, Tape, note};
+use super::disk::{Disk, Event, Tape, note};
 use super::host::{Host, durability, write_op};
 use super::image::Image;
 use super::jobs::Job;
+use super::promise::Promise;
 use super::record::{Record, at_once, uuid, watched};
 use crate::oracle::{Content, Oracle};
 use crate::placement::Placement;
@@ -117,7 +117,7 @@ impl Player {
     }
 
     pub(super) fn play(mut self, case: Case) -> Result<Record, String> {
-        self.fill()?;
+        self.fill(&case)?;
         for slot in &case.failed {
             self.fail(*slot)?;
         }
@@ -154,12 +154,13 @@ impl Player {
     }
 
     /// Gives every watched block a content that is stable.
-    fn fill(&mut self) -> Result<(), String> {
+    fn fill(&mut self, case: &Case) -> Result<(), String> {
         let size = self.geometry.block_size();
-        let all = watched(&self.placement, size);
+        let all = watched(&self.placement, case.first_stripe(&self.geometry), size);
         let stripe = self.geometry.stripe_data_blocks().min(REQUEST_BYTES_MAX >> size.shift());
         for start in (0..all.blocks).step_by(stripe as usize) {
-            let range = LbaRange::new(Lba(start), stripe.min(all.blocks - start));
+            let blocks = stripe.min(all.blocks - start);
+            let range = LbaRange::new(Lba(all.start.0 + start), blocks);
             let id = self.fresh_id();
             let begun = self.oracle.begin_write(id, range, Content::Pattern(id), false);
             self.host.run(write_op(id, range, size, false))?;
@@ -384,16 +385,10 @@ impl Player {
 
     /// Writes down what the label says that every member in use holds, if that has changed.
     fn note_promise(&mut self, first: bool) {
-        let label = self.host.array.newest_label();
-        let rows = label.members.iter().enumerate();
-        let out = rows.filter(|(_, row)| row.state != RecordedState::InSync);
-        let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
-        let everybody = u64::MAX >> (64 - label.members.len());
-        let all = label.consistency == Consistency::Strict && label.logged == everybody;
-        let logged = if all { u64::MAX } else { label.logged & out };
+        let Promise { logged, out } = Promise::of(&self.host.array.newest_label(), &self.placement);
         // A weaker mode is recorded before it is used.
         let weaker = matches!(self.under_way, Some(UnderWay::Weaker(_)));
-        let logged = if weaker { 0 } else { self.placement.groups_with(logged) };
+        let logged = if weaker { 0 } else { logged };
         let promise = Promise { logged, out: out | self.condemned };
         if first || promise != self.promise {
             self.promise = promise;

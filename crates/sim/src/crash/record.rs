@@ -4,9 +4,10 @@ use strake_raid::Geometry;
 use strake_units::{BlockSize, Lba, LbaRange, Nanos, Uuid};
 
 use super::case::Case;
-use super::disk::{Disk, Event, Promise, Tape};
+use super::disk::{Disk, Event, Tape};
 use super::image::Image;
 use super::player::Player;
+use super::promise::{Promise, of_history, promise_at};
 use crate::drive::Crash;
 use crate::oracle::{Begun, Oracle};
 use crate::placement::{Placement, Spot};
@@ -39,12 +40,17 @@ impl Record {
 
     /// The blocks that are looked at.
     pub(super) fn watched(&self) -> LbaRange {
-        watched(&self.placement, self.case.array_block)
+        watched(&self.placement, self.first_stripe(), self.case.array_block)
+    }
+
+    /// The first stripe that is looked at.
+    fn first_stripe(&self) -> u64 {
+        self.case.first_stripe(&self.geometry)
     }
 
     /// The parts of strips that are looked at.
     pub(super) fn windows(&self) -> Vec<Window> {
-        windows(&self.placement)
+        windows(&self.placement, self.first_stripe())
     }
 
     /// The blocks of a part of one strip.
@@ -55,21 +61,10 @@ impl Record {
         LbaRange::new(first, (window.to - window.from) >> shift)
     }
 
-    /// What the labels promised at a point. What they promise at the end of a turn may be so from anywhere in it: there
-    /// the less of both counts.
+    /// What the labels promised at a point.
     pub(super) fn promise(&self, point: usize) -> Promise {
         // The first event is what they promise when the history begins.
-        let before = promise(&self.events[..point.max(1)]);
-        let after = self.events[point..].iter().find_map(|event| match event {
-            Event::Promise { promise, from } => Some((*promise, *from)),
-            _ => None,
-        });
-        match after {
-            Some((Promise { logged, out }, from)) if from < point => {
-                Promise { logged: before.logged & logged, out: before.out | out }
-            }
-            Some(_) | None => before,
-        }
+        promise_at(point, promise(&self.events[..1]), of_history(&self.events))
     }
 
     /// True when the array can do without the slots in the mask `out` and the drives in the mask `lost`.
@@ -125,9 +120,14 @@ fn take(live: &mut Vec<(Begun, LbaRange)>, id: u64) -> (Begun, LbaRange) {
 }
 
 /// The blocks that are filled before a history begins.
-pub(super) fn watched(placement: &Placement, size: BlockSize) -> LbaRange {
-    let stripes = stripes(placement.strip_bytes()).min(placement.stripes());
-    LbaRange::new(Lba(0), (stripes * placement.data() * placement.strip_bytes()) >> size.shift())
+pub(super) fn watched(placement: &Placement, first_stripe: u64, size: BlockSize) -> LbaRange {
+    let stripes = looked_at(placement, first_stripe);
+    let blocks = (placement.data() * placement.strip_bytes()) >> size.shift();
+    LbaRange::new(Lba(stripes.start * blocks), (stripes.end - stripes.start) * blocks)
+}
+
+fn looked_at(placement: &Placement, first: u64) -> std::ops::Range<u64> {
+    first..(first + stripes(placement.strip_bytes())).min(placement.stripes())
 }
 
 /// A part of every data strip of a stripe: bytes of the strip.
@@ -139,9 +139,9 @@ pub(super) struct Window {
 }
 
 /// All of short strips; of tall ones the first and the last pages, and those on either side of each border of bands.
-fn windows(placement: &Placement) -> Vec<Window> {
+fn windows(placement: &Placement, first_stripe: u64) -> Vec<Window> {
     let strip = placement.strip_bytes();
-    let stripes = 0..stripes(strip).min(placement.stripes());
+    let stripes = looked_at(placement, first_stripe);
     let parts: Vec<(u64, u64)> = if strip < TALL_BYTES {
         vec![(0, strip)]
     } else {

@@ -8,8 +8,9 @@
 use std::collections::{BinaryHeap, HashSet};
 
 use super::cut::{Cut, State, Writes, tears};
-use super::disk::Event;
+use super::disk::{Event, Pace};
 use super::image::Torn;
+use super::promise::of_history;
 use super::record::{Record, promise};
 use crate::drive::Crash;
 use crate::rng::{Rng, mix};
@@ -19,6 +20,9 @@ const EXHAUSTIVE_MAX: usize = 12;
 
 /// Members that a history may lose with the crash.
 pub(super) const LOST_MAX: u32 = 2;
+
+/// By so many bits a state is more likely to be chosen that a late write is open in.
+const LATE: u32 = 3;
 
 /// Subsets drawn where there are more.
 const SAMPLE: u64 = 256;
@@ -80,25 +84,40 @@ impl States {
         let losses = losses(record, lost_max);
         let best = [BinaryHeap::new(), BinaryHeap::new()];
         let mut chooser = Chooser { best, states: Vec::new(), most, all: 0 };
-        let covered = every_cut(record, &record.events, &mut |cut, media, chance| {
-            let out = record.promise(cut.point).out;
-            for &lost in &losses {
-                // Whoever is about to go out may be called so already.
-                if lost == 0 || record.tolerates(out, lost) {
-                    chooser.offer(mix(media ^ mix(lost ^ chance)), State::first(cut, lost));
+        let covered =
+            every_cut(record, &record.events, &mut |Reached { cut, media, chance, late }| {
+                let out = record.promise(cut.point).out;
+                for &lost in &losses {
+                    // Whoever is about to go out may be called so already.
+                    if lost == 0 || record.tolerates(out, lost) {
+                        let rank = mix(media ^ mix(lost ^ chance));
+                        let rank = if late { rank >> LATE } else { rank };
+                        chooser.offer(rank, State::first(cut, lost));
+                    }
                 }
-            }
-        });
+            });
         chooser.choose(covered)
     }
 }
 
-/// Every cut of `events`, which are those of the history or of a recovery from one of its states. Each is told with
-/// what stands for the media that it leaves, and with something drawn. Returns how many cuts there were.
+/// A cut, and what it leaves.
+pub(super) struct Reached {
+    pub(super) cut: Cut,
+    /// Stands for what the media hold then.
+    media: u64,
+    /// Something drawn.
+    chance: u64,
+    /// A write is open that some I/Os of these drives were slow enough for: labels promise since what they did not when
+    /// it was given to a drive.
+    late: bool,
+}
+
+/// Every cut of `events`, which are those of the history or of a recovery from one of its states. Returns how many cuts
+/// there were.
 pub(super) fn every_cut(
     record: &Record,
     events: &[Event],
-    each: &mut dyn FnMut(Cut, u64, u64),
+    each: &mut dyn FnMut(Reached),
 ) -> Covered {
     let covered = Covered::default();
     let mut walk = Walk { record, events, seen: HashSet::new(), covered };
@@ -163,7 +182,7 @@ pub(super) fn losses(record: &Record, lost_max: u32) -> Vec<u64> {
 }
 
 impl Walk<'_> {
-    fn point(&mut self, point: usize, crash: Crash, each: &mut dyn FnMut(Cut, u64, u64)) {
+    fn point(&mut self, point: usize, crash: Crash, each: &mut dyn FnMut(Reached)) {
         let spec = self.record.case.disk_spec();
         let writes = Writes::before(self.events, point, crash, &spec);
         let promise = promise(&self.events[..point]);
@@ -175,7 +194,8 @@ impl Walk<'_> {
         self.covered.every_subset += u64::from(few);
         self.covered.some_subsets += u64::from(!few);
         let seed = self.record.case.seed;
-        let mut subset = |kept| self.subset((point, crash, kept), &writes, base, each);
+        let late = self.record.case.pace == Pace::Uneven && is_late(&writes, &self.events[..point]);
+        let mut subset = |kept| self.subset((point, crash, kept), &writes, (base, late), each);
         if few {
             (0..1u64 << count).for_each(subset);
             return;
@@ -197,8 +217,8 @@ impl Walk<'_> {
         &mut self,
         (point, crash, kept): (usize, Crash, u64),
         writes: &Writes,
-        base: u64,
-        each: &mut dyn FnMut(Cut, u64, u64),
+        (base, late): (u64, bool),
+        each: &mut dyn FnMut(Reached),
     ) {
         let bits = writes.open.iter().enumerate().filter(|(bit, _)| kept >> bit & 1 == 1);
         let media = bits.fold(base, |sum, (_, write)| sum.wrapping_add(name(*write)));
@@ -212,7 +232,7 @@ impl Walk<'_> {
             // A write that is whole and open, and one that is stable, leave the same.
             let media = if way == 0 { media } else { mix(media.wrapping_add(way as u64)) };
             if self.seen.insert(media) {
-                each(Cut { point, crash, kept, torn }, media, chance);
+                each(Reached { cut: Cut { point, crash, kept, torn }, media, chance, late });
             }
         }
     }
@@ -247,6 +267,12 @@ impl Chooser {
         let covered = Covered { states: self.all, chosen: chosen.len() as u64, ..covered };
         States { chosen, covered }
     }
+}
+
+/// True when a write is open that was given to a drive before the labels promised what they do now.
+fn is_late(writes: &Writes, events: &[Event]) -> bool {
+    let last = of_history(events).last().map_or(0, |noted| noted.at);
+    writes.open.first().is_some_and(|open| *open < last)
 }
 
 /// Stands for a write in the sum that stands for a set of writes.

@@ -5,8 +5,8 @@ use strake_engine::Consistency;
 use strake_raid::{Geometry, Level};
 use strake_units::{BlockSize, Lba, LbaRange};
 
-use super::case::{Before, Case, Plot, Request};
-use super::disk::Lie;
+use super::case::{Before, Case, Ground, Plot, Request};
+use super::disk::{Lie, Pace};
 use super::jobs::Job;
 use super::player::REQUEST_BYTES_MAX;
 use super::record::{BAND_BYTES, TALL_BYTES, stripes};
@@ -77,10 +77,12 @@ pub(super) fn case(run: u64, number: u64, lie: Lie) -> Case {
         disk_block: size,
         array_block: size,
         cores: rng.pick(&[1, 2, 2, 3]),
+        ground: Ground::Start,
         failed: Vec::new(),
         pulled: rng.one_in(3),
         before: rng.pick(&[Before::Busy, Before::Rested, Before::Restarted]),
         lie,
+        pace: Pace::Even,
         around: false,
         stops: false,
         job: None,
@@ -141,6 +143,8 @@ pub(super) fn words(case: &Case) -> impl Iterator<Item = &'static str> {
         ("one_core", case.cores == 1),
         ("two_cores", case.cores == 2),
         ("three_cores", case.cores == 3),
+        ("uneven", case.pace == Pace::Uneven),
+        ("two_regions", case.ground != Ground::Start),
     ]
     .into_iter()
     .filter_map(|(word, so)| so.then_some(word))

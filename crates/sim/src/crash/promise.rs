@@ -1,0 +1,123 @@
+//! What the labels promise of a crash, and from which event on.
+
+use strake_engine::Consistency;
+use strake_ondisk::{RecordedState, Superblock};
+
+use super::disk::{Event, Tape};
+use crate::placement::Placement;
+
+/// What a crash may cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Promise {
+    /// Members whose stripes have every write in the redo log, as a mask.
+    pub(super) logged: u64,
+    /// Members that are not in sync, or are about to be so, as a mask.
+    pub(super) out: u64,
+}
+
+impl Promise {
+    /// What a label promises that every member in use holds.
+    pub(super) fn of(label: &Superblock, placement: &Placement) -> Self {
+        let rows = label.members.iter().enumerate();
+        let out = rows.filter(|(_, row)| row.state != RecordedState::InSync);
+        let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
+        let everybody = u64::MAX >> (64 - label.members.len());
+        let all = label.consistency == Consistency::Strict && label.logged == everybody;
+        let logged = if all { u64::MAX } else { label.logged & out };
+        Self { logged: placement.groups_with(logged), out }
+    }
+
+    /// The less of both.
+    const fn less(self, other: Self) -> Self {
+        Self { logged: self.logged & other.logged, out: self.out | other.out }
+    }
+}
+
+/// A promise that replaces the one before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted {
+    pub(super) promise: Promise,
+    /// Events before the turn in which it came to be so.
+    pub(super) from: usize,
+    /// Events before it was seen.
+    pub(super) at: usize,
+}
+
+/// What is promised at a point, where `first` was promised in the beginning. What is promised at the end of a turn may
+/// be so from anywhere in it: there the less of both counts.
+pub(super) fn promise_at(
+    point: usize,
+    first: Promise,
+    noted: impl IntoIterator<Item = Noted>,
+) -> Promise {
+    let mut now = first;
+    for next in noted {
+        if next.at > point {
+            return if next.from < point { now.less(next.promise) } else { now };
+        }
+        now = next.promise;
+    }
+    now
+}
+
+/// The promises of a history.
+pub(super) fn of_history(events: &[Event]) -> impl Iterator<Item = Noted> + '_ {
+    (1..).zip(events).filter_map(|(at, event)| match event {
+        Event::Promise { promise, from } => Some(Noted { promise: *promise, from: *from, at }),
+        _ => None,
+    })
+}
+
+/// Notes what the labels promise while the recovery from a crash is recorded. These promises are no events, so that the
+/// cuts of a recovery keep their names.
+pub(super) struct Watch {
+    tape: Tape,
+    placement: Placement,
+    noted: Vec<Noted>,
+}
+
+impl Watch {
+    pub(super) fn new(tape: &Tape, placement: &Placement) -> Self {
+        Self { tape: Tape::clone(tape), placement: *placement, noted: Vec::new() }
+    }
+
+    /// Events so far.
+    pub(super) fn events(&self) -> usize {
+        self.tape.lock().expect("one thread runs a case").len()
+    }
+
+    /// Notes what `label` promises, which is so since some time after the event `from`.
+    pub(super) fn note(&mut self, label: &Superblock, from: usize) {
+        let promise = Promise::of(label, &self.placement);
+        if self.noted.last().is_none_or(|last| last.promise != promise) {
+            self.noted.push(Noted { promise, from, at: self.events() });
+        }
+    }
+
+    pub(super) fn into_noted(self) -> Vec<Noted> {
+        self.noted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Noted, Promise, promise_at};
+
+    const NONE: Promise = Promise { logged: 0, out: 0 };
+    const LOGGED: Promise = Promise { logged: 0b111, out: 0b1 };
+
+    fn check(point: usize, expected: Promise) {
+        let noted = |promise, from, at| Noted { promise, from, at };
+        let noted = [noted(LOGGED, 2, 5), noted(NONE, 7, 9)];
+        assert_eq!(promise_at(point, NONE, noted), expected, "point {point}");
+    }
+
+    #[test]
+    fn within_a_turn_the_less_of_both_is_promised() {
+        [0, 2].into_iter().for_each(|point| check(point, NONE));
+        [3, 4].into_iter().for_each(|point| check(point, Promise { logged: 0, out: 0b1 }));
+        [5, 7].into_iter().for_each(|point| check(point, LOGGED));
+        check(8, Promise { logged: 0, out: 0b1 });
+        [9, 20].into_iter().for_each(|point| check(point, NONE));
+    }
+}

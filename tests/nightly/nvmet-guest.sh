@@ -157,7 +157,7 @@ expect 0 strake array fail tank --member 2 --accept redundancy --yes
 client verify
 told[verified]=$(<"$work/out")
 
-say "the target asks for proof"
+say "the target requires authentication"
 guest serve "$proving" "$host"
 guest offer "$proving"
 umask 077

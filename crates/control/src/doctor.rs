@@ -165,7 +165,7 @@ impl Manager {
             let what = "the daemon before this one was not shut down cleanly";
             check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
         } else {
-            fine("daemon last stop", "in order")
+            fine("daemon last stop", "clean")
         });
         for core in self.daemon("", 0, 0).cores {
             let name = format!("daemon core {}", core.index);

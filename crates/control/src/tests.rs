@@ -344,7 +344,7 @@ fn data_on_a_drive_is_not_written_over_unasked() {
     let whole = fs::read(&drives[2]).expect("it can be read");
     assert!(whole[..data.len()] == data && whole[data.len()..].iter().all(|byte| *byte == 0));
     let asked = CreateArrayRequest { overwrite: true, ..raid6(drives.clone()) };
-    assert_eq!(control.create_array(&asked).expect("nobody needs it").result, "created");
+    assert_eq!(control.create_array(&asked).expect("it is not needed").result, "created");
     stop(&control);
 }
 

@@ -404,7 +404,7 @@ fn a_destroyed_array_is_named_and_its_drives_are_free() {
     let (state, note) = world.state(&drives[0]);
     assert_eq!(state, "free");
     assert!(note.contains("strake array undelete tank"), "{note}");
-    let (result, drive) = world.clean(&drives[0], false).expect("nobody needs it");
+    let (result, drive) = world.clean(&drives[0], false).expect("it is not needed");
     assert_eq!((result.as_str(), drive.note.as_str()), ("changed", ""));
     world.create("1", &drives).expect("both are free");
 }
@@ -553,7 +553,7 @@ fn f24_a_drive_whose_labels_are_all_damaged_is_foreign() {
     };
     let refused = world.control.replace_member(&replace(false));
     check_refused(refused, ControlErrorKind::Refused, &["damaged Strake labels"]);
-    let words = ["nobody can tell"];
+    let words = ["is not known"];
     check_refused(world.clean(&drives[2], false), ControlErrorKind::Refused, &words);
     world.control.replace_member(&replace(true)).expect("it is told to");
     world.restart();

@@ -378,7 +378,7 @@ fn replace_made_over(control: &Control, drive: String, words: &str, command: &st
     let refused = control.replace_member(&replace).expect_err("it holds something");
     assert!(refused.what.contains(words), "{command}: {refused}");
     replace.overwrite = true;
-    control.replace_member(&replace).expect("nobody needs what it holds");
+    control.replace_member(&replace).expect("its content is not needed");
     tick_until(control, "the end of the rebuild", || tank(control).members[1].state == "in_sync");
 }
 

@@ -12,7 +12,7 @@ fn healthy() -> Script {
 fn asked(line: &str, answer: &str) -> (Option<i32>, String, Vec<String>) {
     let served = Served::new("asked", healthy());
     let mut terminal = Terminal::start(served.command(&line.split(' ').collect::<Vec<_>>()));
-    terminal.until(|text| text.contains(" to go on: "));
+    terminal.until(|text| text.contains(" to continue: "));
     terminal.type_in(answer);
     let (status, printed) = terminal.end();
     (status.code(), printed, served.heard())

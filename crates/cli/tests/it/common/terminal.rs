@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus};
 
 /// What a confirmation ends with.
-const ASKED: (&str, &str) = ("\nType ", " to go on: ");
+const ASKED: (&str, &str) = ("\nType ", " to continue: ");
 
 /// A command that runs on a terminal.
 pub struct Terminal {

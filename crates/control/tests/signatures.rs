@@ -170,7 +170,7 @@ fn what_real_tools_make_is_refused_by_name() {
     let mut compared = 0;
     for (number, (tool, words, command)) in MADE.iter().enumerate() {
         if !is_installed(tool, &folder.0) {
-            println!("left out, {tool} is not installed: {command}");
+            skipped(command, &format!("{tool} is not installed"));
             continue;
         }
         // Another file each time: the control plane keeps drives open for a while.
@@ -178,7 +178,7 @@ fn what_real_tools_make_is_refused_by_name() {
         let made = shell(command, &file, &sources);
         if !made.status.success() {
             // Making it needs something of this machine, such as a free loop device.
-            println!("left out: {command}: {}", String::from_utf8_lossy(&made.stderr));
+            skipped(command, &String::from_utf8_lossy(&made.stderr));
             continue;
         }
         let seen = blkid(&file);
@@ -327,6 +327,13 @@ fn create_tank(control: &Control, drives: &[PathBuf]) {
     control.create_array(&request).expect("it is created");
 }
 
+/// Reports what a test leaves out, and why. Written to the standard error itself: the test harness hides what a passing
+/// test prints.
+fn skipped(command: &str, why: &str) {
+    use std::io::Write as _;
+    writeln!(std::io::stderr(), "skipped: {command}: {}", why.trim()).expect("there is an output");
+}
+
 /// Makes an array, lets `command` loose on its member 1 while it does not run, and looks at what comes of it.
 fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str)) -> bool {
     let state = folder.join(format!("state{number}"));
@@ -337,7 +344,7 @@ fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str))
     stop(control);
     let made = shell(command, &drives[1], folder);
     if !made.status.success() {
-        println!("left out: {command}: {}", String::from_utf8_lossy(&made.stderr));
+        skipped(command, &String::from_utf8_lossy(&made.stderr));
         return false;
     }
     let control = Control::start(&state, Options::default()).expect("the control plane starts");
@@ -405,7 +412,7 @@ fn a_member_that_somebody_made_something_over_is_not_used() {
     let mut outlived = 0;
     for (number, (tool, words, command)) in MADE_OVER.into_iter().enumerate() {
         if !is_installed(tool, &folder.0) {
-            println!("left out, {tool} is not installed: {command}");
+            skipped(command, &format!("{tool} is not installed"));
             continue;
         }
         outlived += usize::from(check_made_over(&folder.0, number, (words, command)));

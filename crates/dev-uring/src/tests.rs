@@ -21,6 +21,13 @@ const TURNS_MAX: u64 = 2_000_000_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
+/// Reports what a test leaves out, and why. Written to the standard error itself: the test harness hides what a passing
+/// test prints.
+fn skipped(what: &str, why: impl std::fmt::Display) {
+    use std::io::Write as _;
+    writeln!(std::io::stderr(), "skipped: {what}: {why}").expect("there is an output");
+}
+
 /// A path of our own that is cleaned up when the test ends.
 struct Scratch(PathBuf);
 

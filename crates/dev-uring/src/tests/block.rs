@@ -15,7 +15,7 @@ fn files_agree_with_a_model() {
                 OpenOptions { direct, block_size: Some(block_size), ..Default::default() };
             match UringDevice::open(&file.0, options) {
                 Ok((device, _)) => agrees_with_a_model(&device, 300, 7),
-                Err(error) => eprintln!("skipped: {error}"),
+                Err(error) => skipped("I/O of files against a model", error),
             }
         }
     }
@@ -50,7 +50,7 @@ fn deallocated_space_reads_zero_and_goes_back_to_the_file_system() {
     let file = Scratch::file(4 << 20);
     let device = open(&file.0);
     if device.info().deallocate != DeallocateReads::Zeroes {
-        eprintln!("skipped: the temporary folder's file system cannot punch holes");
+        skipped("TRIM of files", "the temporary folder's file system cannot punch holes");
         return;
     }
     let mut queue = queue(&device, 1);
@@ -168,7 +168,7 @@ fn zeroing_finds_a_way_on_memory_file_systems() {
     let folder = Path::new("/dev/shm");
     let file = Scratch(folder.join(format!("strake-dev-uring-{}-shm", std::process::id())));
     if let Err(error) = create_sparse(&file.0, 4 << 20) {
-        eprintln!("skipped: no memory file system ({error})");
+        skipped("zeroes on a memory file system", error);
         return;
     }
     agrees_with_a_model(&open(&file.0), 200, 5);
@@ -204,13 +204,14 @@ fn space_of_a_loop_device_goes_back_and_reads_zero() {
     let loop_device = match Loop::over(&file.0) {
         Ok(device) => device,
         Err(why) => {
-            eprintln!("skipped: no loop device ({why})");
+            skipped("TRIM of a loop device", why);
             return;
         }
     };
     let device = open(Path::new(&loop_device.0));
     if device.info().deallocate != DeallocateReads::Zeroes {
-        eprintln!("skipped: the file system of the temporary folder cannot punch holes");
+        let why = "the file system of the temporary folder cannot punch holes";
+        skipped("TRIM of a loop device", why);
         return;
     }
     let used = || std::fs::metadata(&file.0).expect("the file is there").blocks();
@@ -237,14 +238,14 @@ fn a_write_through_device_has_a_cache_only_behind_the_page_cache() {
     let device = match Loop::over(&file.0) {
         Ok(device) => device,
         Err(why) => {
-            eprintln!("skipped: no loop device ({why})");
+            skipped("the caches of a loop device that writes through", why);
             return;
         }
     };
     let name = device.0.rsplit('/').next().expect("a path has a name");
     let attribute = format!("/sys/block/{name}/queue/write_cache");
     if let Err(why) = std::fs::write(&attribute, "write through") {
-        eprintln!("skipped: {attribute}: {why}");
+        skipped("the caches of a loop device that writes through", why);
         return;
     }
     let found = [Direct::Auto, Direct::No].map(|direct| {
@@ -267,7 +268,7 @@ fn a_loop_device_agrees_with_a_model_and_opens_once() {
     let device = match Loop::over(&file.0) {
         Ok(device) => device,
         Err(why) => {
-            eprintln!("skipped: no loop device ({why})");
+            skipped("I/O of a loop device against a model", why);
             return;
         }
     };

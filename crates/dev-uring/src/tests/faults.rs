@@ -51,7 +51,7 @@ fn direct_io_refuses_misaligned_memory_instead_of_copying() {
     let file = Scratch::file(1 << 20);
     let device = open(&file.0);
     let Some(align) = device.shared().direct else {
-        eprintln!("skipped: the temporary folder has no direct I/O");
+        skipped("direct I/O of misaligned memory", "the temporary folder has no direct I/O");
         return;
     };
     let mut queue = queue(&device, 1);

@@ -40,11 +40,11 @@ impl Hanging {
         match python(&[Path::new("probe")]).output() {
             Ok(probe) if probe.status.success() => {}
             Ok(probe) => {
-                eprintln!("skipped: {}", String::from_utf8_lossy(&probe.stdout).trim());
+                skipped("drives that hang", String::from_utf8_lossy(&probe.stdout).trim());
                 return None;
             }
             Err(error) => {
-                eprintln!("skipped: python3: {error}");
+                skipped("drives that hang", format!("python3: {error}"));
                 return None;
             }
         }

@@ -52,14 +52,14 @@ fn a_mounted_disk_is_refused_with_the_reason() {
     let disk =
         mounts.lines().filter_map(|line| line.split(' ').next()).find(|d| d.starts_with("/dev/"));
     let Some(disk) = disk else {
-        eprintln!("skipped: no disk is mounted");
+        skipped("the refusal of a mounted disk", "no disk is mounted");
         return;
     };
     // Only for reading: should this ever open by mistake, it must not be able to do harm.
     let options = OpenOptions { access: Access::ReadOnly, ..Default::default() };
     let (_, text) = refusal(Path::new(disk), options);
     if text.contains("may not be opened") || text.contains("nothing at this path") {
-        eprintln!("skipped: {text}");
+        skipped("the refusal of a mounted disk", text);
         return;
     }
     assert!(text.contains("in use") && text.contains("mounted at /"), "{text}");

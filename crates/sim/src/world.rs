@@ -134,6 +134,16 @@ struct Snapshot {
     is_older: bool,
 }
 
+impl Asked {
+    /// The slot that a drive is about to join.
+    const fn joins(&self) -> Option<usize> {
+        match self {
+            Self::Fail { .. } => None,
+            Self::Replace { member, .. } => Some(member.at()),
+        }
+    }
+}
+
 struct World {
     rng: Rng,
     /// What came later: histories stay as they were where it brings nothing.

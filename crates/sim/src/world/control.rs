@@ -151,9 +151,6 @@ impl World {
             Ok(replacing) => {
                 self.trace.fault(Kind::Readd.word());
                 self.trace.event(&[86, slot as u64], || format!("control: take back {member}"));
-                if let Some(snapshot) = self.snapshot.as_mut().filter(|of| of.slot == slot) {
-                    snapshot.is_older = true;
-                }
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
                 Ok(true)
             }
@@ -235,6 +232,11 @@ impl World {
             let asked = self.asked.swap_remove(at);
             self.trace
                 .event(&[83, u64::from(answer.is_ok())], || format!("control: {what}: {answer:?}"));
+            if let Asked::Replace { member, .. } = &asked
+                && answer.is_ok()
+            {
+                self.outdate_snapshot(member.at());
+            }
             let excused = match asked {
                 Asked::Fail { .. } => self.stopping || self.lost,
                 // The new drive may have died already, and one that is taken back may still owe answers.
@@ -269,7 +271,9 @@ impl World {
         self.trace.fault(kind.word());
         self.trace.event(&[84, crash as u64], || format!("control: {crash:?}; {}", self.picture()));
         let stripes = self.unsettled_stripes(crash);
-        let joining = self.asked.iter().any(|a| matches!(a, Asked::Replace { .. }));
+        let joining: Vec<usize> = self.asked.iter().filter_map(Asked::joins).collect();
+        joining.iter().for_each(|slot| self.outdate_snapshot(*slot));
+        let joining = !joining.is_empty();
         self.note_promise();
         self.wake_members();
         for drive in self.drives.iter().chain(&self.retired) {
@@ -284,6 +288,8 @@ impl World {
         self.recovering = true;
         self.return_some();
         self.lose_one_with_the_crash();
+        // Labels are read before the array starts: another loss then would be one more in the same event.
+        self.faults.hold(true);
         self.restart(&stripes, joining)
     }
 

@@ -195,6 +195,13 @@ impl World {
         }
     }
 
+    /// The array has begun to write to the drive of `slot` again.
+    pub(super) fn outdate_snapshot(&mut self, slot: usize) {
+        if let Some(snapshot) = self.snapshot.as_mut().filter(|of| of.slot == slot) {
+            snapshot.is_older = true;
+        }
+    }
+
     /// The drive of `slot` may have become smaller, or be what it was some time before.
     ///
     /// A drive that no start used since is not older: it was never written after the stop, and the array has recorded

@@ -104,7 +104,7 @@ fn cve_2021_28361_data_without_data() {
 /// another length.
 #[test]
 fn cve_2026_23112_data_that_does_not_fit() {
-    refused(NONE, CONTROLLER, |pdu| pdu[8] ^= 1, "is not under way");
+    refused(NONE, CONTROLLER, |pdu| pdu[8] ^= 1, "is not in progress");
     refused(NONE, CONTROLLER, |pdu| pdu[12] = 4, "out of order");
     refused(NONE, CONTROLLER, |pdu| pdu[15] = 0xff, "out of order");
     refused(NONE, CONTROLLER, |pdu| pdu[17] = 0x20, "more or less data");
@@ -135,10 +135,10 @@ fn cve_2023_6536_answers_without_what_they_are_about() {
         NONE,
         CONTROLLER,
         move |pdu| pdu.extend_from_slice(&done(cid(pdu))),
-        "is not under way",
+        "is not in progress",
     );
-    refused(NONE, CONNECTED, |pdu| pdu[20] ^= 1, "is not under way");
-    refused(NONE, CONNECTED, |pdu| pdu.extend_from_within(..), "is not under way");
+    refused(NONE, CONNECTED, |pdu| pdu[20] ^= 1, "is not in progress");
+    refused(NONE, CONNECTED, |pdu| pdu.extend_from_within(..), "is not in progress");
 }
 
 /// CVE-2026-64534, as hosts meet it: digests that are wrong.

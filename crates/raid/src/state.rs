@@ -172,7 +172,7 @@ impl fmt::Display for IllegalTransition {
         let Self { state, event } = self;
         write!(
             f,
-            "event {event} does not apply to a member that is {state}; its state stays as it is"
+            "a member that is {state} cannot change because {event}; its state stays as it is"
         )
     }
 }

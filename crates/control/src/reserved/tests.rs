@@ -164,7 +164,7 @@ fn what_is_not_durable_is_put_back() {
     let failing = state.failing(|folder| folder.ends_with(FOLDER));
     let check_refused = |wanted, found: Option<&Reservations>| {
         let why = failing.write(wanted).expect_err("it is not durable");
-        for part in ["a.json", "the drive is ill", "nobody knows"] {
+        for part in ["a.json", "the drive is ill", "is not known"] {
             assert!(why.contains(part), "{why} does not say {part}");
         }
         assert_eq!(file.read(), Ok(found.cloned()));

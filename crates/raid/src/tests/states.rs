@@ -38,7 +38,9 @@ fn every_transition_is_in_this_table() {
     }
     assert_eq!(rebuilding(5).next(E::Progress { stripes: 5 }), Ok(rebuilding(5)));
     let error = IN_SYNC.next(E::Progress { stripes: 9 }).expect_err("nothing to rebuild");
-    assert!(error.to_string().contains("in sync cannot be told that its rebuild reached stripe 9"));
+    assert!(
+        error.to_string().contains("in sync cannot change because its rebuild reached stripe 9")
+    );
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn metrics_are_given_to_this_machine_alone() {
     let folder = Folder::new();
     for place in ["0.0.0.0:0", "[::]:0", "192.0.2.1:9464", "[::ffff:192.0.2.1]:9464"] {
         let said = folder.refused("state", "socket", &["--metrics", place]);
-        assert!(said.contains("other machines"), "{place}: {said}");
+        assert!(said.contains("other hosts"), "{place}: {said}");
     }
     let said = folder.refused("state", "socket", &["--metrics", "unix:relative"]);
     assert!(said.contains("unix:/absolute/path"), "{said}");

@@ -36,8 +36,7 @@ pub const ADVISORIES: Step = Step { name: "advisories", run: advisories };
 pub const TEST: Step = Step { name: "test", run: suite::run };
 pub const CRASH: Step = Step { name: "crash", run: |root| sim::crash(root, &CRASH_STATES) };
 pub const CORRUPT: Step = Step { name: "corrupt", run: |root| sim::corrupt(root, &CORRUPTIONS) };
-pub const SIM: Step =
-    Step { name: "sim", run: |root| sim::worlds_without_silence(root, &SIM_SEEDS) };
+pub const SIM: Step = Step { name: "sim", run: |root| sim::worlds_of_a_change(root, &SIM_SEEDS) };
 pub const BINARIES: Step = Step { name: "build", run: binaries };
 pub const END_TO_END: Step = Step { name: "e2e", run: e2e::run };
 pub const INSTRUCTIONS: Step = Step { name: "instructions", run: instructions::check };

@@ -118,9 +118,9 @@ fn metrics_are_asked_for_on_this_machine_only() {
         assert!(matches!(parse(fine), Ok(Place::Loopback(_))), "{fine}");
     }
     for (bad, why) in [
-        ("0.0.0.0:9464", "other machines"),
-        ("[::]:9464", "other machines"),
-        ("192.0.2.1:9464", "other machines"),
+        ("0.0.0.0:9464", "other hosts"),
+        ("[::]:9464", "other hosts"),
+        ("192.0.2.1:9464", "other hosts"),
         ("unix:m.sock", "/absolute/path"),
         ("localhost:9464", "loopback address such as"),
         ("9464", "loopback address such as"),

@@ -57,7 +57,7 @@ start_daemon
 restarted tank
 
 expect 1 strake array scrub start tank --wait
-grep -q "known to be wrong" "$work/out" || fail "the scrub does not say that something is wrong"
+grep -q corrupt "$work/out" || fail "the scrub does not say that something is wrong"
 found=$(scrub_value tank "sorted((f['member'], int(f['drive_offset_bytes']), int(f['member_length_bytes'])) for f in it['findings'])")
 want="[[1, $((data + (128 << 10))), 4096], [2, $((data + (100 << 20) + 4096)), 4096], [4, $((data + (640 << 10) + 8192)), 8192]]"
 [[ $found == "$want" ]] || fail "the scrub found $found instead of $want"
@@ -136,7 +136,7 @@ dd if="${vault[2]}" of="$work/spoiled" bs=4096 skip=$(((data + (64 << 10)) / 409
 start_daemon
 restarted vault
 expect 1 strake array scrub start vault --repair --wait
-grep -q "not known what is wrong" "$work/out" || fail "it is not said that nobody knows what is wrong"
+grep -q "wrong strip not known" "$work/out" || fail "it is not said that the wrong strip is not known"
 tr -s ' \n' ' ' <"$work/out" | grep -q "strake array scrub start vault --trust-data" || fail "the remedy is not said"
 verdicts=$(scrub_value vault "[(f['verdict'], f.get('member')) for f in it['findings']]")
 [[ $verdicts == '[["parity_differs", null]]' ]] || fail "the scrub said $verdicts"

@@ -70,7 +70,7 @@ kill -STOP "${pids[front]}"
 for remote in "${remotes[@]}"; do
     on spare expect 2 strake drive connect "$remote" --host-nqn "$second"
     on spare expect 0 strake drive connect "$remote" --host-nqn "$second" --take-over --output json
-    [[ $(json "it['drive']['guard']") == reserved ]] || fail "taken over: $(<"$work/out")"
+    [[ $(json "it['drive']['reservation']") == reserved ]] || fail "taken over: $(<"$work/out")"
 done
 on spare expect 0 strake array import tank --drives "$drive_list"
 on spare offer spare

@@ -21,7 +21,7 @@ health() {
 # Whether the scrub that was paused is taken up again.
 is_paused() { [[ $(array_value tank "it['scrub']['state']") == paused ]]; }
 
-# metric: the bytes known to be wrong.
+# metric: the bytes that are corrupt.
 metric() {
     python3 - "$work/metrics.sock" <<'PY'
 import socket, sys
@@ -43,14 +43,14 @@ printf 'spoiled' | dd of="${drives[2]}" bs=1 seek=$((data + 65536)) conv=notrunc
 start_daemon --metrics "unix:$work/metrics.sock"
 
 expect 1 strake array scrub start tank --wait
-grep -q "known to be wrong" "$work/out" || fail "the scrub does not say that something is wrong"
+grep -q "4 KiB corrupt" "$work/out" || fail "the scrub does not say that something is wrong"
 health 1 degraded
 expect 1 strake status
 grep -q "4 KiB corrupt" "$work/out" || fail "status does not say what is wrong"
 expect 0 strake array list
 grep -q corrupt "$work/out" || fail "array list does not say that something is wrong"
 [[ $(metric) == 4096 ]] || fail "the metric is $(metric) instead of 4096"
-say "4096 bytes known to be wrong: status, array list, show, doctor and the metric say so"
+say "4096 bytes are corrupt: status, array list, show, doctor and the metric say so"
 
 # A scrub that has not come that far yet is no news.
 # It may be over before it can be paused.

@@ -27,7 +27,7 @@ grep -q "rename" "$work/err" || fail "it is not said what to do: $(<"$work/err")
 say "while another array has the name, the destroyed one is named by its UUID"
 
 expect 0 strake array destroy tank --yes
-grep -q "strake array undelete $newer" "$work/out" || fail "destroy promises by a name that stands for two arrays"
+tr -s '[:space:]' ' ' <"$work/out" | grep -q "strake array undelete $newer" || fail "destroy promises by a name that stands for two arrays"
 expect 3 strake array undelete tank
 grep -q "$older" "$work/err" && grep -q "$newer" "$work/err" || fail "not both are listed: $(<"$work/err")"
 expect 0 strake array undelete "$older"

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-ASKED = re.compile(r"\nType (.+) to go on: $")
+ASKED = re.compile(r"\nType (.+) to continue: $")
 # A command that has said nothing for so long, and that never ends by itself, is told to.
 QUIET_S = 0.5
 

@@ -97,7 +97,7 @@ done
 expect 0 strake drive show "${remotes[4]}"
 say "$(<"$work/out")"
 # Ours are reserved; the kernel's target has no reservations before 6.13, and those only when it is told to.
-guards() { local it; for it in "$@"; do expect 0 strake drive show "$it" --output json; json "it['guard']"; done | xargs; }
+guards() { local it; for it in "$@"; do expect 0 strake drive show "$it" --output json; json "it['reservation']"; done | xargs; }
 told[guards]=$(guards "${remotes[@]}" | tr ' ' _)
 [[ ${told[guards]} == reserved_reserved_reserved_reserved_none_none ]] || fail "guards: ${told[guards]}"
 

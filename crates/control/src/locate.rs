@@ -1,4 +1,4 @@
-//! The locate led of a drive's slot.
+//! The locate LED of a drive's slot.
 
 use strake_api::v1::{DriveChange, LocateDriveRequest};
 
@@ -6,10 +6,10 @@ use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 
 impl Control {
-    /// Blinks the locate led of a drive's slot, or stops that.
+    /// Blinks the locate LED of a drive's slot, or stops that.
     ///
     /// # Errors
-    /// When there is no such drive, it has no locate led that the kernel can switch (where it is to be found is said
+    /// When there is no such drive, it has no locate LED that the kernel can switch (where it is to be found is said
     /// instead), or the kernel refuses.
     pub fn locate_drive(&self, request: &LocateDriveRequest) -> Result<DriveChange, ControlError> {
         let (path, machine) =

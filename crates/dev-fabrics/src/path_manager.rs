@@ -84,7 +84,7 @@ enum Numbers {
     Lack,
 }
 
-/// An association over which commands may be under candidate.
+/// An association over which commands may be in progress.
 struct Use {
     path: PathId,
     session: u64,

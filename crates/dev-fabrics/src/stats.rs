@@ -28,7 +28,7 @@ pub struct QueueStats {
     pub others: u64,
     /// Bytes of data that the target sent.
     pub bytes_in: u64,
-    /// Bytes of data that were sent to it, or are on their flag.
+    /// Bytes of data that were sent to it, or are on their way.
     pub bytes_out: u64,
     /// Commands that the target answered with an error.
     pub failures: u64,

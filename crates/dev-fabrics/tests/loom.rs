@@ -2,7 +2,7 @@
 //! can happen, and with every value that the memory model of C11 lets them read. loom runs the very source of the
 //! product, `src/cache.rs`, on atomics of its own.
 //!
-//! Not covered: how associations, connections and queues are told of each other (`src/path_manager.rs`, `src/link.rs`),
+//! Not covered: how associations, connections and queues learn of each other (`src/path_manager.rs`, `src/link.rs`),
 //! which goes through locks and descriptors. Here a queue knows its association, as there.
 //!
 //! `LOOM_MAX_PREEMPTIONS` sets how often a thread may be interrupted where it did not have to wait.

@@ -173,7 +173,7 @@ fn f19_whoever_a_drive_was_taken_from_uses_it_no_more() {
     let first = machine.connect(1, ReservationMode::Claim).expect("nobody has it");
     let mut queue = open(&first);
     assert_eq!(write(&mut *queue), Ok(()));
-    let second = machine.connect(2, ReservationMode::TakeOver).expect("whoever has it");
+    let second = machine.connect(2, ReservationMode::TakeOver).expect("it takes the drive over");
     // It is told so, whether it writes or not.
     until("it hears of it", || is_taken(&first));
     assert_eq!(first.is_reserved(), Some(false));
@@ -193,8 +193,8 @@ fn f19_whoever_a_drive_was_taken_from_uses_it_no_more() {
     };
     let before = tries(&first);
     until("it has tried again", || tries(&first) > before);
-    let anew = machine.connect(1, ReservationMode::Claim).expect("from the beginning");
-    assert_eq!(write(&mut *open(&anew)), Ok(()));
+    let fresh = machine.connect(1, ReservationMode::Claim).expect("from the beginning");
+    assert_eq!(write(&mut *open(&fresh)), Ok(()));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn f19_what_a_target_remembers_is_ours_or_not() {
     let place = machine.target.address();
     drop(machine);
     let machine = Machine::start(Some(&book));
-    drop(machine.connect(2, ReservationMode::TakeOver).expect("whoever has it"));
+    drop(machine.connect(2, ReservationMode::TakeOver).expect("it takes the drive over"));
     FabricsDevice::release(&machine.address(), &host(2)).expect("the target answers");
     drop(machine);
     let _machine = Machine::at(place, Some(&book));

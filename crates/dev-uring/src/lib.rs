@@ -5,7 +5,7 @@
 //! requests gather in the submission ring, one system call per turn hands them over, completions are read from
 //! shared memory.
 //!
-//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, locate leds and health.
+//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, locate LEDs and health.
 //!
 //! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
 //! someone else uses, go around requests that a drive still owes, or let a buffer go while the kernel may still touch

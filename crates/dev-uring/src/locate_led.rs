@@ -1,4 +1,4 @@
-//! The locate led of a drive's slot, by which a person finds it.
+//! The locate LED of a drive's slot, by which a person finds it.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sysfs::entries;
 
-/// A locate led that the kernel can switch.
+/// A locate LED that the kernel can switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocateLed {
     attribute: PathBuf,
@@ -15,7 +15,7 @@ pub struct LocateLed {
 }
 
 impl LocateLed {
-    /// The locate led for the block device at `folder` of sysfs: an enclosure's (Documentation/ABI/testing/sysfs-class-
+    /// The locate LED for the block device at `folder` of sysfs: an enclosure's (Documentation/ABI/testing/sysfs-class-
     /// enclosure: `locate`), one of PCIe enclosure management on the drive or a bridge before it (drivers/pci/npem.c,
     /// LED class), or the attention indicator of the hot-plug slot (drivers/pci/hotplug: 2 blinks).
     pub(crate) fn of(folder: &Path, slot: Option<&Path>) -> Option<Self> {

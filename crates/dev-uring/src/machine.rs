@@ -265,7 +265,7 @@ impl Machine {
         entries(&slots).into_iter().find(is_mine).map(|name| slots.join(name))
     }
 
-    /// The locate led of a drive's slot, if it has one that the kernel can switch.
+    /// The locate LED of a drive's slot, if it has one that the kernel can switch.
     #[must_use]
     pub fn locate_led(&self, drive: &KernelDrive) -> Option<LocateLed> {
         LocateLed::of(&drive.folder, self.pci_slot(&drive.pci).as_deref())

@@ -62,7 +62,7 @@ enum Life {
 }
 
 /// A client being served. The order of the fields is the order of dropping: the queue before the buffers, the
-/// connection slot last, because its going tells whoever waits that all is over.
+/// connection slot last, because its release reports the end of the connection.
 pub(crate) struct Connection {
     device: DeviceQueue,
     peer: Peer,

@@ -53,13 +53,13 @@ impl ConnectionSlots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// ConnectionSlots taken now.
+    /// Connection slots taken now.
     #[must_use]
     pub fn taken(&self) -> u32 {
         self.lock().taken
     }
 
-    /// ConnectionSlots that are free now.
+    /// Connection slots that are free now.
     #[must_use]
     pub fn free(&self) -> u32 {
         let state = self.lock();

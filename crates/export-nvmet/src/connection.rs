@@ -115,7 +115,7 @@ enum Voice {
 }
 
 /// A queue being served. The order of the fields is the order of dropping: device queues before the buffers, the
-/// connection slot last, because its going tells whoever waits that all is over.
+/// connection slot last, because its release reports the end of the connection.
 pub(crate) struct Connection {
     role: Role,
     peer: Peer,

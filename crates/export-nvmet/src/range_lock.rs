@@ -1,5 +1,5 @@
-//! RangeLocks: how a Compare and a Write that are fused are one step for everybody who writes to the same blocks (Base,
-//! section 3.4.2; NVM, section 2.1.4).
+//! Range locks: how a Compare and a Write that are fused are one step for every host that writes to the same blocks
+//! (Base, section 3.4.2; NVM, section 2.1.4).
 //!
 //! ```text
 //! raise -> every queue of the device has seen it, and has no earlier write there any more -> stands -> lower
@@ -10,9 +10,9 @@
 //! which is nothing nearly always; queues look at the list they share when its number of changes is another, in their
 //! turns.
 //!
-//! RangeLocks and the writes that wait for them have an order, that of their tickets: a write waits for the range locks
-//! that its queue knew when it came, and later range locks wait for it. Everybody waits for earlier ones only, so
-//! nobody waits for ever, and a write that waits is not passed by one pair after another.
+//! Range locks and the writes that wait for them are ordered by their tickets: a write waits for the range locks that
+//! its queue knew when it came, and later range locks wait for it. Each waits for earlier ones only, so no wait is
+//! endless, and a write that waits is not passed by one pair after another.
 //!
 //! [`RangeLocks`] and [`Outlook`] are pure; [`Gate`], [`Sentry`] and [`Raised`] put them between threads.
 
@@ -31,7 +31,7 @@ struct RangeLock {
     range: LbaRange,
     /// Queues that have not said yet that they write nothing there.
     missing: u32,
-    /// RangeLocks that were raised before it, and are around some of its blocks.
+    /// Range locks that were raised before it, and are around some of its blocks.
     ahead: u32,
 }
 

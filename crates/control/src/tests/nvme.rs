@@ -46,7 +46,7 @@ fn what_nobody_may_reach_or_what_would_clash_is_refused() {
         control.run(|m| m.create_export(&request))
     };
     check_refused(other(|r| r.allow_hosts.clear()), usage, "--allow-host");
-    check_refused(other(|r| r.allow_hosts.push("somebody".into())), usage, "is not a valid NQN");
+    check_refused(other(|r| r.allow_hosts.push("not-an-nqn".into())), usage, "is not a valid NQN");
     check_refused(other(|r| r.nqn = "nqn.".into()), usage, "is not a valid NQN");
     check_refused(other(|r| r.listen = "unix:/x".into()), usage, "an address and a port");
     check_refused(other(|r| r.via = "nbd".into()), usage, "NBD knows neither");
@@ -125,7 +125,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     check_refused(add(&control, host("", "")), usage, "--secret-file");
     check_refused(add(&control, host("DHHC-1:00:AAAA:", "")), usage, "32, 48 or 64");
     check_refused(add(&control, host(SECRET, SECRET)), usage, "the same");
-    let stranger = AddHostRequest { nqn: "somebody".into(), ..host(SECRET, "") };
+    let stranger = AddHostRequest { nqn: "not-an-nqn".into(), ..host(SECRET, "") };
     check_refused(add(&control, stranger), usage, "is not a valid NQN");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered");
     let export = export.export.expect("it says which");

@@ -127,7 +127,7 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     let unnamed = ConnectDriveRequest { host_nqn: String::new(), ..request(address) };
     let refused = control.connect_drive(&unnamed);
     check_refused(refused, device, "we connect as nqn.2014-08.org.nvmexpress:uuid:");
-    let wrong = ConnectDriveRequest { host_nqn: "somebody".into(), ..request(address) };
+    let wrong = ConnectDriveRequest { host_nqn: "not-an-nqn".into(), ..request(address) };
     check_refused(control.connect_drive(&wrong), usage, "is not a valid NQN");
     check_refused(disconnect(&control, address), ControlErrorKind::NotFound, "is not connected");
 
@@ -222,7 +222,7 @@ fn another_machine_tells_what_it_offers() {
         control.discover_drives(&DiscoverDrivesRequest { address, host_nqn, ..Default::default() })
     };
     check_refused(ask("store", HOST), ControlErrorKind::Usage, "write it like nvme-tcp://");
-    check_refused(ask(&place, "somebody"), ControlErrorKind::Usage, "is not a valid NQN");
+    check_refused(ask(&place, "not-an-nqn"), ControlErrorKind::Usage, "is not a valid NQN");
     let unknown = ask(&place, "");
     check_refused(unknown, ControlErrorKind::Device, "we connect as nqn.2014-08.org.nvmexpress");
 
@@ -511,7 +511,7 @@ fn records_of_a_backup_are_looked_at() {
     let id = HOST.rsplit(':').next().expect("it ends with an identifier");
     for (json, why) in [
         (changed("\"hold_s\": 12", "\"hold_s\": 60"), "12 to 24 seconds"),
-        (changed(HOST, "somebody"), "is not a valid NQN"),
+        (changed(HOST, "not-an-nqn"), "is not a valid NQN"),
         (changed(&format!("\"{id}\""), "\"me\""), "identifies no host"),
         (changed("nvme-tcp://", "nvme-rdma://"), "nvme-tcp://"),
     ] {

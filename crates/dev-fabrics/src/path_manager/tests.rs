@@ -94,7 +94,7 @@ impl Rig {
         self.path_manager.settle();
     }
 
-    /// Another path, that is up, and whose thread the path manager has not been told of.
+    /// Another path, that is up, and whose thread the path manager does not know yet.
     fn connected(&mut self, target: &Target) -> (PathId, (Asker<GiveUp>, Inbox<GiveUp>)) {
         let (address, host) = (address(target), self.shared.host());
         let session = Session::begin(&address, &host, self.shared.options.digests);

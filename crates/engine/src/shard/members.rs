@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use strake_block::{
     BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceKind, Io,
-    IoError, IoErrorKind, IoQueue, Op, SgMut, VolatileCache,
+    IoError, IoErrorKind, IoQueue, Op, SgMut, Token, VolatileCache,
 };
 use strake_reactor::TaskId;
 use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, Nanos};
@@ -159,7 +159,7 @@ struct Member {
     /// Deallocations among those outstanding, at most [`DEALLOCATE_DEPTH`](crate::limits::DEALLOCATE_DEPTH).
     deallocating: u32,
     /// Further ones, which wait here, so that they hold up nothing and their limit does not count yet.
-    deallocations: VecDeque<Io>,
+    deallocations: VecDeque<(Token, LbaRange)>,
     /// The device let an I/O run into its time limit: it gets no more of them.
     hung: bool,
     /// How long it may take over one I/O.
@@ -264,7 +264,8 @@ impl Members {
             outstanding: 0,
             backlog: VecDeque::with_capacity(64),
             deallocating: 0,
-            deallocations: VecDeque::with_capacity(64),
+            // A task has one at each member.
+            deallocations: VecDeque::with_capacity(tasks),
             hung: false,
             limit: limits.of(DeviceKind::Block),
             latency: Latency::new(),
@@ -336,7 +337,8 @@ impl Members {
 
     fn refuse_backlog(place: &mut Member, refused: &mut VecDeque<Completion>, kind: IoErrorKind) {
         let failed = |Io { token, op }| Completion { token, op, result: Err(IoError::new(kind)) };
-        let waiting = place.backlog.drain(..).chain(place.deallocations.drain(..));
+        let deallocations = place.deallocations.drain(..).map(issue::deallocation);
+        let waiting = place.backlog.drain(..).chain(deallocations);
         refused.extend(waiting.map(failed));
     }
 

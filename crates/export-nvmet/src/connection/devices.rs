@@ -20,8 +20,8 @@ use strake_units::{CoreIndex, LbaRange, Nanos};
 pub(crate) struct DeviceIndex(u16);
 
 /// A queue of a device. The order of the fields is the order of dropping: the queue first, before the buffer of Copies;
-/// then what says for it that it writes nowhere; and the connection slot last, whose going tells whoever waits that all
-/// is over.
+/// then what says for it that it writes nowhere; and the connection slot last, whose release reports the end of
+/// the connection.
 struct Device {
     /// None once the last I/O of a device that is paused has ended.
     queue: Option<DeviceQueue>,

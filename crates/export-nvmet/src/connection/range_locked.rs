@@ -1,4 +1,4 @@
-//! Commands that meet a range lock, and what a queue tells of itself to those who raise one, see
+//! Commands that meet a range lock, and what a queue reports to those who raise one, see
 //! [`range_lock`](crate::range_lock).
 
 use super::{Connection, Role};

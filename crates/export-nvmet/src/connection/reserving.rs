@@ -1,6 +1,6 @@
 //! Reservations as a queue sees them: applying them, and passing on commands about them.
 //!
-//! Commands go to the reservation thread, who may have to write something down; the queue goes on meanwhile. What the
+//! Commands go to the reservation thread, which may have to write to a file; the queue continues meanwhile. What the
 //! reservation thread puts in force is taken over between two turns, so that a command is checked against a value of
 //! its own queue.
 

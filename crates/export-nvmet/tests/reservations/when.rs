@@ -206,8 +206,8 @@ fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
     assert_eq!(machine.target.exports()[0].effects, 0, "nothing was done");
 }
 
-/// Whoever waits for the range lock of another host's pair, and is shut out meanwhile, is told at once: that may take
-/// long.
+/// A host that is excluded while it waits for the range lock of another host's pair gets its answer at once: the wait
+/// may take long.
 #[test]
 fn what_waits_for_the_range_lock_of_another_host_ends_when_it_is_shut_out() {
     let (_machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);

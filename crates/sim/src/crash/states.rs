@@ -88,7 +88,7 @@ impl States {
             every_cut(record, &record.events, &mut |Reached { cut, media, chance, late }| {
                 let out = record.promise(cut.point).out;
                 for &lost in &losses {
-                    // Whoever is about to go out may be called so already.
+                    // A label may record a member as out before it goes out.
                     if lost == 0 || record.tolerates(out, lost) {
                         let rank = mix(media ^ mix(lost ^ chance));
                         let rank = if late { rank >> LATE } else { rank };

@@ -98,8 +98,8 @@ impl Members {
             done: None,
         });
         let token = Named::Inflight { place: slot, turn: self.turn }.token();
-        if matches!(op, Op::Deallocate { .. }) {
-            place.deallocations.push_back(Io { token, op });
+        if let Op::Deallocate { range } = op {
+            place.deallocations.push_back((token, range));
             self.start_waiting(member, now);
             return slot;
         }
@@ -138,21 +138,23 @@ impl Members {
         let Some(queue) = member.queue.as_mut() else { return };
         while member.outstanding < MEMBER_DEPTH {
             let may_deallocate = member.deallocating < DEALLOCATE_DEPTH;
-            let deallocation = if may_deallocate { member.deallocations.pop_front() } else { None };
-            let is_deallocation = deallocation.is_some();
-            let Some(io) = deallocation.or_else(|| member.backlog.pop_front()) else { return };
+            let next = if may_deallocate { member.deallocations.pop_front() } else { None };
+            let Some(io) = next.map(deallocation).or_else(|| member.backlog.pop_front()) else {
+                return;
+            };
             let Named::Inflight { place: slot, .. } = Named::of(io.token) else {
                 unreachable!("only I/Os with a place wait")
             };
             if let Err(back) = queue.submit(io) {
-                let home =
-                    if is_deallocation { &mut member.deallocations } else { &mut member.backlog };
-                home.push_front(back);
+                match next {
+                    Some(waiting) => member.deallocations.push_front(waiting),
+                    None => member.backlog.push_front(back),
+                }
                 return;
             }
             inflight.get_mut(slot).expect("a backlogged I/O has its place").started = Some(now);
             member.outstanding += 1;
-            member.deallocating += u32::from(is_deallocation);
+            member.deallocating += u32::from(next.is_some());
         }
     }
 
@@ -181,6 +183,11 @@ impl Members {
         entry.waiter = Waiter::Nobody;
         (None, Err(failure(IoErrorKind::Timeout)))
     }
+}
+
+/// The I/O of a deallocation that waits.
+pub(super) fn deallocation((token, range): (Token, LbaRange)) -> Io {
+    Io { token, op: Op::Deallocate { range } }
 }
 
 /// Submits what can travel in parts in parts.

@@ -94,7 +94,7 @@ fn one_that_comes_again_and_again_brings_on_a_rest() {
         acceptor.accept(Nanos::SECOND);
     }
     assert!(acceptor.resting.is_some());
-    assert_eq!(acceptor.refused, 0, "counted anew after it");
+    assert_eq!(acceptor.refused, 0, "the count restarts after it");
 }
 
 #[test]

@@ -119,14 +119,16 @@ impl Manager {
         let running = &mut self.running[at];
         running.scrub.begun_us = scrub.begun_us;
         let array = &running.array;
-        if let Err(error) = array.begin_scrub(scrub.mode.mode()) {
+        // Never begun first and paused then: a core could scrub a region in between.
+        let begun = match scrub.paused {
+            true => array.begin_paused_scrub(scrub.mode.mode()),
+            false => array.begin_scrub(scrub.mode.mode()),
+        };
+        if let Err(error) = begun {
             if before.under_way.is_none() {
                 self.put_scrub(&uuid, before)?;
             }
             return Err(error.into());
-        }
-        if scrub.paused {
-            array.pause_scrub(true);
         }
         Ok(())
     }

@@ -52,12 +52,25 @@ impl Array {
     /// # Errors
     /// When a scrub is under way, or the array is lost.
     pub fn begin_scrub(&self, mode: ScrubMode) -> Result<(), ArrayError> {
+        self.begin_scrub_in(mode, ScrubState::Running)
+    }
+
+    /// Begins a scrub that is paused: no core reads anything for it until [`pause_scrub`](Self::pause_scrub) resumes
+    /// it.
+    ///
+    /// # Errors
+    /// As [`begin_scrub`](Self::begin_scrub).
+    pub fn begin_paused_scrub(&self, mode: ScrubMode) -> Result<(), ArrayError> {
+        self.begin_scrub_in(mode, ScrubState::Paused)
+    }
+
+    fn begin_scrub_in(&self, mode: ScrubMode, state: ScrubState) -> Result<(), ArrayError> {
         let name = self.name();
         if self.board.is_lost() {
             let what = format!("array {name} is lost; there is nothing to scrub it with");
             return Err(ArrayError::state(what));
         }
-        if !self.board.begin_scrub(mode) {
+        if !self.board.begin_scrub(mode, state) {
             return Err(ArrayError::state(format!(
                 "array {name} is being scrubbed; wait for that, or stop it"
             )));

@@ -18,10 +18,10 @@ impl Board {
         self.scrub.lock().expect("a status writer panicked")
     }
 
-    /// Begins a scrub. False when one is under way.
-    pub(crate) fn begin_scrub(&self, mode: ScrubMode) -> bool {
+    /// Begins a scrub in `state`. False when one is under way.
+    pub(crate) fn begin_scrub(&self, mode: ScrubMode, state: ScrubState) -> bool {
         let mut scrub = self.scrub();
-        if !scrub.begin(mode, self.cores.len() as u16) {
+        if !scrub.begin(mode, state, self.cores.len() as u16) {
             return false;
         }
         self.show_scrub(&scrub);

@@ -83,15 +83,14 @@ impl ScrubBoard {
         }
     }
 
-    /// Begins a scrub, unless one is under way. False then.
-    pub(crate) fn begin(&mut self, mode: ScrubMode, shards: u16) -> bool {
+    /// Begins a scrub in `state`, unless one is under way. False then.
+    pub(crate) fn begin(&mut self, mode: ScrubMode, state: ScrubState, shards: u16) -> bool {
         if self.status.is_some_and(|status| !status.state.is_over()) {
             return false;
         }
         let number = self.status.map_or(0, |status| status.number) + 1;
         let counts = ScrubCounts::default();
-        self.status =
-            Some(ScrubStatus { number, mode, state: ScrubState::Running, counts, unlisted: 0 });
+        self.status = Some(ScrubStatus { number, mode, state, counts, unlisted: 0 });
         self.done = RegionSet::new(self.regions.count());
         self.settled = Found::default();
         self.open = vec![Found::default(); usize::from(shards)];
@@ -102,7 +101,7 @@ impl ScrubBoard {
     /// Takes up the scrub that `position` tells of. False when another one was begun, or it is not of this array.
     pub(crate) fn take_up(&mut self, position: &ScrubPosition, shards: u16) -> bool {
         let Some(done) = position.of(&self.geometry, self.regions.count()) else { return false };
-        if self.status.is_some() || !self.begin(position.mode, shards) {
+        if self.status.is_some() || !self.begin(position.mode, position.state, shards) {
             return false;
         }
         self.done = done;
@@ -111,7 +110,6 @@ impl ScrubBoard {
             findings: position.findings.clone(),
             unlisted: position.unlisted,
         };
-        self.change(position.state);
         true
     }
 

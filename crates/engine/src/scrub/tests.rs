@@ -31,7 +31,7 @@ fn finding(member: u8, row: u64, blocks: u64) -> ScrubFinding {
 
 fn reported(findings: &[ScrubFinding]) -> (Vec<ScrubFinding>, u64) {
     let mut board = ScrubBoard::new(geometry());
-    assert!(board.begin(ScrubMode::Check, 1));
+    assert!(board.begin(ScrubMode::Check, ScrubState::Running, 1));
     for finding in findings {
         board.report((0, 1), &ScrubReport { findings: vec![*finding] }, Nanos(0));
     }
@@ -66,7 +66,7 @@ fn what_does_not_fit_is_counted() {
 #[test]
 fn findings_are_told_once_a_minute() {
     let mut board = ScrubBoard::new(geometry());
-    assert!(board.begin(ScrubMode::Check, 1));
+    assert!(board.begin(ScrubMode::Check, ScrubState::Running, 1));
     let report = ScrubReport { findings: vec![finding(1, 0, 1)] };
     let mut check = |number, seconds: u64, want: Option<u64>| {
         let told = board.report((0, number), &report, Nanos(seconds * Nanos::SECOND.0));
@@ -83,16 +83,16 @@ fn findings_are_told_once_a_minute() {
 fn one_scrub_at_a_time() {
     let mut board = ScrubBoard::new(geometry());
     assert!(!board.change(ScrubState::Paused));
-    assert!(board.begin(ScrubMode::Check, 2));
-    assert!(!board.begin(ScrubMode::Check, 2));
+    assert!(board.begin(ScrubMode::Check, ScrubState::Running, 2));
+    assert!(!board.begin(ScrubMode::Check, ScrubState::Running, 2));
     assert!(board.change(ScrubState::Paused));
     assert!(!board.change(ScrubState::Paused));
-    assert!(!board.begin(ScrubMode::Check, 2));
+    assert!(!board.begin(ScrubMode::Check, ScrubState::Running, 2));
     assert!(board.change(ScrubState::Running));
     assert!(!board.shard_done(1));
     assert!(board.shard_done(1));
     assert!(!board.change(ScrubState::Stopped), "it is over");
-    assert!(board.begin(ScrubMode::Repair, 2));
+    assert!(board.begin(ScrubMode::Repair, ScrubState::Running, 2));
     assert_eq!(board.status().map(|s| (s.number, s.state)), Some((2, ScrubState::Running)));
 }
 
@@ -100,7 +100,7 @@ fn one_scrub_at_a_time() {
 #[test]
 fn a_position_holds_what_is_not_found_again() {
     let mut board = ScrubBoard::new(geometry());
-    assert!(board.begin(ScrubMode::Repair, 2));
+    assert!(board.begin(ScrubMode::Repair, ScrubState::Running, 2));
     let region = |row: u64| Regions::new(&geometry()).region_of(StripeIndex(row / 16));
     let late = 1 << 17;
     let report = |board: &mut ScrubBoard, core, finding| {

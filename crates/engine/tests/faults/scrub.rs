@@ -405,6 +405,21 @@ fn a_scrub_rests_goes_on_and_ends_as_somebody_wants() {
     assert_eq!(stage.stop().map_err(|e| e.to_string()), Ok(()));
 }
 
+/// A scrub that was paused before a restart begins paused: whatever the cores do next, none of them scrubs.
+#[test]
+fn a_scrub_that_begins_paused_reads_nothing_until_it_is_resumed() {
+    let mut stage = staged((Level::Raid6, 6, None), 2);
+    stage.array().begin_paused_scrub(ScrubMode::Check).expect("none is under way");
+    assert!(stage.array().begin_paused_scrub(ScrubMode::Check).is_err(), "one is under way");
+    stage.rounds(1000);
+    let status = stage.status().scrub.expect("it is shown");
+    assert_eq!((status.state, status.counts.done()), (ScrubState::Paused, 0));
+    assert!(!stage.array().pause_scrub(true), "it is paused");
+    assert!(stage.array().pause_scrub(false));
+    let size = stage.status().geometry.capacity_blocks() << stage.size.shift();
+    assert_eq!(finished(&mut stage).counts.checked, size);
+}
+
 /// The rebuild goes first, and what it built is looked at too.
 #[test]
 fn a_member_that_fails_and_is_replaced_meanwhile_stops_no_scrub() {

@@ -153,9 +153,10 @@ impl Manager {
     ) -> Result<strake_api::v1::Array, ControlError> {
         self.check_open()?;
         let mut config = self.config.clone();
+        let options = self.options.of_array(&record.settings);
         config.arrays.push(record);
         let prepared = self.store.prepare(&config)?;
-        let array = Array::start(assembled, &self.core_handles(), self.options.of_arrays())?;
+        let array = Array::start(assembled, &self.core_handles(), options)?;
         self.config = prepared.commit()?;
         let what = format!("array {} was created on {} drives", array.name(), drives.len());
         let object = format!("array/{}", array.name());

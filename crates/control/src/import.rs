@@ -390,11 +390,12 @@ impl Manager {
         }
         let (_, resync_bytes) = assembled.resync_regions();
         let recovery = assembled.recovery();
-        let array = Array::start(assembled, &self.core_handles(), self.options.of_arrays())?;
+        let uuid = assembled.uuid().to_string();
+        let options = self.options.of_array(&self.settings(&uuid));
+        let array = Array::start(assembled, &self.core_handles(), options)?;
         let drive =
             |path: &str| here.iter().find(|l| l.drive.path == path).map(|l| l.drive.clone());
         let slots = array.status().members.iter().map(|m| drive(&m.path)).collect();
-        let uuid = array.uuid().to_string();
         let what = format!("array {} was started", array.name());
         let note = Note::new(EventKind::ArrayStarted, format!("array/{}", array.name()), what);
         self.record(if recovery.crashed { note.cause(recovery.to_string()) } else { note });
@@ -408,7 +409,6 @@ impl Manager {
             self.note_objection(found);
             self.note_prospect(found);
         }
-        self.apply_settings(&uuid);
         self.offer_recorded_exports(&uuid);
         Ok(())
     }

@@ -115,9 +115,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How arrays are run.
-    pub(crate) fn of_arrays(&self) -> strake_engine::Options {
-        strake_engine::Options { io_limits: self.io_limits, ..Default::default() }
+    /// How an array with `settings` is run.
+    pub(crate) fn of_array(&self, settings: &Settings) -> strake_engine::Options {
+        let maintenance = settings.maintenance();
+        strake_engine::Options { io_limits: self.io_limits, maintenance, ..Default::default() }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::Control;
+use crate::pacing::Maintenance;
 use crate::shard::{Link, Roll, ShardSpec, drive, view_of};
 
 mod control;
@@ -50,6 +51,8 @@ pub struct Options {
     pub tasks: usize,
     /// How long members may take over one I/O.
     pub io_limits: IoLimits,
+    /// How resync and rebuild run from the start on; [`set_maintenance`](Array::set_maintenance) changes it.
+    pub maintenance: Maintenance,
 }
 
 impl Default for Options {
@@ -62,6 +65,7 @@ impl Default for Options {
             scratch_bytes,
             tasks,
             io_limits: IoLimits::default(),
+            maintenance: Maintenance::default(),
         }
     }
 }
@@ -161,6 +165,7 @@ impl Array {
             assembled.superblock.clone(),
             untrusted.iter().map(|r| r.0).collect(),
         ));
+        board.set_maintenance(options.maintenance);
         for region in assembled.planes.of(Plane::Written).iter_ones() {
             board.mark_written(strake_units::RegionIndex(region));
         }

@@ -50,6 +50,25 @@ fn a_paused_rebuild_stands_still_and_goes_on() {
     }
 }
 
+/// What is paused before a restart builds nothing behind it, whatever the cores do next.
+#[test]
+fn a_rebuild_that_starts_paused_builds_nothing() {
+    let mut stage = large(2);
+    stage.fail(1).expect("allowed");
+    stage.array().set_maintenance(PAUSED);
+    stage.replace(1).expect("replaceable");
+    stage.stop().expect("clean");
+    stage.set.options.maintenance = PAUSED;
+    stage.again(AssemblePolicy::default());
+    stage.rounds(2000);
+    let status = stage.status();
+    assert_eq!(status.maintenance, PAUSED);
+    assert_eq!(status.rebuild.expect("it is being rebuilt").done_bytes, 0);
+    stage.array().set_maintenance(Maintenance::default());
+    stage.healthy();
+    stage.verify(40_000);
+}
+
 /// A paused rebuild kept an array from stopping: its task waited for a window that never opened.
 #[test]
 fn a_paused_array_stops_in_order() {

@@ -4,6 +4,7 @@ mod before;
 mod chores;
 mod client;
 mod control;
+mod doubt;
 mod ending;
 mod lies;
 mod mishaps;
@@ -174,6 +175,8 @@ struct World {
     left: u64,
     /// A crash left regions to resynchronize: no further faults until that is done.
     recovering: bool,
+    /// What crashes left in doubt since the last resync that ended.
+    doubts: doubt::Doubts,
     /// Members whose stripes the labels promised to be sound whenever the machine stops, when it did, as a mask.
     promised: u64,
     /// And whether that covers one more that is lost in the same event.
@@ -234,6 +237,7 @@ impl World {
             next_id: 1,
             left: 0,
             recovering: false,
+            doubts: doubt::Doubts::default(),
             promised: 0,
             loss_covered: false,
             out_before: 0,

@@ -2,7 +2,7 @@
 
 use strake_engine::{AssemblePolicy, Assembled, Consistency, Drive, Outcome};
 use strake_ondisk::{MemberRecord, RecordedState};
-use strake_raid::{MemberState, Role};
+use strake_raid::MemberState;
 use strake_units::{Lba, MemberIndex, Nanos, Uuid};
 
 use super::{Asked, World, patient, to_drive};
@@ -269,13 +269,17 @@ impl World {
             Crash::Power => Kind::Power,
         };
         self.trace.fault(kind.word());
-        self.trace.event(&[84, crash as u64], || format!("control: {crash:?}; {}", self.picture()));
         let stripes = self.unsettled_stripes(crash);
+        self.trace.event(&[84, crash as u64], || {
+            format!("control: {crash:?}; {}; stripes in doubt: {stripes:?}", self.picture())
+        });
         let joining: Vec<usize> = self.asked.iter().filter_map(Asked::joins).collect();
         joining.iter().for_each(|slot| self.outdate_snapshot(*slot));
         let joining = !joining.is_empty();
         self.note_promise();
         self.wake_members();
+        self.settle_doubts();
+        self.doubts.add(stripes);
         for drive in self.drives.iter().chain(&self.retired) {
             drive.crash(crash);
         }
@@ -290,7 +294,7 @@ impl World {
         self.lose_one_with_the_crash();
         // Labels are read before the array starts: another loss then would be one more in the same event.
         self.faults.hold(true);
-        self.restart(&stripes, joining)
+        self.restart(joining)
     }
 
     /// What the labels say of the redo log just before the machine stops.
@@ -357,6 +361,8 @@ impl World {
         let stripes = self.unsettled_stripes(Crash::Kill);
         self.note_promise();
         self.wake_members();
+        self.settle_doubts();
+        self.doubts.add(stripes);
         self.drives.iter().for_each(|drive| drive.crash(Crash::Kill));
         self.drives.iter().for_each(SimDrive::come_back);
         self.killed = true;
@@ -364,7 +370,7 @@ impl World {
         self.oracle.crash(Crash::Kill);
         self.recovering = true;
         self.lost = false;
-        self.restart(&stripes, false)
+        self.restart(false)
     }
 
     /// Pulled drives may be back after a restart.
@@ -399,7 +405,7 @@ impl World {
         self.recovering |= !clean;
         self.promised = 0;
         self.while_it_rests();
-        self.restart(&[], false)
+        self.restart(false)
     }
 
     /// Stops in order. True when nothing is left to resynchronize.
@@ -435,6 +441,7 @@ impl World {
         }
         silent.map_or(Ok(()), |slot| self.in_time("the stop", began, slot))?;
         self.wake_members();
+        self.settle_doubts();
         self.leave()?;
         self.oracle.crash(Crash::Kill);
         self.oracle.all_stable();
@@ -466,9 +473,9 @@ impl World {
         Ok(())
     }
 
-    /// Assembles what the drives hold and starts it. `stripes` may have lost their bystanders. A drive that was
-    /// `joining` may be named in the labels of the others and have none itself.
-    pub(super) fn restart(&mut self, stripes: &[u64], joining: bool) -> Result<(), String> {
+    /// Assembles what the drives hold and starts it. A drive that was `joining` may be named in the labels of the
+    /// others and have none itself.
+    pub(super) fn restart(&mut self, joining: bool) -> Result<(), String> {
         let clean = !self.recovering;
         let here = self.here();
         self.wait_for_the_daemon_before(&here);
@@ -482,7 +489,7 @@ impl World {
             match outcome {
                 Outcome::Ready(assembled) => {
                     self.check_silence(plan, &assembled)?;
-                    return self.ready(*assembled, policy, stripes, clean);
+                    return self.ready(*assembled, policy, clean);
                 }
                 Outcome::Waiting { what, .. } if absent_here && !policy.allow_degraded => {
                     self.trace.event(&[86], || format!("waiting: {what}"));
@@ -497,6 +504,7 @@ impl World {
                         && (self.may_refuse(clean) || attempt > 0 && self.looks_served()) =>
                 {
                     self.trace.event(&[87], || format!("refused: {what}"));
+                    self.doubts.read(&what);
                     policy.accept_loss = true;
                 }
                 Outcome::Waiting { what, .. } => return Err(format!("waits without need: {what}")),
@@ -553,7 +561,6 @@ impl World {
         &mut self,
         assembled: Assembled,
         policy: AssemblePolicy,
-        stripes: &[u64],
         clean: bool,
     ) -> Result<(), String> {
         let (regions, bytes) = assembled.resync_regions();
@@ -566,31 +573,12 @@ impl World {
         self.start(assembled)?;
         let states = self.states();
         self.check_believed()?;
-        if policy.accept_loss {
-            if states.iter().all(|s| *s == MemberState::InSync) {
-                return Err("a loss had to be accepted and every member is in sync".to_owned());
-            }
-            self.give_up(stripes, &states);
+        if policy.accept_loss && states.iter().all(|s| *s == MemberState::InSync) {
+            return Err("a loss had to be accepted and every member is in sync".to_owned());
         }
+        self.settle_loss(policy);
         self.refresh();
         self.faults.arm(!self.recovering);
         Ok(())
-    }
-
-    /// Blocks of `stripes` that only parity can bring back may be anything now.
-    pub(super) fn give_up(&mut self, stripes: &[u64], states: &[MemberState]) {
-        for stripe in stripes {
-            let stripe = strake_units::StripeIndex(*stripe);
-            for strip in 0..self.geometry.data_strips() {
-                let position = self.geometry.position(stripe, Role::Data { strip, copy: 0 });
-                if states[self.geometry.member(stripe, position).at()] == MemberState::InSync {
-                    continue;
-                }
-                let first = self.geometry.lba(strake_raid::Place { stripe, strip, offset: 0 }).0;
-                for lba in first..first + u64::from(self.geometry.strip_blocks()) {
-                    self.oracle.give_up(lba);
-                }
-            }
-        }
     }
 }

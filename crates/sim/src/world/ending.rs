@@ -112,7 +112,7 @@ impl World {
         }
         self.drives.iter().for_each(|drive| drive.crash(Crash::Power));
         self.recovering = false;
-        self.restart(&[], false)?;
+        self.restart(false)?;
         self.faults.arm(false);
         Ok(())
     }

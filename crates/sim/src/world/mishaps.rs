@@ -171,7 +171,7 @@ impl World {
         self.drives.iter().for_each(|drive| drive.crash(Crash::Power));
         self.promised = 0;
         self.while_it_rests();
-        self.restart(&[], false)
+        self.restart(false)
     }
 
     /// What may happen to drives between an orderly stop and the next start.

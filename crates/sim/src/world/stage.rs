@@ -162,8 +162,6 @@ pub fn refused<T>(result: Result<T, String>, words: &str) -> Result<(), String> 
 pub struct Stage {
     world: World,
     probe: Option<Probe>,
-    /// Stripes that the crashes since the last start left in doubt.
-    doubtful: Vec<u64>,
 }
 
 impl Stage {
@@ -184,7 +182,7 @@ impl Stage {
         trace: &Trace,
     ) -> Result<Self, String> {
         let world = World::new(shape, rng, settings, trace)?;
-        let mut stage = Self { world, probe: None, doubtful: Vec::new() };
+        let mut stage = Self { world, probe: None };
         stage.open_probe()?;
         Ok(stage)
     }
@@ -353,7 +351,6 @@ impl Stage {
     /// When the stop was not recorded, or a request was never answered.
     pub fn stop(&mut self) -> Result<(), String> {
         self.settle()?;
-        self.settle_doubts();
         self.probe = None;
         self.world.stop().map(drop)
     }
@@ -361,8 +358,9 @@ impl Stage {
     /// The machine stops without warning.
     pub fn crash(&mut self, crash: Crash) {
         self.world.trace.event(&[60, crash as u64], || format!("script: {crash:?}"));
-        self.settle_doubts();
-        self.doubtful.extend(self.world.unsettled_stripes(crash));
+        self.world.settle_doubts();
+        let stripes = self.world.unsettled_stripes(crash);
+        self.world.doubts.add(stripes);
         self.world.recovering = true;
         self.world.killed = true;
         self.world.drives.iter().chain(&self.world.retired).for_each(|drive| drive.crash(crash));
@@ -371,14 +369,6 @@ impl Stage {
         self.world.asked.clear();
         self.world.left = 0;
         self.world.oracle.crash(crash);
-    }
-
-    /// What a crash left in doubt is settled once nothing is left to resynchronize.
-    fn settle_doubts(&mut self) {
-        self.world.refresh();
-        if !self.world.recovering {
-            self.doubtful.clear();
-        }
     }
 
     /// Starts the array on all members' drives, which are expected to be enough.

@@ -246,6 +246,7 @@ impl Stage {
             Some(Outcome::Ready(assembled)) => Ok(*assembled),
             Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
                 self.world.trace.event(&[66], || format!("script: not started: {what}"));
+                self.world.doubts.read(&what);
                 Err(what)
             }
             None => Err(format!("no array was found {}", unreadable.join("; "))),
@@ -279,9 +280,9 @@ impl Stage {
         self.world.lost = false;
         self.world.start(assembled)?;
         if policy.accept_loss {
-            let states = self.world.states();
-            self.world.give_up(&self.doubtful.clone(), &states);
+            self.world.doubts.accept_unread();
         }
+        self.world.settle_loss(policy);
         self.open_probe()
     }
 

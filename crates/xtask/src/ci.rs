@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use crate::e2e;
@@ -47,7 +47,7 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 24] = [
+pub const NIGHTLY: [Step; 25] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
@@ -70,6 +70,7 @@ pub const NIGHTLY: [Step; 24] = [
     Step { name: "NVMe/TCP host in a guest", run: |root| nightly_script(root, "nvme-tcp-guest") },
     Step { name: "host with TLS in a guest", run: |root| nightly_script(root, "nvme-tls-guest") },
     Step { name: "NVMe/TCP target in a guest", run: |root| nightly_script(root, "nvmet-guest") },
+    Step { name: "p99 beside drives that hang", run: hang_neighbour },
     Step { name: "faults without what can be turned off", run: engine_switched_off },
     Step { name: "bench G9", run: bench_g9 },
 ];
@@ -320,8 +321,23 @@ const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
 /// Runs `tests/nightly/NAME.sh`, which says itself what it lacks.
 fn nightly_script(root: &Path, name: &str) -> Outcome {
-    let script = format!("tests/nightly/{name}.sh");
-    match run::command(root, &[&script]).status().map(|s| s.code()) {
+    script(&mut run::command(root, &[&format!("tests/nightly/{name}.sh")]))
+}
+
+/// Measures release builds: numbers are for people to look at, only a failure to measure fails.
+fn hang_neighbour(root: &Path) -> Outcome {
+    let build =
+        ["cargo", "build", "--release", "--quiet", "-p", "strake-cli", "-p", "strake-daemon"];
+    let built = run::check(&mut run::command(root, &build));
+    if built.tally.failed > 0 {
+        return built;
+    }
+    let mut command = run::command(root, &["tests/nightly/hang-neighbour.sh"]);
+    script(command.env("STRAKE_BIN_DIR", target_folder(root).join("release")))
+}
+
+fn script(command: &mut Command) -> Outcome {
+    match command.status().map(|s| s.code()) {
         Ok(Some(0)) => Outcome::passed(""),
         Ok(Some(e2e::SKIPPED)) => Outcome::skipped("the script says why above"),
         Ok(code) => Outcome::failed(format!("ended with {code:?}")),

@@ -17,6 +17,7 @@ mod kept;
 mod latency;
 mod media;
 mod modes;
+mod promotion;
 mod queues;
 mod readd;
 mod rebuild;

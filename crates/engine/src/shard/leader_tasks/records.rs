@@ -1,7 +1,7 @@
 //! What the leader writes to members: labels, the list of bad blocks, and records in general.
 
 use strake_block::{BufMut, Durability, Op, Sg};
-use strake_ondisk::Copy;
+use strake_ondisk::{Copy, RecordedState, Superblock};
 use strake_units::{Lba, MemberIndex};
 
 use super::bitmap::write_pages;
@@ -25,6 +25,9 @@ pub(in crate::shard) async fn record_as_begun(shard: &Shard, group: Group) -> bo
     let tried = label(shard, group).await;
     until_recorded(shard, group, tried).await
 }
+
+/// The mask of every member.
+const EVERY_MEMBER: u64 = u64::MAX;
 
 /// What came of an attempt to write a record to everybody.
 struct Tried {
@@ -92,20 +95,57 @@ pub(in crate::shard) async fn write_bad_blocks(shard: &Shard, group: Group) -> F
 
 /// Writes the labels of a new generation: heads first, and only when all have it, tails. Returns who failed.
 async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
-    {
+    let promoted = {
         let superblock = &mut shard.leader_mut().state.superblock;
         superblock.generation += 1;
         superblock.compat |= shard.board.marks();
+        promoted(superblock)
+    };
+    let failed = write_heads(shard, group, promoted).await;
+    if failed.is_empty() {
+        write_copy(shard, group, Copy::Tail, EVERY_MEMBER).await
+    } else {
+        failed
     }
-    let failed = write_copy(shard, group, Copy::Head).await;
-    if failed.is_empty() { write_copy(shard, group, Copy::Tail).await } else { failed }
 }
 
-async fn write_copy(shard: &Shard, group: Group, copy: Copy) -> FailedMembers {
+/// Members that this label is the first to call in sync, as a mask.
+fn promoted(label: &Superblock) -> u64 {
+    let rows = label.members.iter().enumerate();
+    let promoted = rows.filter(|(_, row)| {
+        row.state == RecordedState::InSync && row.in_sync_generation == label.generation
+    });
+    promoted.fold(0, |mask, (slot, _)| mask | 1 << slot)
+}
+
+/// Writes the label to the head rings: to members that it promotes before others. A promotion that the member itself
+/// does not show counts for nothing, so a label that also calls another member out could leave too few in sync.
+async fn write_heads(shard: &Shard, group: Group, promoted: u64) -> FailedMembers {
+    if promoted == 0 {
+        return write_copy(shard, group, Copy::Head, EVERY_MEMBER).await;
+    }
+    let mut failed = write_copy(shard, group, Copy::Head, promoted).await;
+    if survives_all(shard, &failed) {
+        // Also when the promotion has failed: the next label must find no member two behind.
+        failed.extend(write_copy(shard, group, Copy::Head, !promoted).await);
+    }
+    failed
+}
+
+/// Whether the array still holds its data without those that `failed` as well.
+fn survives_all(shard: &Shard, failed: &FailedMembers) -> bool {
+    let leader = shard.leader_mut();
+    let members = failed.iter().map(|(member, _)| *member);
+    let lost = members.filter(|m| m.at() < shard.geometry.members() && !leader.is_swapping(*m));
+    shard.geometry.tolerates(lost.fold(leader.impaired(), |mask, m| mask | 1 << m.0))
+}
+
+/// Writes the label to one ring of the live members in `to`, a mask. Returns who failed.
+async fn write_copy(shard: &Shard, group: Group, copy: Copy, to: u64) -> FailedMembers {
     let mut labels = Vec::new();
     {
         let leader = shard.leader_mut();
-        for member in leader.live() {
+        for member in leader.live().filter(|member| to & 1 << member.0 != 0) {
             let mut label = leader.state.superblock.clone();
             label.slot = member;
             label.member = label.members[member.at()].uuid;
